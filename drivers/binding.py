@@ -1,0 +1,258 @@
+"""Binding: names to slots, dims solved from the arrays, every mismatch reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.hostarray import host_array
+from vyre_py.drivers.resident import Buffer
+from vyre_py.ir.dims import Dim, DimExpr, dims_of, evaluate_dim
+from vyre_py.ir.nodes import Memory, Param
+from vyre_py.ir.types import Kind, Scalar, encode
+from vyre_py.lowering.artifact import Interface, Step
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+
+__all__ = ["BindingPlan", "bind_arguments", "encode_scalar", "print_dim", "solve_grid"]
+
+_SIZE_LIMIT: Final = 1 << 32
+
+# An argument of a buffer slot: resident already, or a host array that dispatch will stage.
+Argument = Buffer | np.ndarray[Any, Any]
+
+
+def print_dim(expr: DimExpr) -> str:
+    """An expression as text, for messages."""
+    from vyre_py.ir.printer import print_dim as spell
+
+    return spell(expr)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingPlan:
+    """Arguments that fit: `sizes` of every dim, `scalars` as words, `host` arrays (dispatch only), resident `buffers` by name, and the
+    shape of every buffer slot, those of omitted outputs included."""
+
+    interface: Interface
+    sizes: dict[str, int]
+    scalars: dict[str, int]
+    host: dict[str, np.ndarray[Any, Any]]
+    buffers: dict[str, Buffer]
+    shapes: dict[str, tuple[int, ...]]
+
+    def overlaps(self, buffers: Mapping[str, Buffer]) -> list[str]:
+        """A sentence for every written buffer that shares bytes with another argument."""
+        found = []
+        for memory in self.interface.buffers:
+            if not memory.access.writes or memory.name not in buffers:
+                continue
+            for other in self.interface.buffers:
+                # A pair of written buffers is reported once, by the first of the two.
+                if other is memory or other.name not in buffers or (other.access.writes and other.name < memory.name):
+                    continue
+                if buffers[memory.name].overlaps(buffers[other.name]):
+                    found.append(f"{memory.name!r} is written and overlaps {other.name!r}; bind separate memory, or copy one of them")
+        return found
+
+
+def encode_scalar(param: Param, value: Any) -> int:
+    """The word that a param's slot holds. Raises BindingError."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.generic):
+        if param.type.is_float and value.dtype.kind == "f" and value.dtype == param.type.dtype:
+            return int(np.asarray(value).view(f"u{param.type.size_bytes}"))
+        value = value.item()
+    try:
+        return encode(param.type, value)
+    except (TypeError, OverflowError) as error:
+        raise BindingError(param.name, [f"param {param.name!r}: {error}"]) from error
+
+
+def _as_mapping(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name: a mapping, or a sequence in order of declaration, buffers before params; keywords are added."""
+    if arguments is None:
+        return dict(named)
+    if isinstance(arguments, Mapping):
+        given = dict(arguments)
+    elif isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes)):
+        names = [b.name for b in interface.buffers] + [p.name for p in interface.params]
+        if len(arguments) > len(names):
+            raise BindingError(interface.name, [f"{len(arguments)} arguments for {len(names)} slots ({', '.join(names)})"])
+        given = dict(zip(names, arguments, strict=False))
+    else:
+        raise BindingError(interface.name, [f"arguments go as one mapping or sequence, got {type(arguments).__name__}"])
+    if twice := sorted(set(given) & set(named)):
+        raise BindingError(interface.name, [f"{name!r} is given twice" for name in twice])
+    return {**given, **named}
+
+
+class _Binder:
+    """Collects what fits and a sentence for everything that does not."""
+
+    def __init__(self, device: Device, interface: Interface, given: dict[str, Any], staged: bool) -> None:
+        self.device, self.interface, self.given, self.staged = device, interface, given, staged
+        self.problems: list[str] = []
+        self.arrays: dict[str, Argument] = {}
+        self.scalars: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+        self.sources: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def names(self) -> None:
+        known = {b.name for b in self.interface.buffers} | {p.name for p in self.interface.params} | {d.name for d in self.interface.dims}
+        expected = ", ".join([b.name for b in self.interface.buffers] + [p.name for p in self.interface.params])
+        self.problems += [f"there is no argument {name!r}; expected {expected or 'none'}" for name in self.given if name not in known]
+
+    def params(self) -> None:
+        for param in self.interface.params:
+            if param.name not in self.given:
+                self.problems.append(f"param {param.name!r} ({param.type}) is missing")
+                continue
+            try:
+                self.scalars[param.name] = encode_scalar(param, self.given[param.name])
+            except BindingError as error:
+                self.problems += error.problems
+
+    def dims(self) -> None:
+        for dim in self.interface.dims:
+            if dim.name in self.given:
+                size = self.given[dim.name]
+                if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 0 <= size < _SIZE_LIMIT:
+                    self.problems.append(f"dim {dim.name!r} is a whole number from 0 to 2^32 - 1, got {size!r}")
+                else:
+                    self.sizes[dim.name], self.sources[dim.name] = int(size), "its argument"
+
+    def buffers(self) -> None:
+        for memory in self.interface.buffers:
+            if memory.name not in self.given:
+                if not (self.staged and not memory.access.reads):
+                    self.problems.append(f"buffer {memory.name!r} ({memory.type}, {memory.access.value}) is missing")
+                continue
+            argument = self._argument(memory, self.given[memory.name])
+            if argument is not None:
+                self.arrays[memory.name] = argument
+                self._solve(memory, argument.shape)
+
+    def _argument(self, memory: Memory, value: Any) -> Argument | None:
+        if isinstance(value, Buffer):
+            if value.device is not self.device:
+                self.problems.append(f"{memory.name!r} is on {value.device.name}, the pipeline on {self.device.name}")
+            elif value.allocation.freed:
+                self.problems.append(f"{memory.name!r} was freed")
+            elif value.type is not memory.type:
+                self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}")
+            elif len(value.shape) != memory.rank:
+                self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(value.shape)}")
+            else:
+                return value
+            return None
+        if not self.staged:
+            self.problems.append(f"{memory.name!r} must be a resident buffer (device.upload makes one), got {type(value).__name__}")
+            return None
+        try:
+            array = host_array(value, memory.name)
+        except BindingError as error:
+            self.problems += error.problems
+            return None
+        if array.dtype != memory.type.dtype:
+            self.problems.append(f"{memory.name!r} needs elements of {memory.type} (dtype {memory.type.dtype}), got dtype {array.dtype}")
+        elif array.ndim != memory.rank:
+            self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(array.shape)}")
+        else:
+            return array
+        return None
+
+    def _solve(self, memory: Memory, shape: tuple[int, ...]) -> None:
+        for axis, (expr, size) in enumerate(zip(memory.shape, shape, strict=True)):
+            if isinstance(expr, Dim):
+                known = self.sizes.setdefault(expr.name, size)
+                source = self.sources.setdefault(expr.name, f"axis {axis} of {memory.name!r}")
+                if known != size:
+                    self.problems.append(f"dim {expr.name!r} is {known} from {source}, but axis {axis} of {memory.name!r} has {size}")
+
+    def check_shapes(self) -> None:
+        unsolved = {d.name for d in self.interface.dims} - set(self.sizes)
+        bad = bool(self.problems)
+        if unsolved and not bad:
+            self.problems += [f"dim {name!r} is not the size of any given axis; give it by name" for name in sorted(unsolved)]
+        for memory in self.interface.buffers:
+            if any(d.name in unsolved for expr in memory.shape for d in dims_of(expr)):
+                continue
+            self._check_shape(memory)
+
+    def _check_shape(self, memory: Memory) -> None:
+        shape = tuple(self.evaluate(expr, f"axis {axis} of {memory.name!r}") for axis, expr in enumerate(memory.shape))
+        given = self.arrays.get(memory.name)
+        if given is not None:
+            for axis, (want, got) in enumerate(zip(shape, given.shape, strict=True)):
+                if want != got and not isinstance(memory.shape[axis], Dim):
+                    self.problems.append(f"axis {axis} of {memory.name!r} is {print_dim(memory.shape[axis])} = {want}, got {got}")
+        count = 1
+        for size in shape:
+            count *= size
+        if count >= _SIZE_LIMIT or any(size >= _SIZE_LIMIT for size in shape):
+            self.problems.append(f"{memory.name!r} has {count} elements; fewer than 2^32 are needed")
+        self.shapes[memory.name] = shape
+
+    def evaluate(self, expr: DimExpr, what: str) -> int:
+        try:
+            size = evaluate_dim(expr, self.sizes)
+        except ZeroDivisionError:
+            self.problems.append(f"{what} is {print_dim(expr)}, which divides by zero")
+            return 0
+        if size < 0:
+            self.problems.append(f"{what} is {print_dim(expr)} = {size}, which is negative")
+        return max(size, 0)
+
+
+def bind_arguments(device: Device, interface: Interface, arguments: Any, named: Mapping[str, Any], *, staged: bool) -> BindingPlan:
+    """Fits arguments to an interface. `staged` allows host arrays, and outputs that are only written may be left out.
+
+    Raises BindingError with every mismatch of name, dtype, rank, size, device and overlap.
+    """
+    given = _as_mapping(interface, arguments, named)
+    binder = _Binder(device, interface, given, staged)
+    for step in (binder.names, binder.params, binder.dims, binder.buffers, binder.check_shapes):
+        step()
+    resident = {name: a for name, a in binder.arrays.items() if isinstance(a, Buffer)}
+    host = {name: a for name, a in binder.arrays.items() if not isinstance(a, Buffer)}
+    plan = BindingPlan(interface, binder.sizes, binder.scalars, host, resident, binder.shapes)
+    binder.problems += plan.overlaps(resident)
+    if binder.problems:
+        raise BindingError(interface.name, binder.problems)
+    return plan
+
+
+def solve_grid(
+    step: Step, sizes: Mapping[str, int], override: tuple[int, int, int] | None, limits: tuple[int, int, int], device: str
+) -> tuple[int, int, int]:
+    """The grid in workgroups along x, y, z. Raises BindingError past 2^32 invocations on an axis, or past the device's limits."""
+    problems: list[str] = []
+    counts: list[int] = []
+    for axis in range(3):
+        if override is not None:
+            count = override[axis]
+        else:
+            try:
+                extent = evaluate_dim(step.grid.extents[axis], sizes)
+            except ZeroDivisionError:
+                problems.append(f"the grid along {'xyz'[axis]} divides by zero")
+                continue
+            count = -(-extent // step.workgroup[axis]) if step.grid.over else extent
+        if not isinstance(count, (int, np.integer)) or count < 0:
+            problems.append(f"the grid along {'xyz'[axis]} is {count}, which is no size")
+        elif count > limits[axis]:
+            problems.append(f"the grid along {'xyz'[axis]} is {count} workgroups; {device} takes at most {limits[axis]}")
+        elif count * step.workgroup[axis] > _SIZE_LIMIT:
+            problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; at most 2^32 are allowed")
+        counts.append(int(count))
+    if problems:
+        raise BindingError("grid", problems)
+    return counts[0], counts[1], counts[2]

@@ -1,0 +1,60 @@
+"""Errors of devices, told apart by what the caller does next.
+
+    VyreError
+    +- DriverError           fields: status, meaning, cause, remedy
+       +- DeviceUnavailable  not here: install or choose another
+       +- OutOfMemory        free something, or ask for less
+       +- BindingError       the arguments do not fit the Program: `.problems` lists all of them
+       +- LaunchError        the launch itself was refused or failed
+       +- DispatchTimeout    it ran longer than allowed
+       +- DeviceLost         the device is gone for this process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vyre_py.ir.errors import VyreError
+
+__all__ = [
+    "BindingError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory",
+]
+
+
+class DriverError(VyreError):
+    """A device, or a call to it, failed. `status` is the device's own name for what happened, `meaning` what that says, `cause` the
+    likely reason, `remedy` what to do; each may be empty."""
+
+    def __init__(self, message: str, *, status: str = "", meaning: str = "", cause: str = "", remedy: str = "") -> None:
+        self.status, self.meaning, self.cause, self.remedy = status, meaning, cause, remedy
+        lines = [f"{message}: {status}" if status else message]
+        lines += [f"  {label}: {text}" for label, text in (("meaning", meaning), ("likely cause", cause), ("help", remedy)) if text]
+        super().__init__("\n".join(lines))
+
+
+class DeviceUnavailable(DriverError):
+    """The device, or the package that drives it, is not here."""
+
+
+class OutOfMemory(DriverError):
+    """An allocation could not be had; nothing was allocated."""
+
+
+class BindingError(DriverError):
+    """The arguments do not fit the Program; nothing was run. `problems` holds every mismatch."""
+
+    def __init__(self, program: str, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"the arguments do not fit {program!r}:\n" + "\n".join(f"  - {p}" for p in self.problems))
+
+
+class LaunchError(DriverError):
+    """The device refused or failed the launch."""
+
+
+class DispatchTimeout(DriverError):
+    """The work ran longer than it was allowed to."""
+
+
+class DeviceLost(DriverError):
+    """The device is unusable in this process; the first cause is in the message of every later call."""

@@ -1,0 +1,143 @@
+"""Launch plans and launches: everything decided once, at bind; calling a launch only runs it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from vyre_py.drivers.binding import BindingPlan, encode_scalar, solve_grid
+from vyre_py.drivers.config import DispatchConfig
+from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.resident import Buffer
+from vyre_py.ir.dims import evaluate_dim
+from vyre_py.lowering.artifact import Step
+from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.errors import Missing, Unsupported
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+
+__all__ = ["Launch", "LaunchPlan", "plan_launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What one launch does: the grid in workgroups, the buffers by slot name, and the argument block.
+
+    `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
+    """
+
+    device: Device
+    step: Step
+    entry: int
+    grid: tuple[int, int, int]
+    buffers: Mapping[str, Buffer]
+    block: bytearray
+    label: str
+    binding: BindingPlan
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to run."""
+        return 0 in self.grid
+
+
+def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
+    """The plan for bound arguments. Raises BindingError for a grid over 2^32 or over the device's limits."""
+    grid = solve_grid(step, binding.sizes, config.grid, device.limits.workgroups, device.name)
+    block = bytearray(step.layout.size_bytes)
+    for slot in step.layout.scalars:
+        if slot.kind is SlotKind.PARAM:
+            word = binding.scalars[slot.name]
+        else:
+            assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
+            word = evaluate_dim(slot.expr, binding.sizes)
+            if not 0 <= word < 1 << 32:
+                raise BindingError(binding.interface.name, [f"a size used as a value is {word}, which is outside 0 to 2^32 - 1"])
+        struct.pack_into("<I", block, slot.offset_bytes, word)
+    return LaunchPlan(device, step, len(step.entries) - 1, grid, binding.buffers, block, config.label, binding)
+
+
+class Launch:
+    """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
+
+    Device kinds subclass it with `__call__`, `_set_buffer`, `_set_scalar` and, where they have streams, `on`.
+    """
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+
+    def __call__(self) -> None:
+        """Enqueues the kernel."""
+        raise Unsupported(self.plan.device.name, [Missing("launch")])
+
+    def set(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> Self:
+        """Rebinds params or buffers; a buffer must have the shape and type of the one it replaces. Gives the launch itself.
+
+        Raises BindingError for anything that does not fit; then nothing was changed.
+        """
+        wanted = {**(arguments or {}), **named}
+        plan = self.plan
+        problems: list[str] = []
+        buffers: dict[str, Buffer] = dict(plan.binding.buffers)
+        words: dict[str, int] = {}
+        params = {p.name: p for p in plan.binding.interface.params}
+        for name, value in wanted.items():
+            if name in buffers:
+                old = buffers[name]
+                if not isinstance(value, Buffer) or value.device is not old.device or value.shape != old.shape or value.type is not old.type:
+                    problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {value!r}")
+                elif value.allocation.freed:
+                    problems.append(f"{name!r} was freed")
+                else:
+                    buffers[name] = value
+            elif name in params:
+                try:
+                    words[name] = encode_scalar(params[name], value)
+                except BindingError as error:
+                    problems += error.problems
+            else:
+                problems.append(f"there is no param or buffer {name!r}")
+        problems += plan.binding.overlaps(buffers)
+        if problems:
+            raise BindingError(plan.binding.interface.name, problems)
+        for name, value in wanted.items():
+            if name in words:
+                self._set_scalar(name, words[name])
+            else:
+                self._set_buffer(name, value)
+        plan.binding.buffers.update({name: buffers[name] for name in wanted if name in buffers})
+        return self
+
+    def on(self, stream: Any) -> Self:
+        """The launch, enqueued on another stream from now on."""
+        raise Unsupported(self.plan.device.name, [Missing("streams")])
+
+    def _set_buffer(self, name: str, buffer: Buffer) -> None:
+        raise Unsupported(self.plan.device.name, [Missing("launch.set of a buffer")])
+
+    def _set_scalar(self, name: str, word: int) -> None:
+        raise Unsupported(self.plan.device.name, [Missing("launch.set of a param")])
+
+
+class EmptyLaunch(Launch):
+    """A launch over a grid of no workgroups: there is nothing to run, whatever is set."""
+
+    __slots__ = ()
+
+    def __call__(self) -> None:
+        """Does nothing."""
+
+    def on(self, stream: Any) -> Self:
+        """The launch itself."""
+        return self
+
+    def _set_buffer(self, name: str, buffer: Buffer) -> None:
+        pass
+
+    def _set_scalar(self, name: str, word: int) -> None:
+        pass

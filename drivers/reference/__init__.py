@@ -1,0 +1,22 @@
+"""The reference device: the interpreter, which is the meaning of the language. Exact and slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+
+__all__ = ["count", "open_device"]
+
+
+def count() -> int:
+    """How many devices of this kind there are; always one."""
+    return 1
+
+
+def open_device(ordinal: int) -> Device:
+    """The device."""
+    from vyre_py.drivers.reference.device import ReferenceDevice
+
+    return ReferenceDevice(ordinal)

@@ -1,0 +1,103 @@
+"""The reference device: NumPy bytes for memory, the interpreter for launches."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vyre_py.drivers.device import Device, Limits
+from vyre_py.drivers.errors import OutOfMemory
+from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.resident import Buffer
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.interpret import interpret
+from vyre_py.ir.passes import Optimised
+from vyre_py.ir.program import Grid
+from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.target import Target
+
+__all__ = ["ReferenceDevice"]
+
+_LIMITS = Limits(workgroups=(2**32, 2**32, 2**32), invocations=1024, workgroup_bytes=232448, buffer_bytes=2**40)
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class ReferenceLaunch(Launch):
+    """A launch through the interpreter; it runs to its end before the call returns."""
+
+    __slots__ = ("_code", "_scalars")
+
+    def __init__(self, plan: LaunchPlan, code: Optimised) -> None:
+        super().__init__(plan)
+        x, y, z = plan.grid
+        grid = Grid(False, (DimConst(x), DimConst(y), DimConst(z)))
+        self._code = replace(code, program=replace(code.program, grid=grid))
+        self._scalars = {p.name: _decode(p.type.dtype, plan.binding.scalars[p.name]) for p in plan.binding.interface.params}
+
+    def __call__(self) -> None:
+        """Runs the kernel."""
+        plan = self.plan
+        arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
+        interpret(self._code, {**arrays, **self._scalars}, plan.binding.sizes)
+        plan.device.telemetry.launches += 1
+
+    def _set_buffer(self, name: str, buffer: Buffer) -> None:
+        pass  # the call reads the binding, where `set` has put the buffer
+
+    def _set_scalar(self, name: str, word: int) -> None:
+        param = next(p for p in self.plan.binding.interface.params if p.name == name)
+        self._scalars[name] = _decode(param.type.dtype, word)
+
+
+def _decode(dtype: np.dtype[Any], word: int) -> np.ndarray[Any, Any]:
+    """The scalar that a slot's word holds, as a 0-d array."""
+    return np.frombuffer(word.to_bytes(4, "little")[: dtype.itemsize], dtype.newbyteorder("<"))[0].astype(dtype)
+
+
+def _elements(buffer: Buffer) -> np.ndarray[Any, Any]:
+    raw: Bytes = buffer.handle
+    return raw[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes].view(buffer.type.dtype).reshape(buffer.shape)
+
+
+class ReferenceDevice(Device):
+    """The interpreter as a device."""
+
+    kind: ClassVar[str] = "reference"
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__(ordinal, Target("reference"), _LIMITS, f"NumPy {np.__version__} interpreter on {platform.machine()}")
+
+    def _allocate(self, size_bytes: int) -> Bytes:
+        try:
+            return np.zeros(size_bytes, np.uint8)
+        except MemoryError as error:
+            raise OutOfMemory(f"{self.name} cannot allocate {size_bytes} bytes", cause=str(error), remedy="free buffers, or ask for less") from error
+
+    def _free(self, handle: Bytes, size_bytes: int) -> None:
+        pass  # NumPy gives the memory back with its last view
+
+    def _write(self, handle: Bytes, offset: int, source: Bytes) -> None:
+        handle[offset : offset + source.size] = source
+
+    def _read(self, handle: Bytes, offset: int, target: Bytes) -> None:
+        target[:] = handle[offset : offset + target.size]
+
+    def _copy(self, source: Bytes, source_offset: int, target: Bytes, target_offset: int, size_bytes: int) -> None:
+        target[target_offset : target_offset + size_bytes] = source[source_offset : source_offset + size_bytes]
+
+    def _load_entry(self, step: Step, entry: Entry) -> Optimised:
+        code: Optimised = entry.program
+        return code
+
+    def _make_launch(self, plan: LaunchPlan, code: Optimised) -> Launch:
+        return ReferenceLaunch(plan, code)
+
+    def _synchronize(self) -> None:
+        pass  # launches run to their end
+
+    def _close(self) -> None:
+        pass  # nothing is held

@@ -1,0 +1,131 @@
+"""Which devices are here, and the one object for each."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.device import Device
+from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.errors import VyreError
+from vyre_py.ir.nodes import Access, Space, const
+from vyre_py.ir.ops import OPS
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import u32
+
+__all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available"]
+
+# Best first; a wgpu adapter that runs in software ranks below the CPU itself.
+KINDS: Final = ("cuda", "wgpu", "cpu", "reference")
+_NAME = re.compile(r"([a-z_]+)(?::(\d{1,4}))?\Z")
+
+_open: dict[tuple[str, int], Device] = {}
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One line of `devices()`: a device that is here, or a kind that is not and why."""
+
+    name: str
+    available: bool
+    description: str
+
+
+def _count(kind: str) -> int:
+    found: int = import_module(f"vyre_py.drivers.{kind}").count()
+    return found
+
+
+def device(name: str | None = None) -> Device:
+    """The device of this name: "cuda:0", "cuda" (its first), "wgpu", "cpu", "reference"; the same object every time.
+
+    Without a name: what VYRE_DEVICE says, else the best device that passes a self test. Raises DeviceUnavailable, which says why.
+    """
+    name = name or os.environ.get("VYRE_DEVICE") or None
+    if name is None:
+        return _best()
+    found = _NAME.match(name) if isinstance(name, str) else None
+    if found is None or found[1] not in KINDS:
+        raise DeviceUnavailable(f"there is no device {name!r}", remedy=f"devices are {', '.join(KINDS)}, each with an ordinal if wanted: cuda:0")
+    return _opened(found[1], int(found[2] or 0))
+
+
+def _opened(kind: str, ordinal: int) -> Device:
+    with _lock:
+        known = _open.get((kind, ordinal))
+        if known is not None and not known.closed:
+            return known
+        here = _count(kind)
+        if ordinal >= here:
+            raise DeviceUnavailable(f"there is no {kind}:{ordinal}", meaning=f"{here} device(s) of kind {kind} are here", remedy="vyre_py.devices() lists them")
+        made: Device = import_module(f"vyre_py.drivers.{kind}").open_device(ordinal)
+        _open[kind, ordinal] = made
+        return made
+
+
+def _best() -> Device:
+    reasons: list[str] = []
+    fallback: Device | None = None
+    for kind in KINDS:
+        try:
+            candidate = _opened(kind, 0)
+            if kind == "wgpu" and getattr(candidate, "is_software", False):
+                fallback = candidate
+                continue
+            _self_test(candidate)
+            return candidate
+        except VyreError as error:
+            reasons.append(f"{kind}: {error}")
+    if fallback is not None:
+        return fallback
+    raise DeviceUnavailable("no device passes its self test", cause="; ".join(reasons))
+
+
+def _self_test_program() -> Program:
+    """out[i] = x[i] * 3 + i, unguarded."""
+    a = Assembler("self_test", (64, 1, 1))
+    n = a.dim("n")
+    x = a.memory("x", Space.BUFFER, u32, (n,), Access.READ)
+    out = a.memory("out", Space.BUFFER, u32, (n,), Access.WRITE)
+    i = a.let(OPS["global_id.x"], ())
+    tripled = a.let(OPS["mul"], (a.load(x, (i,)), const(u32, 3)))
+    a.store(out, (i,), a.let(OPS["add"], (tripled, i)))
+    return a.finish()
+
+
+def _self_test(candidate: Device) -> None:
+    """Runs a small Program. Raises DeviceUnavailable when the result is wrong, and whatever the device raises."""
+    x = np.arange(100, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    result: Any = candidate.compile_native(_self_test_program()).dispatch({"x": x})["out"]
+    if not np.array_equal(result, x * np.uint32(3) + np.arange(100, dtype=np.uint32)):
+        raise DeviceUnavailable(f"{candidate.name} computes wrong results in its self test", remedy="check the driver's version")
+
+
+def devices() -> list[DeviceInfo]:
+    """Every device here, best kind first, and a line with the reason for each kind that is not."""
+    found: list[DeviceInfo] = []
+    for kind in KINDS:
+        try:
+            for ordinal in range(_count(kind)):
+                opened = _opened(kind, ordinal)
+                found.append(DeviceInfo(opened.name, True, opened.description))
+        except VyreError as error:
+            found.append(DeviceInfo(kind, False, str(error)))
+    return found
+
+
+def is_available(name: str) -> bool:
+    """Whether `device(name)` would give a device."""
+    try:
+        device(name)
+    except VyreError:
+        return False
+    return True

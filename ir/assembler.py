@@ -1,0 +1,265 @@
+"""The assembler: the one place where Programs are put together, statement by statement, with dense ids.
+
+Builder, parser, decoders and passes all write through it. It keeps blocks balanced and ids dense; it computes result types;
+it does not check rules: `ir.check` does.
+"""
+
+from __future__ import annotations
+
+from vyre_py.ir.dims import Dim, DimConst, DimExpr
+from vyre_py.ir.errors import Place
+from vyre_py.ir.nodes import (
+    Access, Atom, Atomic, Barrier, Break, Const, Continue, Else, End, For, Get, If, Let, Load, Loop, Memory, Param, Region, Return,
+    Set, Space, Statement, Store, UniformLoad, Value, Var, Variable,
+)
+from vyre_py.ir.ops import AtomicOp, Op
+from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program, default_over
+from vyre_py.ir.types import Scalar
+
+__all__ = ["Assembler", "OperandTypeError", "Rewriter"]
+
+
+class OperandTypeError(Exception):
+    """An op does not accept these operand types; callers turn it into a diagnostic with a place."""
+
+    def __init__(self, op: Op, operands: tuple[Scalar, ...], given: Scalar | None) -> None:
+        super().__init__(f"{op.name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
+        self.op, self.operands, self.given = op, operands, given
+
+
+class Assembler:
+    """Collects declarations and statements; `finish` gives the Program.
+
+    `place` is recorded with every statement made while it is set.
+    """
+
+    def __init__(self, name: str, workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP) -> None:
+        self.name = name
+        self.workgroup = workgroup
+        self.grid: Grid | None = None
+        self.doc = ""
+        self.dims: list[Dim] = []
+        self.params: list[Param] = []
+        self.memories: list[Memory] = []
+        self.body: list[Statement] = []
+        self.match: list[int] = []
+        self.open: list[int] = []
+        self._else: dict[int, int] = {}  # open If -> its Else
+        self.value_names: dict[int, str] = {}
+        self.variable_names: dict[int, str] = {}
+        self.places: list[Place | None] = []
+        self.place: Place | None = None
+        self._values = 0
+        self._variables = 0
+
+    @classmethod
+    def like(cls, program: Program) -> Assembler:
+        """An assembler with a Program's declarations and an empty body."""
+        made = cls(program.name, program.workgroup)
+        made.grid, made.doc = program.grid, program.doc
+        made.dims, made.params, made.memories = list(program.dims), list(program.params), list(program.memories)
+        return made
+
+    # ---- declarations
+
+    def dim(self, name: str) -> Dim:
+        """Declares a dim."""
+        self.dims.append(Dim(name))
+        return self.dims[-1]
+
+    def param(self, name: str, type_: Scalar) -> Param:
+        """Declares a scalar param."""
+        self.params.append(Param(name, type_))
+        return self.params[-1]
+
+    def memory(self, name: str, space: Space, type_: Scalar, shape: tuple[DimExpr, ...], access: Access, data: bytes = b"") -> Memory:
+        """Declares a memory."""
+        self.memories.append(Memory(name, space, type_, shape, access, data))
+        return self.memories[-1]
+
+    # ---- statements
+
+    def value(self, type_: Scalar, name: str | None = None) -> Value:
+        """The next value; whoever makes it emits the statement that binds it next."""
+        made = Value(self._values, type_)
+        self._values += 1
+        if name is not None:
+            self.value_names[made.id] = name
+        return made
+
+    def emit(self, statement: Statement) -> None:
+        """Appends a statement. Else and End must have a block to close; IndexError says that there is none."""
+        index = len(self.body)
+        matched = -1
+        if isinstance(statement, Else):
+            self.match[self.open[-1]] = index
+            self._else[self.open[-1]] = index
+        elif isinstance(statement, End):
+            matched = self.open.pop()
+            self.match[self._else.pop(matched, matched)] = index
+        elif statement.opens:
+            self.open.append(index)
+        self.body.append(statement)
+        self.match.append(matched)
+        self.places.append(self.place)
+
+    def can_reopen(self) -> bool:
+        """Whether the last statement closed an If that has no Else yet."""
+        return isinstance(self.body[-1], End) and self.match[self.match[-1]] == len(self.body) - 1 and isinstance(self.body[self.match[-1]], If)
+
+    def reopen(self) -> None:
+        """Takes back the End just emitted, so that an Else may follow."""
+        self.body.pop()
+        self.places.pop()
+        opener = self.match.pop()
+        self.match[opener] = -1
+        self.open.append(opener)
+
+    def let(self, op: Op, args: tuple[Atom, ...], given: Scalar | None = None, name: str | None = None) -> Value:
+        """result = op(args). Raises OperandTypeError."""
+        operands = tuple(a.type for a in args)
+        type_ = op.result_type(operands, given)
+        if type_ is None:
+            raise OperandTypeError(op, operands, given)
+        result = self.value(type_, name)
+        self.emit(Let(result, args, op))
+        return result
+
+    def load(self, memory: Memory, indices: tuple[Atom, ...], name: str | None = None) -> Value:
+        """result = memory[indices]."""
+        result = self.value(memory.type, name)
+        self.emit(Load(result, indices, memory))
+        return result
+
+    def uniform_load(self, memory: Memory, indices: tuple[Atom, ...], name: str | None = None) -> Value:
+        """Barrier, result = memory[indices], barrier."""
+        result = self.value(memory.type, name)
+        self.emit(UniformLoad(result, indices, memory))
+        return result
+
+    def store(self, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
+        """memory[indices] = value."""
+        self.emit(Store(None, (*indices, value), memory))
+
+    def atomic(self, op: AtomicOp, memory: Memory, indices: tuple[Atom, ...], operands: tuple[Atom, ...], name: str | None = None) -> Value:
+        """result = the old memory[indices], which becomes op(old, operands)."""
+        result = self.value(memory.type, name)
+        self.emit(Atomic(result, (*indices, *operands), memory, op))
+        return result
+
+    def var(self, type_: Scalar, first: Atom, name: str | None = None) -> Variable:
+        """Declares a variable."""
+        made = Variable(self._variables, type_)
+        self._variables += 1
+        if name is not None:
+            self.variable_names[made.id] = name
+        self.emit(Var(None, (first,), made))
+        return made
+
+    def get(self, variable: Variable, name: str | None = None) -> Value:
+        """result = the variable's value."""
+        result = self.value(variable.type, name)
+        self.emit(Get(result, (), variable))
+        return result
+
+    def set(self, variable: Variable, value: Atom) -> None:
+        """variable = value."""
+        self.emit(Set(None, (value,), variable))
+
+    def if_(self, condition: Atom) -> None:
+        """Opens an If."""
+        self.emit(If(None, (condition,)))
+
+    def else_(self) -> None:
+        """Goes from an If's first block to its second."""
+        self.emit(Else(None, ()))
+
+    def end(self) -> None:
+        """Closes the innermost open block."""
+        self.emit(End(None, ()))
+
+    def for_(self, start: Atom, stop: Atom, step: Const, name: str | None = None) -> Value:
+        """Opens a For; gives its variable's value."""
+        result = self.value(start.type, name)
+        self.emit(For(result, (start, stop, step)))
+        return result
+
+    def loop(self) -> None:
+        """Opens a Loop."""
+        self.emit(Loop(None, ()))
+
+    def region(self, name: str) -> None:
+        """Opens a Region."""
+        self.emit(Region(None, (), name))
+
+    def break_(self) -> None:
+        """Leaves the innermost loop."""
+        self.emit(Break(None, ()))
+
+    def continue_(self) -> None:
+        """Goes on with the innermost loop's next turn."""
+        self.emit(Continue(None, ()))
+
+    def return_(self) -> None:
+        """Ends the invocation."""
+        self.emit(Return(None, ()))
+
+    def barrier(self) -> None:
+        """Waits for the workgroup."""
+        self.emit(Barrier(None, ()))
+
+    def finish(self) -> Program:
+        """The Program. All blocks must be closed; a grid that was not given is the first written buffer's shape, or one
+        workgroup when there is none (which `check` reports where it matters)."""
+        if self.open:
+            raise IndexError("a block is still open")
+        memories = tuple(self.memories)
+        grid = self.grid or default_over(memories) or Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
+        return Program(
+            self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(self.match),
+            self._values, self._variables, self.value_names, self.variable_names, tuple(self.places), self.doc,
+        )
+
+
+class Rewriter(Assembler):
+    """Copies a Program statement by statement, with values and variables mapped to new ones: what passes are made of.
+
+    `map[id]` is the atom that stands for old value `id`; a pass drops a statement by not copying it, and replaces a value by
+    writing its atom into `map`.
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.name, program.workgroup)
+        self.program = program
+        self.grid, self.doc = program.grid, program.doc
+        self.dims, self.params, self.memories = list(program.dims), list(program.params), list(program.memories)
+        self.map: list[Atom | None] = [None] * program.value_count
+        self.variable_map: list[Variable | None] = [None] * program.variable_count
+
+    def atom(self, atom: Atom) -> Atom:
+        """The new atom for an old one."""
+        if not isinstance(atom, Value):
+            return atom
+        mapped = self.map[atom.id]
+        assert mapped is not None, "a value is copied before it is used"
+        return mapped
+
+    def copy(self, index: int) -> Value | None:
+        """Copies old statement `index`; gives its new result."""
+        old = self.program.body[index]
+        self.place = self.program.place(index)
+        args = tuple([self.atom(a) for a in old.args])
+        result: Value | None = None
+        if old.result is not None:
+            result = self.value(old.result.type, self.program.value_names.get(old.result.id))
+            self.map[old.result.id] = result
+        if isinstance(old, Var):
+            made = self.var(old.variable.type, args[0], self.program.variable_names.get(old.variable.id))
+            self.variable_map[old.variable.id] = made
+        elif isinstance(old, (Get, Set)):
+            variable = self.variable_map[old.variable.id]
+            assert variable is not None, "a variable is declared before it is used"
+            self.emit(type(old)(result, args, variable))
+        else:
+            self.emit(old.rebuilt(result, args))
+        return result

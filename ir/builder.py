@@ -1,0 +1,360 @@
+"""ProgramBuilder: Programs written in Python, one statement at a time, refused at the user's own line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from vyre_py.ir.assembler import Assembler, OperandTypeError
+from vyre_py.ir.dims import DimConst, DimExpr
+from vyre_py.ir.expressions import ArrayHandle, Expr, Operand, Size, VariableHandle, as_size, fail, number
+from vyre_py.ir.nodes import Access, Atom, Memory, Space, Variable
+from vyre_py.ir.ops import ATOMICS, OPS
+from vyre_py.ir.ops import Operand as Pattern
+from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.types import Scalar, bool_, i32, scalar_of, u32
+from vyre_py.ir.where import user_place
+
+__all__ = ["ProgramBuilder"]
+
+Index = Operand | tuple[Operand, ...]
+
+
+class ProgramBuilder:
+    """Builds one Program inside a `with` block; `program` is there afterwards.
+
+        with ProgramBuilder("axpy") as b:
+            n = b.dim("n")
+            a = b.param("a", f32)
+            x, y = b.read("x", f32, n), b.read_write("y", f32, n)
+            i = b.global_id(0)
+            y[i] = a * x[i] + y[i]
+
+    `workgroup` is the workgroup size along x, y, z. Every wrong call raises ValidationError at the caller's line.
+    """
+
+    def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "") -> None:
+        sizes = (workgroup,) if isinstance(workgroup, int) else tuple(workgroup)
+        if not isinstance(name, str) or not 1 <= len(sizes) <= 3 or any(not isinstance(s, int) or s < 1 for s in sizes):
+            fail("B108", f"a name and a workgroup size of 1 to 3 positive whole numbers are needed, got {name!r} and {workgroup!r}", "ProgramBuilder('axpy', workgroup=(16, 16))")
+        x, y, z = (*sizes, *[1] * (3 - len(sizes)))
+        self._a = Assembler(name, (x, y, z))
+        self._a.doc = doc
+        self._names: set[str] = set()
+        self._program: Program | None = None
+        self._finished = False
+
+    def __enter__(self) -> ProgramBuilder:
+        self._require_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._finished = True
+        if kind is None:
+            self._program = self._a.finish()
+
+    @property
+    def program(self) -> Program:
+        """The finished Program."""
+        if self._program is None:
+            fail("B107", "the Program is not finished", "read b.program after the builder's `with` block has ended without an error")
+        return self._program
+
+    def _require_open(self) -> None:
+        if self._finished:
+            fail("B103", f"the builder of {self._a.name!r} is finished")
+
+    def _here(self) -> Assembler:
+        self._require_open()
+        self._a.place = user_place(with_source=False)
+        return self._a
+
+    # ---- declarations
+
+    def _declare(self, name: str) -> Assembler:
+        self._require_open()
+        if not isinstance(name, str) or not name:
+            fail("B108", f"a name is a non-empty string, got {name!r}", "give every argument a name")
+        if name in self._names:
+            fail("B104", f"{name!r} is declared twice")
+        self._names.add(name)
+        return self._a
+
+    def dim(self, name: str) -> Size:
+        """A symbolic size, solved from the arguments' shapes when the Program is bound."""
+        return Size(self, self._declare(name).dim(name))
+
+    def param(self, name: str, type_: Scalar) -> Expr:
+        """A scalar argument, passed by value."""
+        _require_type(type_)
+        return Expr(self, self._declare(name).param(name, type_))
+
+    def read(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is only read."""
+        return self._memory(name, Space.BUFFER, type_, shape, Access.READ)
+
+    def write(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is only written."""
+        return self._memory(name, Space.BUFFER, type_, shape, Access.WRITE)
+
+    def read_write(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is read and written."""
+        return self._memory(name, Space.BUFFER, type_, shape, Access.READ_WRITE)
+
+    def workgroup(self, name: str, type_: Scalar, *shape: int) -> ArrayHandle:
+        """An array that the invocations of one workgroup share; zero at the start."""
+        return self._memory(name, Space.WORKGROUP, type_, shape, Access.READ_WRITE)
+
+    def private(self, name: str, type_: Scalar, *shape: int) -> ArrayHandle:
+        """An array of one invocation; zero at the start."""
+        return self._memory(name, Space.PRIVATE, type_, shape, Access.READ_WRITE)
+
+    def table(self, name: str, data: Any, type_: Scalar | None = None) -> ArrayHandle:
+        """A constant array with the elements and shape of `data`, whose type is the array's own unless given."""
+        array = np.asarray(data, dtype=None if type_ is None else type_.dtype)
+        element = type_ or scalar_of(array.dtype)
+        if element is None or array.ndim == 0:
+            fail("B108", f"a table holds an array of one of the language's types, got dtype {array.dtype} of {array.ndim} axes", "pass type_=, or a NumPy array of that dtype")
+        stored = np.ascontiguousarray(array, dtype=element.dtype.newbyteorder("<"))
+        return self._memory(name, Space.TABLE, element, array.shape, Access.READ, stored.tobytes())
+
+    def _memory(self, name: str, space: Space, type_: Scalar, shape: Sequence[int | Expr], access: Access, data: bytes = b"") -> ArrayHandle:
+        _require_type(type_)
+        axes = tuple(self._axis(name, axis) for axis in shape)
+        if not axes:
+            fail("B108", f"{name!r} needs at least one axis", "b.read('x', f32, n)")
+        if space is not Space.BUFFER and not all(isinstance(a, DimConst) for a in axes):
+            fail("B108", f"the axes of {space.value} array {name!r} must be whole numbers", "only argument buffers have symbolic sizes")
+        return ArrayHandle(self, self._declare(name).memory(name, space, type_, axes, access, data))
+
+    def _axis(self, name: str, axis: int | Expr) -> DimExpr:
+        if isinstance(axis, Size) and axis.builder not in (self, None):
+            fail("B105", f"an axis of {name!r} is a size of another builder")
+        expr = as_size(axis)
+        if expr is None:
+            fail("B108", f"an axis of {name!r} must be a whole number or a size, got {axis!r}", "make sizes with b.dim(name), and + - * of them")
+        return expr
+
+    def over(self, *extents: int | Expr) -> None:
+        """Runs one invocation per point of extents along x, y, z (the default: the first written buffer's shape, last axis on x)."""
+        self._grid(True, extents)
+
+    def grid(self, *workgroups: int | Expr) -> None:
+        """Runs this many workgroups along x, y, z."""
+        self._grid(False, workgroups)
+
+    def _grid(self, over: bool, extents: Sequence[int | Expr]) -> None:
+        self._require_open()
+        if not 1 <= len(extents) <= 3:
+            fail("B108", f"a grid has 1 to 3 axes, got {len(extents)}", "b.over(width, height)")
+        x, y, z = (*[self._axis("the grid", e) for e in extents], *[DimConst(1)] * (3 - len(extents)))
+        self._a.grid = Grid(over, (x, y, z))
+
+    # ---- where am I
+
+    def global_id(self, axis: int = 0) -> Expr:
+        """The invocation's place in the grid along an axis (0 is x)."""
+        return self._query("global_id", axis)
+
+    def local_id(self, axis: int = 0) -> Expr:
+        """The invocation's place in its workgroup along an axis."""
+        return self._query("local_id", axis)
+
+    def workgroup_id(self, axis: int = 0) -> Expr:
+        """The workgroup's place in the grid along an axis."""
+        return self._query("workgroup_id", axis)
+
+    def num_workgroups(self, axis: int = 0) -> Expr:
+        """The number of workgroups along an axis."""
+        return self._query("num_workgroups", axis)
+
+    def workgroup_size(self, axis: int = 0) -> Expr:
+        """The number of invocations of a workgroup along an axis."""
+        return self._query("workgroup_size", axis)
+
+    def local_index(self) -> Expr:
+        """The invocation's number in its workgroup, x fastest."""
+        return self.emit_op("local_index", (), None)
+
+    def _query(self, name: str, axis: int) -> Expr:
+        if axis not in (0, 1, 2):
+            fail("B108", f"axis {axis!r} is none of 0, 1, 2", "axis 0 is x")
+        return self.emit_op(f"{name}.{'xyz'[axis]}", (), None)
+
+    # ---- statements
+
+    def let(self, name: str, value: Operand) -> Expr:
+        """Gives a value a name, for reading; the value itself."""
+        if not isinstance(value, Expr):
+            fail("B108", "let names an expression", "vp.const(1, vp.u32) makes a constant")
+        atom = value.atom
+        if hasattr(atom, "id"):
+            self._a.value_names.setdefault(atom.id, name)
+        return Expr(self, atom)
+
+    def var(self, name: str, type_: Scalar, first: Operand = 0) -> VariableHandle:
+        """A mutable scalar of one invocation."""
+        _require_type(type_)
+        value = self._typed(first if type_ is not bool_ or first != 0 or isinstance(first, Expr) else False, type_, f"variable {name!r}")
+        return VariableHandle(self, self._here().var(type_, value, name))
+
+    @contextmanager
+    def if_(self, condition: Operand) -> Iterator[None]:
+        """The block runs where the condition is true."""
+        atom = self._typed(condition, bool_, "a condition")
+        self._here().if_(atom)
+        yield from self._block()
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """The block runs where the condition of the `if_` block just before is false."""
+        a = self._here()
+        if not a.body or not a.can_reopen():
+            fail("B107", "else_ does not follow an if_ block", "write `with b.else_():` directly after the `with b.if_(...)` block")
+        a.reopen()
+        a.else_()
+        yield from self._block()
+
+    @contextmanager
+    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Scalar | None = None, name: str | None = None) -> Iterator[Expr]:
+        """The block runs for start, start + step, ... below stop (above it for a negative step); u32 unless an operand or `type_` says."""
+        wanted = type_ or next((o.type for o in (start, stop) if isinstance(o, Expr)), u32)
+        first, last = self._typed(start, wanted, "a loop's start"), self._typed(stop, wanted, "a loop's stop")
+        if not isinstance(step, int) or step == 0:
+            fail("B108", f"a loop's step is a whole number other than 0, got {step!r}", "use b.loop() for other steps")
+        value = self._here().for_(first, last, number(step, wanted), name)
+        for _ in self._block():
+            yield Expr(self, value)
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """The block runs until a break or return."""
+        self._here().loop()
+        yield from self._block()
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """A named block, for people and profilers."""
+        if not isinstance(name, str):
+            fail("B108", f"a region's name is a string, got {name!r}", "b.region('blur rows')")
+        self._here().region(name)
+        yield from self._block()
+
+    def _block(self) -> Iterator[None]:
+        depth = len(self._a.open)
+        yield
+        if len(self._a.open) != depth:
+            fail("B107", "a block was left open, or closed out of order")
+        self._here().end()
+
+    def break_(self) -> None:
+        """Leaves the innermost loop."""
+        self._here().break_()
+
+    def break_if(self, condition: Operand) -> None:
+        """Leaves the innermost loop where the condition is true."""
+        with self.if_(condition):
+            self.break_()
+
+    def continue_(self) -> None:
+        """Goes on with the innermost loop's next turn."""
+        self._here().continue_()
+
+    def return_(self) -> None:
+        """Ends the invocation."""
+        self._here().return_()
+
+    def barrier(self) -> None:
+        """Waits for the whole workgroup; writes before it are seen after it."""
+        self._here().barrier()
+
+    # ---- what the handles call
+
+    def emit_op(self, name: str, operands: Sequence[Operand], given: Scalar | None) -> Expr:
+        """Emits an op; a number takes the type of the first expression that the row marks T."""
+        row = OPS[name]
+        if len(operands) != len(row.operands):
+            fail("V202", f"{name} takes {len(row.operands)} operands, got {len(operands)}")
+        typed = next((o.type for o, p in zip(operands, row.operands, strict=True) if isinstance(o, Expr) and p is Pattern.T), None)
+        atoms: list[Atom] = []
+        for operand, pattern in zip(operands, row.operands, strict=True):
+            if isinstance(operand, Expr):
+                atoms.append(self._own(operand))
+            elif (want := bool_ if pattern is Pattern.BOOL else typed) is None:
+                fail("B106", f"nothing says what type {operand!r} has in {name}", "vp.const(value, type) gives it one")
+            else:
+                atoms.append(number(operand, want))
+        try:
+            return Expr(self, self._here().let(row, tuple(atoms), given))
+        except OperandTypeError as error:
+            fail("V201", str(error))
+
+    def _own(self, operand: Expr) -> Atom:
+        if operand.builder is not None and operand.builder is not self:
+            fail("B105", f"a value of the builder of {operand.builder._a.name!r} was used in {self._a.name!r}")
+        return operand.atom
+
+    def _typed(self, operand: Operand, type_: Scalar, what: str) -> Atom:
+        if not isinstance(operand, Expr):
+            return number(operand, type_)
+        if operand.type is not type_:
+            fail("V201", f"{what} is {type_}, got {operand.type}", f"convert it: vp.cast(x, vp.{type_.name.rstrip('_')})")
+        return self._own(operand)
+
+    def _indices(self, memory: Memory, index: Index) -> tuple[Atom, ...]:
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != memory.rank:
+            fail("V202", f"{memory.name!r} has {memory.rank} axes, got {len(given)} indices")
+        atoms: list[Atom] = []
+        for i in given:
+            if isinstance(i, Expr):
+                if not i.type.is_integer or i.type.storage_only:
+                    fail("V201", f"an index of {memory.name!r} is i32 or u32, got {i.type}", "convert it: vp.cast(i, vp.u32)")
+                atoms.append(self._own(i))
+            elif isinstance(i, int) and not isinstance(i, bool):
+                atoms.append(number(i, u32 if i >= 0 else i32))
+            else:
+                fail("V201", f"an index of {memory.name!r} is a whole number, got {i!r}", "slices and floats are no indices")
+        return tuple(atoms)
+
+    def emit_load(self, memory: Memory, index: Index, uniform: bool = False) -> Expr:
+        """Emits a load."""
+        if not memory.access.reads:
+            fail("B108", f"{memory.name!r} is only written", "declare it with b.read_write to load from it")
+        indices = self._indices(memory, index)
+        a = self._here()
+        return Expr(self, a.uniform_load(memory, indices) if uniform else a.load(memory, indices))
+
+    def emit_store(self, memory: Memory, index: Index, value: Operand) -> None:
+        """Emits a store."""
+        if not memory.access.writes:
+            fail("B108", f"{memory.name!r} is only read", "declare it with b.write or b.read_write to store to it")
+        indices = self._indices(memory, index)
+        stored = self._typed(value, memory.type, f"an element of {memory.name!r}")
+        self._here().store(memory, indices, stored)
+
+    def emit_atomic(self, op: str, memory: Memory, index: Index, *operands: Operand) -> Expr:
+        """Emits an atomic."""
+        row = ATOMICS[op]
+        if memory.access is not Access.READ_WRITE or memory.space not in (Space.BUFFER, Space.WORKGROUP) or memory.type not in row.of:
+            fail("B108", f"atomics work on i32 and u32 in read_write buffers and workgroup arrays; {memory.name!r} is a {memory.access.value} {memory.space.value} of {memory.type}", "see ir/OPS.md")
+        indices = self._indices(memory, index)
+        values = tuple(self._typed(o, memory.type, f"an operand of atomic_{op}") for o in operands)
+        return Expr(self, self._here().atomic(row, memory, indices, values))
+
+    def emit_get(self, variable: Variable) -> Atom:
+        """Emits a get."""
+        return self._here().get(variable)
+
+    def emit_set(self, variable: Variable, value: Operand) -> None:
+        """Emits a set."""
+        atom = self._typed(value, variable.type, "the variable")
+        self._here().set(variable, atom)
+
+
+def _require_type(type_: object) -> None:
+    if not isinstance(type_, Scalar):
+        fail("B108", f"a type of the language is needed, got {type_!r}", "vp.f32, vp.i32, vp.u32, vp.u8, vp.bool_")

@@ -1,0 +1,60 @@
+"""The checker: proves once that a Program keeps every rule of the language, so that nothing after it needs to ask again.
+
+Each module opens with the laws it proves. They run in the order of what they rely on: the form of every object, the nesting of
+blocks, then scope, types, memory and limits side by side, and uniformity where every value is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vyre_py.ir.check.facts import capabilities
+from vyre_py.ir.check.findings import Findings
+from vyre_py.ir.check.limits import check_limits, check_size
+from vyre_py.ir.check.memory import check_memory
+from vyre_py.ir.check.scope import check_scope
+from vyre_py.ir.check.structure import check_blocks, check_form
+from vyre_py.ir.check.types import check_types
+from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
+from vyre_py.ir.errors import ValidationError
+from vyre_py.ir.program import Program
+from vyre_py.ir.rules import finding
+
+__all__ = ["Checked", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A Program that keeps every rule, with the proof: how uniform its values and control are, and the capabilities that its ops
+    ask of a device. Only `check`, and passes that keep the rules, make one."""
+
+    program: Program
+    uniformity: Uniformity
+    capabilities: frozenset[str]
+
+
+def check(program: Program) -> Checked:
+    """Checks `program`, whoever made it, in time linear in its size.
+
+    Raises ValidationError with all findings, at most `findings.MAX_FINDINGS` and the number of the others.
+    """
+    if not isinstance(program, Program) or type(getattr(program, "body", None)) is not tuple:
+        raise ValidationError(finding("V101", f"a {type(program).__name__} is no Program with a body"))
+    findings = Findings(program)
+    check_size(program, findings)
+    findings.raise_if_any()
+    check_form(program, findings)
+    findings.raise_if_any()
+    if not check_blocks(program, findings):
+        raise findings.error()
+    before = findings.count
+    check_scope(program, findings)
+    known = findings.count == before
+    check_types(program, findings)
+    check_memory(program, findings)
+    check_limits(program, findings)
+    if not known:
+        raise findings.error()
+    uniformity = check_uniformity(program, findings)
+    findings.raise_if_any()
+    return Checked(program, uniformity, capabilities(program))

@@ -1,0 +1,92 @@
+"""The report that every check writes into, and how messages name things."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vyre_py.ir.dims import Dim, DimConst, DimOp
+from vyre_py.ir.errors import Diagnostic, Place, ValidationError
+from vyre_py.ir.nodes import Atom, Const, Memory, Param, Value, Variable
+from vyre_py.ir.program import Program
+from vyre_py.ir.rules import finding
+
+__all__ = ["DECLARATION", "MAX_FINDINGS", "Findings", "atom_text", "number", "place_text", "quoted", "variable_text"]
+
+MAX_FINDINGS: Final = 100
+DECLARATION: Final = -1  # the index of findings that no statement is at fault for
+
+_SHOWN = 60  # characters of a name that a message shows
+
+
+def quoted(name: str) -> str:
+    """A name as messages show it: in quotes, escaped, and cut when it is long."""
+    return repr(name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...")
+
+
+def number(value: int) -> str:
+    """A whole number as messages show it. Python refuses to print very long ones, so they are not printed."""
+    return str(value) if abs(value) < 1 << 64 else f"a number of {value.bit_length()} bits"
+
+
+def atom_text(program: Program, atom: Atom) -> str:
+    """An operand as messages show it."""
+    if isinstance(atom, Value):
+        name = program.value_names.get(atom.id)
+        return quoted(name) if name is not None else f"value {number(atom.id)}"
+    if isinstance(atom, (Param, Dim)):
+        return quoted(atom.name)
+    if isinstance(atom, Const):
+        return str(atom.value).lower() if atom.type.bits == 1 else f"{atom.value}{atom.type}"
+    return number(atom.value) if isinstance(atom, DimConst) else f"the size {atom.op}(...)"
+
+
+def variable_text(program: Program, variable: Variable) -> str:
+    """A variable as messages show it."""
+    name = program.variable_names.get(variable.id)
+    return quoted(name) if name is not None else f"variable {number(variable.id)}"
+
+
+def place_text(program: Program, index: int) -> str:
+    """Where statement `index` stands: its place, or its number where no place is known."""
+    place = program.place(index)
+    return f"statement {index}" if place is None else str(place)
+
+
+class Findings:
+    """Collects the findings about one Program: keeps the first `MAX_FINDINGS`, counts the rest."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.count = 0
+        self._kept: list[tuple[int, Diagnostic]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether further findings are only counted, so that their messages need not be made."""
+        return self.count >= MAX_FINDINGS
+
+    def add(self, code: str, index: int, message: str, help: str | None = None) -> None:
+        """Reports rule `code` broken by statement `index`, or by a declaration where it is `DECLARATION`."""
+        self.count += 1
+        if self.count <= MAX_FINDINGS:
+            self._kept.append((index, finding(code, message, self._place(index), help)))
+
+    def _place(self, index: int) -> Place | None:
+        # Asked before the form of `places` is proven, too.
+        places = getattr(self.program, "places", None)
+        if index == DECLARATION or not isinstance(places, tuple) or index >= len(places):
+            return None
+        place = places[index]
+        return place if isinstance(place, Place) else None
+
+    def error(self) -> ValidationError:
+        """All findings, those of declarations first and then in program order."""
+        found = [diagnostic for _, diagnostic in sorted(self._kept, key=lambda kept: kept[0])]
+        if self.count > MAX_FINDINGS:
+            found.append(finding("V599", f"{self.count - MAX_FINDINGS} more findings are not shown"))
+        return ValidationError(found)
+
+    def raise_if_any(self) -> None:
+        """Raises ValidationError when there is a finding."""
+        if self.count:
+            raise self.error()

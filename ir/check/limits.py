@@ -1,0 +1,85 @@
+"""Limits of the language: generous, so that a hostile Program is refused and a real one never meets them. What one device can
+do is its driver's to say.
+
+Laws:
+
+* V501: blocks nest at most `MAX_NESTING` deep.
+* V502: a body has at most `MAX_STATEMENTS` statements.
+* V503: a name has at most `MAX_NAME` characters.
+* V504: a workgroup is at least 1 along each axis, at most `MAX_WORKGROUP_Z` along z, and at most `MAX_WORKGROUP` in all.
+* V505, V506, V507: the arrays of a workgroup, of an invocation, and the tables stay below their sum of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+from vyre_py.ir.check.findings import DECLARATION, Findings, number, quoted
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import End, Memory, Region, Space
+from vyre_py.ir.program import Program
+
+__all__ = ["MAX_NAME", "MAX_NESTING", "MAX_STATEMENTS", "MAX_WORKGROUP", "MAX_WORKGROUP_Z", "SPACE_LIMITS_BYTES", "check_limits", "check_size"]
+
+MAX_NESTING: Final = 256
+MAX_STATEMENTS: Final = 1_000_000
+MAX_NAME: Final = 256
+MAX_WORKGROUP: Final = 1024
+MAX_WORKGROUP_Z: Final = 64
+
+# Space -> (the rule, what all memories of that space may take together).
+SPACE_LIMITS_BYTES: Final = {
+    Space.WORKGROUP: ("V505", 227 << 10),
+    Space.PRIVATE: ("V506", 64 << 10),
+    Space.TABLE: ("V507", 16 << 20),
+}
+
+
+def check_size(program: Program, findings: Findings) -> None:
+    """Reports a body that is too long to be looked at."""
+    if len(program.body) > MAX_STATEMENTS:
+        findings.add("V502", DECLARATION, f"{len(program.body)} statements, at most {MAX_STATEMENTS} are allowed")
+
+
+def _size_bytes(memory: Memory) -> int:
+    """Bytes of an array of constant shape; 0 where the shape is at fault itself."""
+    axes = [axis.value for axis in memory.shape if isinstance(axis, DimConst)]
+    return memory.type.size_bytes * prod(axes) if len(axes) == memory.rank and min(axes, default=1) >= 1 else 0
+
+
+def _names(program: Program) -> Iterator[tuple[int, str]]:
+    yield DECLARATION, program.name
+    for declared in (*program.dims, *program.params, *program.memories):
+        yield DECLARATION, declared.name
+    for name in (*program.value_names.values(), *program.variable_names.values()):
+        yield DECLARATION, name
+
+
+def _check_nesting(program: Program, findings: Findings) -> None:
+    depth = 0
+    for index, statement in enumerate(program.body):
+        if statement.opens:
+            depth += 1
+            if depth == MAX_NESTING + 1:
+                findings.add("V501", index, f"this block is more than {MAX_NESTING} deep")
+            if isinstance(statement, Region) and len(statement.name) > MAX_NAME:
+                findings.add("V503", index, f"the region's name {quoted(statement.name)} has {len(statement.name)} characters")
+        elif type(statement) is End:
+            depth -= 1
+
+
+def check_limits(program: Program, findings: Findings) -> None:
+    """Reports what is too large."""
+    for index, name in _names(program):
+        if len(name) > MAX_NAME:
+            findings.add("V503", index, f"the name {quoted(name)} has {len(name)} characters")
+    x, y, z = program.workgroup
+    if min(program.workgroup) < 1 or z > MAX_WORKGROUP_Z or x * y * z > MAX_WORKGROUP:
+        findings.add("V504", DECLARATION, f"a workgroup of {number(x)} x {number(y)} x {number(z)}")
+    for space, (code, limit) in SPACE_LIMITS_BYTES.items():
+        size = sum(_size_bytes(memory) for memory in program.memories if memory.space is space)
+        if size > limit:
+            findings.add(code, DECLARATION, f"{space.value} arrays take {number(size)} bytes, at most {limit} are allowed")
+    _check_nesting(program, findings)

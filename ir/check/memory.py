@@ -1,0 +1,85 @@
+"""Memory: what may be declared, and what may be done with it.
+
+Laws, for a Program of sound form:
+
+* V301, V302, V303: a load needs a memory that is read, a store one that is written, an atomic one that is both.
+* V304: atomics work on buffers and workgroup memory, of the types of their row.
+* V305: workgroup, private and table arrays have constant axes of at least 1.
+* V306: a table's data is exactly its elements; other memories have none.
+* V307: a memory has 1 to `MAX_RANK` axes.
+* V308: a uniform_load reads a buffer or workgroup memory.
+* V309: workgroup and private arrays are read_write, tables are read.
+* V310: a Program whose first written buffer has more than 3 axes says its grid (a single workgroup is what it gets otherwise).
+
+A dim needs no law of its own: one that is no buffer's axis is given by name when the Program is bound.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from vyre_py.ir.check.findings import DECLARATION, Findings, quoted
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
+from vyre_py.ir.program import Grid, Program, default_over
+
+__all__ = ["MAX_RANK", "check_memory"]
+
+MAX_RANK: Final = 8
+
+_ACCESS: Final = {Space.WORKGROUP: Access.READ_WRITE, Space.PRIVATE: Access.READ_WRITE, Space.TABLE: Access.READ}
+_SHARED = (Space.BUFFER, Space.WORKGROUP)
+_ONE_WORKGROUP = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
+
+
+def _check_declaration(memory: Memory, findings: Findings) -> None:
+    name = f"{memory.space.value} {quoted(memory.name)}"
+    if not 1 <= memory.rank <= MAX_RANK:
+        findings.add("V307", DECLARATION, f"{name} has {memory.rank} axes")
+    access = _ACCESS.get(memory.space, memory.access)
+    if memory.access is not access:
+        findings.add("V309", DECLARATION, f"{name} is {access.value}, not {memory.access.value}")
+    constant = [axis.value for axis in memory.shape if isinstance(axis, DimConst) and axis.value >= 1]
+    fixed = memory.space is Space.BUFFER or len(constant) == memory.rank
+    if not fixed:
+        findings.add("V305", DECLARATION, f"{name} has an axis that is not a constant of at least 1")
+    if memory.space is not Space.TABLE:
+        if memory.data:
+            findings.add("V306", DECLARATION, f"{name} has data, which only a table may have")
+    elif fixed and len(memory.data) != prod(constant) * memory.type.size_bytes:
+        wanted = f"{prod(constant)} elements of {memory.type.size_bytes} bytes" if prod(constant) < 1 << 64 else "more elements than memory holds"
+        findings.add("V306", DECLARATION, f"{name} takes {wanted}, its data has {len(memory.data)} bytes")
+
+
+def _check_access(index: int, statement: MemoryStatement, findings: Findings) -> None:
+    memory, kind = statement.memory, type(statement)
+    name = quoted(memory.name)
+    if kind in (Load, UniformLoad) and not memory.access.reads:
+        findings.add("V301", index, f"{name} is {memory.access.value}, so it cannot be loaded from")
+    if kind is UniformLoad and memory.space not in _SHARED:
+        findings.add("V308", index, f"{name} is {memory.space.value} memory")
+    if kind is Store and not memory.access.writes:
+        is_table = memory.space is Space.TABLE
+        message = f"{name} is {'a table' if is_table else memory.access.value}, so it cannot be stored to"
+        findings.add("V302", index, message, "use a buffer or a private array" if is_table else None)
+    if isinstance(statement, Atomic):
+        if memory.space not in _SHARED:
+            findings.add("V304", index, f"atomic_{statement.op.name} on {name}, which is {memory.space.value} memory")
+        elif memory.access is not Access.READ_WRITE:
+            findings.add("V303", index, f"atomic_{statement.op.name} on {name}, which is {memory.access.value}")
+        if memory.type not in statement.op.of:
+            findings.add("V304", index, f"atomic_{statement.op.name} on {name}, whose elements are {memory.type}", "use elements of i32 or u32")
+
+
+def check_memory(program: Program, findings: Findings) -> None:
+    """Reports declarations that cannot be, and accesses that a declaration does not allow."""
+    for memory in program.memories:
+        _check_declaration(memory, findings)
+    written = next((m for m in program.memories if m.space is Space.BUFFER and m.access.writes), None)
+    if written is not None and default_over(program.memories) is None and program.grid == _ONE_WORKGROUP:
+        findings.add("V310", DECLARATION, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")
+    declared = set(program.memories)
+    for index, statement in enumerate(program.body):
+        if isinstance(statement, MemoryStatement) and statement.memory in declared:
+            _check_access(index, statement, findings)

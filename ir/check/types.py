@@ -1,0 +1,200 @@
+"""Types: operands fit ops, and what is stored fits the place it goes to.
+
+Laws, for a Program of sound form:
+
+* V201: an op accepts its operands' types, by its row; types that are storage only are moved and cast, not computed with.
+* V202: an op, access, variable and branch has as many operands as it takes; an access has one index per axis.
+* V203: a result has the type that the row, memory, variable or bounds give.
+* V204: a stored value and an atomic's operands have the element's type; a variable's first and later values have its type.
+* V205: indices are i32 or u32.
+* V206: the condition of an If is a bool.
+* V207: start, stop and step of a For have one type, i32 or u32.
+* V208: the step of a For is a constant other than 0.
+* V209: a constant size is from 0 to 2^32 - 1, a size without dims is not negative, and none divides by the constant 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vyre_py.ir.check.findings import DECLARATION, Findings, atom_text, number, quoted, variable_text
+from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp, evaluate_dim
+from vyre_py.ir.nodes import Atom, Atomic, Const, For, Get, If, Let, Load, MemoryStatement, Set, Statement, Store, UniformLoad, Var
+from vyre_py.ir.ops import Op, Operand, Result
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Scalar, bool_, i32, u32
+
+__all__ = ["check_types", "operand_fault"]
+
+_INDEX_TYPES = (i32, u32)
+_SIZE_LIMIT = 1 << 32
+
+
+def operand_fault(op: Op, operands: tuple[Scalar, ...], given: Scalar | None = None) -> tuple[str, str | None]:
+    """Why `op` does not accept operands of these types, and the help for the case (None: the rule's own)."""
+    got = f" {op.infix} ".join(map(str, operands)) if op.infix is not None and len(operands) == 2 else f"{op.name}({', '.join(map(str, operands))})"
+    if op.result is Result.GIVEN:
+        return f"{op.name} does not go from {operands[0]} to {given}", "leave it out" if operands[0] is given else "go through another type"
+    accepted = ", ".join(sorted(map(str, op.of)))
+    generic = [t for pattern, t in zip(op.operands, operands, strict=False) if pattern is Operand.T]
+    stored = next((t for t in generic if t.storage_only and t not in op.of), None)
+    if stored is not None:
+        return f"{got}: {stored} is stored and moved, not computed with", "cast it first: cast(x, u32)"
+    if len(set(generic)) > 1:
+        return f"{got}: operands of one type are needed", f"convert one side: cast(x, {generic[0]})"
+    if any(t not in op.of for t in generic):
+        return f"{got}: {op.name} takes {accepted}", f"convert first: cast(x, {min(op.of, key=str)})"
+    return f"{got}: a bool is needed first", "compare: x != 0"
+
+
+class _Types:
+    """The rules, by kind of statement, and what they share."""
+
+    def __init__(self, program: Program, findings: Findings) -> None:
+        self.program, self.findings = program, findings
+        self.memories = set(program.memories)
+        self.sized: set[int] = set()  # ids of dim expressions already looked at; the Program keeps them alive
+
+    # ---- shared
+
+    def arity(self, index: int, statement: Statement, taken: int, what: str) -> bool:
+        if len(statement.args) != taken:
+            self.findings.add("V202", index, f"{what} takes {taken} operand{'s' * (taken != 1)}, got {len(statement.args)}")
+        return len(statement.args) == taken
+
+    def result(self, index: int, statement: Statement, type_: Scalar, what: str) -> None:
+        if statement.result is not None and statement.result.type is not type_:
+            self.findings.add("V203", index, f"{what} is {type_}, its result {atom_text(self.program, statement.result)} is {statement.result.type}")
+
+    def stored(self, index: int, value: Atom, type_: Scalar, what: str) -> None:
+        if value.type is not type_:
+            self.findings.add("V204", index, f"{what} is {type_}, {atom_text(self.program, value)} is {value.type}", f"convert it: cast(x, {type_})")
+
+    def access(self, index: int, statement: MemoryStatement, operands: int) -> bool:
+        """Index count and types; `operands` is how many follow. A memory that is not declared has no rank to rely on."""
+        memory = statement.memory
+        if memory not in self.memories:
+            return False
+        if len(statement.args) != memory.rank + operands:
+            axes = f"{memory.rank} ax{'es' if memory.rank != 1 else 'is'}"
+            message = f"{quoted(memory.name)} has {axes}, so {memory.rank + operands} operands are needed, got {len(statement.args)}"
+            self.findings.add("V202", index, message, "write one index per axis")
+            return False
+        for atom in statement.indices:
+            if atom.type not in _INDEX_TYPES:
+                self.findings.add("V205", index, f"an index of {quoted(memory.name)}, {atom_text(self.program, atom)}, is {atom.type}")
+        return True
+
+    def size(self, index: int, expr: DimExpr) -> None:
+        """A dim expression, at most `MAX_DIM_TERMS` terms."""
+        if id(expr) in self.sized:
+            return
+        self.sized.add(id(expr))
+        stack, symbolic, sound = [expr], False, True
+        while stack:
+            part = stack.pop()
+            if isinstance(part, DimOp):
+                stack += (part.right, part.left)
+                if part.op == "ceil_div" and isinstance(part.right, DimConst) and part.right.value == 0:
+                    self.findings.add("V209", index, "a size divides by 0", "divide by at least 1")
+                    return
+            elif isinstance(part, Dim):
+                symbolic = True
+            elif not 0 <= part.value < _SIZE_LIMIT:
+                self.findings.add("V209", index, f"{number(part.value)} is no size", "write a whole number from 0 to 2^32 - 1")
+                sound = False
+        if sound and not symbolic and isinstance(expr, DimOp):
+            self.constant(index, expr)
+
+    def constant(self, index: int, expr: DimOp) -> None:
+        try:
+            value = evaluate_dim(expr, {})
+        except ZeroDivisionError:  # by an expression that is 0
+            self.findings.add("V209", index, "a size divides by 0", "divide by at least 1")
+            return
+        if not 0 <= value < _SIZE_LIMIT:
+            self.findings.add("V209", index, f"a size is {number(value)}", "write an expression from 0 to 2^32 - 1")
+
+    # ---- by kind
+
+    def let(self, index: int, s: Let) -> None:
+        op = s.op
+        if not self.arity(index, s, len(op.operands), op.name):
+            return
+        operands = tuple([a.type for a in s.args])
+        given = s.result.type if op.result is Result.GIVEN and s.result is not None else None
+        type_ = op.result_type(operands, given)
+        if type_ is None:
+            self.findings.add("V201", index, *operand_fault(op, operands, given))
+        else:
+            self.result(index, s, type_, op.name)
+
+    def load(self, index: int, s: Load | UniformLoad) -> None:
+        if self.access(index, s, 0):
+            self.result(index, s, s.memory.type, f"an element of {quoted(s.memory.name)}")
+
+    def store(self, index: int, s: Store) -> None:
+        if self.access(index, s, 1):
+            self.stored(index, s.value, s.memory.type, f"an element of {quoted(s.memory.name)}")
+
+    def atomic(self, index: int, s: Atomic) -> None:
+        if self.access(index, s, s.op.operands):
+            for operand in s.operands:
+                self.stored(index, operand, s.memory.type, f"an element of {quoted(s.memory.name)}")
+            self.result(index, s, s.memory.type, f"an element of {quoted(s.memory.name)}")
+
+    def write(self, index: int, s: Var | Set) -> None:
+        name = variable_text(self.program, s.variable)
+        if self.arity(index, s, 1, name):
+            self.stored(index, s.args[0], s.variable.type, name)
+
+    def get(self, index: int, s: Get) -> None:
+        name = variable_text(self.program, s.variable)
+        if self.arity(index, s, 0, name):
+            self.result(index, s, s.variable.type, name)
+
+    def branch(self, index: int, s: If) -> None:
+        if self.arity(index, s, 1, "an if") and s.args[0].type is not bool_:
+            self.findings.add("V206", index, f"the condition {atom_text(self.program, s.args[0])} is {s.args[0].type}")
+
+    def count(self, index: int, s: For) -> None:
+        if not self.arity(index, s, 3, "a for"):
+            return
+        start, stop, step = s.args
+        if start.type not in _INDEX_TYPES or not start.type is stop.type is step.type:
+            self.findings.add("V207", index, f"start, stop and step are {start.type}, {stop.type} and {step.type}")
+        elif not isinstance(step, Const):
+            self.findings.add("V208", index, f"the step {atom_text(self.program, step)} is no constant")
+        elif step.bits == 0:
+            self.findings.add("V208", index, "the step is 0")
+        self.result(index, s, start.type, "the start")
+
+    def plain(self, index: int, s: Statement) -> None:
+        self.arity(index, s, 0, f"a {type(s).__name__}")
+
+
+_RULES: Final[Mapping[type[Statement], Callable[[_Types, int, Any], None]]] = {
+    Let: _Types.let,
+    Load: _Types.load,
+    UniformLoad: _Types.load,
+    Store: _Types.store,
+    Atomic: _Types.atomic,
+    Var: _Types.write,
+    Set: _Types.write,
+    Get: _Types.get,
+    If: _Types.branch,
+    For: _Types.count,
+}
+
+
+def check_types(program: Program, findings: Findings) -> None:
+    """Reports what does not fit together."""
+    types = _Types(program, findings)
+    for expr in (*(axis for memory in program.memories for axis in memory.shape), *program.grid.extents):
+        types.size(DECLARATION, expr)
+    for index, statement in enumerate(program.body):
+        _RULES.get(type(statement), _Types.plain)(types, index, statement)
+        for atom in statement.args:
+            if isinstance(atom, (DimConst, DimOp)):
+                types.size(index, atom)

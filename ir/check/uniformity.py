@@ -1,0 +1,325 @@
+"""Uniformity: which values are the same, and which code is reached together, by the whole grid, a workgroup, or a subgroup.
+
+Laws, for a Program of sound form and scope:
+
+* V401: all invocations of a workgroup reach a Barrier together.
+* V402: all invocations of a workgroup reach a UniformLoad together.
+* V403: the indices of a UniformLoad are the same for the whole workgroup.
+
+The analysis is a graph with one node per value, per variable and per control segment (a stretch of a block whose statements
+are all reached by the same invocations), and one edge per dependence. Levels flow along the edges to the least fixed point:
+a node rises at most three times, so the work is linear in the number of edges, which is linear in the number of operands.
+
+A value's level speaks of the invocations that reach its statement together: they, and all turns they take together, agree. Hence
+a value that is computed from uniform ones under a varying condition is uniform, while a variable that is set there is not: who
+does not come along keeps the old value. Control reconverges at the end of a block, less what left it on the way:
+
+* a break stays away from the rest of its loop, later turns included, and is back behind the loop;
+* a continue stays away from the rest of the turn;
+* a return stays away from all that follows, and from the later turns of every loop around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vyre_py.ir.check.facts import declarations, definitions
+from vyre_py.ir.check.findings import Findings, atom_text, place_text, quoted
+from vyre_py.ir.nodes import (
+    Atom, Atomic, Barrier, Break, Continue, Else, End, For, Get, If, Let, Load, Loop, Region, Return, Set, Statement, UniformLoad, Value, Var,
+)
+from vyre_py.ir.ops import Level
+from vyre_py.ir.program import Program
+
+__all__ = ["Analysis", "Uniformity", "analyse", "check_uniformity"]
+
+_LEVELS: Final = tuple(Level)
+_NONE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Uniformity:
+    """The levels of `values` by value id, of `variables` by variable id, and of `control` by statement index.
+
+    The control of an Else, and of a statement that opens a block, is that of the statements around the block; the control of an
+    End is that of what follows.
+    """
+
+    values: tuple[Level, ...]
+    variables: tuple[Level, ...]
+    control: tuple[Level, ...]
+
+    def atom(self, atom: Atom) -> Level:
+        """The level of an operand: constants, params and dims are the same for the whole grid."""
+        return self.values[atom.id] if isinstance(atom, Value) else Level.GRID
+
+
+class _Block:
+    """An open block: the segments around and at its start, and the nodes of what left it early."""
+
+    __slots__ = ("before", "continues", "first", "loop", "returns")
+
+    def __init__(self, before: int, first: int, loop: bool) -> None:
+        self.before, self.first, self.loop = before, first, loop
+        self.returns = self.continues = _NONE
+
+
+class Analysis:
+    """The graph, built in one walk and solved. `visits` counts the edges looked at.
+
+    Nodes are numbered: values, then variables, then control segments. `cause[node]` is the node that last raised this one, and
+    `about[node]` the statement that it stands for: what binds or declares it, opens the segment, or leaves a block early.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.variables = program.value_count  # the first variable's node
+        self.segments = program.value_count + program.variable_count  # the first segment's node
+        self.level = [0] * self.segments
+        self.cause = [_NONE] * self.segments
+        self.about = [*definitions(program), *declarations(program)]
+        self.dependents: list[list[int]] = [[] for _ in range(self.segments)]
+        self.raised: list[int] = []
+        self.visits = 0
+        self.current = self.segment(_NONE)
+        self.blocks: list[_Block] = []
+        self.loops: list[_Block] = []
+        self.control: list[int] = []  # by statement: its segment
+        for index, statement in enumerate(program.body):
+            self.control.append(self.current)
+            rule = _RULES.get(type(statement))
+            if rule is not None:
+                rule(self, index, statement)
+        self.solve()
+
+    # ---- the graph
+
+    def segment(self, about: int, *sources: int) -> int:
+        """A new control segment, at least as varying as `sources`."""
+        node = len(self.level)
+        self.level.append(0)
+        self.cause.append(_NONE)
+        self.about.append(about)
+        self.dependents.append([])
+        for source in sources:
+            self.edge(source, node)
+        return node
+
+    def edge(self, source: int, target: int) -> None:
+        """From now on `target` is at least as varying as `source`."""
+        self.visits += 1
+        level = self.level[source]
+        if level > self.level[target]:
+            self.level[target] = level
+            self.cause[target] = source
+            self.raised.append(target)
+        if level < Level.VARYING:
+            self.dependents[source].append(target)
+
+    def solve(self) -> None:
+        """Lets levels flow until they rest. A node whose level rises is visited again, at most three times."""
+        level, cause, dependents, raised = self.level, self.cause, self.dependents, self.raised
+        while raised:
+            source = raised.pop()
+            height = level[source]
+            self.visits += len(dependents[source])
+            for target in dependents[source]:
+                if height > level[target]:
+                    level[target] = height
+                    cause[target] = source
+                    raised.append(target)
+
+    def join(self, left: int, right: int) -> int:
+        """A node as varying as both; either may be none."""
+        if left == right or right == _NONE:
+            return left
+        return right if left == _NONE else self.segment(_NONE, left, right)
+
+    def feed(self, atoms: Iterable[Atom], target: int) -> None:
+        for atom in atoms:
+            if isinstance(atom, Value):
+                self.edge(atom.id, target)
+
+    # ---- values and variables
+
+    def let(self, index: int, s: Let) -> None:
+        result = _bound(s)
+        if s.op.level is not None:
+            self.level[result] = s.op.level
+        self.feed(s.args, result)
+
+    def load(self, index: int, s: Load) -> None:
+        if s.memory.access.writes:
+            self.level[_bound(s)] = Level.VARYING
+        else:
+            self.feed(s.args, _bound(s))
+
+    def uniform_load(self, index: int, s: UniformLoad) -> None:
+        self.level[_bound(s)] = Level.WORKGROUP
+
+    def atomic(self, index: int, s: Atomic) -> None:
+        self.level[_bound(s)] = Level.VARYING
+
+    def var(self, index: int, s: Var) -> None:
+        self.feed(s.args, self.variables + s.variable.id)
+
+    def get(self, index: int, s: Get) -> None:
+        self.edge(self.variables + s.variable.id, _bound(s))
+
+    def assign(self, index: int, s: Set) -> None:
+        self.feed(s.args, self.variables + s.variable.id)
+        self.edge(self.current, self.variables + s.variable.id)
+
+    # ---- control
+
+    def enter(self, first: int, loop: bool) -> None:
+        self.blocks.append(_Block(self.current, first, loop))
+        if loop:
+            self.loops.append(self.blocks[-1])
+        self.current = first
+
+    def branch(self, index: int, s: If) -> None:
+        first = self.segment(index, self.current)
+        self.feed(s.args, first)
+        self.enter(first, loop=False)
+
+    def count(self, index: int, s: For) -> None:
+        first = self.segment(index, self.current)
+        self.feed(s.args, first)
+        self.feed(s.args, _bound(s))
+        self.enter(first, loop=True)
+
+    def endless(self, index: int, s: Loop) -> None:
+        self.enter(self.segment(index, self.current), loop=True)
+
+    def region(self, index: int, s: Region) -> None:
+        self.enter(self.current, loop=False)
+
+    def other(self, index: int, s: Else) -> None:
+        block = self.blocks[-1]
+        self.control[index] = block.before
+        self.current = block.first
+
+    def end(self, index: int, s: End) -> None:
+        block = self.blocks.pop()
+        if block.loop:
+            self.loops.pop()
+            block.continues = _NONE
+            if block.returns != _NONE:
+                self.edge(block.returns, block.first)
+        if self.blocks:
+            around = self.blocks[-1]
+            around.returns = self.join(around.returns, block.returns)
+            around.continues = self.join(around.continues, block.continues)
+        self.current = self.join(self.join(block.before, block.returns), block.continues)
+        self.control[index] = self.current
+
+    def return_(self, index: int, s: Return) -> None:
+        if self.blocks:
+            block = self.blocks[-1]
+            block.returns = self.join(block.returns, self.segment(index, self.current))
+
+    def continue_(self, index: int, s: Continue) -> None:
+        if self.loops:  # V104 reports one that is in no loop
+            block = self.blocks[-1]
+            block.continues = self.join(block.continues, self.segment(index, self.current))
+
+    def break_(self, index: int, s: Break) -> None:
+        if self.loops:
+            self.edge(self.segment(index, self.current), self.loops[-1].first)
+
+    # ---- what came out
+
+    def uniformity(self) -> Uniformity:
+        """The levels, as everybody else reads them."""
+        levels = [_LEVELS[level] for level in self.level]
+        return Uniformity(
+            tuple(levels[: self.variables]), tuple(levels[self.variables : self.segments]), tuple([levels[segment] for segment in self.control])
+        )
+
+    def why(self, node: int) -> str:
+        """What makes a node vary: the branch or loop and the escape on the way, and where the difference comes from."""
+        escape = branch = _NONE
+        decided = node < self.segments
+        while self.cause[node] != _NONE:
+            about = self.about[node]
+            if not decided and about != _NONE:
+                if type(self.program.body[about]) in _ESCAPES:
+                    escape = about if escape == _NONE else escape
+                else:
+                    branch = about
+            node = self.cause[node]
+            decided = decided or node < self.segments
+        origin = self.origin(self.about[node])
+        if branch == _NONE:
+            return f"it depends on {origin}"
+        kind = "branch" if isinstance(self.program.body[branch], If) else "loop"
+        because = f"the {kind} at {place_text(self.program, branch)} depends on {origin}"
+        if escape == _NONE:
+            return because
+        word = type(self.program.body[escape]).__name__.lower()
+        return f"the {word} at {place_text(self.program, escape)} takes some invocations away: {because}"
+
+    def origin(self, index: int) -> str:
+        """Where a difference between invocations begins."""
+        statement = self.program.body[index]
+        if isinstance(statement, Let):
+            return statement.op.name
+        if isinstance(statement, Atomic):
+            return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
+        if isinstance(statement, Load):
+            return f"a load from {quoted(statement.memory.name)}, which can be written"
+        return f"{type(statement).__name__} at {place_text(self.program, index)}"
+
+
+def _bound(statement: Statement) -> int:
+    """The id of the result of a statement that binds one."""
+    assert statement.result is not None  # V101
+    return statement.result.id
+
+
+_ESCAPES = (Break, Continue, Return)
+
+_RULES: Final[Mapping[type[Statement], Callable[[Analysis, int, Any], None]]] = {
+    Let: Analysis.let,
+    Load: Analysis.load,
+    UniformLoad: Analysis.uniform_load,
+    Atomic: Analysis.atomic,
+    Var: Analysis.var,
+    Get: Analysis.get,
+    Set: Analysis.assign,
+    If: Analysis.branch,
+    Else: Analysis.other,
+    End: Analysis.end,
+    For: Analysis.count,
+    Loop: Analysis.endless,
+    Region: Analysis.region,
+    Return: Analysis.return_,
+    Continue: Analysis.continue_,
+    Break: Analysis.break_,
+}
+
+
+def analyse(program: Program) -> Uniformity:
+    """The levels of a Program whose form, blocks and scope are sound, as those of every Checked one are."""
+    return Analysis(program).uniformity()
+
+
+def check_uniformity(program: Program, findings: Findings) -> Uniformity:
+    """Reports barriers and uniform loads that not all invocations of a workgroup take part in, alike."""
+    analysis = Analysis(program)
+    for index, statement in enumerate(program.body):
+        if not isinstance(statement, (Barrier, UniformLoad)):
+            continue
+        segment = analysis.control[index]
+        if analysis.level[segment] > Level.WORKGROUP:
+            code, what = ("V401", "barrier") if isinstance(statement, Barrier) else ("V402", "uniform_load")
+            message = "" if findings.full else f"this {what} is not reached by a whole workgroup together: {analysis.why(segment)}"
+            findings.add(code, index, message)
+        for atom in statement.args:
+            if isinstance(atom, Value) and analysis.level[atom.id] > Level.WORKGROUP:
+                message = "" if findings.full else f"the index {atom_text(program, atom)} is not the same for a whole workgroup: {analysis.why(atom.id)}"
+                findings.add("V403", index, message)
+    return analysis.uniformity()

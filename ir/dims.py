@@ -1,0 +1,114 @@
+"""Dim expressions: exact, symbolic sizes that are solved from the arguments when a Program is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vyre_py.ir.types import Scalar, u32
+
+__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim"]
+
+MAX_DIM_TERMS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A symbolic size: a whole number from 0 to 2^32 - 1, known when the Program is bound."""
+
+    name: str
+    terms: int = field(default=1, init=False, compare=False)
+
+    @property
+    def type(self) -> Scalar:
+        """Every dim is a u32 where it is used as a value."""
+        return u32
+
+
+@dataclass(frozen=True, slots=True)
+class DimConst:
+    """A size known while the Program is written."""
+
+    value: int
+    terms: int = field(default=1, init=False, compare=False)
+
+    @property
+    def type(self) -> Scalar:
+        """Every dim is a u32 where it is used as a value."""
+        return u32
+
+
+@dataclass(frozen=True, slots=True)
+class DimOp:
+    """An operation on two sizes, by name in `DIM_OPS`."""
+
+    op: str
+    left: DimExpr
+    right: DimExpr
+    terms: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Counted once here, so that every later walk may recurse without a guard of its own (x + x doubles a tree).
+        object.__setattr__(self, "terms", self.left.terms + self.right.terms)
+
+    @property
+    def type(self) -> Scalar:
+        """Every dim is a u32 where it is used as a value."""
+        return u32
+
+
+DimExpr = Dim | DimConst | DimOp
+
+
+def _ceil_div(left: int, right: int) -> int:
+    return -(-left // right)
+
+
+# Name -> (exact evaluation, infix spelling or None for a call).
+DIM_OPS: Final[Mapping[str, tuple[Callable[[int, int], int], str | None]]] = {
+    "add": (lambda a, b: a + b, "+"),
+    "sub": (lambda a, b: a - b, "-"),
+    "mul": (lambda a, b: a * b, "*"),
+    "ceil_div": (_ceil_div, None),
+    "min": (min, None),
+    "max": (max, None),
+}
+
+
+def dim_op(op: str, left: DimExpr, right: DimExpr) -> DimExpr:
+    """`op` of two sizes, folded when both are constants and the result is a size.
+
+    Raises OverflowError past `MAX_DIM_TERMS` terms, ZeroDivisionError for ceil_div by the constant 0.
+    """
+    if op == "ceil_div" and right == DimConst(0):
+        raise ZeroDivisionError("ceil_div by zero")
+    if isinstance(left, DimConst) and isinstance(right, DimConst):
+        value = DIM_OPS[op][0](left.value, right.value)
+        if value >= 0:
+            return DimConst(value)
+    made = DimOp(op, left, right)
+    if made.terms > MAX_DIM_TERMS:
+        raise OverflowError(f"a dim expression has more than {MAX_DIM_TERMS} terms")
+    return made
+
+
+def dims_of(expr: DimExpr) -> Iterator[Dim]:
+    """The dims in an expression, left to right, repeats included."""
+    if isinstance(expr, Dim):
+        yield expr
+    elif isinstance(expr, DimOp):
+        yield from dims_of(expr.left)
+        yield from dims_of(expr.right)
+
+
+def evaluate_dim(expr: DimExpr, sizes: Mapping[str, int]) -> int:
+    """The exact value of an expression; it may be negative, which the caller refuses.
+
+    Raises KeyError for a dim without a size, ZeroDivisionError for ceil_div by zero.
+    """
+    if isinstance(expr, DimConst):
+        return expr.value
+    if isinstance(expr, Dim):
+        return sizes[expr.name]
+    return DIM_OPS[expr.op][0](evaluate_dim(expr.left, sizes), evaluate_dim(expr.right, sizes))

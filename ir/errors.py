@@ -1,0 +1,88 @@
+"""The root of the error tree, and the errors of Programs.
+
+    VyreError
+    +- ProgramError                      the Program, or what should have become one, is at fault: `.diagnostics` says where
+    |  +- ParseError                     text
+    |  +- WireError                      bytes
+    |  +- ValidationError                a Program that breaks a rule, or a wrong call on a builder
+    +- InterpretError                    vyre_py.ir.interpret
+    +- LoweringError                     vyre_py.lowering.errors
+    +- DriverError                       vyre_py.drivers.errors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written: a file (or `<builder>`, `<text>`), a line and a column from 1; column 0 is unknown.
+    `source` is that line's text where it is at hand, `width` the number of columns meant."""
+
+    file: str
+    line: int
+    column: int = 0
+    width: int = 1
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: a code from `rules.RULES`, the sentence about this case, the place, and what to do."""
+
+    code: str
+    message: str
+    place: Place | None = None
+    help: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.code} {self.message}"]
+        if self.place is not None:
+            prefix = f"  {self.place}"
+            if self.place.source:
+                text = self.place.source.rstrip("\n").replace("\t", " ")
+                lines.append(f"{prefix}  |  {text}")
+                if self.place.column:
+                    lines.append(" " * len(prefix) + "  |  " + " " * (self.place.column - 1) + "~" * max(1, self.place.width))
+            else:
+                lines.append(prefix)
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+
+class VyreError(Exception):
+    """Everything that vyre-py raises on purpose."""
+
+
+class ProgramError(VyreError):
+    """The Program is at fault. `diagnostics` holds every finding."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic) -> None:
+        found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = found
+        super().__init__("\n".join(map(str, found)))
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of all findings, in order."""
+        return tuple(d.code for d in self.diagnostics)
+
+
+class ParseError(ProgramError):
+    """Text that is no Program."""
+
+
+class WireError(ProgramError):
+    """Bytes that are no Program."""
+
+
+class ValidationError(ProgramError):
+    """A Program that breaks a rule of the language, or a wrong call on a builder."""

@@ -1,0 +1,432 @@
+"""What a builder hands out: expressions with Python's operators, sizes, variables and array handles.
+
+Every operation is emitted at once through the builder that made the operands, so a mistake is reported at the user's own line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from vyre_py.ir.dims import DimConst, DimExpr, dim_op
+from vyre_py.ir.nodes import Atom, Const, Memory, Variable
+from vyre_py.ir.rules import finding
+from vyre_py.ir.errors import ValidationError
+from vyre_py.ir.types import Scalar, encode, u32
+from vyre_py.ir.where import user_place
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder import ProgramBuilder
+
+__all__ = ["ArrayHandle", "Expr", "Number", "Operand", "Size", "VariableHandle", "apply", "const", "fail"]
+
+Number = bool | int | float
+
+
+def fail(code: str, message: str, help: str | None = None) -> NoReturn:
+    """Raises the finding at the user's own line."""
+    raise ValidationError(finding(code, message, user_place(), help))
+
+
+class Expr:
+    """A value of the Program being built. Python's operators emit ops; anything that would need the value now is refused."""
+
+    __slots__ = ("_atom", "builder")
+
+    def __init__(self, builder: ProgramBuilder | None, atom: Atom) -> None:
+        self.builder = builder
+        self._atom = atom
+
+    @property
+    def atom(self) -> Atom:
+        """The operand this stands for."""
+        return self._atom
+
+    @property
+    def type(self) -> Scalar:
+        """The type of the value."""
+        return self._atom.type
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.type}>"
+
+    def cast(self, type_: Scalar) -> Expr:
+        """The value in another type; itself when the type is the same."""
+        return self if self.type is type_ else apply("cast", self, given=type_)
+
+    def bitcast(self, type_: Scalar) -> Expr:
+        """The bits as another type of the same width; itself when the type is the same."""
+        return self if self.type is type_ else apply("bitcast", self, given=type_)
+
+    # ---- operators
+
+    def __add__(self, other: Operand) -> Expr:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        if not self.type.is_float:
+            fail("B108", "`/` divides floats", "integers divide with `//`, toward zero")
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        if not self.type.is_float:
+            fail("B108", "`/` divides floats", "integers divide with `//`, toward zero")
+        return apply("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        if self.type.is_float:
+            fail("B108", "`//` divides integers", "floats divide with `/`; vp.floor(x / y) rounds down")
+        return apply("div", self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Expr:
+        if self.type.is_float:
+            fail("B108", "`//` divides integers", "floats divide with `/`; vp.floor(x / y) rounds down")
+        return apply("div", other, self)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return apply("rem", self, other)
+
+    def __rmod__(self, other: Operand) -> Expr:
+        return apply("rem", other, self)
+
+    def __and__(self, other: Operand) -> Expr:
+        return apply(_logic("and", self, other), self, other)
+
+    def __rand__(self, other: Operand) -> Expr:
+        return apply(_logic("and", self, other), other, self)
+
+    def __or__(self, other: Operand) -> Expr:
+        return apply(_logic("or", self, other), self, other)
+
+    def __ror__(self, other: Operand) -> Expr:
+        return apply(_logic("or", self, other), other, self)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return apply("ne" if self.type.name == "bool" else "xor", self, other)
+
+    def __rxor__(self, other: Operand) -> Expr:
+        return apply("ne" if self.type.name == "bool" else "xor", other, self)
+
+    def __lshift__(self, other: Operand) -> Expr:
+        return apply("shl", self, other)
+
+    def __rlshift__(self, other: Operand) -> Expr:
+        return apply("shl", other, self)
+
+    def __rshift__(self, other: Operand) -> Expr:
+        return apply("shr", self, other)
+
+    def __rrshift__(self, other: Operand) -> Expr:
+        return apply("shr", other, self)
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __abs__(self) -> Expr:
+        return apply("abs", self)
+
+    def __invert__(self) -> Expr:
+        return apply("logical_not" if self.type.name == "bool" else "not", self)
+
+    def __eq__(self, other: Operand) -> Expr:  # type: ignore[override]  # comparisons build ops, as in NumPy
+        return apply("eq", self, other)
+
+    def __ne__(self, other: Operand) -> Expr:  # type: ignore[override]  # comparisons build ops, as in NumPy
+        return apply("ne", self, other)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return apply("ge", self, other)
+
+    # Comparisons give an Expr, so an Expr cannot be a dictionary key.
+    __hash__ = None  # type: ignore[assignment]  # the way Python spells "unhashable"
+
+    # ---- what Python would need to know now
+
+    def __bool__(self) -> bool:
+        fail("B101", f"a {self.type} value of the Program was used where Python needs true or false now")
+
+    def __int__(self) -> int:
+        fail("B102", f"a {self.type} value of the Program was converted to a Python int")
+
+    def __float__(self) -> float:
+        fail("B102", f"a {self.type} value of the Program was converted to a Python float")
+
+    def __index__(self) -> int:
+        fail("B102", f"a {self.type} value of the Program was used as a Python index")
+
+    def __iter__(self) -> NoReturn:
+        fail("B101", "a value of the Program was iterated over", "use `with b.for_(start, stop) as k:`")
+
+    def __contains__(self, item: object) -> bool:
+        fail("B101", "`in` needs the values now")
+
+    def __len__(self) -> int:
+        fail("B102", "a value has no length", "sizes are dims: b.dim(name)")
+
+    def __round__(self, digits: int | None = None) -> Expr:
+        if digits is not None:
+            fail("B108", "round(x, digits) is not an op", "round(x) rounds to the nearest whole number, ties to even")
+        return apply("round", self)
+
+
+Operand = Expr | Number
+
+
+def _logic(name: str, a: Expr, b: Operand) -> str:
+    return f"logical_{name}" if a.type.name == "bool" else name
+
+
+class Size(Expr):
+    """A dim, or an exact expression of dims: a size in shapes, and a u32 where it meets values."""
+
+    __slots__ = ("expr",)
+
+    def __init__(self, builder: ProgramBuilder | None, expr: DimExpr) -> None:
+        super().__init__(builder, expr if not isinstance(expr, DimConst) else Const(u32, expr.value))
+        self.expr = expr
+
+    def __add__(self, other: Operand) -> Expr:
+        return size_op("add", self, other) or super().__add__(other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return size_op("add", other, self) or super().__radd__(other)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return size_op("sub", self, other) or super().__sub__(other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return size_op("sub", other, self) or super().__rsub__(other)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return size_op("mul", self, other) or super().__mul__(other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return size_op("mul", other, self) or super().__rmul__(other)
+
+
+def as_size(operand: Operand) -> DimExpr | None:
+    """The dim expression of a size or a whole number, or None."""
+    if isinstance(operand, Size):
+        return operand.expr
+    if isinstance(operand, int) and not isinstance(operand, bool) and 0 <= operand < 1 << 32:
+        return DimConst(operand)
+    return None
+
+
+def size_op(name: str, a: Operand, b: Operand) -> Size | None:
+    """The exact operation on two sizes, or None when one of them is none."""
+    left, right = as_size(a), as_size(b)
+    if left is None or right is None:
+        return None
+    try:
+        made = dim_op(name, left, right)
+    except (OverflowError, ZeroDivisionError) as error:
+        fail("B106", str(error), "compute the size in the Program, or bind it as a dim of its own")
+    builder = next((o.builder for o in (a, b) if isinstance(o, Size) and o.builder is not None), None)
+    return Size(builder, made)
+
+
+class VariableHandle(Expr):
+    """A mutable scalar of one invocation. Using it reads it; `set`, `+=` and their like write it."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, builder: ProgramBuilder, variable: Variable) -> None:
+        super().__init__(builder, Const(u32, 0))  # replaced by a fresh Get at every use
+        self.variable = variable
+
+    @property
+    def atom(self) -> Atom:
+        """The value now: emits a get."""
+        return self._owner().emit_get(self.variable)
+
+    @property
+    def type(self) -> Scalar:
+        """The variable's type."""
+        return self.variable.type
+
+    def _owner(self) -> ProgramBuilder:
+        assert self.builder is not None  # given to __init__
+        return self.builder
+
+    def get(self) -> Expr:
+        """The value now, which later writes do not change."""
+        return Expr(self.builder, self.atom)
+
+    def set(self, value: Operand) -> None:
+        """Writes the variable."""
+        self._owner().emit_set(self.variable, value)
+
+    def __iadd__(self, other: Operand) -> VariableHandle:
+        self.set(self + other)
+        return self
+
+    def __isub__(self, other: Operand) -> VariableHandle:
+        self.set(self - other)
+        return self
+
+    def __imul__(self, other: Operand) -> VariableHandle:
+        self.set(self * other)
+        return self
+
+    def __itruediv__(self, other: Operand) -> VariableHandle:
+        self.set(self / other)
+        return self
+
+    def __ifloordiv__(self, other: Operand) -> VariableHandle:
+        self.set(self // other)
+        return self
+
+    def __imod__(self, other: Operand) -> VariableHandle:
+        self.set(self % other)
+        return self
+
+    def __iand__(self, other: Operand) -> VariableHandle:
+        self.set(self & other)
+        return self
+
+    def __ior__(self, other: Operand) -> VariableHandle:
+        self.set(self | other)
+        return self
+
+    def __ixor__(self, other: Operand) -> VariableHandle:
+        self.set(self ^ other)
+        return self
+
+    def __ilshift__(self, other: Operand) -> VariableHandle:
+        self.set(self << other)
+        return self
+
+    def __irshift__(self, other: Operand) -> VariableHandle:
+        self.set(self >> other)
+        return self
+
+
+class ArrayHandle:
+    """An array of the Program: `a[i, j]` loads, `a[i, j] = v` stores; past the ends a load is zero and a store is dropped."""
+
+    __slots__ = ("builder", "memory")
+
+    def __init__(self, builder: ProgramBuilder, memory: Memory) -> None:
+        self.builder = builder
+        self.memory = memory
+
+    @property
+    def type(self) -> Scalar:
+        """The element type."""
+        return self.memory.type
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        """The sizes of the axes."""
+        return tuple(Size(self.builder, s) for s in self.memory.shape)
+
+    def __repr__(self) -> str:
+        return f"<{self.memory.space.value} {self.memory.name!r} {self.memory.type}>"
+
+    def __getitem__(self, index: Operand | tuple[Operand, ...]) -> Expr:
+        return self.builder.emit_load(self.memory, index)
+
+    def __setitem__(self, index: Operand | tuple[Operand, ...], value: Operand) -> None:
+        self.builder.emit_store(self.memory, index, value)
+
+    def uniform_load(self, index: Operand | tuple[Operand, ...]) -> Expr:
+        """A barrier, a load that the whole workgroup shares, a barrier."""
+        return self.builder.emit_load(self.memory, index, uniform=True)
+
+    def atomic_add(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Adds; gives the old value."""
+        return self.builder.emit_atomic("add", self.memory, index, value)
+
+    def atomic_sub(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Subtracts; gives the old value."""
+        return self.builder.emit_atomic("sub", self.memory, index, value)
+
+    def atomic_min(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Keeps the lesser; gives the old value."""
+        return self.builder.emit_atomic("min", self.memory, index, value)
+
+    def atomic_max(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Keeps the greater; gives the old value."""
+        return self.builder.emit_atomic("max", self.memory, index, value)
+
+    def atomic_and(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Bitwise and; gives the old value."""
+        return self.builder.emit_atomic("and", self.memory, index, value)
+
+    def atomic_or(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Bitwise or; gives the old value."""
+        return self.builder.emit_atomic("or", self.memory, index, value)
+
+    def atomic_xor(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Bitwise exclusive or; gives the old value."""
+        return self.builder.emit_atomic("xor", self.memory, index, value)
+
+    def atomic_exchange(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+        """Stores the operand; gives the old value."""
+        return self.builder.emit_atomic("exchange", self.memory, index, value)
+
+    def atomic_compare_exchange(self, index: Operand | tuple[Operand, ...], expected: Operand, desired: Operand) -> Expr:
+        """Stores `desired` where the old value equals `expected`; gives the old value."""
+        return self.builder.emit_atomic("compare_exchange", self.memory, index, expected, desired)
+
+    def __iter__(self) -> NoReturn:
+        fail("B101", f"{self.memory.name!r} was iterated over", "use `with b.for_(0, n) as k:`")
+
+    def __contains__(self, item: object) -> bool:
+        fail("B101", f"`in {self.memory.name}` needs the values now")
+
+    def __bool__(self) -> bool:
+        fail("B101", f"{self.memory.name!r} was used where Python needs true or false now")
+
+    def __len__(self) -> int:
+        fail("B102", f"{self.memory.name!r} has no length yet", "sizes are dims: b.dim(name)")
+
+
+def const(value: Number, type_: Scalar) -> Expr:
+    """A constant of a given type. Raises ValidationError B106 when the number does not fit."""
+    return Expr(None, number(value, type_))
+
+
+def number(value: object, type_: Scalar) -> Const:
+    """A Python number as a constant of a type, exactly for integers."""
+    if not isinstance(value, (bool, int, float)):
+        fail("B108", f"a value or number of type {type_} is needed, got {type(value).__name__}", "pass an expression of this builder, or a Python number")
+    try:
+        return Const(type_, encode(type_, value))
+    except (TypeError, OverflowError) as error:
+        fail("B106", f"{value!r} does not become {type_}: {error}")
+
+
+def apply(name: str, *operands: Operand, given: Scalar | None = None) -> Expr:
+    """Emits an op over expressions and numbers; a number takes the type of the first expression that the row marks T."""
+    owner = next((o.builder for o in operands if isinstance(o, Expr) and o.builder is not None), None)
+    if owner is None:
+        fail("B108", f"{name} of numbers and constants alone belongs to no Program", "compute it in Python, or give one operand from the builder")
+    return owner.emit_op(name, operands, given)

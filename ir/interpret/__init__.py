@@ -1,0 +1,42 @@
+"""The reference interpreter: the meaning of the language, over NumPy. Every device is tested against it.
+
+Invocations run in lockstep, one array per value over the invocations of a batch of workgroups, with masks where they diverge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from vyre_py.ir.interpret.arguments import Arguments, InterpretError
+from vyre_py.ir.interpret.lanes import Batches
+from vyre_py.ir.interpret.machine import Machine
+from vyre_py.ir.program import Program
+
+__all__ = ["InterpretError", "interpret"]
+
+
+class HasProgram(Protocol):
+    """Whatever carries a Program in which nothing is left to expand: `passes.pipeline.Optimised`, or a test's own."""
+
+    @property
+    def program(self) -> Program:
+        """The Program to run."""
+
+
+def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Runs a Program to its end; the arrays of written buffers are changed in place.
+
+    `arguments` maps each buffer's name to a C-contiguous array of its exact dtype and shape (uint8 will do for bool), and each
+    param's name to a Python number, or to a NumPy scalar or 0-d array of its exact dtype. `sizes` maps each dim's name to its
+    size. Bounds facts that passes may have proven are not looked at: every index is checked. Raises InterpretError, before
+    anything has run, for arguments that do not fit and for a Program with ops that are yet to be expanded.
+    """
+    program = optimised.program
+    bound = Arguments(program, arguments, sizes)
+    # Inactive lanes compute on whatever they hold, so a NaN, an overflow or a division by zero says nothing.
+    with np.errstate(all="ignore"):
+        for lanes in Batches(program, bound):
+            Machine(program, bound, lanes).run()

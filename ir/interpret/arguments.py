@@ -1,0 +1,113 @@
+"""What a Program is run on: sizes, params and buffers, checked against its declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.ir.dims import DimExpr, evaluate_dim
+from vyre_py.ir.errors import VyreError
+from vyre_py.ir.nodes import Atom, Const, Let, Memory, Param, Space, Value
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Kind, Scalar, encode
+
+__all__ = ["Arguments", "Array", "InterpretError", "storage_dtype"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MAX_SIZE: Final = (1 << 32) - 1
+
+
+class InterpretError(VyreError):
+    """Arguments that do not fit the Program, or a Program that the interpreter does not take as it is."""
+
+
+def storage_dtype(type_: Scalar) -> np.dtype[Any]:
+    """The dtype in which elements lie in memory: a bool is a byte of which any bit may be set."""
+    return np.dtype(np.uint8) if type_.kind is Kind.BOOL else type_.dtype
+
+
+def _bits_array(type_: Scalar, bits: int) -> Array:
+    if type_.kind is Kind.BOOL:
+        return np.array([bits != 0])
+    return np.frombuffer(bits.to_bytes(type_.size_bytes, "little"), type_.dtype.newbyteorder("<")).astype(type_.dtype)
+
+
+class Arguments:
+    """The arguments of one run: `extents` by buffer and table, `flat` elements of both, and grid-uniform atoms as arrays of
+    one element. Raises InterpretError for the first thing that does not fit."""
+
+    def __init__(self, program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self.extents: dict[Memory, tuple[int, ...]] = {m: tuple(map(self.size, m.shape)) for m in program.memories}
+        self.flat: dict[Memory, Array] = {}
+        for memory in program.memories:
+            if memory.space is Space.BUFFER:
+                self.flat[memory] = self._buffer(memory, arguments)
+            elif memory.space is Space.TABLE:
+                self.flat[memory] = self._table(memory)
+        self._atoms: dict[Atom, Array] = {}
+        self._atoms.update((p, self._param(p, arguments)) for p in program.params)
+        for statement in program.body:
+            if isinstance(statement, Let) and statement.op.evaluate is None and not statement.op.is_query:
+                raise InterpretError(f"{statement.op.name} has to be expanded before the Program is interpreted")
+
+    def size(self, expression: DimExpr) -> int:
+        """The value of a dim expression."""
+        try:
+            value = int(evaluate_dim(expression, self.sizes))
+        except KeyError as missing:
+            raise InterpretError(f"dim {missing} has no size") from None
+        except ZeroDivisionError:
+            raise InterpretError("a dim expression divides by zero") from None
+        if not 0 <= value <= MAX_SIZE:
+            raise InterpretError(f"a dim expression is {value}; sizes are whole numbers below 2^32")
+        return value
+
+    def atom(self, atom: Atom) -> Array:
+        """The array of one element for an atom that is no Value."""
+        found = self._atoms.get(atom)
+        if found is None:
+            assert not isinstance(atom, Value)  # the caller looks values up itself
+            if isinstance(atom, Param):
+                raise InterpretError(f"param {atom.name!r} is not declared")
+            found = _bits_array(atom.type, atom.bits if isinstance(atom, Const) else self.size(atom))
+            self._atoms[atom] = found
+        return found
+
+    @staticmethod
+    def _param(param: Param, arguments: Mapping[str, Any]) -> Array:
+        if param.name not in arguments:
+            raise InterpretError(f"param {param.name!r} is missing")
+        given = arguments[param.name]
+        if isinstance(given, (np.generic, np.ndarray)):
+            if given.shape != () or given.dtype != param.type.dtype:
+                raise InterpretError(f"param {param.name!r} needs one {param.type}, got {given.dtype} of shape {given.shape}")
+            return np.array(given).reshape(1)
+        try:
+            return _bits_array(param.type, encode(param.type, given))
+        except (TypeError, OverflowError) as error:
+            raise InterpretError(f"param {param.name!r}: {error}") from None
+
+    def _buffer(self, memory: Memory, arguments: Mapping[str, Any]) -> Array:
+        if memory.name not in arguments:
+            raise InterpretError(f"buffer {memory.name!r} is missing")
+        given = arguments[memory.name]
+        wanted = storage_dtype(memory.type)
+        if not isinstance(given, np.ndarray) or given.dtype not in (wanted, memory.type.dtype):
+            what = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
+            raise InterpretError(f"buffer {memory.name!r} needs an array of {memory.type}, got {what}")
+        if given.shape != self.extents[memory]:
+            raise InterpretError(f"buffer {memory.name!r} needs shape {self.extents[memory]}, got {given.shape}")
+        if not given.flags.c_contiguous or (memory.access.writes and not given.flags.writeable):
+            raise InterpretError(f"buffer {memory.name!r} needs a C-contiguous array, writeable if the Program writes it")
+        return given.reshape(-1).view(wanted)
+
+    def _table(self, memory: Memory) -> Array:
+        wanted = storage_dtype(memory.type)
+        count = int(np.prod(self.extents[memory], dtype=np.int64))
+        if len(memory.data) != count * wanted.itemsize:
+            raise InterpretError(f"table {memory.name!r} holds {len(memory.data)} bytes where its shape needs {count * wanted.itemsize}")
+        return np.frombuffer(memory.data, wanted.newbyteorder("<")).astype(wanted)

@@ -1,0 +1,94 @@
+"""Which invocations run together, and where each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from vyre_py.ir.interpret.arguments import Arguments, Array, InterpretError
+from vyre_py.ir.nodes import Space
+from vyre_py.ir.program import Program
+
+__all__ = ["Batches", "Lanes"]
+
+# Enough lanes to drown Python's cost per statement, few enough for a dozen arrays to stay in the cache.
+_BATCH_LANES: Final = 1 << 16
+_BATCH_BYTES: Final = 1 << 28
+
+
+class Lanes:
+    """A batch of whole workgroups; lane `w * workgroup invocations + local index` is an invocation of its w-th workgroup."""
+
+    def __init__(self, workgroup: tuple[int, int, int], groups: tuple[int, int, int], first: int, count: int) -> None:
+        self.workgroup = workgroup
+        self.groups = groups
+        self.first = first
+        self.group_count = count
+        self.group_lanes = prod(workgroup)
+        self.count = count * self.group_lanes
+        self._answers: dict[str, Array] = {}
+
+    @cached_property
+    def local_index(self) -> Array:
+        """Each lane's number in its workgroup."""
+        return np.tile(np.arange(self.group_lanes, dtype=np.uint32), self.group_count)
+
+    @cached_property
+    def group(self) -> Array:
+        """Each lane's workgroup, counted from the batch's first."""
+        return np.repeat(np.arange(self.group_count, dtype=np.int64), self.group_lanes)
+
+    def query(self, name: str) -> Array:
+        """The answer to a query of the op table, u32."""
+        if name not in self._answers:
+            self._answers[name] = self._answer(name)
+        return self._answers[name]
+
+    def _answer(self, name: str) -> Array:
+        if name == "local_index":
+            return self.local_index
+        what, axis_name = name.split(".")
+        axis = "xyz".index(axis_name)
+        if what == "workgroup_size":
+            return np.array([self.workgroup[axis]], np.uint32)
+        if what == "num_workgroups":
+            return np.array([self.groups[axis]], np.uint32)
+        if what == "local_id":
+            return self.local_index // np.uint32(prod(self.workgroup[:axis])) % np.uint32(self.workgroup[axis])
+        if what == "workgroup_id":
+            # Spread from one answer per workgroup: 64-bit division is the slow part.
+            numbers = np.arange(self.first, self.first + self.group_count, dtype=np.int64)
+            places = numbers // prod(self.groups[:axis]) % self.groups[axis]
+            return np.repeat(places.astype(np.uint32), self.group_lanes)
+        if what == "global_id":
+            return self.query(f"workgroup_id.{axis_name}") * np.uint32(self.workgroup[axis]) + self.query(f"local_id.{axis_name}")
+        raise InterpretError(f"unknown query {name}")
+
+
+class Batches:
+    """The whole grid, batch by batch. Raises InterpretError for a grid of 2^32 or more invocations along an axis."""
+
+    def __init__(self, program: Program, arguments: Arguments) -> None:
+        self.workgroup = program.workgroup
+        extents = [arguments.size(extent) for extent in program.grid.extents]
+        if program.grid.over:
+            extents = [-(-extent // size) for extent, size in zip(extents, program.workgroup, strict=True)]
+        self.groups = (extents[0], extents[1], extents[2])
+        if any(groups * size >= 1 << 32 for groups, size in zip(self.groups, program.workgroup, strict=True)):
+            raise InterpretError(f"a grid of {self.groups} workgroups of {self.workgroup} has 2^32 or more invocations along an axis")
+        group_lanes = prod(program.workgroup)
+        group_bytes = 1 + sum(
+            prod(arguments.extents[m]) * m.type.size_bytes * (group_lanes if m.space is Space.PRIVATE else 1)
+            for m in program.memories
+            if m.space in (Space.PRIVATE, Space.WORKGROUP)
+        )
+        self.at_once = max(1, min(_BATCH_LANES // group_lanes, _BATCH_BYTES // group_bytes))
+
+    def __iter__(self) -> Iterator[Lanes]:
+        total = prod(self.groups)
+        for first in range(0, total, self.at_once):
+            yield Lanes(self.workgroup, self.groups, first, min(self.at_once, total - first))

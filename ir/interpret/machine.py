@@ -1,0 +1,231 @@
+"""The machine: one loop over the flat body, all lanes of a batch in lockstep, masks where they part.
+
+Values are computed for every lane, active or not: what an inactive lane holds is never looked at. A value that is the same for
+the whole batch may be an array of one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.ir.interpret.arguments import Arguments, Array
+from vyre_py.ir.interpret.lanes import Lanes
+from vyre_py.ir.interpret.memory import Bank
+from vyre_py.ir.nodes import (
+    Atom, Atomic, Barrier, Break, Continue, Else, End, For, Get, If, Let, Load, Loop, Region, Return, Set, Statement, Store,
+    UniformLoad, Value, Var,
+)
+from vyre_py.ir.program import Program
+
+__all__ = ["Machine"]
+
+
+class _Block:
+    """An open block: the lanes that `entered`, the `turn` of the loop around it as it was then, where the block `close`s,
+    and an If's condition."""
+
+    __slots__ = ("close", "condition", "entered", "turn")
+
+    def __init__(self, entered: Array, turn: Array, close: int, condition: Array) -> None:
+        self.entered, self.turn, self.close, self.condition = entered, turn, close, condition
+
+
+class _Turns(_Block):
+    """An open loop. `live` lanes have not left it; `now` are those that have not left its current turn either. A For has
+    `trips` per lane, and gives `first + count * step` to its value; a Loop has none."""
+
+    __slots__ = ("count", "first", "live", "now", "opener", "step", "trips")
+
+    def __init__(self, entered: Array, turn: Array, close: int, opener: int) -> None:
+        super().__init__(entered, turn, close, entered)
+        self.live = self.now = entered
+        self.opener = opener
+        self.count = self.step = 0
+        self.trips: Array | None = None
+        self.first: Array = np.zeros(1, np.int64)
+
+
+class Machine:
+    """Runs a Program for one batch of lanes."""
+
+    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes) -> None:
+        self.program = program
+        self.arguments = arguments
+        self.lanes = lanes
+        self.banks = {m: Bank(m, arguments, lanes) for m in program.memories}
+        nothing = np.zeros(1, np.uint8)
+        self.values: list[Array] = [nothing] * program.value_count
+        self.variables: list[Array] = [nothing] * program.variable_count
+        self.used = {a.id for s in program.body for a in s.args if isinstance(a, Value)}
+        self.active: Array = np.ones(lanes.count, np.bool_)
+        # The whole body is a loop of one turn, which Return leaves.
+        body = _Turns(self.active, self.active, len(program.body), -1)
+        self.blocks: list[_Block] = [body]
+        self.loops: list[_Turns] = [body]
+
+    def run(self) -> None:
+        """Runs to the end of the Program."""
+        body, index = self.program.body, 0
+        while index < len(body):
+            statement = body[index]
+            index = _STEPS[type(statement)](self, index, statement)
+
+    # ---- operands
+
+    def atom(self, atom: Atom) -> Array:
+        return self.values[atom.id] if isinstance(atom, Value) else self.arguments.atom(atom)
+
+    def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Array, ...]:
+        return tuple([self.atom(a) for a in atoms])
+
+    def bind(self, statement: Statement, value: Array) -> None:
+        if statement.result is not None:
+            self.values[statement.result.id] = value
+
+    # ---- masks
+
+    @staticmethod
+    def _narrow(mask: Array, condition: Array) -> Array:
+        if condition.size == 1:
+            return mask if condition[0] else np.zeros_like(mask)
+        return mask & condition
+
+    def _enter(self, mask: Array, index: int) -> int:
+        """Goes on at `index` with these lanes, or at the end of the block when there are none."""
+        self.active = mask
+        return index if mask.any() else self.blocks[-1].close
+
+    def _leave(self, block: _Block, index: int) -> int:
+        """Goes on at `index` with the lanes that entered a block and are still in the loop's turn around it."""
+        now = self.loops[-1].now
+        return self._enter(block.entered if now is block.turn else block.entered & now, index)
+
+    # ---- statements without control flow: each gives the index of the next
+
+    def let(self, index: int, s: Let) -> int:
+        if s.op.is_query:
+            self.bind(s, self.lanes.query(s.op.name))
+        else:
+            assert s.op.evaluate is not None and s.result is not None  # Arguments refuses what is not expanded
+            self.bind(s, s.op.evaluate(s.result.type, *self.atoms(s.args)))
+        return index + 1
+
+    def load(self, index: int, s: Load) -> int:
+        self.bind(s, self.banks[s.memory].load(self.atoms(s.indices)))
+        return index + 1
+
+    def uniform_load(self, index: int, s: UniformLoad) -> int:
+        found = self.banks[s.memory].load(self.atoms(s.indices))
+        if found.size == self.lanes.count:  # the first lane speaks for its workgroup
+            found = np.repeat(found[:: self.lanes.group_lanes], self.lanes.group_lanes)
+        self.bind(s, found)
+        return index + 1
+
+    def store(self, index: int, s: Store) -> int:
+        self.banks[s.memory].store(self.atoms(s.indices), self.atom(s.value), self.active)
+        return index + 1
+
+    def atomic(self, index: int, s: Atomic) -> int:
+        wants_old = s.result is not None and s.result.id in self.used
+        self.bind(s, self.banks[s.memory].atomic(s.op, self.atoms(s.indices), self.atoms(s.operands), self.active, wants_old))
+        return index + 1
+
+    def var(self, index: int, s: Var) -> int:
+        # No mask: a lane that is off here does not come back while the variable is in scope.
+        self.variables[s.variable.id] = self.atom(s.args[0])
+        return index + 1
+
+    def get(self, index: int, s: Get) -> int:
+        self.bind(s, self.variables[s.variable.id])
+        return index + 1
+
+    def set(self, index: int, s: Set) -> int:
+        # A new array: values read before keep the old one.
+        value = self.atom(s.args[0])
+        if not self.active.all():
+            value = np.where(self.active, value, self.variables[s.variable.id])
+        self.variables[s.variable.id] = value
+        return index + 1
+
+    def barrier(self, index: int, s: Barrier) -> int:
+        return index + 1  # lockstep: every lane is here
+
+    # ---- control flow: each gives the index to go on at
+
+    def if_(self, index: int, s: If) -> int:
+        condition = self.atom(s.args[0])
+        self.blocks.append(_Block(self.active, self.loops[-1].now, self.program.match[index], condition))
+        return self._enter(self._narrow(self.active, condition), index + 1)
+
+    def else_(self, index: int, s: Else) -> int:
+        block = self.blocks[-1]
+        block.close = self.program.match[index]
+        return self._enter(self._narrow(block.entered, ~block.condition), index + 1)
+
+    def region(self, index: int, s: Region) -> int:
+        self.blocks.append(_Block(self.active, self.loops[-1].now, self.program.match[index], self.active))
+        return index + 1
+
+    def for_(self, index: int, s: For) -> int:
+        # In 64 bits and before the first turn, so that nothing wraps: ceil((stop - start) / step).
+        start, stop, step = (a.astype(np.int64) for a in self.atoms(s.args))
+        turns = _Turns(self.active, self.loops[-1].now, self.program.match[index], index)
+        turns.first, turns.step = start, int(step[0])
+        turns.trips = -((start - stop) // turns.step)
+        return self._open_loop(turns)
+
+    def loop(self, index: int, s: Loop) -> int:
+        return self._open_loop(_Turns(self.active, self.loops[-1].now, self.program.match[index], index))
+
+    def _open_loop(self, turns: _Turns) -> int:
+        self.blocks.append(turns)
+        self.loops.append(turns)
+        return self._turn(turns)
+
+    def _turn(self, turns: _Turns) -> int:
+        """Begins the next turn, or leaves the loop when no lane wants one."""
+        mask = turns.live if turns.trips is None else self._narrow(turns.live, turns.trips > turns.count)
+        if not mask.any():
+            self.blocks.pop()
+            self.loops.pop()
+            return self._leave(turns, turns.close + 1)
+        self.active = turns.now = mask
+        opener = self.program.body[turns.opener]
+        if opener.result is not None:
+            self.bind(opener, (turns.first + turns.count * turns.step).astype(opener.result.type.dtype))
+        turns.count += 1
+        return turns.opener + 1
+
+    def end(self, index: int, s: End) -> int:
+        block = self.blocks[-1]
+        if isinstance(block, _Turns):
+            return self._turn(block)
+        self.blocks.pop()
+        return self._leave(block, index + 1)
+
+    def break_(self, index: int, s: Break) -> int:
+        turns = self.loops[-1]
+        turns.live = turns.live & ~self.active
+        return self.continue_(index, s)
+
+    def continue_(self, index: int, s: Break | Continue) -> int:
+        turns = self.loops[-1]
+        turns.now = turns.now & ~self.active
+        return self.blocks[-1].close
+
+    def return_(self, index: int, s: Return) -> int:
+        staying = ~self.active
+        for turns in self.loops:
+            turns.live, turns.now = turns.live & staying, turns.now & staying
+        return self.blocks[-1].close
+
+
+_STEPS: Final[Mapping[type[Statement], Callable[[Machine, int, Any], int]]] = {
+    Let: Machine.let, Load: Machine.load, Store: Machine.store, UniformLoad: Machine.uniform_load, Atomic: Machine.atomic,
+    Var: Machine.var, Get: Machine.get, Set: Machine.set, If: Machine.if_, Else: Machine.else_, End: Machine.end,
+    For: Machine.for_, Loop: Machine.loop, Region: Machine.region, Break: Machine.break_, Continue: Machine.continue_,
+    Return: Machine.return_, Barrier: Machine.barrier,
+}

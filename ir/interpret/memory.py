@@ -1,0 +1,82 @@
+"""One memory as a batch of invocations sees it: bounds rules, loads, stores and atomics."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from vyre_py.ir.interpret import atomics
+from vyre_py.ir.interpret.arguments import Arguments, Array, storage_dtype
+from vyre_py.ir.interpret.lanes import Lanes
+from vyre_py.ir.nodes import Memory, Space
+from vyre_py.ir.ops import AtomicOp
+from vyre_py.ir.types import Kind
+
+__all__ = ["Bank"]
+
+
+def _of(lanes: Array, values: Array) -> Array:
+    """The values of these lanes, from an array over all lanes or one element that stands for all."""
+    return np.broadcast_to(values, lanes.shape) if values.size == 1 else values[lanes]
+
+
+class Bank:
+    """The elements of one memory, flat, with each workgroup's or invocation's own share at `base[lane]`.
+
+    Indices are arrays of i32 or u32, one per axis, over all lanes or of one element that stands for all.
+    """
+
+    def __init__(self, memory: Memory, arguments: Arguments, lanes: Lanes) -> None:
+        self.memory = memory
+        self.extents = arguments.extents[memory]
+        self.base: Array | None = None
+        if memory in arguments.flat:
+            self.flat = arguments.flat[memory]
+            return
+        share = prod(self.extents)
+        private = memory.space is Space.PRIVATE
+        self.flat = np.zeros(share * (lanes.count if private else lanes.group_count), storage_dtype(memory.type))
+        self.base = (np.arange(lanes.count, dtype=np.int64) if private else lanes.group) * share
+
+    def _locate(self, indices: tuple[Array, ...]) -> tuple[Array, Array]:
+        """Where the elements lie (anywhere at all for those outside), and which are inside, each axis by itself."""
+        offset: Array = np.zeros(1, np.int64)
+        inside: Array = np.ones(1, np.bool_)
+        for index, extent in zip(indices, self.extents, strict=True):
+            inside = inside & (index < extent)
+            if index.dtype.kind == "i":
+                inside = inside & (index >= 0)
+            offset = offset * extent + index
+        return (offset if self.base is None else offset + self.base), inside
+
+    def load(self, indices: tuple[Array, ...]) -> Array:
+        """The elements, bits kept; zero outside."""
+        offset, inside = self._locate(indices)
+        if self.flat.size == 0:
+            return np.zeros(1, self.memory.type.dtype)
+        found: Array = self.flat.take(offset, mode="clip")
+        if not inside.all():
+            found = np.where(inside, found, found.dtype.type(0))
+        return found != 0 if self.memory.type.kind is Kind.BOOL else found
+
+    def store(self, indices: tuple[Array, ...], value: Array, active: Array) -> None:
+        """Writes the elements of active lanes, bits kept; drops those outside. Of several lanes at one element one wins."""
+        offset, inside = self._locate(indices)
+        lanes = np.flatnonzero(active & inside)
+        if lanes.size:
+            self.flat[_of(lanes, offset)] = _of(lanes, value)
+
+    def atomic(self, op: AtomicOp, indices: tuple[Array, ...], operands: tuple[Array, ...], active: Array, wants_old: bool) -> Array:
+        """Applies `op` once for each active lane that is inside, lane by lane; the old values, zero where nothing was done
+        (and anywhere when `wants_old` is false)."""
+        offset, inside = self._locate(indices)
+        lanes = np.flatnonzero(active & inside)
+        old: np.ndarray[Any, np.dtype[Any]] = np.zeros(active.shape, self.flat.dtype)
+        if lanes.size:
+            chosen = tuple(_of(lanes, operand) for operand in operands)
+            found = atomics.apply(op, self.flat, _of(lanes, offset), chosen, wants_old)
+            if found is not None:
+                old[lanes] = found
+        return old

@@ -1,0 +1,253 @@
+"""The words of `.vir` text: tokens, names, strings and literals, for the parser and the printer alike."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from vyre_py.ir.errors import Diagnostic, ParseError, Place
+from vyre_py.ir.rules import finding
+from vyre_py.ir.types import SCALARS, Kind, Scalar, encode
+
+__all__ = ["KEYWORDS", "MAX_TEXT", "MAX_TOKENS", "Tokens", "literal_bits", "literal_text", "quote", "split_literal", "unquote", "written_name"]
+
+MAX_TEXT: Final = 64 << 20
+MAX_TOKENS: Final = 4 << 20
+MAX_NUMBER: Final = 400
+MAX_SOURCE: Final = 512
+MAX_FINDINGS: Final = 20
+
+# Words that begin a declaration or a statement: one of them at the start of a line ends whatever bracket was left open.
+LEADING: Final = frozenset({
+    "program", "doc", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
+    "continue", "return", "barrier", "region",
+})  # fmt: skip
+KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan", "local_index"} | frozenset(SCALARS)
+
+# Possessive quantifiers: a hostile text must cost neither time nor memory for ways back.
+_TOKEN: Final = re.compile(
+    r"""(?P<skip>[ \t\r]++|//[^\n]*+)
+    |(?P<newline>\n)
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*+)
+    |(?P<number>0[xX][0-9a-fA-F]*+(?:[iu][0-9]*+)?|[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+[A-Za-z0-9_]*+)
+    |(?P<string>"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"?)
+    |(?P<mark>\.\.|==|!=|<=|>=|<<|>>|&&|\|\||[-+*/%&|^~!<>=(){}\[\],;:.])
+    |(?P<bad>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_NUMBER: Final = re.compile(r"(?:(0[xX][0-9a-fA-F]+)|([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))([A-Za-z_][A-Za-z0-9_]*)?")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+_UNESCAPES: Final = {value: "\\" + key for key, value in _ESCAPES.items()}
+
+
+class Tokens:
+    """The tokens of a text, in parallel lists: `kinds` ("name", "number", "string", "newline", "end", or the mark itself),
+    `texts`, and `starts` (offsets into the text). Newlines inside brackets are left out.
+
+    Raises ParseError with all malformed tokens (at most 20), or when the text is too large.
+    """
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text, self.file = text, file
+        self.kinds: list[str] = []
+        self.texts: list[str] = []
+        self.starts: list[int] = []
+        self._line_starts = [0]
+        self._cached = (-1, "")
+        found: list[Diagnostic] = []
+        if len(text) > MAX_TEXT:
+            raise ParseError(finding("P108", f"the text has {len(text)} characters; at most {MAX_TEXT} are read", Place(file, 1)))
+        self._scan(found)
+        if found:
+            raise ParseError(found)
+
+    def _scan(self, found: list[Diagnostic]) -> None:
+        self._line_starts += [m.end() for m in re.finditer("\n", self.text)]
+        depth, held = 0, -1  # held: the offset of a newline inside brackets, dropped unless a leading word follows
+        for match in _TOKEN.finditer(self.text):
+            kind, start = match.lastgroup, match.start()
+            if kind == "skip":
+                continue
+            if kind == "newline":
+                if depth:
+                    held = start
+                    continue
+            elif kind == "mark":
+                kind = match.group()
+                if kind in "([":
+                    depth += 1
+                elif kind in ")]":
+                    depth = max(0, depth - 1)
+                elif kind in "{}":
+                    depth = 0
+            elif kind == "name":
+                if held >= 0 and match.group() in LEADING:
+                    self._add("newline", "\n", held)
+                    depth = 0
+            else:
+                message = self._malformed(kind, match.group())
+                if message and len(found) < MAX_FINDINGS:
+                    found.append(finding(message[0], message[1], self.place(start, match.end())))
+                if kind == "bad":
+                    continue
+            held = -1
+            self._add(kind or "", match.group(), start)
+            if len(self.kinds) > MAX_TOKENS:
+                found.append(finding("P108", f"the text has more than {MAX_TOKENS} tokens", self.place(start, start + 1)))
+                return
+        self._add("end", "", len(self.text))
+
+    def _add(self, kind: str, text: str, start: int) -> None:
+        self.kinds.append(kind)
+        self.texts.append(text)
+        self.starts.append(start)
+
+    @staticmethod
+    def _malformed(kind: str | None, text: str) -> tuple[str, str] | None:
+        if kind == "bad":
+            return "P101", f"the character {quote(text)} means nothing here"
+        if kind == "string":
+            if len(text) < 2 or not text.endswith('"') or (len(text) - len(text[:-1].rstrip("\\"))) % 2 == 0:
+                return "P101", "the string does not end on its line"
+            return ("P101", f"the string has the unknown escape {quote(bad)}") if (bad := _bad_escape(text)) else None
+        if len(text) > MAX_NUMBER:
+            return "P108", f"the number has {len(text)} characters; at most {MAX_NUMBER} are read"
+        match = _NUMBER.fullmatch(text)
+        if match is None or (match[3] and match[3] not in SCALARS):
+            return "P101", f"{text[:40]} is no number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
+        return None
+
+    def place(self, start: int, end: int) -> Place:
+        """The place of the characters from offset `start` to `end`, cut at the line's end."""
+        line = bisect_right(self._line_starts, start)
+        if self._cached[0] != line:
+            first = self._line_starts[line - 1]
+            last = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.text)
+            # The text of a very long line is left out: it helps nobody, and every statement's place would carry it.
+            self._cached = (line, self.text[first:last].rstrip("\r") if last - first <= MAX_SOURCE else "")
+        column = start - self._line_starts[line - 1] + 1
+        source = self._cached[1]
+        width = end - start if not source else min(end - start, len(source) - column + 1)
+        return Place(self.file, line, column, max(1, width), source)
+
+    def describe(self, index: int) -> str:
+        """A token, as an error message names it."""
+        kind, text = self.kinds[index], self.texts[index]
+        if kind in ("end", "newline"):
+            return "the end of the text" if kind == "end" else "the end of the line"
+        return f"`{text[:40]}`" if kind != "string" else text[:40]
+
+
+# ---------------------------------------------------------------- names and strings
+
+
+def quote(text: str) -> str:
+    """A string as the text writes it: in quotes, with everything that is not plainly printable escaped."""
+    return '"' + "".join([c if c.isprintable() and c not in '"\\' else _UNESCAPES.get(c) or f"\\u{{{ord(c):x}}}" for c in text]) + '"'
+
+
+def _bad_escape(text: str) -> str:
+    for match in _ESCAPE.finditer(text):
+        if (match[1] is not None and int(match[1], 16) > 0x10FFFF) or (match[1] is None and match[2] not in _ESCAPES):
+            return match[0]
+    return ""
+
+
+def unquote(text: str) -> str:
+    """The string that a well-formed string token stands for."""
+    if "\\" not in text:
+        return text[1:-1]
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] is not None else _ESCAPES[m[2]], text[1:-1])
+
+
+def written_name(name: str) -> str:
+    """A name as the text writes it: bare when it is an identifier and no keyword, else quoted."""
+    return name if _IDENTIFIER.fullmatch(name) and name not in KEYWORDS else quote(name)
+
+
+# ---------------------------------------------------------------- literals
+
+
+def split_literal(text: str) -> tuple[str, Scalar | None]:
+    """The digits of a well-formed number token, and the type of its suffix, if any."""
+    match = _NUMBER.fullmatch(text)
+    assert match is not None  # Tokens lets no other number pass
+    return match[1] or match[2], SCALARS[match[3]] if match[3] else None
+
+
+def literal_bits(type_: Scalar, digits: str, negative: bool, suffixed: bool = True) -> int:
+    """The bit pattern of a literal as a value of `type_`; `digits` may also be `inf`, `nan`, `true` and `false`.
+
+    A float is rounded once, to nearest even. Raises ValueError, whose text says what is wrong: the number does not fit the type, or is of
+    another kind (a float for an integer; an integer for a float, unless a suffix said so).
+    """
+    hexadecimal = digits[:2] in ("0x", "0X")
+    word = digits in ("inf", "nan", "true", "false")
+    fraction = not hexadecimal and (any(c in ".eE" for c in digits) or digits in ("inf", "nan"))
+    sign = "-" if negative else ""
+    if digits in ("true", "false") or type_.kind is Kind.BOOL:
+        if digits not in ("true", "false") or type_.kind is not Kind.BOOL or negative:
+            raise ValueError(f"{sign}{digits} is no {type_}")
+        return int(digits == "true")
+    if type_.is_integer:
+        if fraction:
+            raise ValueError(f"{sign}{digits} is a float, and {type_} is needed")
+        value = int(digits, 16 if hexadecimal else 10)
+        value = -value if negative else value
+        if not type_.minimum <= value <= type_.maximum:
+            raise ValueError(f"{sign}{digits} does not fit {type_} ({type_.minimum} to {type_.maximum})")
+        return encode(type_, value)
+    if hexadecimal:
+        raise ValueError(f"{digits} is an integer, and {type_} is needed; its bits are written {type_}:{digits}")
+    if not fraction and not suffixed:
+        raise ValueError(f"{sign}{digits} is an integer, and {type_} is needed: write {sign}{digits}.0")
+    if digits == "nan":
+        return encode(type_, math.nan)
+    bits = encode(type_, _rounded(type_, digits))
+    if not word and bits == encode(type_, math.inf):
+        raise ValueError(f"{sign}{digits} is beyond {type_}; the infinity is written {sign}inf")
+    return bits | 1 << (type_.bits - 1) if negative else bits
+
+
+def _rounded(type_: Scalar, digits: str) -> float:
+    """A Python float that rounds to the float of `type_` nearest to the decimal.
+
+    Rounding twice, to f64 and then to the narrower type, goes wrong only where the first result lies halfway between two
+    narrow ones: there the exact decimal decides.
+    """
+    value = float(digits)
+    if value == 0.0 or math.isinf(value):
+        return value
+    info = np.finfo(type_.dtype)
+    quantum = max(math.frexp(value)[1] - info.nmant - 1, info.minexp - info.nmant)
+    scaled = math.ldexp(value, -quantum)
+    if scaled % 1.0 != 0.5:
+        return value
+    exact = Fraction(digits)
+    return value if exact == value else math.nextafter(value, math.inf if exact > value else 0.0)
+
+
+def literal_text(type_: Scalar, bits: int, suffix: bool) -> str:
+    """A constant as the text writes it, shortest among those that read back to the same bits.
+
+    Without `suffix` the context must fix the type; the form that gives a float's bits names its type always.
+    """
+    if type_.kind is Kind.BOOL:
+        return "true" if bits else "false"
+    if type_.is_integer:
+        return str(bits - (1 << type_.bits) if type_.is_signed and bits >> (type_.bits - 1) else bits) + (type_.name if suffix else "")
+    value = np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)[()]
+    if np.isnan(value):
+        plain = bits == encode(type_, math.nan)
+        return ("nan" if not suffix else f"{type_}:nan") if plain else f"{type_}:{bits:#0{2 + type_.bits // 4}x}"
+    if np.isinf(value):
+        word = "-inf" if value < 0 else "inf"
+        return word if not suffix else f"{type_}:{word}"
+    return str(value) + (type_.name if suffix else "")

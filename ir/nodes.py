@@ -1,0 +1,284 @@
+"""Atoms, memories and statements: flat, typed, read-only nodes, compared by identity.
+
+A body is one tuple of statements in program order. Control flow nests by markers, as in WebAssembly: `If ... Else ... End`,
+`For ... End`, `Loop ... End`, `Region ... End`; so a statement's id is its index, every walk is a loop, and facts are arrays.
+Every operand is an atom: a constant, a param, a dim expression, or the value that an earlier statement in scope bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, dataclass_transform
+
+from vyre_py.ir.dims import DimExpr
+from vyre_py.ir.ops import AtomicOp, Op
+from vyre_py.ir.types import Scalar, decode, encode
+
+__all__ = [
+    "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "If", "Let", "Load", "Loop",
+    "Memory", "MemoryStatement", "Param", "Region", "Return", "Set", "Space", "Statement", "Store", "UniformLoad", "Value", "Var", "Variable", "const",
+]
+
+_C = TypeVar("_C", bound=type)
+
+if TYPE_CHECKING:
+
+    @dataclass_transform(eq_default=False, frozen_default=True)
+    def _node(cls: _C) -> _C: ...
+else:
+    # Read-only to the type checker; not at run time, where frozen dataclasses cost a microsecond a node to make.
+    _node: Callable[[_C], _C] = dataclass(slots=True, eq=False)
+
+
+# ---------------------------------------------------------------- atoms
+
+
+@_node
+class Value:
+    """What a statement binds. Ids are dense, in program order."""
+
+    id: int
+    type: Scalar
+
+
+@_node
+class Const:
+    """A constant, kept as the bit pattern of its type so that every NaN and zero survives."""
+
+    type: Scalar
+    bits: int
+
+    @property
+    def value(self) -> bool | int | float:
+        """The Python number it stands for."""
+        return decode(self.type, self.bits)
+
+
+@_node
+class Param:
+    """A scalar argument, passed by value; the same for the whole grid."""
+
+    name: str
+    type: Scalar
+
+
+Atom = Value | Const | Param | DimExpr
+
+
+def const(type_: Scalar, value: bool | int | float) -> Const:
+    """The constant `value` of `type_`. Raises what `encode` raises."""
+    return Const(type_, encode(type_, value))
+
+
+# ---------------------------------------------------------------- memory
+
+
+class Space(Enum):
+    """Where a memory lives: an argument buffer, one per workgroup, one per invocation, or constant data."""
+
+    BUFFER = "buffer"
+    WORKGROUP = "workgroup"
+    PRIVATE = "private"
+    TABLE = "table"
+
+
+class Access(Enum):
+    """What a Program may do with a memory."""
+
+    READ = "read"
+    WRITE = "write"
+    READ_WRITE = "read_write"
+
+    @property
+    def reads(self) -> bool:
+        """Whether loads are allowed."""
+        return self is not Access.WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether stores are allowed."""
+        return self is not Access.READ
+
+
+@_node
+class Memory:
+    """An array. `shape` holds dim expressions (constants for all but buffers), last axis contiguous; `data` is a table's
+    elements, little-endian, row by row."""
+
+    name: str
+    space: Space
+    type: Scalar
+    shape: tuple[DimExpr, ...]
+    access: Access
+    data: bytes = b""
+
+    @property
+    def rank(self) -> int:
+        """The number of axes, which is the number of indices an access takes."""
+        return len(self.shape)
+
+
+@_node
+class Variable:
+    """A mutable scalar of one invocation. Ids are dense, in program order of the declarations."""
+
+    id: int
+    type: Scalar
+
+
+# ---------------------------------------------------------------- statements
+
+
+@_node
+class Statement:
+    """One row of a body: `result` is the value it binds, if any; `args` are its operands."""
+
+    result: Value | None
+    args: tuple[Atom, ...]
+    payload: ClassVar[tuple[str, ...]] = ()  # names of the fields beyond result and args
+    opens: ClassVar[bool] = False  # begins a block that an Else or End closes
+
+    def rebuilt(self, result: Value | None, args: tuple[Atom, ...]) -> Self:
+        """The same statement over another result and other operands."""
+        return type(self)(result, args, *(getattr(self, name) for name in self.payload))
+
+
+@_node
+class Let(Statement):
+    """result = op(args)."""
+
+    op: Op
+    payload: ClassVar[tuple[str, ...]] = ("op",)
+
+
+@_node
+class MemoryStatement(Statement):
+    """Shared by the statements that touch a memory."""
+
+    memory: Memory
+    payload: ClassVar[tuple[str, ...]] = ("memory",)
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """One integer per axis."""
+        return self.args[: self.memory.rank]
+
+
+@_node
+class Load(MemoryStatement):
+    """result = memory[args]; zero outside."""
+
+
+@_node
+class Store(MemoryStatement):
+    """memory[args[:-1]] = args[-1]; dropped outside."""
+
+    @property
+    def value(self) -> Atom:
+        """What is stored."""
+        return self.args[-1]
+
+
+@_node
+class UniformLoad(MemoryStatement):
+    """A barrier, a load at workgroup-uniform indices, a barrier: the result is uniform over the workgroup."""
+
+
+@_node
+class Atomic(MemoryStatement):
+    """result = old value of memory[indices], which becomes op(old, operands); dropped outside, and then the result is zero."""
+
+    op: AtomicOp
+    payload: ClassVar[tuple[str, ...]] = ("memory", "op")
+
+    @property
+    def operands(self) -> tuple[Atom, ...]:
+        """The operands after the indices."""
+        return self.args[self.memory.rank :]
+
+
+@_node
+class Var(Statement):
+    """Declares a variable with the first value args[0]; in scope to the end of the block."""
+
+    variable: Variable
+    payload: ClassVar[tuple[str, ...]] = ("variable",)
+
+
+@_node
+class Get(Statement):
+    """result = the variable's value now."""
+
+    variable: Variable
+    payload: ClassVar[tuple[str, ...]] = ("variable",)
+
+
+@_node
+class Set(Statement):
+    """The variable becomes args[0]."""
+
+    variable: Variable
+    payload: ClassVar[tuple[str, ...]] = ("variable",)
+
+
+@_node
+class If(Statement):
+    """Runs the block up to Else or End where args[0] is true, the block after Else where it is false."""
+
+    opens: ClassVar[bool] = True
+
+
+@_node
+class Else(Statement):
+    """Parts the two blocks of an If."""
+
+
+@_node
+class End(Statement):
+    """Closes the innermost open block."""
+
+
+@_node
+class For(Statement):
+    """Runs its block for result = start, start + step, ... below stop (above it for a negative step); args are start, stop
+    and step, read once; the step is a constant other than 0."""
+
+    opens: ClassVar[bool] = True
+
+
+@_node
+class Loop(Statement):
+    """Runs its block until a break or return; it may run forever."""
+
+    opens: ClassVar[bool] = True
+
+
+@_node
+class Region(Statement):
+    """A named block, for people and profilers."""
+
+    name: str
+    payload: ClassVar[tuple[str, ...]] = ("name",)
+    opens: ClassVar[bool] = True
+
+
+@_node
+class Break(Statement):
+    """Leaves the innermost For or Loop."""
+
+
+@_node
+class Continue(Statement):
+    """Goes on with the next turn of the innermost For or Loop."""
+
+
+@_node
+class Return(Statement):
+    """Ends the invocation."""
+
+
+@_node
+class Barrier(Statement):
+    """Waits for the whole workgroup; writes before it, to workgroup and storage memory, are seen after it."""

@@ -1,0 +1,435 @@
+"""Expressions of `.vir` text: parsed into nodes in the order in which they are computed, typed, then hoisted into statements.
+
+Operators are parsed by precedence climbing (Pratt, "Top Down Operator Precedence", 1973). Nodes come out in post-order, which is
+the language's order of evaluation, left to right, so that hoisting is a loop over a list. A bare literal waits for its
+type until something beside or around it has one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.assembler import Assembler, OperandTypeError
+from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.errors import Diagnostic, Place
+from vyre_py.ir.lexer import Tokens, literal_bits, quote, split_literal, unquote
+from vyre_py.ir.nodes import Atom, Const, Memory, Value, Variable
+from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.rules import finding
+from vyre_py.ir.types import SCALARS, Kind, Scalar, i32, u32
+
+__all__ = ["INFIX", "LEVEL_UNARY", "MAX_NESTING", "ExpressionParser", "Failed", "Node"]
+
+MAX_NESTING: Final = 64
+MAX_SIZE: Final = 1 << 64
+LEVEL_COMPARISON: Final = 3
+LEVEL_UNARY: Final = 10
+_LEVELS: Final = {
+    "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7, "+": 8, "-": 8,
+    "*": 9, "/": 9, "%": 9,
+}  # fmt: skip
+
+# Spelling between two operands -> (op, precedence): the higher binds tighter. And spelling before one operand -> op.
+INFIX: Final = {row.infix: (row, _LEVELS[row.infix]) for row in OPS.values() if row.infix and len(row.operands) == 2}
+_PREFIX: Final = {row.infix: row for row in OPS.values() if row.infix and len(row.operands) == 1}
+_DIM_INFIX: Final = {infix: name for name, (_, infix) in DIM_OPS.items() if infix}
+_QUERIES: Final = frozenset(name.partition(".")[0] for name, row in OPS.items() if row.is_query and "." in name)
+_CALLS: Final = ("dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS), *(name for name, row in OPS.items() if not row.is_query))
+_CLOSE_NAMES: Final = 2000
+
+
+class Failed(Exception):
+    """Ends one statement: `diagnostic` is None when its cause has been reported before."""
+
+    def __init__(self, diagnostic: Diagnostic | None) -> None:
+        super().__init__(diagnostic)
+        self.diagnostic = diagnostic
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A part of an expression. `make` turns the children's atoms into this one's, emitting a statement where one is needed; `type` is
+    None while nothing fixes it; `group` holds the children of the same type T as the operands of an op, and as the node itself while
+    its type is open. `start` and `end` are offsets into the text."""
+
+    start: int
+    end: int
+    make: Callable[[Node, tuple[Atom, ...]], Atom]
+    type: Scalar | None
+    children: tuple[Node, ...] = ()
+    group: tuple[Node, ...] = ()
+    negative: bool = False
+    atom: Atom | None = None
+
+
+Binding = Value | Variable | Atom | None  # None: its declaration failed, and was reported
+
+
+class ExpressionParser:
+    """A cursor over tokens, the names in scope, and the expression grammar; `ir.parser` adds declarations and statements."""
+
+    def __init__(self, tokens: Tokens, assembler: Assembler) -> None:
+        self.tokens, self.assembler = tokens, assembler
+        self.kinds, self.texts, self.starts = tokens.kinds, tokens.texts, tokens.starts
+        self.position = 0
+        self.nodes: list[Node] = []  # of the statement at hand, in the order in which they are computed
+        self.depth = 0
+        self.names: dict[str, Binding] = {}
+        self.memories: dict[str, Memory | None] = {}
+        self.dims: dict[str, Dim] = {}
+
+    # ---- the cursor
+
+    @property
+    def kind(self) -> str:
+        """The kind of the token at hand."""
+        return self.kinds[self.position]
+
+    def take(self, kind: str) -> bool:
+        """Steps over a token of this kind, if it is the one at hand."""
+        if self.kinds[self.position] != kind:
+            return False
+        self.position += 1
+        return True
+
+    def take_word(self, word: str) -> bool:
+        """Steps over this word, if it is the token at hand."""
+        return self.texts[self.position] == word and self.take("name")
+
+    def expect(self, kind: str, what: str = "") -> str:
+        """Steps over a token of this kind and gives its text. Raises Failed."""
+        if self.kinds[self.position] != kind:
+            raise self.unexpected(what or f"`{kind}`")
+        self.position += 1
+        return self.texts[self.position - 1]
+
+    def place(self) -> Place:
+        """The place of the token at hand."""
+        start = self.starts[self.position]
+        return self.tokens.place(start, start + len(self.texts[self.position]))
+
+    def end(self) -> int:
+        """The offset after the last token stepped over."""
+        return self.starts[self.position - 1] + len(self.texts[self.position - 1])
+
+    def unexpected(self, what: str, help: str | None = None) -> Failed:
+        """The failure to find `what` at the cursor."""
+        return Failed(finding("P102", f"found {self.tokens.describe(self.position)}, expected {what}", self.place(), help))
+
+    def unknown(self, what: str, name: str, known: Iterable[str], place: Place) -> Failed:
+        """The failure to know a name, with the nearest known ones."""
+        candidates = list(known)
+        close = difflib.get_close_matches(name, candidates, 2) if len(candidates) <= _CLOSE_NAMES and len(name) <= 64 else []
+        help = f"did you mean {' or '.join(close)}?" if close else None
+        return Failed(finding("P103", f"{what} {quote(name) if not name.isidentifier() else name} is not known here", place, help))
+
+    def name(self, what: str) -> str:
+        """Steps over a name, bare or quoted."""
+        text = self.texts[self.position]
+        if self.take("string"):
+            return unquote(text)
+        if self.kind == "name" and text in SCALARS:
+            raise self.unexpected(what, f'{text} is a type; quote the name: "{text}"')
+        return self.expect("name", what)
+
+    def scalar(self) -> Scalar:
+        """Steps over a type's name."""
+        place = self.place()
+        text = self.expect("name", "a type")
+        if text not in SCALARS:
+            raise self.unknown("the type", text, SCALARS, place)
+        return SCALARS[text]
+
+    def find_memory(self, name: str, place: Place) -> Memory:
+        """The memory of this name. Raises Failed."""
+        if name not in self.memories:
+            raise self.unknown("the array", name, self.memories, place)
+        memory = self.memories[name]
+        if memory is None:
+            raise Failed(None)
+        return memory
+
+    # ---- nodes
+
+    def add(self, node: Node) -> Node:
+        """Puts a node after all that were computed before it."""
+        self.nodes.append(node)
+        return node
+
+    @staticmethod
+    def fix(node: Node, type_: Scalar) -> None:
+        """Gives a node without a type, and all that share its type, this one."""
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            if one.type is None:
+                one.type = type_
+                waiting += one.group
+
+    def op_node(self, row: Op, children: tuple[Node, ...], start: int, given: Scalar | None = None) -> Node:
+        """A node that computes an op."""
+        if len(children) != len(row.operands):
+            place = self.tokens.place(start, self.end())
+            raise Failed(finding("V202", f"{row.name} takes {len(row.operands)} operands, got {len(children)}", place, row.doc))
+        group = tuple([c for c, pattern in zip(children, row.operands, strict=True) if pattern is Operand.T])
+        fixed = next((c.type for c in group if c.type is not None), None)
+        if fixed is not None:
+            for child in group:
+                self.fix(child, fixed)
+        result = given or {Result.BOOL: SCALARS["bool"], Result.U32: u32, Result.UNSIGNED: u32}.get(row.result, fixed)
+
+        def make(node: Node, args: tuple[Atom, ...]) -> Atom:
+            return self.assembler.let(row, args, given)
+
+        return self.add(Node(start, self.end(), make, result, children, group))
+
+    def emit(self, *roots: Node) -> tuple[Atom, ...]:
+        """Hoists the expressions parsed since the last time, in the order in which they stand; gives the roots' atoms. Raises Failed."""
+        for node in self.nodes:
+            self.assembler.place = place = self.tokens.place(node.start, node.end)
+            if node.type is None:
+                raise Failed(finding("P104", "nothing here fixes the type of this literal", place))
+            try:
+                node.atom = node.make(node, _atoms(node.children))
+            except OperandTypeError as error:
+                got = " and ".join(map(str, error.operands)) + (f" to {error.given}" if error.given else "")
+                raise Failed(finding("V201", f"{error.op.name} does not accept {got}", place, _operand_help(error))) from None
+            except ValueError as error:
+                raise Failed(finding("P105", str(error), place)) from None
+        self.nodes.clear()
+        return _atoms(roots)
+
+    # ---- the grammar
+
+    def expression(self, least: int = 1) -> Node:
+        """An expression whose operators bind at least as tightly as `least`. Raises Failed."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise Failed(finding("P107", f"expressions nest more than {MAX_NESTING} deep", self.place()))
+        left = self.operand()
+        while (row := INFIX.get(self.kind)) is not None and row[1] >= least:
+            self.position += 1
+            while self.take("newline"):
+                pass
+            right = self.expression(row[1] + 1)
+            left = self.op_node(row[0], (left, right), left.start)
+            if row[1] == LEVEL_COMPARISON == INFIX.get(self.kind, (None, 0))[1]:
+                raise self.unexpected("the end of the comparison", "comparisons do not chain: write (a < b) && (b < c)")
+        self.depth -= 1
+        return left
+
+    def operand(self) -> Node:
+        """A literal, name, access, call, or one with an operator before it."""
+        start = self.starts[self.position]
+        literal = self.literal()
+        if literal is not None:
+            return self.add(literal)
+        row = _PREFIX.get(self.kind)
+        if row is not None:
+            self.position += 1
+            return self.op_node(row, (self.expression(LEVEL_UNARY),), start)
+        if self.take("("):
+            inner = self.expression()
+            self.expect(")")
+            return inner
+        following = self.kinds[self.position + 1] if self.kind in ("name", "string") else ""
+        if following == "[":
+            return self.access(self.assembler.load)
+        if self.kind == "name" and following == "(":
+            return self.call()
+        if self.kind == "name" and (self.texts[self.position] == "local_index" or (following == "." and self.texts[self.position] in _QUERIES)):
+            return self.query()
+        return self.reference()
+
+    def literal(self) -> Node | None:
+        """A literal if one stands at the cursor, sign included."""
+        begin, start = self.position, self.starts[self.position]
+        type_: Scalar | None = None
+        if self.kind == "name" and self.texts[begin] in SCALARS and self.kinds[begin + 1] == ":":
+            type_ = SCALARS[self.texts[begin]]
+            self.position += 2
+        named = type_ is not None
+        negative = self.take("-")
+        digits = self.texts[self.position]
+        if self.kind == "number":
+            digits, suffix = split_literal(digits)
+            type_ = type_ or suffix
+        elif self.kind != "name" or digits not in ("true", "false", "inf", "nan"):
+            if named:
+                raise self.unexpected("a number, inf, nan, or bits such as 0x7fc00001")
+            self.position = begin
+            return None
+        self.position += 1
+        if digits in ("true", "false"):
+            type_ = type_ or SCALARS["bool"]
+        suffixed, pattern = type_ is not None, named and digits[:2] in ("0x", "0X") and not negative
+
+        def make(node: Node, args: tuple[Atom, ...]) -> Atom:
+            assert node.type is not None  # `emit` asks before
+            if not pattern:
+                return Const(node.type, literal_bits(node.type, digits, negative, suffixed))
+            if int(digits, 16) >> (node.type.bits if node.type.kind is not Kind.BOOL else 1):
+                raise ValueError(f"{digits} has more than {node.type.bits} bits")
+            return Const(node.type, int(digits, 16))
+
+        return Node(start, self.end(), make, type_, negative=negative)
+
+    def reference(self) -> Node:
+        """A name: a value, a variable (which is read), a param or a dim."""
+        place, start = self.place(), self.starts[self.position]
+        name = self.name("an expression")
+        if name not in self.names:
+            if name in self.memories:
+                raise Failed(finding("P103", f"{name} is an array", place, f"say which element: {name}[index]"))
+            raise self.unknown("the name", name, self.names, place)
+        bound = self.names[name]
+        if bound is None:
+            raise Failed(None)
+        if isinstance(bound, Variable):
+            variable = bound
+            return self.add(Node(start, self.end(), lambda node, args: self.assembler.get(variable), variable.type))
+        atom = bound
+        return self.add(Node(start, self.end(), lambda node, args: atom, atom.type))
+
+    def query(self) -> Node:
+        """Such as global_id.x or local_index."""
+        place, start = self.place(), self.starts[self.position]
+        name = self.expect("name")
+        if self.take("."):
+            name += "." + self.expect("name", "an axis: x, y or z")
+        if name not in OPS:
+            raise self.unknown("the query", name, (n for n, row in OPS.items() if row.is_query), place)
+        return self.op_node(OPS[name], (), start)
+
+    def arguments(self, closer: str) -> tuple[Node, ...]:
+        """Expressions parted by commas, up to and over `closer`."""
+        made: list[Node] = []
+        while not self.take(closer):
+            made.append(self.expression())
+            if not self.take(",") and self.kind != closer:
+                raise self.unexpected(f"`,` or `{closer}`")
+        return tuple(made)
+
+    def indices(self) -> tuple[Memory, tuple[Node, ...]]:
+        """`name[index, ...]`; a bare literal becomes u32, or i32 when it is negative."""
+        place = self.place()
+        memory = self.find_memory(self.name("an array"), place)
+        self.expect("[")
+        indices = self.arguments("]")
+        for index in indices:
+            self.fix(index, i32 if index.negative else u32)
+        return memory, indices
+
+    def access(self, load: Callable[[Memory, tuple[Atom, ...]], Value]) -> Node:
+        """`name[index, ...]` as a load."""
+        start = self.starts[self.position]
+        memory, indices = self.indices()
+        return self.add(Node(start, self.end(), lambda node, args: load(memory, args), memory.type, indices))
+
+    def call(self) -> Node:
+        """`name(...)`: an op, a conversion, a dim expression, a uniform load or an atomic."""
+        place, start = self.place(), self.starts[self.position]
+        name = self.expect("name")
+        self.expect("(")
+        if name == "dim":
+            expr = self.dim_expression()
+            self.expect(")")
+            return self.add(Node(start, self.end(), lambda node, args: expr, u32))
+        if name == "uniform_load":
+            node = self.access(self.assembler.uniform_load)
+            self.expect(")")
+            return node
+        if name.startswith("atomic_") and name[7:] in ATOMICS:
+            return self.atomic(name[7:], start)
+        row = OPS.get(name)
+        if row is None or row.is_query:
+            raise self.unknown("the operation", name, _CALLS, place)
+        if row.result is not Result.GIVEN:
+            return self.op_node(row, self.arguments(")"), start)
+        operand = self.expression()
+        self.expect(",", "`,` and a type")
+        given = self.scalar()
+        self.expect(")")
+        return self.op_node(row, (operand,), start, given)
+
+    def atomic(self, name: str, start: int) -> Node:
+        """The rest of `atomic_name(array[index], operands)`."""
+        memory, indices = self.indices()
+        operands = self.arguments(")") if self.take(",") else ()
+        if not operands:
+            self.take(")")
+        for operand in operands:
+            self.fix(operand, memory.type)
+
+        def make(node: Node, args: tuple[Atom, ...]) -> Atom:
+            return self.assembler.atomic(ATOMICS[name], memory, args[: len(indices)], args[len(indices) :])
+
+        return self.add(Node(start, self.end(), make, memory.type, (*indices, *operands)))
+
+    # ---- sizes
+
+    def dim_expression(self, least: int = 1, depth: int = 0) -> DimExpr:
+        """A dim expression. Raises Failed."""
+        left = self._dim_operand(depth)
+        while (name := _DIM_INFIX.get(self.kind)) is not None and (level := 2 if name == "mul" else 1) >= least:
+            self.position += 1
+            left = self.dim_op(name, left, self.dim_expression(level + 1, depth))
+        return left
+
+    def dim_op(self, name: str, left: DimExpr, right: DimExpr) -> DimExpr:
+        """An operation on sizes, as written: nothing is folded, so that text keeps every Program as it is."""
+        made = DimOp(name, left, right)
+        if made.terms > MAX_DIM_TERMS:
+            raise Failed(finding("P107", f"a dim expression has more than {MAX_DIM_TERMS} terms", self.place()))
+        if name == "ceil_div" and right == DimConst(0):
+            raise Failed(finding("P105", "ceil_div by zero has no value", self.place()))
+        return made
+
+    def _dim_operand(self, depth: int) -> DimExpr:
+        place, name = self.place(), self.texts[self.position]
+        if depth > MAX_DIM_TERMS:
+            raise Failed(finding("P107", f"a dim expression nests more than {MAX_DIM_TERMS} deep", place))
+        if self.kind == "number":
+            return DimConst(self.size())
+        if self.take("("):
+            inner = self.dim_expression(1, depth + 1)
+            self.expect(")")
+            return inner
+        if self.kind == "name" and self.kinds[self.position + 1] == "(" and name in DIM_OPS:
+            self.position += 2
+            left = self.dim_expression(1, depth + 1)
+            self.expect(",")
+            right = self.dim_expression(1, depth + 1)
+            self.expect(")")
+            return self.dim_op(name, left, right)
+        name = self.name("a size: a number, a dim, or + - * ceil_div min max of them")
+        if name not in self.dims:
+            raise self.unknown("the dim", name, self.dims, place)
+        return self.dims[name]
+
+    def size(self) -> int:
+        """A whole number without a suffix."""
+        place = self.place()
+        digits, suffix = split_literal(self.expect("number", "a whole number"))
+        if suffix is not None or not (digits.isdigit() or digits[:2] in ("0x", "0X")):
+            raise Failed(finding("P105", "a size is a whole number without a suffix", place))
+        value = int(digits, 0 if not digits.isdigit() else 10)
+        if value >= MAX_SIZE:
+            raise Failed(finding("P105", f"the size {digits[:40]} is beyond 2^64", place))
+        return value
+
+
+def _atoms(nodes: tuple[Node, ...]) -> tuple[Atom, ...]:
+    return tuple([node.atom for node in nodes if node.atom is not None])
+
+
+def _operand_help(error: OperandTypeError) -> str:
+    if error.given is not None:
+        return f"{error.op.name} goes from one type to another; a bitcast needs the same width, and no bool"
+    accepted = ", ".join(sorted(t.name for t in error.op.of))
+    if len(set(error.operands)) > 1 and Operand.BOOL not in error.op.operands:
+        return f"convert one side: cast(x, {error.operands[0]})"
+    return f"{error.op.name} is for {accepted}; convert with cast(x, type)"

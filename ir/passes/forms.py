@@ -1,0 +1,175 @@
+"""Forms: whole-number polynomials over a Program's sizes, with the questions that the range analysis asks of them.
+
+A form maps a monomial (a sorted tuple of size numbers, repeats allowed) to its coefficient; the empty monomial is the constant.
+A size is a dim, or a dim expression that does not expand into a polynomial (`ceil_div`, `min`, `max`). Forms are never changed
+in place. Arithmetic on them is exact, as the host's is, so it knows no wrapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.nodes import Space
+from vyre_py.ir.program import Program
+
+__all__ = ["Form", "Sizes", "constant", "minus", "plus", "shifted", "times"]
+
+Monomial = tuple[int, ...]
+Form = Mapping[Monomial, int]
+
+SIZE_MAX: Final = (1 << 32) - 1  # every dim, extent and element count is at most this, or binding fails
+MAX_TERMS: Final = 8
+MAX_DEGREE: Final = 4
+MAX_FACTS: Final = 16
+
+
+def constant(value: int) -> Form:
+    """The form without sizes."""
+    return {(): value}
+
+
+def plus(a: Form, b: Form, factor: int = 1) -> Form:
+    """a + factor * b."""
+    total = dict(a)
+    for monomial, coefficient in b.items():
+        total[monomial] = total.get(monomial, 0) + factor * coefficient
+    return {m: c for m, c in total.items() if c or not m}
+
+
+def minus(a: Form, b: Form) -> Form:
+    """a - b."""
+    return plus(a, b, -1)
+
+
+def shifted(a: Form, by: int) -> Form:
+    """a + by."""
+    return a if by == 0 else {**a, (): a.get((), 0) + by}
+
+
+def times(a: Form, b: Form) -> Form | None:
+    """a * b, or None past `MAX_TERMS` terms or `MAX_DEGREE` factors."""
+    total: dict[Monomial, int] = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            if len(m) + len(n) > MAX_DEGREE:
+                return None
+            key = tuple(sorted(m + n))
+            total[key] = total.get(key, 0) + c * d
+    return total if len(total) <= MAX_TERMS else None
+
+
+def _never_negative(expr: DimExpr) -> bool:
+    """Whether an expression within another is known not to be negative; only whole expressions are checked at bind."""
+    if isinstance(expr, DimConst):
+        return expr.value >= 0
+    if isinstance(expr, Dim):
+        return True
+    known = (_never_negative(expr.left), _never_negative(expr.right))
+    return any(known) if expr.op == "max" else all(known) and expr.op != "sub"
+
+
+class Sizes:
+    """The sizes of one Program, numbered, and what is known of them: `low` bounds, forms known not to be negative (`facts`), and
+    forms known to be at most `SIZE_MAX` (`caps`). Facts that hold in a block only are taken back by the caller."""
+
+    def __init__(self, program: Program) -> None:
+        self._numbers: dict[DimExpr, int] = {}
+        self._forms: dict[DimExpr, Form] = {}
+        self.high: list[int | None] = []  # by size number; None is unknown
+        self.low: dict[int, int | None] = {}
+        self.quotients: dict[tuple[frozenset[tuple[Monomial, int]], int], Form] = {}  # (form, divisor) -> ceil_div of them
+        self.facts: list[Form] = []
+        self.caps: list[Form] = []
+        for memory in program.memories:
+            if memory.space is Space.BUFFER:
+                count: Form | None = constant(1)
+                for extent in memory.shape:
+                    self._note(self.form(extent))
+                    count = times(count, self.form(extent)) if count is not None else None
+                if count is not None:
+                    self._note(count)
+
+    def _note(self, form: Form) -> None:
+        """A whole dim expression, which binding has found to be a size."""
+        if len(self.caps) < MAX_FACTS and len(form) > 1 - (() in form) and form not in self.caps:
+            self.caps.append(form)
+            if not self.positive(form):
+                self.facts.append(form)
+
+    def _number(self, expr: DimExpr) -> int:
+        if expr not in self._numbers:
+            number = self._numbers[expr] = len(self.high)
+            self.high.append(SIZE_MAX if isinstance(expr, Dim) else None)
+            self.low[number] = 0 if _never_negative(expr) else None
+        return self._numbers[expr]
+
+    def form(self, expr: DimExpr) -> Form:
+        """The form equal to a dim expression."""
+        found = self._forms.get(expr)
+        if found is None:
+            found = self._forms[expr] = self._expand(expr)
+        return found
+
+    def _expand(self, expr: DimExpr) -> Form:
+        if isinstance(expr, DimConst):
+            return constant(expr.value)
+        if isinstance(expr, DimOp):
+            left, right = self.form(expr.left), self.form(expr.right)
+            if expr.op in ("add", "sub"):
+                total = plus(left, right, 1 if expr.op == "add" else -1)
+                if len(total) <= MAX_TERMS:
+                    return total
+            if expr.op == "mul" and (product := times(left, right)) is not None:
+                return product
+            if expr.op == "ceil_div" and isinstance(expr.right, DimConst):
+                quotient = {(self._number(expr),): 1}
+                self.quotients[frozenset(plus(left, constant(0)).items()), expr.right.value] = quotient
+                return quotient
+        return {(self._number(expr),): 1}
+
+    def parts(self, expr: DimExpr, op: str) -> Iterator[DimExpr]:
+        """The operands of nested `op` ("min" or "max"), or the expression itself."""
+        pending = [expr]
+        while pending:
+            one = pending.pop()
+            if isinstance(one, DimOp) and one.op == op:
+                pending += (one.right, one.left)
+            else:
+                yield one
+
+    # ---- questions
+
+    def least(self, form: Form) -> int | None:
+        """A number that the form is never below, or None."""
+        total = 0
+        for monomial, coefficient in form.items():
+            bound: int | None = 1
+            for number in monomial:
+                # A product takes its bounds from its factors' only where none can be negative.
+                low = self.low[number]
+                edge = low if coefficient > 0 else self.high[number]
+                if low is None or edge is None or bound is None:
+                    return None
+                bound *= edge
+            assert bound is not None
+            total += coefficient * bound
+        return total
+
+    def positive(self, form: Form) -> bool:
+        """Whether the form is known not to be negative."""
+        least = self.least(form)
+        if least is not None and least >= 0:
+            return True
+        for fact in self.facts[-MAX_FACTS:]:
+            least = self.least(minus(form, fact))
+            if least is not None and least >= 0:
+                return True
+        return False
+
+    def fits(self, form: Form, maximum: int) -> bool:
+        """Whether the form is known to be at most `maximum`."""
+        if self.positive(minus(constant(maximum), form)):
+            return True
+        return maximum >= SIZE_MAX and any(self.positive(minus(cap, form)) for cap in self.caps)

@@ -1,0 +1,85 @@
+"""Artifacts: all that a machine without the Program and without the compiler needs to run a kernel. In memory for now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vyre_py.ir.dims import Dim
+from vyre_py.ir.nodes import Memory, Param
+from vyre_py.ir.program import Grid
+from vyre_py.lowering.layout import Layout
+from vyre_py.lowering.target import Target
+
+__all__ = ["Artifact", "Entry", "Interface", "Part", "Precondition", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """What must hold of a buffer's address for an entry to be picked: a multiple of `bytes`."""
+
+    buffer: str
+    aligned_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One piece of code for a step. Bind picks the first entry whose preconditions hold; the last has none.
+
+    `format` is "ptx", "wgsl", "object" (a relocatable file for the host) or "program" (`program` is then the optimised Program that
+    the reference device runs). `symbol` names the function in the code.
+    """
+
+    format: str
+    symbol: str
+    code: bytes = b""
+    preconditions: tuple[Precondition, ...] = ()
+    program: Any = None
+    details: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel: its entries, argument layout, workgroup size, grid rule and bytes of workgroup memory."""
+
+    entries: tuple[Entry, ...]
+    layout: Layout
+    workgroup: tuple[int, int, int]
+    grid: Grid
+    workgroup_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a caller binds: declarations in order."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    params: tuple[Param, ...]
+    buffers: tuple[Memory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Compiled code for one target. `report` counts what the passes did, `numerics` says which rules the code follows."""
+
+    target: Target
+    steps: tuple[Step, ...]
+    numerics: str
+    report: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled Program: what a caller binds, and one part per target it was compiled for."""
+
+    interface: Interface
+    parts: tuple[Part, ...]
+    capabilities: frozenset[str]
+    code_digest: bytes
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the targets."""
+        return tuple(p.target.name for p in self.parts)

@@ -1,0 +1,90 @@
+"""The layout of a kernel's arguments: one block of bytes, the same for every target.
+
+Buffers come first (an 8-byte address each), then params, then hidden slots: dim expressions, which the host evaluates exactly at
+bind. CUDA passes the slots as kernel parameters, host code reads them from the block, WGSL binds the buffers and reads the rest from
+a uniform buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from vyre_py.ir.dims import DimConst, DimExpr
+from vyre_py.ir.nodes import Const, Memory, MemoryStatement, Param, Space, Value
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Scalar, u32
+
+__all__ = ["Layout", "Slot", "SlotKind", "lay_out"]
+
+POINTER_BYTES = 8
+WORD_BYTES = 4
+
+
+class SlotKind(Enum):
+    """What a slot carries."""
+
+    BUFFER = "buffer"
+    PARAM = "param"
+    EXTENT = "extent"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One argument. `type` is the element type of a buffer, the type of a param, u32 for an extent; a param narrower than a word is
+    zero-extended to one (a bool is 0 or 1). `memory`, `param` or `expr` says which declaration it stands for."""
+
+    kind: SlotKind
+    name: str
+    type: Scalar
+    offset_bytes: int
+    size_bytes: int
+    memory: Memory | None = None
+    param: Param | None = None
+    expr: DimExpr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All slots in order, and the size of the block."""
+
+    slots: tuple[Slot, ...]
+    size_bytes: int
+
+    @property
+    def buffers(self) -> tuple[Slot, ...]:
+        """The buffer slots."""
+        return tuple(s for s in self.slots if s.kind is SlotKind.BUFFER)
+
+    @property
+    def scalars(self) -> tuple[Slot, ...]:
+        """The slots passed by value: params, then extents."""
+        return tuple(s for s in self.slots if s.kind is not SlotKind.BUFFER)
+
+
+def _extents(program: Program) -> Iterator[DimExpr]:
+    """Every size that the code may ask for: axes of accessed buffers, then dim expressions used as operands."""
+    for statement in program.body:
+        if isinstance(statement, MemoryStatement) and statement.memory.space is Space.BUFFER:
+            yield from statement.memory.shape
+        for atom in statement.args:
+            if not isinstance(atom, (Value, Const, Param)):
+                yield atom
+
+
+def lay_out(program: Program) -> Layout:
+    """The layout of a Program's arguments; deterministic."""
+    slots: list[Slot] = []
+    offset = 0
+    for memory in program.buffers:
+        slots.append(Slot(SlotKind.BUFFER, memory.name, memory.type, offset, POINTER_BYTES, memory=memory))
+        offset += POINTER_BYTES
+    for param in program.params:
+        slots.append(Slot(SlotKind.PARAM, param.name, param.type, offset, WORD_BYTES, param=param))
+        offset += WORD_BYTES
+    for expr in dict.fromkeys(_extents(program)):
+        if not isinstance(expr, DimConst):
+            slots.append(Slot(SlotKind.EXTENT, "", u32, offset, WORD_BYTES, expr=expr))
+            offset += WORD_BYTES
+    return Layout(tuple(slots), offset)

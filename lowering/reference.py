@@ -1,0 +1,19 @@
+"""The reference target: the optimised Program itself, which the interpreter runs."""
+
+from __future__ import annotations
+
+from vyre_py.ir.passes import Optimised
+from vyre_py.ir.printer import print_program
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+
+__all__ = ["lower"]
+
+
+def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+    """Keeps the Program. Raises Unsupported for options that mean nothing here."""
+    options.refuse("the reference device", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics == "strict" else frozenset()))
+    entry = Entry("program", optimised.program.name, program=optimised)
+    return Lowered((entry,), 0, print_program(optimised.program))

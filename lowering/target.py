@@ -1,0 +1,56 @@
+"""Targets: what a Program is compiled for, by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from vyre_py.lowering.errors import Missing, Unsupported
+
+__all__ = ["Target", "parse_target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of code, and the machine within that kind.
+
+    `kind`: "ptx" (`arch` is sm_70 or newer), "wgsl", "host" (`arch` is "native" or an LLVM CPU name; `lanes` is how many invocations
+    run as one vector, 0 lets the target choose), or "reference".
+    """
+
+    kind: Literal["ptx", "wgsl", "host", "reference"]
+    arch: str = ""
+    lanes: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name that `parse_target` reads."""
+        if self.kind == "ptx":
+            return self.arch
+        if self.kind == "host":
+            parts = ["cpu", *([self.arch] if self.arch != "native" or self.lanes else []), *([str(self.lanes)] if self.lanes else [])]
+            return ":".join(parts)
+        return self.kind
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_MIN_SM: Final = 70
+_SM = re.compile(r"sm_(\d+)[af]?\Z")
+_CPU = re.compile(r"cpu(?::([A-Za-z0-9_.+-]+?))?(?::(\d{1,2}))?\Z")
+
+
+def parse_target(name: str) -> Target:
+    """The target of this name: "sm_90", "wgsl", "cpu", "cpu:x86-64-v3", "cpu:native:8" or "reference".
+
+    Raises Unsupported for any other name.
+    """
+    if name in ("wgsl", "reference"):
+        return Target("wgsl" if name == "wgsl" else "reference")
+    if (found := _SM.match(name)) and int(found[1]) >= _MIN_SM:
+        return Target("ptx", name)
+    if found := _CPU.match(name):
+        return Target("host", found[1] or "native", int(found[2] or 0))
+    raise Unsupported("vyre-py", [Missing(f"target {name!r}", help="targets are sm_70 and newer, wgsl, cpu, cpu:NAME:LANES and reference")])

@@ -1,0 +1,25 @@
+"""Public names that are imported only when asked for, and where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_HOMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "vyre_py.ir.check": ("Checked", "check"),
+    "vyre_py.lowering.artifact": ("Artifact",),
+    "vyre_py.lowering.errors": ("LoweringError", "ToolchainError", "Unsupported"),
+    "vyre_py.lowering.options": ("CompileOptions",),
+    "vyre_py.drivers.config": ("DispatchConfig",),
+    "vyre_py.drivers.device": ("Device",),
+    "vyre_py.drivers.errors": (
+        "BindingError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory",
+    ),
+    "vyre_py.drivers.launch": ("Launch",),
+    "vyre_py.drivers.pipeline": ("Pipeline",),
+    "vyre_py.drivers.registry": ("device", "devices", "is_available"),
+    "vyre_py.drivers.resident": ("Buffer",),
+    "vyre_py.native": ("compile_native",),
+}
+
+LAZY: Final[Mapping[str, str]] = {name: module for module, names in _HOMES.items() for name in names}

@@ -1,0 +1,23 @@
+"""Ahead-of-time compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vyre_py.ir.check import Checked
+from vyre_py.ir.program import Program
+from vyre_py.lowering.artifact import Artifact
+from vyre_py.lowering.compile import compile_for
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import parse_target
+
+__all__ = ["compile_native"]
+
+
+def compile_native(program: Program | Checked, targets: str | Sequence[str], options: CompileOptions | None = None) -> Artifact:
+    """Compiles a Program for one or more targets by name ("sm_90", "wgsl", "cpu"); needs no device and no toolkit.
+
+    `device.load(artifact)` runs the part for that device. Raises ValidationError, Unsupported, ToolchainError.
+    """
+    names = [targets] if isinstance(targets, str) else list(targets)
+    return compile_for(program, [parse_target(name) for name in names], options)
