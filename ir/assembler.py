@@ -49,6 +49,7 @@ class Assembler:
         self.variable_names: dict[int, str] = {}
         self.places: list[Place | None] = []
         self.place: Place | None = None
+        self.declared: dict[str, Place] = {}
         self._values = 0
         self._variables = 0
 
@@ -58,22 +59,31 @@ class Assembler:
         made = cls(program.name, program.workgroup)
         made.grid, made.doc = program.grid, program.doc
         made.dims, made.params, made.memories = list(program.dims), list(program.params), list(program.memories)
+        made.declared = dict(program.declared)
         return made
 
     # ---- declarations
 
+    def note(self, name: str) -> None:
+        """Records the place at hand for a declaration; "" is the Program itself."""
+        if self.place is not None:
+            self.declared[name] = self.place
+
     def dim(self, name: str) -> Dim:
         """Declares a dim."""
+        self.note(name)
         self.dims.append(Dim(name))
         return self.dims[-1]
 
     def param(self, name: str, type_: Scalar) -> Param:
         """Declares a scalar param."""
+        self.note(name)
         self.params.append(Param(name, type_))
         return self.params[-1]
 
     def memory(self, name: str, space: Space, type_: Scalar, shape: tuple[DimExpr, ...], access: Access, data: bytes = b"") -> Memory:
         """Declares a memory."""
+        self.note(name)
         self.memories.append(Memory(name, space, type_, shape, access, data))
         return self.memories[-1]
 
@@ -217,7 +227,7 @@ class Assembler:
         grid = self.grid or default_over(memories) or Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
         return Program(
             self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(self.match),
-            self._values, self._variables, self.value_names, self.variable_names, tuple(self.places), self.doc,
+            self._values, self._variables, self.value_names, self.variable_names, tuple(self.places), self.doc, self.declared,
         )
 
 
@@ -233,6 +243,7 @@ class Rewriter(Assembler):
         self.program = program
         self.grid, self.doc = program.grid, program.doc
         self.dims, self.params, self.memories = list(program.dims), list(program.params), list(program.memories)
+        self.declared = dict(program.declared)
         self.map: list[Atom | None] = [None] * program.value_count
         self.variable_map: list[Variable | None] = [None] * program.variable_count
 

@@ -43,6 +43,8 @@ class ProgramBuilder:
         x, y, z = (*sizes, *[1] * (3 - len(sizes)))
         self._a = Assembler(name, (x, y, z))
         self._a.doc = doc
+        self._a.place = user_place(with_source=False)
+        self._a.note("")
         self._names: set[str] = set()
         self._program: Program | None = None
         self._finished = False
@@ -81,7 +83,7 @@ class ProgramBuilder:
         if name in self._names:
             fail("B104", f"{name!r} is declared twice")
         self._names.add(name)
-        return self._a
+        return self._here()
 
     def dim(self, name: str) -> Size:
         """A symbolic size, solved from the arguments' shapes when the Program is bound."""

@@ -212,22 +212,28 @@ class Size(Expr):
         self.expr = expr
 
     def __add__(self, other: Operand) -> Expr:
-        return size_op("add", self, other) or super().__add__(other)
+        made = size_op("add", self, other)
+        return super().__add__(other) if made is None else made
 
     def __radd__(self, other: Operand) -> Expr:
-        return size_op("add", other, self) or super().__radd__(other)
+        made = size_op("add", other, self)
+        return super().__radd__(other) if made is None else made
 
     def __sub__(self, other: Operand) -> Expr:
-        return size_op("sub", self, other) or super().__sub__(other)
+        made = size_op("sub", self, other)
+        return super().__sub__(other) if made is None else made
 
     def __rsub__(self, other: Operand) -> Expr:
-        return size_op("sub", other, self) or super().__rsub__(other)
+        made = size_op("sub", other, self)
+        return super().__rsub__(other) if made is None else made
 
     def __mul__(self, other: Operand) -> Expr:
-        return size_op("mul", self, other) or super().__mul__(other)
+        made = size_op("mul", self, other)
+        return super().__mul__(other) if made is None else made
 
     def __rmul__(self, other: Operand) -> Expr:
-        return size_op("mul", other, self) or super().__rmul__(other)
+        made = size_op("mul", other, self)
+        return super().__rmul__(other) if made is None else made
 
 
 def as_size(operand: Operand) -> DimExpr | None:

@@ -25,12 +25,14 @@ def ceil_div(size: Size | int, divisor: Size | int) -> Size:
 
 def min(a: Operand, b: Operand) -> Expr:
     """The lesser; the number wins over NaN. Of two sizes, a size."""
-    return _sizes("min", a, b) or apply("min", a, b)
+    made = _sizes("min", a, b)
+    return apply("min", a, b) if made is None else made
 
 
 def max(a: Operand, b: Operand) -> Expr:
     """The greater; the number wins over NaN. Of two sizes, a size."""
-    return _sizes("max", a, b) or apply("max", a, b)
+    made = _sizes("max", a, b)
+    return apply("max", a, b) if made is None else made
 
 
 def _sizes(name: str, a: Operand, b: Operand) -> Size | None:

@@ -11,10 +11,14 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.errors import Diagnostic, ParseError, Place
+from vyre_py.ir.ops import OPS
 from vyre_py.ir.rules import finding
 from vyre_py.ir.types import SCALARS, Kind, Scalar, encode
 
-__all__ = ["KEYWORDS", "MAX_TEXT", "MAX_TOKENS", "Tokens", "literal_bits", "literal_text", "quote", "split_literal", "unquote", "written_name"]
+__all__ = [
+    "INFIX", "KEYWORDS", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "Tokens", "literal_bits", "literal_text",
+    "quote", "split_literal", "unquote", "written_name",
+]  # fmt: skip
 
 MAX_TEXT: Final = 64 << 20
 MAX_TOKENS: Final = 4 << 20
@@ -28,6 +32,16 @@ LEADING: Final = frozenset({
     "continue", "return", "barrier", "region",
 })  # fmt: skip
 KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan", "local_index"} | frozenset(SCALARS)
+
+LEVEL_COMPARISON: Final = 3
+LEVEL_UNARY: Final = 10
+_LEVELS: Final = {
+    "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7, "+": 8, "-": 8,
+    "*": 9, "/": 9, "%": 9,
+}  # fmt: skip
+# Spelling between two operands -> (op, precedence): the higher binds tighter. And spelling before one operand -> op.
+INFIX: Final = {row.infix: (row, _LEVELS[row.infix]) for row in OPS.values() if row.infix and len(row.operands) == 2}
+PREFIX: Final = {row.infix: row for row in OPS.values() if row.infix and len(row.operands) == 1}
 
 # Possessive quantifiers: a hostile text must cost neither time nor memory for ways back.
 _TOKEN: Final = re.compile(

@@ -9,25 +9,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
-import numpy as np
-
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import DimConst, DimExpr, dims_of, evaluate_dim
-from vyre_py.ir.errors import Diagnostic, ParseError, ValidationError
-from vyre_py.ir.lexer import LEADING, MAX_FINDINGS, Tokens, quote, unquote
-from vyre_py.ir.nodes import Access, Const, Space, Value, Variable
-from vyre_py.ir.parser_expressions import Binding, ExpressionParser, Failed
-from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.errors import Diagnostic, ParseError, Place, ValidationError
+from vyre_py.ir.lexer import LEADING, MAX_FINDINGS, Tokens, quote
+from vyre_py.ir.nodes import Const, Space, Value, Variable
+from vyre_py.ir.parser_cursor import Failed
+from vyre_py.ir.parser_declarations import DeclarationParser
+from vyre_py.ir.parser_expressions import Binding, Node
+from vyre_py.ir.program import Program
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Scalar
 
 __all__ = ["MAX_BLOCKS", "parse"]
 
-MAX_BLOCKS: Final = 256
-_ACCESS: Final = {access.value: access for access in Access}
-_T = TypeVar("_T")
+# Twice what `check` lets pass, so that its own finding is the one to be read.
+MAX_BLOCKS: Final = 512
+_DECLARATIONS: Final = frozenset({"doc", "param", "buffer", "workgroup", "private", "table"})
 
 
 def parse(text: str, file: str = "<text>") -> Program:
@@ -53,19 +50,21 @@ class _Stopped(Exception):
     """Nothing after this point can be read with sense."""
 
 
-class _Parser(ExpressionParser):
+class _Parser(DeclarationParser):
     """Reads one Program. The methods in `_STATEMENTS` read the rest of a statement that begins with that word."""
 
     def __init__(self, tokens: Tokens) -> None:
-        super().__init__(tokens, Assembler(""))
+        super().__init__(tokens)
         self.blocks: list[_Block] = []
         self.found: list[Diagnostic] = []
         self.doomed: str | None = None  # the name that is lost if the statement at hand fails
+        self.begin = 0  # the position of the statement at hand
 
     def program(self) -> Program:
         """The whole text."""
         try:
-            self._head()
+            self.head()
+            self._open("program")
             while self.blocks and len(self.found) < MAX_FINDINGS:
                 self._line()
             while self.take("newline") or self.take(";"):
@@ -90,7 +89,7 @@ class _Parser(ExpressionParser):
         """One statement, declaration or closing brace; after a failure, goes on where the next one begins."""
         if self.take("newline") or self.take(";"):
             return
-        self.depth, self.doomed = 0, None
+        self.depth, self.doomed, self.begin = 0, None, self.position
         self.nodes.clear()
         try:
             if self.kind == "end":
@@ -176,134 +175,15 @@ class _Parser(ExpressionParser):
         self.doomed = name
         return name
 
-    # ---- the head and the declarations
-
-    def _head(self) -> None:
-        while self.take("newline"):
-            pass
-        if not self.take_word("program"):
-            raise self.unexpected("`program`")
-        a = self.assembler
-        a.name = self.name("the program's name")
-        for name in self._list(lambda: self.name("a dim")) if self.kind == "(" else ():
-            self.dims[name] = a.dim(name)
-            self.names[name] = self.dims[name]
-        if self.take_word("workgroup"):
-            a.workgroup = self._extents(self.size, 1)
-        if self.kind == "name" and self.texts[self.position] in ("over", "grid"):
-            self.position += 1
-            over = self.texts[self.position - 1] == "over"
-            one: DimExpr = DimConst(1)
-            a.grid = Grid(over, self._extents(self.dim_expression, one))
-        self.expect("{", "`workgroup(`, `over(`, `grid(` or `{`")
-        self._open("program")
-
-    def _list(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
-        self.expect(opener)
-        made: list[_T] = []
-        while not self.take(closer):
-            made.append(read())
-            if not self.take(",") and self.kind != closer:
-                raise self.unexpected(f"`,` or `{closer}`")
-        return made
-
-    def _extents(self, read: Callable[[], _T], one: _T) -> tuple[_T, _T, _T]:
-        """One to three extents in parentheses, those left out being 1."""
-        place = self.place()
-        made = self._list(read)
-        if not 1 <= len(made) <= 3:
-            raise Failed(finding("P102", f"found {len(made)} extents, expected one to three: x, y, z", place))
-        x, y, z = (*made, one, one)[:3]
-        return x, y, z
-
-    def _doc(self) -> None:
-        self.assembler.doc = unquote(self.expect("string", 'the doc in quotes: doc "text"'))
-
-    def _declaration(self) -> None:
-        if len(self.blocks) > 1:
-            self.position -= 1
-            raise self.unexpected("a statement", "declarations stand at the program's own level")
-
-    def _param(self) -> None:
-        self._declaration()
-        name = self.name("the param's name")
-        self.names[name] = None
-        self.expect(":")
-        self.names[name] = self.assembler.param(name, self.scalar())
-
-    def _memory(self, space: Space) -> None:
-        """`name: type[shape]`, then a buffer's access or a table's data."""
-        self._declaration()
-        name = self.name(f"the {space.value}'s name")
-        self.memories[name] = None
-        self.expect(":")
-        type_ = self.scalar()
-        shape = tuple(self._list(self.dim_expression, "[", "]"))
-        access, data = Access.READ_WRITE, b""
-        if space is Space.BUFFER:
-            word = self.expect("name", "read, write or read_write")
-            if word not in _ACCESS:
-                self.position -= 1
-                raise self.unexpected("read, write or read_write")
-            access = _ACCESS[word]
-        else:
-            shape = tuple([self._folded(extent) for extent in shape])
-        if space is Space.TABLE:
-            self.expect("=")
-            access, data = Access.READ, self._hex() if self.take_word("hex") else self._elements(type_)
-        self.memories[name] = self.assembler.memory(name, space, type_, shape, access, data)
-
-    def _folded(self, extent: DimExpr) -> DimExpr:
-        """An extent that must be constant, as a constant where it is one."""
-        if any(dims_of(extent)):
-            return extent
-        try:
-            value = evaluate_dim(extent, {})
-        except ZeroDivisionError:
-            value = -1
-        return DimConst(value) if value >= 0 else extent
-
-    def _hex(self) -> bytes:
-        """A table's bytes, little-endian elements row by row, in one string or several in brackets."""
-        place = self.place()
-        bracketed, texts = self.take("["), []
-        while self.kind == "string" and (bracketed or not texts):
-            texts.append(unquote(self.expect("string")))
-        if bracketed:
-            self.expect("]", "a string of hexadecimal digits, or `]`")
-        elif not texts:
-            raise self.unexpected("a string of hexadecimal digits")
-        try:
-            return bytes.fromhex("".join(texts))
-        except ValueError:
-            raise Failed(finding("P105", "the table's data are no hexadecimal digits, two a byte", place)) from None
-
-    def _elements(self, type_: Scalar) -> bytes:
-        """A table's elements as literals in brackets."""
-
-        def element() -> int:
-            place = self.place()
-            node = self.literal()
-            if node is None:
-                raise self.unexpected("a literal")
-            self.fix(node, type_)
-            if node.type is not type_:
-                raise Failed(finding("P105", f"an element of {node.type} stands in a table of {type_}", place))
-            try:
-                atom = node.make(node, ())
-            except ValueError as error:
-                raise Failed(finding("P105", str(error), place)) from None
-            return atom.bits if isinstance(atom, Const) else 0
-
-        return np.array(self._list(element, "[", "]"), dtype=f"<u{type_.size_bytes}").tobytes()
-
     # ---- statements
 
     def _statement(self) -> None:
-        start, kind, text = self.position, self.kind, self.texts[self.position]
+        kind, text = self.kind, self.texts[self.position]
         read = _STATEMENTS.get(text) if kind == "name" else None
-        following = self.kinds[start + 1] if kind in ("name", "string") else ""
+        following = self.kinds[self.position + 1] if kind in ("name", "string") else ""
         if read is not None:
+            if text in _DECLARATIONS and len(self.blocks) > 1:
+                raise self.unexpected("a statement", "declarations stand at the program's own level")
             self.position += 1
             read(self)
         elif following == "[":
@@ -327,7 +207,6 @@ class _Parser(ExpressionParser):
         self._bind(name, atom)
 
     def _var(self) -> None:
-        start = self.starts[self.position - 1]
         name = self._declare()
         self.expect(":")
         type_ = self.scalar()
@@ -335,11 +214,11 @@ class _Parser(ExpressionParser):
         first = self.expression()
         self.fix(first, type_)
         (atom,) = self.emit(first)
-        self.assembler.place = self.tokens.place(start, self.end())
+        self.assembler.place = self._whole()
         self._bind(name, self.assembler.var(type_, atom, name))
 
     def _set(self) -> None:
-        place, start = self.place(), self.starts[self.position]
+        place = self.place()
         name = self.name("a variable")
         if name not in self.names:
             raise self.unknown("the variable", name, (n for n, b in self.names.items() if isinstance(b, Variable)), place)
@@ -352,47 +231,90 @@ class _Parser(ExpressionParser):
         value = self.expression()
         self.fix(value, variable.type)
         (atom,) = self.emit(value)
-        self.assembler.place = self.tokens.place(start, self.end())
+        self.assembler.place = self._whole()
         self.assembler.set(variable, atom)
 
     def _store(self) -> None:
-        start = self.starts[self.position]
         memory, indices = self.indices()
         self.expect("=")
         value = self.expression()
         self.fix(value, memory.type)
         *places, atom = self.emit(*indices, value)
-        self.assembler.place = self.tokens.place(start, self.end())
+        self.assembler.place = self._whole()
         self.assembler.store(memory, tuple(places), atom)
 
     def _if(self) -> None:
-        start = self.starts[self.position - 1]
         condition = self.expression()
         self.expect("{", "an operator or `{`")
         (atom,) = self.emit(condition)
-        self.assembler.place = self.tokens.place(start, self.end())
+        self.assembler.place = self._whole()
         self.assembler.if_(atom)
         self._open("if")
 
     def _for(self) -> None:
-        start = self.starts[self.position - 1]
         name = self.doomed = self.name("a name")
         if not self.take_word("in"):
             raise self.unexpected("`in`")
         first = self.expression()
         self.expect("..", "an operator or `..`")
         stop = self.expression()
-        step = self.literal() if self.take_word("step") else None
-        if self.texts[self.position - 1] == "step" and step is None:
-            raise self.unexpected("a number other than 0")
+        step = self._step() if self.take_word("step") else None
         self.expect("{", "an operator, `step` or `{`")
         group = (first, stop, step) if step is not None else (first, stop)
         fixed = next((node.type for node in group if node.type is not None), None)
-        for node in group if fixed is not None else ():
-            self.fix(node, fixed)
+        if fixed is not None:
+            for node in group:
+                self.fix(node, fixed)
         begin, end = self.emit(first, stop)
-        by = self._step(step, begin.type)
-        self.assembler.place = self.tokens.place(start, self.end())
+        by = self.constant(step) if step is not None else Const(begin.type, 1)
+        self.assembler.place = self._whole()
         value = self.assembler.for_(begin, end, by, name)
         self._open("for")
         self._bind(name, value)
+
+    def _step(self) -> Node:
+        node = self.literal()
+        if node is None:
+            raise self.unexpected("a number other than 0")
+        return node
+
+    def _loop(self) -> None:
+        self._open_block(self.assembler.loop, "loop")
+
+    def _region(self) -> None:
+        name = self.name("the region's name")
+        self._open_block(lambda: self.assembler.region(name), "region")
+
+    def _open_block(self, emit: Callable[[], None], kind: str) -> None:
+        self.expect("{")
+        self.assembler.place = self._whole()
+        emit()
+        self._open(kind)
+
+    def _whole(self) -> Place:
+        """The place of the statement at hand, up to the last token."""
+        return self.tokens.place(self.starts[self.begin], self.end())
+
+    def _plain(self, emit: Callable[[], None]) -> None:
+        self.assembler.place = self._whole()
+        emit()
+
+
+_STATEMENTS: Final[Mapping[str, Callable[[_Parser], None]]] = {
+    "doc": _Parser.doc,
+    "param": _Parser.param,
+    "buffer": lambda p: p.memory(Space.BUFFER),
+    "workgroup": lambda p: p.memory(Space.WORKGROUP),
+    "private": lambda p: p.memory(Space.PRIVATE),
+    "table": lambda p: p.memory(Space.TABLE),
+    "let": _Parser._let,
+    "var": _Parser._var,
+    "if": _Parser._if,
+    "for": _Parser._for,
+    "loop": _Parser._loop,
+    "region": _Parser._region,
+    "break": lambda p: p._plain(p.assembler.break_),
+    "continue": lambda p: p._plain(p.assembler.continue_),
+    "return": lambda p: p._plain(p.assembler.return_),
+    "barrier": lambda p: p._plain(p.assembler.barrier),
+}

@@ -30,7 +30,8 @@ class Program:
 
     `match[i]` is, for a statement that opens a block, the index of its Else or End; for an Else its End; for an End the
     statement that opened; else -1. Value and variable ids are dense. `names` are for reading and carry no meaning; `places`
-    say where each statement was written, if known. Programs are equal when both digests are; they hash accordingly.
+    say where each statement was written, if known, and `declared` where each dim, param and memory was, by name, and the
+    Program itself by "". Programs are equal when both digests are; they hash accordingly.
     Made by `ir.assembler.Assembler`, the builder, the parser or a decoder; `ir.check.check` says whether one is valid.
     """
 
@@ -48,6 +49,7 @@ class Program:
     variable_names: Mapping[int, str] = field(default_factory=dict)
     places: tuple[Place | None, ...] = ()
     doc: str = ""
+    declared: Mapping[str, Place] = field(default_factory=dict)
 
     @cached_property
     def buffers(self) -> tuple[Memory, ...]:

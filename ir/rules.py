@@ -26,6 +26,15 @@ class Rule:
 
 
 _ROWS: tuple[Rule, ...] = (
+    Rule("P101", "a token is malformed", "Text is read as names, numbers, strings in quotes and marks.", "a name that is no identifier is quoted: \"any name\""),
+    Rule("P102", "something else was expected here", "The grammar leaves no choice at this point.", ""),
+    Rule("P103", "a name is not known here", "A name is declared before it is used, in the same block or one around it.", "declare it first, as let, var, param, buffer, workgroup, private, table or dim"),
+    Rule("P104", "nothing fixes the type of a literal", "A literal takes the type of the operand beside it, or of what it is stored to; nothing is guessed.", "write the type behind it: 1u32, 1i32, 1.0f32"),
+    Rule("P105", "a literal does not fit its type", "A literal is a value of its type, exactly for integers, rounded once for floats.", "write another literal, or convert: cast(x, type)"),
+    Rule("P106", "a name is declared twice in one block", "The second would hide the first from the lines between.", "choose another name"),
+    Rule("P107", "nesting is too deep", "Readers of Programs bound what a hostile one may cost.", "bind a part with let, or leave out a level"),
+    Rule("P108", "the text is too large", "Readers of Programs bound what a hostile one may cost.", "split it, or hand the Program over in another form"),
+    Rule("P109", "this name cannot be assigned to", "Only what `var` declares changes.", "declare it with var, or store to an array's element"),
     Rule("B101", "a value was used where Python needs a decision now", "A value is known only when the Program runs; Python's `if`, `while`, `and`, `or`, `not`, `in` and chained comparisons decide while it is built.",
          "use `with b.if_(condition):`, `&`, `|`, `~`, or vp.select(condition, a, b); write a < x < c as (a < x) & (x < c)"),
     Rule("B102", "a value was converted to a Python number", "A value is known only when the Program runs.", "convert inside the Program: vp.cast(x, vp.i32)"),

@@ -365,8 +365,8 @@ def test_cast(source: Scalar, target: Scalar) -> None:
         ends = [Fraction(2) ** p + d for p in (0, 7, 8, 23, 24, 31, 32) for d in (-1, Fraction(-1, 2), 0, Fraction(1, 2), 1)]
         rows += [(rounded(e * s),) for e in ends for s in (1, -1)]
     else:  # ties and near ties of the rounding to 24 bits
-        ends = [(1 << p) + d for p in (24, 25, 30, 31) for d in (-129, -128, -127, -65, -64, -63, -3, -2, -1, 0, 1, 2, 3, 63, 64, 65, 127, 128, 129, 192)]
-        rows += [(wrap(source, e * s) if source.is_integer else bool(e & 1),) for e in ends for s in (1, -1)]
+        ties = [(1 << p) + d for p in (24, 25, 30, 31) for d in (-129, -128, -127, -65, -64, -63, -3, -2, -1, 0, 1, 2, 3, 63, 64, 65, 127, 128, 129, 192)]
+        rows += [(wrap(source, e * s) if source.is_integer else bool(e & 1),) for e in ties for s in (1, -1)]
     compare("cast", (source,), target, rows, [cast_oracle(source, target, r[0]) for r in rows])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,8 +57,7 @@ def i(value: int) -> Atom:
 
 def test_queries_on_three_axes() -> None:
     k = Assembler("test", (2, 3, 4))
-    groups = (3, 2, 2)
-    k.grid = Grid(False, tuple(DimConst(g) for g in groups))  # type: ignore[arg-type]
+    k.grid = Grid(False, (DimConst(3), DimConst(2), DimConst(2)))
     total = 2 * 3 * 4 * 3 * 2 * 2
     names = [n for n, row in OPS.items() if row.is_query]
     out = k.memory("out", Space.BUFFER, u32, (DimConst(len(names)), *(DimConst(s * g) for s, g in zip((4, 3, 2), (2, 2, 3), strict=True))), Access.WRITE)
@@ -208,9 +207,9 @@ def test_everything_outside_changes_nothing() -> None:
     for memory in (empty, small):
         k.store(memory, (far,), u(1))
         total = k("add", total, k.load(memory, (far,)))
-        for name, row in ATOMICS.items():
-            total = k("add", total, k.atomic(ATOMICS[name], memory, (far,), (u(1),) * row.operands))
-            k.atomic(ATOMICS[name], memory, (far,), (u(1),) * row.operands)
+        for row in ATOMICS.values():
+            total = k("add", total, k.atomic(row, memory, (far,), (u(1),) * row.operands))
+            k.atomic(row, memory, (far,), (u(1),) * row.operands)
     k.store(out, (x,), total)
     little, array = np.array([3, 4], np.uint32), np.zeros(100, np.uint32)
     k.run(empty=np.zeros(0, np.uint32), small=little, out=array)
@@ -502,19 +501,28 @@ def test_private_and_workgroup_memory_read_as_zero_and_are_not_shared() -> None:
 # ---------------------------------------------------------------- atomics
 
 
+_ATOMIC_ORACLES: Mapping[str, Callable[..., int]] = {
+    "add": lambda old, x: old + x,
+    "sub": lambda old, x: old - x,
+    "min": min,
+    "max": max,
+    "and": lambda old, x: old & x,
+    "or": lambda old, x: old | x,
+    "xor": lambda old, x: old ^ x,
+    "exchange": lambda old, x: x,
+    "compare_exchange": lambda old, expected, desired: desired if old == expected else old,
+}
+
+
 def _sequential(name: str, memory: list[int], places: list[int], operands: list[tuple[int, ...]], type_: Scalar) -> list[int]:
     olds = []
     for place, values in zip(places, operands, strict=True):
         if not 0 <= place < len(memory):
             olds.append(0)
             continue
-        old = memory[place]
-        new = {
-            "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "min": min, "max": max, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
-            "xor": lambda a, b: a ^ b, "exchange": lambda a, b: b, "compare_exchange": lambda a, e, d: d if a == e else a,
-        }[name](old, *values)
+        olds.append(memory[place])
+        new = _ATOMIC_ORACLES[name](memory[place], *values)
         memory[place] = (new - type_.minimum) % (1 << 32) + type_.minimum
-        olds.append(old)
     return olds
 
 

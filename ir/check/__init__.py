@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.findings import Findings
+from vyre_py.ir.check.form import check_form
 from vyre_py.ir.check.limits import check_limits, check_size
 from vyre_py.ir.check.memory import check_memory
 from vyre_py.ir.check.scope import check_scope
-from vyre_py.ir.check.structure import check_blocks, check_form
+from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
 from vyre_py.ir.errors import ValidationError
@@ -38,8 +39,9 @@ def check(program: Program) -> Checked:
 
     Raises ValidationError with all findings, at most `findings.MAX_FINDINGS` and the number of the others.
     """
-    if not isinstance(program, Program) or type(getattr(program, "body", None)) is not tuple:
-        raise ValidationError(finding("V101", f"a {type(program).__name__} is no Program with a body"))
+    given: object = program
+    if not isinstance(given, Program) or type(getattr(given, "body", None)) is not tuple:
+        raise ValidationError(finding("V101", f"a {type(given).__name__} is no Program with a body"))
     findings = Findings(program)
     check_size(program, findings)
     findings.raise_if_any()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.ir.dims import Dim, DimConst, DimOp
+from vyre_py.ir.dims import Dim, DimConst
 from vyre_py.ir.errors import Diagnostic, Place, ValidationError
-from vyre_py.ir.nodes import Atom, Const, Memory, Param, Value, Variable
+from vyre_py.ir.nodes import Atom, Const, Param, Value, Variable
 from vyre_py.ir.program import Program
 from vyre_py.ir.rules import finding
 
-__all__ = ["DECLARATION", "MAX_FINDINGS", "Findings", "atom_text", "number", "place_text", "quoted", "variable_text"]
+__all__ = ["HEAD", "MAX_FINDINGS", "Findings", "Where", "atom_text", "number", "place_text", "quoted", "variable_text"]
 
 MAX_FINDINGS: Final = 100
-DECLARATION: Final = -1  # the index of findings that no statement is at fault for
+HEAD: Final = ""  # stands for the Program itself where a declaration's name may stand
+
+Where = int | str  # a statement's index, or a declaration's name
 
 _SHOWN = 60  # characters of a name that a message shows
 
@@ -65,18 +67,23 @@ class Findings:
         """Whether further findings are only counted, so that their messages need not be made."""
         return self.count >= MAX_FINDINGS
 
-    def add(self, code: str, index: int, message: str, help: str | None = None) -> None:
-        """Reports rule `code` broken by statement `index`, or by a declaration where it is `DECLARATION`."""
+    def add(self, code: str, where: Where, message: str, help: str | None = None) -> None:
+        """Reports rule `code`, broken by a statement or declaration."""
         self.count += 1
         if self.count <= MAX_FINDINGS:
-            self._kept.append((index, finding(code, message, self._place(index), help)))
+            self._kept.append(
+                (where if isinstance(where, int) else -1, finding(code, message, self._place(where), help))
+            )
 
-    def _place(self, index: int) -> Place | None:
-        # Asked before the form of `places` is proven, too.
+    def _place(self, where: Where) -> Place | None:
+        # Asked before the form of the Program is proven, too.
         places = getattr(self.program, "places", None)
-        if index == DECLARATION or not isinstance(places, tuple) or index >= len(places):
-            return None
-        place = places[index]
+        declared = getattr(self.program, "declared", None)
+        place: object = None
+        if isinstance(where, int):
+            place = places[where] if isinstance(places, tuple) and where < len(places) else None
+        elif isinstance(declared, dict):
+            place = declared.get(where)
         return place if isinstance(place, Place) else None
 
     def error(self) -> ValidationError:

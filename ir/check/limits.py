@@ -16,12 +16,21 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from vyre_py.ir.check.findings import DECLARATION, Findings, number, quoted
+from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import End, Memory, Region, Space
 from vyre_py.ir.program import Program
 
-__all__ = ["MAX_NAME", "MAX_NESTING", "MAX_STATEMENTS", "MAX_WORKGROUP", "MAX_WORKGROUP_Z", "SPACE_LIMITS_BYTES", "check_limits", "check_size"]
+__all__ = [
+    "MAX_NAME",
+    "MAX_NESTING",
+    "MAX_STATEMENTS",
+    "MAX_WORKGROUP",
+    "MAX_WORKGROUP_Z",
+    "SPACE_LIMITS_BYTES",
+    "check_limits",
+    "check_size",
+]
 
 MAX_NESTING: Final = 256
 MAX_STATEMENTS: Final = 1_000_000
@@ -40,7 +49,7 @@ SPACE_LIMITS_BYTES: Final = {
 def check_size(program: Program, findings: Findings) -> None:
     """Reports a body that is too long to be looked at."""
     if len(program.body) > MAX_STATEMENTS:
-        findings.add("V502", DECLARATION, f"{len(program.body)} statements, at most {MAX_STATEMENTS} are allowed")
+        findings.add("V502", HEAD, f"{len(program.body)} statements, at most {MAX_STATEMENTS} are allowed")
 
 
 def _size_bytes(memory: Memory) -> int:
@@ -49,12 +58,14 @@ def _size_bytes(memory: Memory) -> int:
     return memory.type.size_bytes * prod(axes) if len(axes) == memory.rank and min(axes, default=1) >= 1 else 0
 
 
-def _names(program: Program) -> Iterator[tuple[int, str]]:
-    yield DECLARATION, program.name
-    for declared in (*program.dims, *program.params, *program.memories):
-        yield DECLARATION, declared.name
-    for name in (*program.value_names.values(), *program.variable_names.values()):
-        yield DECLARATION, name
+def _names(program: Program) -> Iterator[tuple[str, str]]:
+    """Every name but a region's, with the declaration that it stands at."""
+    yield HEAD, program.name
+    yield from ((dim.name, dim.name) for dim in program.dims)
+    yield from ((param.name, param.name) for param in program.params)
+    yield from ((memory.name, memory.name) for memory in program.memories)
+    yield from ((HEAD, name) for name in program.value_names.values())
+    yield from ((HEAD, name) for name in program.variable_names.values())
 
 
 def _check_nesting(program: Program, findings: Findings) -> None:
@@ -65,21 +76,25 @@ def _check_nesting(program: Program, findings: Findings) -> None:
             if depth == MAX_NESTING + 1:
                 findings.add("V501", index, f"this block is more than {MAX_NESTING} deep")
             if isinstance(statement, Region) and len(statement.name) > MAX_NAME:
-                findings.add("V503", index, f"the region's name {quoted(statement.name)} has {len(statement.name)} characters")
+                findings.add(
+                    "V503", index, f"the region's name {quoted(statement.name)} has {len(statement.name)} characters"
+                )
         elif type(statement) is End:
             depth -= 1
 
 
 def check_limits(program: Program, findings: Findings) -> None:
     """Reports what is too large."""
-    for index, name in _names(program):
+    for where, name in _names(program):
         if len(name) > MAX_NAME:
-            findings.add("V503", index, f"the name {quoted(name)} has {len(name)} characters")
+            findings.add("V503", where, f"the name {quoted(name)} has {len(name)} characters")
     x, y, z = program.workgroup
     if min(program.workgroup) < 1 or z > MAX_WORKGROUP_Z or x * y * z > MAX_WORKGROUP:
-        findings.add("V504", DECLARATION, f"a workgroup of {number(x)} x {number(y)} x {number(z)}")
+        findings.add("V504", HEAD, f"a workgroup of {number(x)} x {number(y)} x {number(z)}")
     for space, (code, limit) in SPACE_LIMITS_BYTES.items():
-        size = sum(_size_bytes(memory) for memory in program.memories if memory.space is space)
+        arrays = [memory for memory in program.memories if memory.space is space]
+        size = sum(map(_size_bytes, arrays))
         if size > limit:
-            findings.add(code, DECLARATION, f"{space.value} arrays take {number(size)} bytes, at most {limit} are allowed")
+            message = f"{space.value} arrays take {number(size)} bytes, at most {limit} are allowed"
+            findings.add(code, arrays[-1].name, message)
     _check_nesting(program, findings)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from vyre_py.ir.check.findings import DECLARATION, Findings, quoted
+from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
 from vyre_py.ir.program import Grid, Program, default_over
@@ -36,20 +36,24 @@ _ONE_WORKGROUP = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
 def _check_declaration(memory: Memory, findings: Findings) -> None:
     name = f"{memory.space.value} {quoted(memory.name)}"
     if not 1 <= memory.rank <= MAX_RANK:
-        findings.add("V307", DECLARATION, f"{name} has {memory.rank} axes")
+        findings.add("V307", memory.name, f"{name} has {memory.rank} axes")
     access = _ACCESS.get(memory.space, memory.access)
     if memory.access is not access:
-        findings.add("V309", DECLARATION, f"{name} is {access.value}, not {memory.access.value}")
+        findings.add("V309", memory.name, f"{name} is {access.value}, not {memory.access.value}")
     constant = [axis.value for axis in memory.shape if isinstance(axis, DimConst) and axis.value >= 1]
     fixed = memory.space is Space.BUFFER or len(constant) == memory.rank
     if not fixed:
-        findings.add("V305", DECLARATION, f"{name} has an axis that is not a constant of at least 1")
+        findings.add("V305", memory.name, f"{name} has an axis that is not a constant of at least 1")
     if memory.space is not Space.TABLE:
         if memory.data:
-            findings.add("V306", DECLARATION, f"{name} has data, which only a table may have")
+            findings.add("V306", memory.name, f"{name} has data, which only a table may have")
     elif fixed and len(memory.data) != prod(constant) * memory.type.size_bytes:
-        wanted = f"{prod(constant)} elements of {memory.type.size_bytes} bytes" if prod(constant) < 1 << 64 else "more elements than memory holds"
-        findings.add("V306", DECLARATION, f"{name} takes {wanted}, its data has {len(memory.data)} bytes")
+        wanted = (
+            f"{prod(constant)} elements of {memory.type.size_bytes} bytes"
+            if prod(constant) < 1 << 64
+            else "more elements than memory holds"
+        )
+        findings.add("V306", memory.name, f"{name} takes {wanted}, its data has {len(memory.data)} bytes")
 
 
 def _check_access(index: int, statement: MemoryStatement, findings: Findings) -> None:
@@ -69,7 +73,12 @@ def _check_access(index: int, statement: MemoryStatement, findings: Findings) ->
         elif memory.access is not Access.READ_WRITE:
             findings.add("V303", index, f"atomic_{statement.op.name} on {name}, which is {memory.access.value}")
         if memory.type not in statement.op.of:
-            findings.add("V304", index, f"atomic_{statement.op.name} on {name}, whose elements are {memory.type}", "use elements of i32 or u32")
+            findings.add(
+                "V304",
+                index,
+                f"atomic_{statement.op.name} on {name}, whose elements are {memory.type}",
+                "use elements of i32 or u32",
+            )
 
 
 def check_memory(program: Program, findings: Findings) -> None:
@@ -78,7 +87,7 @@ def check_memory(program: Program, findings: Findings) -> None:
         _check_declaration(memory, findings)
     written = next((m for m in program.memories if m.space is Space.BUFFER and m.access.writes), None)
     if written is not None and default_over(program.memories) is None and program.grid == _ONE_WORKGROUP:
-        findings.add("V310", DECLARATION, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")
+        findings.add("V310", written.name, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")
     declared = set(program.memories)
     for index, statement in enumerate(program.body):
         if isinstance(statement, MemoryStatement) and statement.memory in declared:

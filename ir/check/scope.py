@@ -10,7 +10,7 @@ Laws, for a Program of sound form whose blocks nest:
 
 from __future__ import annotations
 
-from vyre_py.ir.check.findings import DECLARATION, Findings, atom_text, quoted, variable_text
+from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, quoted, variable_text
 from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp, dims_of
 from vyre_py.ir.nodes import Else, End, Get, MemoryStatement, Param, Set, Statement, Value, Var, Variable
 from vyre_py.ir.program import Program
@@ -37,13 +37,13 @@ class _Scope:
     def leave(self) -> None:
         self.open[self.stack.pop()] = 0
 
-    def dim(self, index: int, expr: DimExpr, where: str) -> None:
+    def dim(self, where: Where, expr: DimExpr, role: str) -> None:
         if id(expr) in self.known:
             return
         self.known.add(id(expr))
         for dim in dims_of(expr):
             if dim not in self.dims:
-                self.findings.add("V107", index, f"dim {quoted(dim.name)} {where} is not declared")
+                self.findings.add("V107", where, f"dim {quoted(dim.name)} {role} is not declared")
 
     def atom(self, index: int, atom: object) -> None:
         if isinstance(atom, Value):
@@ -52,7 +52,12 @@ class _Scope:
                 return
             bound, block = self.values[atom.id]
             if bound is not atom:
-                self.findings.add("V108", index, f"a value numbered {atom.id} is used that no statement here binds", "a value belongs to the Program that made it")
+                self.findings.add(
+                    "V108",
+                    index,
+                    f"a value numbered {atom.id} is used that no statement here binds",
+                    "a value belongs to the Program that made it",
+                )
             elif not self.open[block]:
                 self.findings.add("V108", index, f"{atom_text(self.program, atom)} is used after the end of its block")
         elif isinstance(atom, Param):
@@ -67,9 +72,13 @@ class _Scope:
             return
         declared, block = self.variables[variable.id]
         if declared is not variable:
-            self.findings.add("V109", index, f"a variable numbered {variable.id} is used that no statement here declares")
+            self.findings.add(
+                "V109", index, f"a variable numbered {variable.id} is used that no statement here declares"
+            )
         elif not self.open[block]:
-            self.findings.add("V109", index, f"{variable_text(self.program, variable)} is used after the end of its block")
+            self.findings.add(
+                "V109", index, f"{variable_text(self.program, variable)} is used after the end of its block"
+            )
 
     def statement(self, index: int, statement: Statement) -> None:
         for atom in statement.args:
@@ -91,9 +100,9 @@ class _Scope:
     def header(self) -> None:
         for memory in self.program.memories:
             for axis in memory.shape:
-                self.dim(DECLARATION, axis, f"in the shape of {quoted(memory.name)}")
+                self.dim(memory.name, axis, f"in the shape of {quoted(memory.name)}")
         for extent in self.program.grid.extents:
-            self.dim(DECLARATION, extent, "in the grid")
+            self.dim(HEAD, extent, "in the grid")
 
 
 def check_scope(program: Program, findings: Findings) -> None:

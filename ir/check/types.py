@@ -18,9 +18,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from vyre_py.ir.check.findings import DECLARATION, Findings, atom_text, number, quoted, variable_text
+from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp, evaluate_dim
-from vyre_py.ir.nodes import Atom, Atomic, Const, For, Get, If, Let, Load, MemoryStatement, Set, Statement, Store, UniformLoad, Var
+from vyre_py.ir.nodes import (
+    Atom,
+    Atomic,
+    Const,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    MemoryStatement,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Var,
+)
 from vyre_py.ir.ops import Op, Operand, Result
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, bool_, i32, u32
@@ -33,9 +48,15 @@ _SIZE_LIMIT = 1 << 32
 
 def operand_fault(op: Op, operands: tuple[Scalar, ...], given: Scalar | None = None) -> tuple[str, str | None]:
     """Why `op` does not accept operands of these types, and the help for the case (None: the rule's own)."""
-    got = f" {op.infix} ".join(map(str, operands)) if op.infix is not None and len(operands) == 2 else f"{op.name}({', '.join(map(str, operands))})"
+    got = (
+        f" {op.infix} ".join(map(str, operands))
+        if op.infix is not None and len(operands) == 2
+        else f"{op.name}({', '.join(map(str, operands))})"
+    )
     if op.result is Result.GIVEN:
-        return f"{op.name} does not go from {operands[0]} to {given}", "leave it out" if operands[0] is given else "go through another type"
+        return f"{op.name} does not go from {operands[0]} to {given}", "leave it out" if operands[
+            0
+        ] is given else "go through another type"
     accepted = ", ".join(sorted(map(str, op.of)))
     generic = [t for pattern, t in zip(op.operands, operands, strict=False) if pattern is Operand.T]
     stored = next((t for t in generic if t.storage_only and t not in op.of), None)
@@ -60,16 +81,27 @@ class _Types:
 
     def arity(self, index: int, statement: Statement, taken: int, what: str) -> bool:
         if len(statement.args) != taken:
-            self.findings.add("V202", index, f"{what} takes {taken} operand{'s' * (taken != 1)}, got {len(statement.args)}")
+            self.findings.add(
+                "V202", index, f"{what} takes {taken} operand{'s' * (taken != 1)}, got {len(statement.args)}"
+            )
         return len(statement.args) == taken
 
     def result(self, index: int, statement: Statement, type_: Scalar, what: str) -> None:
         if statement.result is not None and statement.result.type is not type_:
-            self.findings.add("V203", index, f"{what} is {type_}, its result {atom_text(self.program, statement.result)} is {statement.result.type}")
+            self.findings.add(
+                "V203",
+                index,
+                f"{what} is {type_}, its result {atom_text(self.program, statement.result)} is {statement.result.type}",
+            )
 
     def stored(self, index: int, value: Atom, type_: Scalar, what: str) -> None:
         if value.type is not type_:
-            self.findings.add("V204", index, f"{what} is {type_}, {atom_text(self.program, value)} is {value.type}", f"convert it: cast(x, {type_})")
+            self.findings.add(
+                "V204",
+                index,
+                f"{what} is {type_}, {atom_text(self.program, value)} is {value.type}",
+                f"convert it: cast(x, {type_})",
+            )
 
     def access(self, index: int, statement: MemoryStatement, operands: int) -> bool:
         """Index count and types; `operands` is how many follow. A memory that is not declared has no rank to rely on."""
@@ -83,10 +115,12 @@ class _Types:
             return False
         for atom in statement.indices:
             if atom.type not in _INDEX_TYPES:
-                self.findings.add("V205", index, f"an index of {quoted(memory.name)}, {atom_text(self.program, atom)}, is {atom.type}")
+                self.findings.add(
+                    "V205", index, f"an index of {quoted(memory.name)}, {atom_text(self.program, atom)}, is {atom.type}"
+                )
         return True
 
-    def size(self, index: int, expr: DimExpr) -> None:
+    def size(self, where: Where, expr: DimExpr) -> None:
         """A dim expression, at most `MAX_DIM_TERMS` terms."""
         if id(expr) in self.sized:
             return
@@ -97,24 +131,26 @@ class _Types:
             if isinstance(part, DimOp):
                 stack += (part.right, part.left)
                 if part.op == "ceil_div" and isinstance(part.right, DimConst) and part.right.value == 0:
-                    self.findings.add("V209", index, "a size divides by 0", "divide by at least 1")
+                    self.findings.add("V209", where, "a size divides by 0", "divide by at least 1")
                     return
             elif isinstance(part, Dim):
                 symbolic = True
             elif not 0 <= part.value < _SIZE_LIMIT:
-                self.findings.add("V209", index, f"{number(part.value)} is no size", "write a whole number from 0 to 2^32 - 1")
+                self.findings.add(
+                    "V209", where, f"{number(part.value)} is no size", "write a whole number from 0 to 2^32 - 1"
+                )
                 sound = False
         if sound and not symbolic and isinstance(expr, DimOp):
-            self.constant(index, expr)
+            self.constant(where, expr)
 
-    def constant(self, index: int, expr: DimOp) -> None:
+    def constant(self, where: Where, expr: DimOp) -> None:
         try:
             value = evaluate_dim(expr, {})
         except ZeroDivisionError:  # by an expression that is 0
-            self.findings.add("V209", index, "a size divides by 0", "divide by at least 1")
+            self.findings.add("V209", where, "a size divides by 0", "divide by at least 1")
             return
         if not 0 <= value < _SIZE_LIMIT:
-            self.findings.add("V209", index, f"a size is {number(value)}", "write an expression from 0 to 2^32 - 1")
+            self.findings.add("V209", where, f"a size is {number(value)}", "write an expression from 0 to 2^32 - 1")
 
     # ---- by kind
 
@@ -191,8 +227,11 @@ _RULES: Final[Mapping[type[Statement], Callable[[_Types, int, Any], None]]] = {
 def check_types(program: Program, findings: Findings) -> None:
     """Reports what does not fit together."""
     types = _Types(program, findings)
-    for expr in (*(axis for memory in program.memories for axis in memory.shape), *program.grid.extents):
-        types.size(DECLARATION, expr)
+    for memory in program.memories:
+        for axis in memory.shape:
+            types.size(memory.name, axis)
+    for extent in program.grid.extents:
+        types.size(HEAD, extent)
     for index, statement in enumerate(program.body):
         _RULES.get(type(statement), _Types.plain)(types, index, statement)
         for atom in statement.args:

@@ -28,7 +28,26 @@ from typing import Any, Final
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.findings import Findings, atom_text, place_text, quoted
 from vyre_py.ir.nodes import (
-    Atom, Atomic, Barrier, Break, Continue, Else, End, For, Get, If, Let, Load, Loop, Region, Return, Set, Statement, UniformLoad, Value, Var,
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    Loop,
+    Region,
+    Return,
+    Set,
+    Statement,
+    UniformLoad,
+    Value,
+    Var,
 )
 from vyre_py.ir.ops import Level
 from vyre_py.ir.program import Program
@@ -36,6 +55,7 @@ from vyre_py.ir.program import Program
 __all__ = ["Analysis", "Uniformity", "analyse", "check_uniformity"]
 
 _LEVELS: Final = tuple(Level)
+_VARYING: Final = int(Level.VARYING)  # plain numbers inside: an enum's comparisons cost ten times as much
 _NONE: Final = -1
 
 
@@ -115,7 +135,7 @@ class Analysis:
             self.level[target] = level
             self.cause[target] = source
             self.raised.append(target)
-        if level < Level.VARYING:
+        if level < _VARYING:
             self.dependents[source].append(target)
 
     def solve(self) -> None:
@@ -133,76 +153,77 @@ class Analysis:
 
     def join(self, left: int, right: int) -> int:
         """A node as varying as both; either may be none."""
-        if left == right or right == _NONE:
+        if right in (left, _NONE):
             return left
         return right if left == _NONE else self.segment(_NONE, left, right)
 
-    def feed(self, atoms: Iterable[Atom], target: int) -> None:
+    def _feed(self, atoms: Iterable[Atom], target: int) -> None:
+        # Other atoms are the same for the whole grid.
         for atom in atoms:
             if isinstance(atom, Value):
                 self.edge(atom.id, target)
 
     # ---- values and variables
 
-    def let(self, index: int, s: Let) -> None:
+    def _let(self, index: int, s: Let) -> None:
         result = _bound(s)
         if s.op.level is not None:
-            self.level[result] = s.op.level
-        self.feed(s.args, result)
+            self.level[result] = int(s.op.level)
+        self._feed(s.args, result)
 
-    def load(self, index: int, s: Load) -> None:
+    def _load(self, index: int, s: Load) -> None:
         if s.memory.access.writes:
-            self.level[_bound(s)] = Level.VARYING
+            self.level[_bound(s)] = _VARYING
         else:
-            self.feed(s.args, _bound(s))
+            self._feed(s.args, _bound(s))
 
-    def uniform_load(self, index: int, s: UniformLoad) -> None:
-        self.level[_bound(s)] = Level.WORKGROUP
+    def _uniform_load(self, index: int, s: UniformLoad) -> None:
+        self.level[_bound(s)] = int(Level.WORKGROUP)
 
-    def atomic(self, index: int, s: Atomic) -> None:
-        self.level[_bound(s)] = Level.VARYING
+    def _atomic(self, index: int, s: Atomic) -> None:
+        self.level[_bound(s)] = _VARYING
 
-    def var(self, index: int, s: Var) -> None:
-        self.feed(s.args, self.variables + s.variable.id)
+    def _var(self, index: int, s: Var) -> None:
+        self._feed(s.args, self.variables + s.variable.id)
 
-    def get(self, index: int, s: Get) -> None:
+    def _get(self, index: int, s: Get) -> None:
         self.edge(self.variables + s.variable.id, _bound(s))
 
-    def assign(self, index: int, s: Set) -> None:
-        self.feed(s.args, self.variables + s.variable.id)
+    def _assign(self, index: int, s: Set) -> None:
+        self._feed(s.args, self.variables + s.variable.id)
         self.edge(self.current, self.variables + s.variable.id)
 
     # ---- control
 
-    def enter(self, first: int, loop: bool) -> None:
+    def _enter(self, first: int, loop: bool) -> None:
         self.blocks.append(_Block(self.current, first, loop))
         if loop:
             self.loops.append(self.blocks[-1])
         self.current = first
 
-    def branch(self, index: int, s: If) -> None:
+    def _branch(self, index: int, s: If) -> None:
         first = self.segment(index, self.current)
-        self.feed(s.args, first)
-        self.enter(first, loop=False)
+        self._feed(s.args, first)
+        self._enter(first, loop=False)
 
-    def count(self, index: int, s: For) -> None:
+    def _count(self, index: int, s: For) -> None:
         first = self.segment(index, self.current)
-        self.feed(s.args, first)
-        self.feed(s.args, _bound(s))
-        self.enter(first, loop=True)
+        self._feed(s.args, first)
+        self._feed(s.args, _bound(s))
+        self._enter(first, loop=True)
 
-    def endless(self, index: int, s: Loop) -> None:
-        self.enter(self.segment(index, self.current), loop=True)
+    def _endless(self, index: int, s: Loop) -> None:
+        self._enter(self.segment(index, self.current), loop=True)
 
-    def region(self, index: int, s: Region) -> None:
-        self.enter(self.current, loop=False)
+    def _region(self, index: int, s: Region) -> None:
+        self._enter(self.current, loop=False)
 
-    def other(self, index: int, s: Else) -> None:
+    def _other(self, index: int, s: Else) -> None:
         block = self.blocks[-1]
         self.control[index] = block.before
         self.current = block.first
 
-    def end(self, index: int, s: End) -> None:
+    def _end(self, index: int, s: End) -> None:
         block = self.blocks.pop()
         if block.loop:
             self.loops.pop()
@@ -216,17 +237,17 @@ class Analysis:
         self.current = self.join(self.join(block.before, block.returns), block.continues)
         self.control[index] = self.current
 
-    def return_(self, index: int, s: Return) -> None:
+    def _return(self, index: int, s: Return) -> None:
         if self.blocks:
             block = self.blocks[-1]
             block.returns = self.join(block.returns, self.segment(index, self.current))
 
-    def continue_(self, index: int, s: Continue) -> None:
+    def _continue(self, index: int, s: Continue) -> None:
         if self.loops:  # V104 reports one that is in no loop
             block = self.blocks[-1]
             block.continues = self.join(block.continues, self.segment(index, self.current))
 
-    def break_(self, index: int, s: Break) -> None:
+    def _break(self, index: int, s: Break) -> None:
         if self.loops:
             self.edge(self.segment(index, self.current), self.loops[-1].first)
 
@@ -236,7 +257,9 @@ class Analysis:
         """The levels, as everybody else reads them."""
         levels = [_LEVELS[level] for level in self.level]
         return Uniformity(
-            tuple(levels[: self.variables]), tuple(levels[self.variables : self.segments]), tuple([levels[segment] for segment in self.control])
+            tuple(levels[: self.variables]),
+            tuple(levels[self.variables : self.segments]),
+            tuple([levels[segment] for segment in self.control]),
         )
 
     def why(self, node: int) -> str:
@@ -269,9 +292,8 @@ class Analysis:
             return statement.op.name
         if isinstance(statement, Atomic):
             return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
-        if isinstance(statement, Load):
-            return f"a load from {quoted(statement.memory.name)}, which can be written"
-        return f"{type(statement).__name__} at {place_text(self.program, index)}"
+        assert isinstance(statement, Load)  # nothing else differs by itself
+        return f"a load from {quoted(statement.memory.name)}, which can be written"
 
 
 def _bound(statement: Statement) -> int:
@@ -283,22 +305,22 @@ def _bound(statement: Statement) -> int:
 _ESCAPES = (Break, Continue, Return)
 
 _RULES: Final[Mapping[type[Statement], Callable[[Analysis, int, Any], None]]] = {
-    Let: Analysis.let,
-    Load: Analysis.load,
-    UniformLoad: Analysis.uniform_load,
-    Atomic: Analysis.atomic,
-    Var: Analysis.var,
-    Get: Analysis.get,
-    Set: Analysis.assign,
-    If: Analysis.branch,
-    Else: Analysis.other,
-    End: Analysis.end,
-    For: Analysis.count,
-    Loop: Analysis.endless,
-    Region: Analysis.region,
-    Return: Analysis.return_,
-    Continue: Analysis.continue_,
-    Break: Analysis.break_,
+    Let: Analysis._let,
+    Load: Analysis._load,
+    UniformLoad: Analysis._uniform_load,
+    Atomic: Analysis._atomic,
+    Var: Analysis._var,
+    Get: Analysis._get,
+    Set: Analysis._assign,
+    If: Analysis._branch,
+    Else: Analysis._other,
+    End: Analysis._end,
+    For: Analysis._count,
+    Loop: Analysis._endless,
+    Region: Analysis._region,
+    Return: Analysis._return,
+    Continue: Analysis._continue,
+    Break: Analysis._break,
 }
 
 
@@ -316,10 +338,18 @@ def check_uniformity(program: Program, findings: Findings) -> Uniformity:
         segment = analysis.control[index]
         if analysis.level[segment] > Level.WORKGROUP:
             code, what = ("V401", "barrier") if isinstance(statement, Barrier) else ("V402", "uniform_load")
-            message = "" if findings.full else f"this {what} is not reached by a whole workgroup together: {analysis.why(segment)}"
+            message = (
+                ""
+                if findings.full
+                else f"this {what} is not reached by a whole workgroup together: {analysis.why(segment)}"
+            )
             findings.add(code, index, message)
         for atom in statement.args:
             if isinstance(atom, Value) and analysis.level[atom.id] > Level.WORKGROUP:
-                message = "" if findings.full else f"the index {atom_text(program, atom)} is not the same for a whole workgroup: {analysis.why(atom.id)}"
+                message = (
+                    ""
+                    if findings.full
+                    else f"the index {atom_text(program, atom)} is not the same for a whole workgroup: {analysis.why(atom.id)}"
+                )
                 findings.add("V403", index, message)
     return analysis.uniformity()

@@ -15,8 +15,27 @@ from vyre_py.ir.interpret.arguments import Arguments, Array
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
 from vyre_py.ir.nodes import (
-    Atom, Atomic, Barrier, Break, Continue, Else, End, For, Get, If, Let, Load, Loop, Region, Return, Set, Statement, Store,
-    UniformLoad, Value, Var,
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    Loop,
+    Region,
+    Return,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
 )
 from vyre_py.ir.program import Program
 
@@ -75,13 +94,13 @@ class Machine:
 
     # ---- operands
 
-    def atom(self, atom: Atom) -> Array:
+    def _atom(self, atom: Atom) -> Array:
         return self.values[atom.id] if isinstance(atom, Value) else self.arguments.atom(atom)
 
-    def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Array, ...]:
-        return tuple([self.atom(a) for a in atoms])
+    def _atoms(self, atoms: tuple[Atom, ...]) -> tuple[Array, ...]:
+        return tuple([self._atom(a) for a in atoms])
 
-    def bind(self, statement: Statement, value: Array) -> None:
+    def _bind(self, statement: Statement, value: Array) -> None:
         if statement.result is not None:
             self.values[statement.result.id] = value
 
@@ -105,79 +124,79 @@ class Machine:
 
     # ---- statements without control flow: each gives the index of the next
 
-    def let(self, index: int, s: Let) -> int:
+    def _let(self, index: int, s: Let) -> int:
         if s.op.is_query:
-            self.bind(s, self.lanes.query(s.op.name))
+            self._bind(s, self.lanes.query(s.op.name))
         else:
             assert s.op.evaluate is not None and s.result is not None  # Arguments refuses what is not expanded
-            self.bind(s, s.op.evaluate(s.result.type, *self.atoms(s.args)))
+            self._bind(s, s.op.evaluate(s.result.type, *self._atoms(s.args)))
         return index + 1
 
-    def load(self, index: int, s: Load) -> int:
-        self.bind(s, self.banks[s.memory].load(self.atoms(s.indices)))
+    def _load(self, index: int, s: Load) -> int:
+        self._bind(s, self.banks[s.memory].load(self._atoms(s.indices)))
         return index + 1
 
-    def uniform_load(self, index: int, s: UniformLoad) -> int:
-        found = self.banks[s.memory].load(self.atoms(s.indices))
+    def _uniform_load(self, index: int, s: UniformLoad) -> int:
+        found = self.banks[s.memory].load(self._atoms(s.indices))
         if found.size == self.lanes.count:  # the first lane speaks for its workgroup
             found = np.repeat(found[:: self.lanes.group_lanes], self.lanes.group_lanes)
-        self.bind(s, found)
+        self._bind(s, found)
         return index + 1
 
-    def store(self, index: int, s: Store) -> int:
-        self.banks[s.memory].store(self.atoms(s.indices), self.atom(s.value), self.active)
+    def _store(self, index: int, s: Store) -> int:
+        self.banks[s.memory].store(self._atoms(s.indices), self._atom(s.value), self.active)
         return index + 1
 
-    def atomic(self, index: int, s: Atomic) -> int:
+    def _atomic(self, index: int, s: Atomic) -> int:
         wants_old = s.result is not None and s.result.id in self.used
-        self.bind(s, self.banks[s.memory].atomic(s.op, self.atoms(s.indices), self.atoms(s.operands), self.active, wants_old))
+        self._bind(s, self.banks[s.memory].atomic(s.op, self._atoms(s.indices), self._atoms(s.operands), self.active, wants_old))
         return index + 1
 
-    def var(self, index: int, s: Var) -> int:
+    def _var(self, index: int, s: Var) -> int:
         # No mask: a lane that is off here does not come back while the variable is in scope.
-        self.variables[s.variable.id] = self.atom(s.args[0])
+        self.variables[s.variable.id] = self._atom(s.args[0])
         return index + 1
 
-    def get(self, index: int, s: Get) -> int:
-        self.bind(s, self.variables[s.variable.id])
+    def _get(self, index: int, s: Get) -> int:
+        self._bind(s, self.variables[s.variable.id])
         return index + 1
 
-    def set(self, index: int, s: Set) -> int:
+    def _set(self, index: int, s: Set) -> int:
         # A new array: values read before keep the old one.
-        value = self.atom(s.args[0])
+        value = self._atom(s.args[0])
         if not self.active.all():
             value = np.where(self.active, value, self.variables[s.variable.id])
         self.variables[s.variable.id] = value
         return index + 1
 
-    def barrier(self, index: int, s: Barrier) -> int:
+    def _barrier(self, index: int, s: Barrier) -> int:
         return index + 1  # lockstep: every lane is here
 
     # ---- control flow: each gives the index to go on at
 
-    def if_(self, index: int, s: If) -> int:
-        condition = self.atom(s.args[0])
+    def _if(self, index: int, s: If) -> int:
+        condition = self._atom(s.args[0])
         self.blocks.append(_Block(self.active, self.loops[-1].now, self.program.match[index], condition))
         return self._enter(self._narrow(self.active, condition), index + 1)
 
-    def else_(self, index: int, s: Else) -> int:
+    def _else(self, index: int, s: Else) -> int:
         block = self.blocks[-1]
         block.close = self.program.match[index]
         return self._enter(self._narrow(block.entered, ~block.condition), index + 1)
 
-    def region(self, index: int, s: Region) -> int:
+    def _region(self, index: int, s: Region) -> int:
         self.blocks.append(_Block(self.active, self.loops[-1].now, self.program.match[index], self.active))
         return index + 1
 
-    def for_(self, index: int, s: For) -> int:
+    def _for(self, index: int, s: For) -> int:
         # In 64 bits and before the first turn, so that nothing wraps: ceil((stop - start) / step).
-        start, stop, step = (a.astype(np.int64) for a in self.atoms(s.args))
+        start, stop, step = (a.astype(np.int64) for a in self._atoms(s.args))
         turns = _Turns(self.active, self.loops[-1].now, self.program.match[index], index)
         turns.first, turns.step = start, int(step[0])
         turns.trips = -((start - stop) // turns.step)
         return self._open_loop(turns)
 
-    def loop(self, index: int, s: Loop) -> int:
+    def _loop(self, index: int, s: Loop) -> int:
         return self._open_loop(_Turns(self.active, self.loops[-1].now, self.program.match[index], index))
 
     def _open_loop(self, turns: _Turns) -> int:
@@ -195,28 +214,28 @@ class Machine:
         self.active = turns.now = mask
         opener = self.program.body[turns.opener]
         if opener.result is not None:
-            self.bind(opener, (turns.first + turns.count * turns.step).astype(opener.result.type.dtype))
+            self._bind(opener, (turns.first + turns.count * turns.step).astype(opener.result.type.dtype))
         turns.count += 1
         return turns.opener + 1
 
-    def end(self, index: int, s: End) -> int:
+    def _end(self, index: int, s: End) -> int:
         block = self.blocks[-1]
         if isinstance(block, _Turns):
             return self._turn(block)
         self.blocks.pop()
         return self._leave(block, index + 1)
 
-    def break_(self, index: int, s: Break) -> int:
+    def _break(self, index: int, s: Break) -> int:
         turns = self.loops[-1]
         turns.live = turns.live & ~self.active
-        return self.continue_(index, s)
+        return self._continue(index, s)
 
-    def continue_(self, index: int, s: Break | Continue) -> int:
+    def _continue(self, index: int, s: Break | Continue) -> int:
         turns = self.loops[-1]
         turns.now = turns.now & ~self.active
         return self.blocks[-1].close
 
-    def return_(self, index: int, s: Return) -> int:
+    def _return(self, index: int, s: Return) -> int:
         staying = ~self.active
         for turns in self.loops:
             turns.live, turns.now = turns.live & staying, turns.now & staying
@@ -224,8 +243,8 @@ class Machine:
 
 
 _STEPS: Final[Mapping[type[Statement], Callable[[Machine, int, Any], int]]] = {
-    Let: Machine.let, Load: Machine.load, Store: Machine.store, UniformLoad: Machine.uniform_load, Atomic: Machine.atomic,
-    Var: Machine.var, Get: Machine.get, Set: Machine.set, If: Machine.if_, Else: Machine.else_, End: Machine.end,
-    For: Machine.for_, Loop: Machine.loop, Region: Machine.region, Break: Machine.break_, Continue: Machine.continue_,
-    Return: Machine.return_, Barrier: Machine.barrier,
+    Let: Machine._let, Load: Machine._load, Store: Machine._store, UniformLoad: Machine._uniform_load, Atomic: Machine._atomic,
+    Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
+    For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
+    Return: Machine._return, Barrier: Machine._barrier,
 }

@@ -93,7 +93,7 @@ class Sizes:
 
     def _note(self, form: Form) -> None:
         """A whole dim expression, which binding has found to be a size."""
-        if len(self.caps) < MAX_FACTS and len(form) > 1 - (() in form) and form not in self.caps:
+        if len(self.caps) < MAX_FACTS and any(form) and form not in self.caps:
             self.caps.append(form)
             if not self.positive(form):
                 self.facts.append(form)

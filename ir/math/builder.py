@@ -1,0 +1,65 @@
+"""How the expansions write IR: ops, polynomials and constant tables at the end of an assembler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Access, Atom, Const, Memory, Space, Value, const
+from vyre_py.ir.ops import OPS
+from vyre_py.ir.types import Scalar, f32, i32, u32
+
+__all__ = ["MathBuilder", "float_", "int_", "word"]
+
+
+def float_(value: float) -> Const:
+    """An f32 constant; the number rounds once."""
+    return const(f32, value)
+
+
+def int_(value: int) -> Const:
+    """An i32 constant."""
+    return const(i32, value)
+
+
+def word(value: int) -> Const:
+    """A u32 constant."""
+    return const(u32, value)
+
+
+class MathBuilder:
+    """Writes at the end of `out`; control flow and variables go to `out` directly."""
+
+    def __init__(self, out: Assembler) -> None:
+        self.out = out
+
+    def __call__(self, name: str, *operands: Atom) -> Value:
+        """The op of this name."""
+        return self.out.let(OPS[name], operands)
+
+    def cast(self, x: Atom, type_: Scalar) -> Value:
+        """The value in another type."""
+        return self.out.let(OPS["cast"], (x,), type_)
+
+    def bitcast(self, x: Atom, type_: Scalar) -> Value:
+        """The bits as another type."""
+        return self.out.let(OPS["bitcast"], (x,), type_)
+
+    def polynomial(self, x: Atom, coefficients: Sequence[float]) -> Atom:
+        """c[0] + x (c[1] + x (c[2] + ...)), one fused multiply-add a step."""
+        total: Atom = float_(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            total = self("fma", total, x, float_(coefficient))
+        return total
+
+    def table(self, name: str, words: Sequence[int]) -> Memory:
+        """The u32 table of this name and content, declared once in a Program; a name that is taken gets a mark."""
+        data = b"".join(entry.to_bytes(4, "little") for entry in words)
+        taken = {m.name: m for m in self.out.memories}
+        while name in taken:
+            there = taken[name]
+            if there.space is Space.TABLE and there.type is u32 and there.data == data:
+                return there
+            name += "'"
+        return self.out.memory(name, Space.TABLE, u32, (DimConst(len(words)),), Access.READ, data)

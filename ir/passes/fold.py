@@ -1,0 +1,154 @@
+"""Fold: what constants decide is computed now, and code that can't run is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import numpy as np
+
+from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Atom, Break, Const, Continue, Else, End, For, If, Let, Loop, Return, const
+from vyre_py.ir.ops import Op
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Scalar, u32
+
+__all__ = ["evaluate_constant", "fold", "merged_end"]
+
+_BITS = {1: np.dtype(np.uint8), 4: np.dtype(np.uint32)}
+_CANONICAL_NAN = 0x7FC00000
+_KEEPS_NAN_BITS = frozenset({"select", "bitcast"})
+
+
+def _array(atom: Const) -> np.ndarray[Any, np.dtype[Any]]:
+    dtype = atom.type.dtype
+    return np.array([atom.bits], dtype=_BITS[dtype.itemsize]).view(dtype)
+
+
+def evaluate_constant(op: Op, type_: Scalar, args: tuple[Const, ...]) -> Const | None:
+    """`op` of constants, by the op table's own evaluation; None for an op that has none. A NaN that is computed is the
+    canonical quiet one; a NaN that is moved keeps its bits."""
+    if op.evaluate is None:
+        return None
+    with np.errstate(all="ignore"):
+        made = op.evaluate(type_, *[_array(a) for a in args]).astype(type_.dtype, copy=False)
+    if type_.is_float and op.name not in _KEEPS_NAN_BITS and bool(np.isnan(made)[0]):
+        return Const(type_, _CANONICAL_NAN)
+    return Const(type_, int(made.view(_BITS[type_.dtype.itemsize])[0]))
+
+
+def merged_end(program: Program, index: int) -> int:
+    """The End of the block or blocks that statement `index` opens."""
+    matched = program.match[index]
+    return program.match[matched] if isinstance(program.body[matched], Else) else matched
+
+
+class _Block(Enum):
+    KEPT = auto()
+    INLINED = auto()  # the branch that a constant condition picks
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An open block: `dead` after a jump, `then_dead` when the block before its Else ended dead."""
+
+    block: _Block
+    index: int
+    dead: bool = False
+    then_dead: bool | None = None
+
+
+class _Folder(Rewriter):
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.frames = [_Frame(_Block.KEPT, -1)]
+
+    def atom(self, atom: Atom) -> Atom:
+        new = super().atom(atom)
+        return const(u32, new.value) if isinstance(new, DimConst) and 0 <= new.value <= u32.maximum else new
+
+    def step(self, index: int) -> int:
+        """Takes in old statement `index`; gives the next one to take in."""
+        statement = self.program.body[index]
+        frame = self.frames[-1]
+        if isinstance(statement, Else):
+            return self._turn(frame, index)
+        if isinstance(statement, End):
+            return self._close(index)
+        if frame.dead:
+            return merged_end(self.program, index) + 1 if statement.opens else index + 1
+        if isinstance(statement, If) and isinstance(condition := self.atom(statement.args[0]), Const):
+            return self._pick(index, bool(condition.value))
+        if isinstance(statement, For) and self._never_runs(statement):
+            return merged_end(self.program, index) + 1
+        if isinstance(statement, Let) and (folded := self._folded(statement)) is not None:
+            assert statement.result is not None
+            self.map[statement.result.id] = folded
+            return index + 1
+        self.copy(index)
+        if statement.opens:
+            self.frames.append(_Frame(_Block.KEPT, index))
+        frame.dead = isinstance(statement, (Break, Continue, Return))
+        return index + 1
+
+    def _turn(self, frame: _Frame, index: int) -> int:
+        if frame.block is _Block.INLINED:
+            return self.program.match[index]
+        self.copy(index)
+        frame.then_dead, frame.dead = frame.dead, False
+        return index + 1
+
+    def _close(self, index: int) -> int:
+        frame = self.frames.pop()
+        opened = self.program.body[frame.index]
+        if frame.block is _Block.KEPT:
+            self.copy(index)
+        straight = frame.block is _Block.INLINED or not isinstance(opened, (If, For, Loop))
+        if straight or (isinstance(opened, If) and frame.then_dead):
+            self.frames[-1].dead = frame.dead
+        return index + 1
+
+    def _pick(self, index: int, truth: bool) -> int:
+        """Goes on in the branch that runs, without its markers; the other one is jumped over."""
+        middle = self.program.match[index]
+        if not truth and isinstance(self.program.body[middle], End):
+            return middle + 1
+        self.frames.append(_Frame(_Block.INLINED, index))
+        return index + 1 if truth else middle + 1
+
+    def _never_runs(self, loop: For) -> bool:
+        start, stop, step = (self.atom(a) for a in loop.args)
+        if not (isinstance(start, Const) and isinstance(stop, Const) and isinstance(step, Const)):
+            return False
+        return start.value >= stop.value if step.value > 0 else start.value <= stop.value
+
+    def _folded(self, let: Let) -> Const | None:
+        assert let.result is not None
+        if let.op.is_query:
+            return self._query(let.op.name)
+        args = tuple([self.atom(a) for a in let.args])
+        constants = tuple([a for a in args if isinstance(a, Const)])
+        return evaluate_constant(let.op, let.result.type, constants) if len(constants) == len(args) else None
+
+    def _query(self, name: str) -> Const | None:
+        """The workgroup's size is known, and so is an invocation's place along an axis of one."""
+        kind, _, axis = name.partition(".")
+        x, y, z = self.program.workgroup
+        if kind == "local_index":
+            return const(u32, 0) if x * y * z == 1 else None
+        size = (x, y, z)["xyz".index(axis)]
+        if kind == "workgroup_size":
+            return const(u32, size)
+        return const(u32, 0) if kind == "local_id" and size == 1 else None
+
+
+def fold(program: Program) -> Program:
+    """Lets of constants become constants; branches on a constant lose the block that can't run, loops without a turn and
+    statements after a jump go."""
+    folder = _Folder(program)
+    index = 0
+    while index < len(program.body):
+        index = folder.step(index)
+    return folder.finish()

@@ -1,0 +1,267 @@
+"""Simplify: algebra that holds bit for bit, driven by the laws in the op table.
+
+Floating point keeps every value, zero's sign and subnormals included; of a NaN only that it is one. So `x * 1`, `x / 1` and
+`x - 0` go, and `x + 0` stays (-0 + 0 is +0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.nodes import Atom, Const, Let, Value, const
+from vyre_py.ir.ops import OPS, Law, Op
+from vyre_py.ir.passes.fold import evaluate_constant
+from vyre_py.ir.passes.ranges import NEGATED
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Kind, Scalar, bool_
+
+__all__ = ["same", "simplify"]
+
+EXACT_FLOAT_IDENTITIES: Final = frozenset({"mul", "div", "sub"})
+MAX_REWRITES: Final = 8
+
+
+def same(a: Atom, b: Atom) -> bool:
+    """Whether two atoms are the same value, bit for bit."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.type is b.type and a.bits == b.bits
+    return a == b
+
+
+@dataclass(slots=True)
+class _Call:
+    """An op and its operands, before it becomes a Let."""
+
+    op: Op
+    args: tuple[Atom, ...]
+    type: Scalar
+
+    @property
+    def over(self) -> Scalar:
+        """The operands' type: of the last operand, so that a select counts its arms and not its condition."""
+        return self.args[-1].type
+
+    @property
+    def exact(self) -> bool:
+        """Whether the operands are integers or bools."""
+        return all(not a.type.is_float for a in self.args)
+
+
+Definition = Callable[[Atom], _Call | None]
+Rule = Callable[[_Call, Definition], "_Call | Atom | None"]
+
+
+def _call(name: str, *args: Atom, given: Scalar | None = None) -> _Call:
+    op = OPS[name]
+    type_ = op.result_type(tuple([a.type for a in args]), given)
+    assert type_ is not None, "rewriting keeps operand types"
+    return _Call(op, args, type_)
+
+
+def _masked(type_: Scalar, value: int) -> Const:
+    """The constant of this bit pattern; -1 has all bits set."""
+    return const(type_, value) if type_.is_float else Const(type_, value & ((1 << type_.bits) - 1))
+
+
+def _is(atom: Atom, value: int | None) -> bool:
+    return value is not None and isinstance(atom, Const) and atom.bits == _masked(atom.type, value).bits
+
+
+# ---------------------------------------------------------------- laws
+
+
+def _constant_to_the_right(c: _Call, defined: Definition) -> _Call | Atom | None:
+    if c.op.laws & Law.COMMUTES and isinstance(c.args[0], Const) and not isinstance(c.args[1], Const):
+        return _Call(c.op, (c.args[1], c.args[0]), c.type)
+    return None
+
+
+def _identity(c: _Call, defined: Definition) -> _Call | Atom | None:
+    fits = c.exact or c.op.name in EXACT_FLOAT_IDENTITIES
+    return c.args[0] if fits and len(c.args) == 2 and _is(c.args[1], c.op.right_identity) else None
+
+
+def _absorber(c: _Call, defined: Definition) -> _Call | Atom | None:
+    return _masked(c.type, c.op.right_absorber or 0) if c.exact and len(c.args) == 2 and _is(c.args[1], c.op.right_absorber) else None
+
+
+def _twice_the_same(c: _Call, defined: Definition) -> _Call | Atom | None:
+    if len(c.args) != 2 or not same(*c.args):
+        return None
+    if c.op.laws & Law.IDEMPOTENT:
+        return c.args[0]
+    if c.exact:
+        for law, value in ((Law.SELF_ZERO_INT, 0), (Law.SELF_FALSE, 0), (Law.SELF_TRUE, 1)):
+            if c.op.laws & law:
+                return Const(c.type, value)
+    return None
+
+
+def _applied_twice(c: _Call, defined: Definition) -> _Call | Atom | None:
+    inner = defined(c.args[0]) if len(c.args) == 1 else None
+    if inner is None or inner.op is not c.op:
+        return None
+    if c.op.laws & Law.INVOLUTION:
+        return inner.args[0]
+    return c.args[0] if c.op.laws & Law.PROJECTION else None
+
+
+def _regroup(c: _Call, defined: Definition) -> _Call | Atom | None:
+    """(x op c1) op c2 = x op (c1 op c2)."""
+    if not (c.op.laws & Law.ASSOCIATIVE_INT and c.exact and isinstance(c.args[1], Const)):
+        return None
+    inner = defined(c.args[0])
+    if inner is None or inner.op is not c.op or not isinstance(inner.args[1], Const):
+        return None
+    folded = evaluate_constant(c.op, c.type, (inner.args[1], c.args[1]))
+    return None if folded is None else _Call(c.op, (inner.args[0], folded), c.type)
+
+
+# ---------------------------------------------------------------- single ops
+
+
+def _negated(c: _Call, defined: Definition) -> _Call | Atom | None:
+    """!(a < b) is a >= b, but only where nothing is unordered; != is the opposite of == for NaN too."""
+    inner = defined(c.args[0])
+    if inner is None or inner.op.name not in NEGATED or not (inner.exact or inner.op.name in ("eq", "ne")):
+        return None
+    return _call(NEGATED[inner.op.name], *inner.args)
+
+
+def _select(c: _Call, defined: Definition) -> _Call | Atom | None:
+    condition, a, b = c.args
+    if isinstance(condition, Const):
+        return a if condition.value else b
+    if same(a, b):
+        return a
+    inner = defined(condition)
+    if inner is not None and inner.op.name == "logical_not":
+        return _call("select", inner.args[0], b, a)
+    if c.type is bool_:
+        if _is(a, 1):
+            return _call("logical_or", condition, b)
+        if _is(b, 0):
+            return _call("logical_and", condition, a)
+        if _is(a, 0) and _is(b, 1):
+            return _call("logical_not", condition)
+    return None
+
+
+def _bool_equality(c: _Call, defined: Definition) -> _Call | Atom | None:
+    if c.over is not bool_ or not isinstance(c.args[1], Const):
+        return None
+    return c.args[0] if c.args[1].value is (c.op.name == "eq") else _call("logical_not", c.args[0])
+
+
+def _keeps(source: Scalar, target: Scalar) -> bool:
+    """Whether a cast between these gives every value back unchanged."""
+    return target.is_integer and source.minimum >= target.minimum and source.maximum <= target.maximum
+
+
+def _cast(c: _Call, defined: Definition) -> _Call | Atom | None:
+    inner = defined(c.args[0])
+    if inner is None or inner.op.name != "cast":
+        return None
+    source, middle, target = inner.args[0].type, inner.type, c.type
+    if source.is_float or not middle.is_integer:
+        return None
+    # The cast between is not seen when it keeps every value, or when only bits that it kept are asked for.
+    if not _keeps(source, middle) and not (target.is_integer and target.bits <= middle.bits):
+        return None
+    return inner.args[0] if source is target else _call("cast", inner.args[0], given=target)
+
+
+def _bitcast(c: _Call, defined: Definition) -> _Call | Atom | None:
+    """There and back, between integers: a float on the way would make every NaN one NaN."""
+    inner = defined(c.args[0])
+    if inner is None or inner.op.name != "bitcast" or inner.type.is_float or inner.args[0].type is not c.type or c.type.is_float:
+        return None
+    return inner.args[0]
+
+
+def _power(atom: Atom) -> int | None:
+    """k for the constant 2^k of an integer type."""
+    if isinstance(atom, Const) and atom.type.is_integer and atom.bits & (atom.bits - 1) == 0 and atom.bits:
+        return atom.bits.bit_length() - 1
+    return None
+
+
+def _multiplication(c: _Call, defined: Definition) -> _Call | Atom | None:
+    power = _power(c.args[1])
+    return None if power is None else _call("shl", c.args[0], const(c.type, power))
+
+
+def _division(c: _Call, defined: Definition) -> _Call | Atom | None:
+    power = _power(c.args[1]) if c.type.kind is Kind.UINT else None
+    return None if power is None else _call("shr", c.args[0], const(c.type, power))
+
+
+def _remainder(c: _Call, defined: Definition) -> _Call | Atom | None:
+    power = _power(c.args[1]) if c.type.kind is Kind.UINT else None
+    return None if power is None else _call("and", c.args[0], const(c.type, (1 << power) - 1))
+
+
+def _below_zero(c: _Call, defined: Definition) -> _Call | Atom | None:
+    """No unsigned value lies below zero."""
+    return Const(bool_, int(c.op.name == "ge")) if c.over.kind is Kind.UINT and _is(c.args[1], 0) else None
+
+
+_LAWS: tuple[Rule, ...] = (_constant_to_the_right, _identity, _absorber, _twice_the_same, _applied_twice, _regroup)
+_RULES: dict[str, tuple[Rule, ...]] = {
+    "logical_not": (_negated,), "select": (_select,), "eq": (_bool_equality,), "ne": (_bool_equality,), "cast": (_cast,), "bitcast": (_bitcast,),
+    "mul": (_multiplication,), "div": (_division,), "rem": (_remainder,), "lt": (_below_zero,), "ge": (_below_zero,),
+}  # fmt: skip
+
+
+class _Simplifier(Rewriter):
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.calls: list[_Call | None] = []  # by new value id
+
+    def defined(self, atom: Atom) -> _Call | None:
+        """The call that made a value."""
+        return self.calls[atom.id] if isinstance(atom, Value) and atom.id < len(self.calls) else None
+
+    def reduce(self, call: _Call) -> _Call | Atom:
+        """Applies rules until none fits."""
+        now: _Call | Atom = call
+        for _ in range(MAX_REWRITES):
+            assert isinstance(now, _Call)
+            made = next((m for rule in (*_LAWS, *_RULES.get(now.op.name, ())) if (m := rule(now, self.defined)) is not None), None)
+            if made is None:
+                break
+            now = made
+            if not isinstance(now, _Call):
+                break
+        return now
+
+    def take(self, index: int) -> None:
+        """Takes in old statement `index`."""
+        statement = self.program.body[index]
+        if not isinstance(statement, Let) or statement.op.is_query:
+            self.copy(index)
+            return
+        assert statement.result is not None
+        now = self.reduce(_Call(statement.op, tuple([self.atom(a) for a in statement.args]), statement.result.type))
+        if not isinstance(now, _Call):
+            self.map[statement.result.id] = now
+            return
+        self.place = self.program.place(index)
+        result = self.value(now.type, self.program.value_names.get(statement.result.id))
+        self.emit(Let(result, now.args, now.op))
+        self.map[statement.result.id] = result
+        self.calls += [None] * (result.id - len(self.calls))
+        self.calls.append(now)
+
+
+def simplify(program: Program) -> Program:
+    """Replaces Lets by cheaper or simpler ones, or by an operand: identities, absorbers, double negation, cast chains, selects,
+    powers of two, constants gathered on the right."""
+    simplifier = _Simplifier(program)
+    for index in range(len(program.body)):
+        simplifier.take(index)
+    return simplifier.finish()
+

@@ -1,0 +1,59 @@
+"""What LLVM targets can't lower, by name and place; and the facts about a Program that both walks lay out memory by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Final
+
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Barrier, Let, Memory, Space, UniformLoad
+from vyre_py.ir.program import Program
+from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.llvm.ops import EMITTERS
+
+__all__ = ["WORKGROUP_ALIGN", "element_count", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
+
+WORKGROUP_ALIGN: Final = 16
+
+_NOT_IN_SYMBOLS = re.compile(r"[^A-Za-z0-9_]")
+_SYMBOL_LENGTH: Final = 80
+
+
+def symbol_of(program: Program) -> str:
+    """The kernel's name in the code: `vyre_` and the Program's name, with what no assembler takes replaced."""
+    return "vyre_" + _NOT_IN_SYMBOLS.sub("_", program.name)[:_SYMBOL_LENGTH]
+
+
+def _missing_ops(program: Program) -> Iterator[Missing]:
+    for index, statement in enumerate(program.body):
+        if isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in EMITTERS:
+            yield Missing(f"op {statement.op.name}", program.place(index))
+
+
+def require_ops(who: str, program: Program) -> None:
+    """Raises Unsupported that names every op without a row in the table."""
+    if missing := list(_missing_ops(program)):
+        raise Unsupported(who, missing)
+
+
+def element_count(memory: Memory) -> int:
+    """How many elements an array of constant shape has (all but buffers, as `check` proves)."""
+    return prod(axis.value for axis in memory.shape if isinstance(axis, DimConst))
+
+
+def has_barrier(program: Program) -> bool:
+    """Whether invocations of a workgroup wait for one another anywhere."""
+    return any(isinstance(statement, (Barrier, UniformLoad)) for statement in program.body)
+
+
+def workgroup_offsets(program: Program) -> tuple[Mapping[Memory, int], int]:
+    """Where each workgroup array lies in the workgroup's block, and the block's size, in bytes."""
+    offsets: dict[Memory, int] = {}
+    size = 0
+    for memory in program.memories:
+        if memory.space is Space.WORKGROUP:
+            offsets[memory] = size
+            size += -(-element_count(memory) * memory.type.size_bytes // WORKGROUP_ALIGN) * WORKGROUP_ALIGN
+    return offsets, size

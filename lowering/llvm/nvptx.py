@@ -1,0 +1,85 @@
+"""PTX by LLVM's own NVPTX back end: any sm, no CUDA toolkit, no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+
+from vyre_py.ir.passes import Optimised
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.llvm.legal import require_ops, symbol_of
+from vyre_py.lowering.llvm.simt import write_kernel
+from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+
+__all__ = ["known_archs", "lower", "nearest_arch"]
+
+_TRIPLE: Final = "nvptx64-nvidia-cuda"
+_PARAMETER_BYTES: Final = 4096
+
+# The architectures that LLVM knows, by the first of its versions that does. It takes any other name with a word on stderr and then
+# emits PTX that can't be loaded, so names are looked up here first.
+_ARCHS: Final[Mapping[int, tuple[str, ...]]] = {
+    20: ("sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_101", "sm_101a", "sm_120", "sm_120a"),
+    22: ("sm_88", "sm_100f", "sm_101f", "sm_103", "sm_103a", "sm_103f", "sm_110", "sm_110a", "sm_110f", "sm_120f", "sm_121", "sm_121a", "sm_121f"),
+}
+
+
+def known_archs() -> frozenset[str]:
+    """The architectures that the LLVM at hand emits code for."""
+    return frozenset(name for version, names in _ARCHS.items() if version <= llvm.llvm_version_info[0] for name in names)
+
+
+def nearest_arch(major: int, minor: int) -> str | None:
+    """The newest architecture at hand whose PTX runs on a GPU of this compute capability, or None.
+
+    PTX for a plain architecture runs on all later ones; for one with a suffix only on its own, so those are left out.
+    """
+    plain = [int(name[3:]) for name in known_archs() if name[-1].isdigit()]
+    fitting = [number for number in plain if number <= 10 * major + minor]
+    return f"sm_{max(fitting)}" if fitting else None
+
+
+def _optimise(module: Any, machine: Any, level: int) -> None:
+    # Loops stay scalar: vector code per thread is not what a GPU runs, wide loads come from the back end's own pass.
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _assemble(module: ModuleText, machine: Any, level: int) -> str:
+    text = str(module)
+    try:
+        parsed = llvm.parse_assembly(text)
+        parsed.verify()
+        _optimise(parsed, machine, level)
+        return str(machine.emit_assembly(parsed))
+    except RuntimeError as error:
+        raise ToolchainError("LLVM", str(error), text) from error
+
+
+def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+    """PTX for one kernel. Raises Unsupported for an option, op, architecture or number of arguments that is too much, ToolchainError
+    for text that LLVM refuses."""
+    who = f"target {target}"
+    options.refuse(who, frozenset({"workgroup", "opt"}) | (frozenset({"numerics"}) if options.numerics == "strict" else frozenset()))
+    if target.arch not in known_archs():
+        raise Unsupported(f"LLVM {'.'.join(map(str, llvm.llvm_version_info))}", [Missing(f"target {target}", help="a newer llvmlite may know it")])
+    program = optimised.program
+    require_ops(who, program)
+    if (size := lay_out(program).size_bytes) > _PARAMETER_BYTES:
+        raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=target.arch, opt=min(options.opt, 3))
+    module = ModuleText(f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"')
+    symbol = symbol_of(program)
+    workgroup_bytes = write_kernel(optimised, module, symbol)
+    ptx = _assemble(module, machine, min(options.opt, 3))
+    return Lowered((Entry("ptx", symbol, ptx.encode()),), workgroup_bytes, ptx)

@@ -1,0 +1,370 @@
+"""The walk for GPUs: one invocation a thread, the body's structure as branches.
+
+LLVM is told nothing that a Program might break: no flag on arithmetic or addresses, no attribute that says a loop ends, and every
+load is frozen, so that a value read in a race is one value to the check and to the use that follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import (
+    Atom, Atomic, Barrier, Break, Const, Continue, Else, End, For, Get, If, Let, Load, Loop, Memory, MemoryStatement, Param, Region,
+    Return, Set, Space, Statement, Store, UniformLoad, Value, Var,
+)
+from vyre_py.ir.ops import Op
+from vyre_py.ir.passes import Optimised
+from vyre_py.ir.types import Kind, Scalar
+from vyre_py.lowering.layout import Slot, SlotKind, lay_out
+from vyre_py.lowering.llvm.addressing import inside, offset
+from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, element_count, has_barrier, workgroup_offsets
+from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation
+from vyre_py.lowering.llvm.text import ModuleText, Writer
+from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
+
+__all__ = ["write_kernel"]
+
+# Space -> (address space, the scope that its atomics are seen in). Tables lie in global memory: constant memory serialises the
+# threads that read different elements.
+_SPACES: Final[Mapping[Space, tuple[str, str]]] = {
+    Space.BUFFER: ("ptr addrspace(1)", "device"),
+    Space.TABLE: ("ptr addrspace(1)", "device"),
+    Space.WORKGROUP: ("ptr addrspace(3)", "block"),
+    Space.PRIVATE: ("ptr", "singlethread"),
+}
+
+_QUERIES: Final[Mapping[str, str]] = {"local_id": "tid", "workgroup_id": "ctaid", "num_workgroups": "nctaid"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """An open block: `end` runs after it; for a loop, `again` is where a continue goes and `leave` where a break goes."""
+
+    opener: Statement
+    end: Callable[[], None]
+    again: str = ""
+    leave: str = ""
+
+
+class _Walk:
+    """One kernel in the making."""
+
+    def __init__(self, optimised: Optimised, module: ModuleText) -> None:
+        self.program = optimised.program
+        self.proven = optimised.proven
+        self.module = module
+        self.w = Writer(module)
+        self.values: list[str] = [""] * self.program.value_count
+        self.variables: list[str] = [""] * self.program.variable_count
+        self.params: dict[Param, str] = {}
+        self.extents: dict[Any, str] = {}
+        self.bases: dict[Memory, str] = {}
+        self.blocks: list[_Block] = []
+        self.layout = lay_out(self.program)
+        self.signature = [self._slot(number_, slot) for number_, slot in enumerate(self.layout.slots)]
+
+    # ---- declarations
+
+    def _slot(self, position: int, slot: Slot) -> str:
+        """Enters a kernel parameter; gives its declaration."""
+        name = f"%a{position}"
+        if slot.memory is not None:
+            self.bases[slot.memory] = name
+            return f"ptr addrspace(1){self._promises(slot.memory)} align {slot.type.size_bytes} {name}"
+        if slot.param is not None:
+            self.params[slot.param] = self._param(slot.param.type, name)
+        else:
+            self.extents[slot.expr] = name
+        return f"i32 {name}"
+
+    def _promises(self, memory: Memory) -> str:
+        """Attributes of a buffer. Binding proves that written memory overlaps nothing; yet LLVM takes `noalias` to mean that a barrier
+        does not change the memory, so a buffer through which invocations may talk over a barrier goes without."""
+        if not memory.access.writes:
+            return " noalias readonly"
+        return "" if memory.access.reads and has_barrier(self.program) else " noalias"
+
+    def _param(self, type_: Scalar, word: str) -> str:
+        """A param's value from its word."""
+        if type_.kind is Kind.BOOL:
+            return self.w.let(f"icmp ne i32 {word}, 0")
+        if type_.is_float:
+            return self.w.let(f"bitcast i32 {word} to {llvm_type(type_)}")
+        return word if type_.bits == 32 else self.w.let(f"trunc i32 {word} to {llvm_type(type_)}")
+
+    def memories(self) -> int:
+        """Declares what is no argument and fills it with zeros; gives the bytes of workgroup memory."""
+        offsets, size = workgroup_offsets(self.program)
+        for index, memory in enumerate(self.program.memories):
+            if memory.space is Space.PRIVATE:
+                size_bytes = element_count(memory) * memory.type.size_bytes
+                base = self.bases[memory] = self.w.local(f"[{size_bytes} x i8]", align=WORKGROUP_ALIGN)
+                self.w.run("llvm.memset.p0.i64", ("ptr", base), ("i8", "0"), ("i64", str(size_bytes)), ("i1", "false"))
+            elif memory.space is Space.WORKGROUP:
+                self.bases[memory] = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {offsets[memory]})"
+            elif memory.space is Space.TABLE:
+                data = "".join(f"\\{byte:02X}" for byte in memory.data)
+                self.module.globals.append(
+                    f'@table_{index} = internal addrspace(1) constant [{len(memory.data)} x i8] c"{data}", align {WORKGROUP_ALIGN}'
+                )
+                self.bases[memory] = f"@table_{index}"
+        if size:
+            # One block whose size the launch gives: static arrays stop at 48 KiB.
+            self.module.globals.append(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
+            self._clear_workgroup(size)
+        return size
+
+    def _clear_workgroup(self, size_bytes: int) -> None:
+        """The workgroup's threads fill its block with zeros, 16 bytes each in turn, and wait."""
+        w = self.w
+        x, y, z = self.program.workgroup
+        start = self._local_index()
+        head, body, done = w.label("fill"), w.label("fill_more"), w.label("filled")
+        before = w.current
+        w.block(head)
+        at, following = w.name(), w.name()
+        w.line(f"{at} = phi i32 [ {start}, %{before} ], [ {following}, %{body} ]")
+        w.branch(w.let(f"icmp ult i32 {at}, {size_bytes // WORKGROUP_ALIGN}"), body, done)
+        w.block(body)
+        wide = w.let(f"zext i32 {at} to i64")
+        place = w.let(f"getelementptr <4 x i32>, ptr addrspace(3) @shared, i64 {wide}")
+        w.line(f"store <4 x i32> zeroinitializer, ptr addrspace(3) {place}, align {WORKGROUP_ALIGN}")
+        w.line(f"{following} = add i32 {at}, {x * y * z}")
+        w.jump(head)
+        w.block(done)
+        self._barrier()
+
+    # ---- atoms and queries
+
+    def atom(self, atom: Atom) -> str:
+        """The name of an operand."""
+        if isinstance(atom, Value):
+            return self.values[atom.id]
+        if isinstance(atom, Const):
+            return literal(atom)
+        if isinstance(atom, Param):
+            return self.params[atom]
+        return str(atom.value) if isinstance(atom, DimConst) else self.extents[atom]
+
+    def _register(self, name: str, axis: str) -> str:
+        return self.w.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}.{axis}")
+
+    def _local_index(self) -> str:
+        x, y, _ = self.program.workgroup
+        w = self.w
+        place = self._register("tid", "x")
+        for axis, stride in (("y", x), ("z", x * y)):
+            if self.program.workgroup["xyz".index(axis)] > 1:
+                rows = w.let(f"mul i32 {self._register('tid', axis)}, {stride}")
+                place = w.let(f"add i32 {place}, {rows}")
+        return place
+
+    def _query(self, op: Op) -> str:
+        name, _, axis = op.name.partition(".")
+        if name == "local_index":
+            return self._local_index()
+        size = self.program.workgroup["xyz".index(axis)]
+        if name == "workgroup_size":
+            return str(size)
+        if name == "global_id":
+            first = self.w.let(f"mul i32 {self._register('ctaid', axis)}, {size}")
+            return self.w.let(f"add i32 {first}, {self._register('tid', axis)}")
+        return self._register(_QUERIES[name], axis)
+
+    def let(self, index: int, s: Let) -> None:
+        assert s.result is not None
+        if s.op.is_query:
+            self.values[s.result.id] = self._query(s.op)
+        else:
+            self.values[s.result.id] = EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.result.type, [self.atom(a) for a in s.args])
+
+    # ---- memory
+
+    def _element(self, s: MemoryStatement) -> str:
+        """The element's typed pointer; every index is inside."""
+        place = offset(self.w, [self.atom(a) for a in s.indices], [self.atom(e) for e in s.memory.shape])
+        pointer = _SPACES[s.memory.space][0]
+        return f"{pointer} " + self.w.let(f"getelementptr {memory_type(s.memory.type)}, {pointer} {self.bases[s.memory]}, i64 {place}")
+
+    def _guarded(self, index: int, s: MemoryStatement, access: Callable[[], str]) -> str:
+        """Runs `access` where all indices are inside; gives its result, zero where one is outside, "" if it gives none."""
+        w = self.w
+        condition = inside(w, [self.atom(a) for a in s.indices], [a.type for a in s.indices], [self.atom(e) for e in s.memory.shape], self.proven[index])
+        if not condition:
+            return access()
+        within, past = w.label("inside"), w.label("past")
+        before = w.current
+        w.branch(condition, within, past)
+        w.block(within)
+        given = access()
+        after = w.current
+        w.block(past)
+        if not given:
+            return ""
+        zero = "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0)
+        return w.let(f"phi {llvm_type(s.memory.type)} [ {given}, %{after} ], [ {zero}, %{before} ]")
+
+    def _frozen(self, s: MemoryStatement) -> str:
+        """The loaded element, one value whatever races."""
+        w, type_ = self.w, memory_type(s.memory.type)
+        loaded = w.let(f"load {type_}, {self._element(s)}, align {s.memory.type.size_bytes}")
+        frozen = w.let(f"freeze {type_} {loaded}")
+        return w.let(f"icmp ne {type_} {frozen}, 0") if s.memory.type.kind is Kind.BOOL else frozen
+
+    def load(self, index: int, s: Load | UniformLoad) -> None:
+        assert s.result is not None
+        self.values[s.result.id] = self._guarded(index, s, lambda: self._frozen(s))
+
+    def uniform_load(self, index: int, s: UniformLoad) -> None:
+        self._barrier()
+        self.load(index, s)
+        self._barrier()
+
+    def store(self, index: int, s: Store) -> None:
+        def write() -> str:
+            type_, value = memory_type(s.memory.type), self.atom(s.value)
+            if s.memory.type.kind is Kind.BOOL:
+                value = self.w.let(f"zext i1 {value} to {type_}")
+            self.w.line(f"store {type_} {value}, {self._element(s)}, align {s.memory.type.size_bytes}")
+            return ""
+
+        self._guarded(index, s, write)
+
+    def atomic(self, index: int, s: Atomic) -> None:
+        assert s.result is not None
+        orders = "monotonic monotonic" if s.op.operands == 2 else "monotonic"
+        scope = f'syncscope("{_SPACES[s.memory.space][1]}") {orders}'
+
+        def change() -> str:
+            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], scope)
+            return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
+
+        self.values[s.result.id] = self._guarded(index, s, change)
+
+    # ---- variables
+
+    def var(self, index: int, s: Var) -> None:
+        self.variables[s.variable.id] = self.w.local(llvm_type(s.variable.type))
+        self.set(index, s)
+
+    def get(self, index: int, s: Get) -> None:
+        assert s.result is not None
+        self.values[s.result.id] = self.w.let(f"load {llvm_type(s.variable.type)}, ptr {self.variables[s.variable.id]}")
+
+    def set(self, index: int, s: Var | Set) -> None:
+        self.w.line(f"store {llvm_type(s.variable.type)} {self.atom(s.args[0])}, ptr {self.variables[s.variable.id]}")
+
+    # ---- control
+
+    def if_(self, index: int, s: If) -> None:
+        w = self.w
+        yes, no, after = w.label("then"), w.label("else"), w.label("endif")
+        has_else = isinstance(self.program.body[self.program.match[index]], Else)
+        w.branch(self.atom(s.args[0]), yes, no if has_else else after)
+        w.block(yes)
+        self.blocks.append(_Block(s, lambda: w.block(after), again=no, leave=after))
+
+    def else_(self, index: int, s: Else) -> None:
+        block = self.blocks[-1]
+        self.w.jump(block.leave)
+        self.w.block(block.again)
+
+    def _trips(self, s: For) -> str:
+        """How often a For turns, so that nothing wraps: the distance is below 2^32, whatever the signs."""
+        w = self.w
+        start, stop = [self.atom(a) for a in s.args[:2]]
+        signed, step = s.args[0].type.is_signed, s.args[2]
+        assert isinstance(step, Const)
+        stride = abs(int(step.value))
+        low, high = (start, stop) if int(step.value) > 0 else (stop, start)
+        some = w.let(f"icmp {'s' if signed else 'u'}lt i32 {low}, {high}")
+        turns = w.let(f"sub i32 {high}, {low}")
+        if stride > 1:
+            last = w.let(f"sub i32 {turns}, 1")
+            turns = w.let(f"add i32 {w.let(f'udiv i32 {last}, {stride}')}, 1")
+        return w.let(f"select i1 {some}, i32 {turns}, i32 0")
+
+    def for_(self, index: int, s: For) -> None:
+        assert s.result is not None and isinstance(s.args[2], Const)
+        w = self.w
+        counter = w.local("i32")
+        turns = self._trips(s)
+        w.line(f"store i32 0, ptr {counter}")
+        head, body, again, leave = w.label("for"), w.label("turn"), w.label("next"), w.label("done")
+        w.block(head)
+        turn = w.let(f"load i32, ptr {counter}")
+        w.branch(w.let(f"icmp ult i32 {turn}, {turns}"), body, leave)
+        w.block(body)
+        moved = w.let(f"mul i32 {turn}, {literal(s.args[2])}")
+        self.values[s.result.id] = w.let(f"add i32 {self.atom(s.args[0])}, {moved}")
+
+        def end() -> None:
+            w.block(again)
+            w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {counter}")
+            w.jump(head)
+            w.block(leave)
+
+        self.blocks.append(_Block(s, end, again, leave))
+
+    def loop(self, index: int, s: Loop) -> None:
+        w = self.w
+        head, leave = w.label("loop"), w.label("done")
+        w.block(head)
+
+        def end() -> None:
+            w.jump(head)
+            w.block(leave)
+
+        self.blocks.append(_Block(s, end, head, leave))
+
+    def region(self, index: int, s: Region) -> None:
+        self.blocks.append(_Block(s, lambda: None))
+
+    def end(self, index: int, s: End) -> None:
+        self.blocks.pop().end()
+
+    def _depart(self, terminator: str) -> None:
+        """Leaves; what follows in this block, if anything, is never reached."""
+        self.w.end(terminator)
+        self.w.block(self.w.label("never"))
+
+    def _turned(self) -> _Block:
+        return next(b for b in reversed(self.blocks) if isinstance(b.opener, (For, Loop)))
+
+    def break_(self, index: int, s: Break) -> None:
+        self._depart(f"br label %{self._turned().leave}")
+
+    def continue_(self, index: int, s: Continue) -> None:
+        self._depart(f"br label %{self._turned().again}")
+
+    def return_(self, index: int, s: Return) -> None:
+        self._depart("ret void")
+
+    def _barrier(self) -> None:
+        self.w.run("llvm.nvvm.barrier0")
+
+    def barrier(self, index: int, s: Barrier) -> None:
+        self._barrier()
+
+
+_HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = {
+    Let: _Walk.let, Load: _Walk.load, Store: _Walk.store, UniformLoad: _Walk.uniform_load, Atomic: _Walk.atomic,
+    Var: _Walk.var, Get: _Walk.get, Set: _Walk.set,
+    If: _Walk.if_, Else: _Walk.else_, For: _Walk.for_, Loop: _Walk.loop, Region: _Walk.region, End: _Walk.end,
+    Break: _Walk.break_, Continue: _Walk.continue_, Return: _Walk.return_, Barrier: _Walk.barrier,
+}
+
+
+def write_kernel(optimised: Optimised, module: ModuleText, symbol: str) -> int:
+    """Adds the kernel to a module; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`)."""
+    walk = _Walk(optimised, module)
+    workgroup_bytes = walk.memories()
+    for index, statement in enumerate(walk.program.body):
+        _HANDLERS[type(statement)](walk, index, statement)
+    walk.w.end("ret void")
+    size = ",".join(map(str, walk.program.workgroup))
+    walk.w.finish(f'define ptx_kernel void @{symbol}({", ".join(walk.signature)}) "nvvm.reqntid"="{size}"')
+    return workgroup_bytes

@@ -1,0 +1,115 @@
+"""Writing LLVM IR as text: a module, and one function of it at a time."""
+
+from __future__ import annotations
+
+__all__ = ["ModuleText", "Writer"]
+
+
+class ModuleText:
+    """A module in the making: `heads` (target lines) first, then globals, declarations (each once), functions and `tails`."""
+
+    def __init__(self, *heads: str) -> None:
+        self.heads = list(heads)
+        self.globals: list[str] = []
+        self.functions: list[str] = []
+        self.tails: list[str] = []
+        self._declarations: dict[str, None] = {}
+
+    def declare(self, declaration: str) -> None:
+        """Adds "declare ..." once."""
+        self._declarations[declaration] = None
+
+    def __str__(self) -> str:
+        parts = (self.heads, self.globals, sorted(self._declarations), self.functions, self.tails)
+        return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+class Writer:
+    """Collects the body of one function. Locals go to the entry block; every other line goes to the current block.
+
+    After a terminator the current block is closed; `open` says so, and a line written then would be a defect of the walk.
+    """
+
+    def __init__(self, module: ModuleText, label: str = "start") -> None:
+        self.module = module
+        self.open = True
+        self._first = label
+        self._current = label
+        self._locals: list[str] = []
+        self._lines: list[str] = []
+        self._values = 0
+        self._labels = 0
+
+    @property
+    def current(self) -> str:
+        """The label of the current block, for a phi."""
+        return self._current
+
+    def name(self) -> str:
+        """A fresh value name."""
+        self._values += 1
+        return f"%v{self._values}"
+
+    def let(self, instruction: str) -> str:
+        """Writes `%vN = instruction`; gives the name."""
+        name = self.name()
+        self.line(f"{name} = {instruction}")
+        return name
+
+    def line(self, text: str) -> None:
+        """Writes an instruction that gives nothing."""
+        assert self.open, f"a line after a terminator: {text}"
+        self._lines.append(f"  {text}")
+
+    def local(self, type_: str, zero: bool = False, align: int = 0) -> str:
+        """An alloca in the entry block, filled with zero there if asked; gives its name."""
+        name = self.name()
+        self._locals.append(f"  {name} = alloca {type_}" + (f", align {align}" if align else ""))
+        if zero:
+            self._locals.append(f"  store {type_} zeroinitializer, ptr {name}")
+        return name
+
+    def label(self, hint: str = "b") -> str:
+        """A fresh label."""
+        self._labels += 1
+        return f"{hint}.{self._labels}"
+
+    def block(self, label: str) -> None:
+        """Begins a block; the one before, if still open, falls through to it."""
+        if self.open:
+            self.jump(label)
+        self._lines.append(f"{label}:")
+        self._current = label
+        self.open = True
+
+    def jump(self, label: str) -> None:
+        """Ends the current block with a branch."""
+        self.end(f"br label %{label}")
+
+    def branch(self, condition: str, yes: str, no: str) -> None:
+        """Ends the current block with a conditional branch."""
+        self.end(f"br i1 {condition}, label %{yes}, label %{no}")
+
+    def end(self, terminator: str) -> None:
+        """Ends the current block with any terminator."""
+        self.line(terminator)
+        self.open = False
+
+    def declare(self, declaration: str) -> None:
+        """Declares an intrinsic or function in the module, once."""
+        self.module.declare(declaration)
+
+    def call(self, result: str, function: str, *arguments: tuple[str, str]) -> str:
+        """Declares and calls a function of (type, name) arguments that gives a value; gives its name."""
+        self.declare(f"declare {result} @{function}({', '.join(t for t, _ in arguments)})")
+        return self.let(f"call {result} @{function}({', '.join(f'{t} {n}' for t, n in arguments)})")
+
+    def run(self, function: str, *arguments: tuple[str, str]) -> None:
+        """Declares and calls a function that gives nothing."""
+        self.declare(f"declare void @{function}({', '.join(t for t, _ in arguments)})")
+        self.line(f"call void @{function}({', '.join(f'{t} {n}' for t, n in arguments)})")
+
+    def finish(self, signature: str) -> None:
+        """Adds the function to the module: `signature` is all of "define ..." before the brace."""
+        entry = ["entry:", *self._locals, f"  br label %{self._first}", f"{self._first}:"]
+        self.module.functions.append("\n".join([f"{signature} {{", *entry, *self._lines, "}"]))

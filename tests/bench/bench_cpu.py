@@ -1,0 +1,98 @@
+"""The CPU device against Numba (parallel) and NumPy in one run.
+
+    pip install numba && python tests/bench/bench_cpu.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from measure import per_call_us, row, seconds
+
+import vyre_py as vp
+from vyre_py.ir.program import Program
+
+COUNT = 1 << 24
+SIDE = 1024
+
+
+@numba.njit(parallel=True)
+def numba_axpy(a: Any, x: Any, y: Any) -> None:
+    """y = a * x + y."""
+    for i in numba.prange(x.size):
+        y[i] = a * x[i] + y[i]
+
+
+@numba.njit(parallel=True)
+def numba_mandelbrot(out: Any, width: Any, height: Any, turns: Any) -> None:
+    """Turns until escape."""
+    for p in numba.prange(width * height):
+        cx = np.float32(-2) + np.float32(3) * np.float32(p % width) / np.float32(width)
+        cy = np.float32(-1.5) + np.float32(3) * np.float32(p // width) / np.float32(height)
+        zx = zy = np.float32(0)
+        k = 0
+        while k < turns and zx * zx + zy * zy < np.float32(4):
+            zx, zy = zx * zx - zy * zy + cx, np.float32(2) * zx * zy + cy
+            k += 1
+        out[p] = k
+
+
+def axpy() -> Program:
+    """y = a * x + y, unguarded."""
+    with vp.ProgramBuilder("axpy") as b:
+        n, a = b.dim("n"), b.param("a", vp.f32)
+        x, y = b.read("x", vp.f32, n), b.read_write("y", vp.f32, n)
+        i = b.global_id(0)
+        y[i] = a * x[i] + y[i]
+    return b.program
+
+
+def mandelbrot() -> Program:
+    """Turns until escape."""
+    with vp.ProgramBuilder("mandelbrot") as b:
+        side, turns = b.dim("side"), b.param("turns", vp.i32)
+        out = b.write("out", vp.i32, side * side)
+        p = b.global_id(0)
+        cx = vp.cast(p % side, vp.f32) * 3.0 / vp.cast(side, vp.f32) - 2.0
+        cy = vp.cast(p // side, vp.f32) * 3.0 / vp.cast(side, vp.f32) - 1.5
+        zx, zy, k = b.var("zx", vp.f32), b.var("zy", vp.f32), b.var("k", vp.i32)
+        with b.loop():
+            b.break_if((k >= turns) | (zx * zx + zy * zy >= 4.0))
+            moved = b.let("moved", zx * zx - zy * zy + cx)
+            zy.set(2.0 * zx * zy + cy)
+            zx.set(moved)
+            k += 1
+        out[p] = k
+    return b.program
+
+
+def main() -> None:
+    """Prints the table."""
+    device = vp.device("cpu")
+    print(device)
+    rng = np.random.default_rng(1)
+    x, y = rng.random(COUNT, np.float32), rng.random(COUNT, np.float32)
+    launch = device.compile_native(axpy()).bind({"x": device.upload(x), "y": device.upload(y), "a": 0.5})
+    row("axpy 2^24 f32", 12 * COUNT / seconds(launch) / 1e9, "GB/s", 12 * COUNT / seconds(lambda: numba_axpy(np.float32(0.5), x, y)) / 1e9, "numba parallel", True)
+    counts = device.allocate(SIDE * SIDE, vp.i32)
+    launch = device.compile_native(mandelbrot()).bind({"out": counts, "turns": 256, "side": SIDE})
+    flat = np.empty(SIDE * SIDE, np.int32)
+    pixels = SIDE * SIDE / 1e6
+    row("mandelbrot 1024^2 x 256", pixels / seconds(launch), "Mpixel/s", pixels / seconds(lambda: numba_mandelbrot(flat, SIDE, SIDE, 256)), "numba parallel", True)
+    small = device.compile_native(axpy()).bind({"x": device.upload(x[:256]), "y": device.upload(y[:256]), "a": 0.5})
+    tiny, other = x[:256].copy(), y[:256].copy()
+    row("launch of one workgroup", per_call_us(small, device.synchronize), "us", per_call_us(lambda: numba_axpy(np.float32(0.5), tiny, other), lambda: None), "numba parallel")
+
+    def cold() -> None:
+        device.trim()
+        device.compile_native(axpy())
+
+    row("compile axpy to machine code", seconds(cold) * 1e3, "ms")
+    for target in ("sm_90", "wgsl"):
+        row(f"compile axpy to {target}", seconds(lambda: vp.compile_native(axpy(), target)) * 1e3, "ms")  # noqa: B023 - called within this turn
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,433 @@
+"""Filetests: `.vir` files whose comments say what is expected. One runner for the checker, the passes, every device and every target.
+
+A file holds Programs, each beginning with `program` at the start of a line; what follows a Program belongs to it, what stands before
+the first to all. A directive is a comment `// word: text`; a line that goes on after it begins with `//` and three spaces.
+
+    check/   // error: V201 words      on the line of the finding, or alone on the line before; a Program without any is valid
+    run/     // run: x = [1, 2] a = 2.0 n = 4 ==> y = [3, 4]
+                 literals as in the language, typed by the declarations; nested lists for more axes; zeros(2, 3), iota(5), fill(7, 5);
+                 floats compare by bits, all NaNs alike
+             // devices: reference cpu cuda     only these
+             // not on wgpu: why
+             // unsupported on wgpu: words      compiling must raise Unsupported with these words
+             // tolerance: ulp 2                for floats, everywhere; on one kind of device: // tolerance on wgpu: ulp 4 abs 0.001
+                 finite results only are compared there, subnormals count as zero: WGSL may assume that there are no others
+    passes/  // pass: fold              then the Program, `// ---- becomes`, and the Program that comes out
+    lower/   // lower: sm_90            a target's name; then, for the text that it emits:
+             // contains: text          in this order
+             // lacks: text             nowhere
+             // golden                  the whole text is tests/golden/FILE.PROGRAM.TARGET.txt
+
+VYRE_UPDATE=1 in the environment rewrites what comes out of passes, and goldens.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from vyre_py.ir.check import Checked, check
+from vyre_py.ir.errors import Diagnostic, ProgramError
+from vyre_py.ir.lexer import Tokens, literal_bits, split_literal, unquote
+from vyre_py.ir.nodes import Space
+from vyre_py.ir.parser import parse
+from vyre_py.ir.printer import print_program
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import SCALARS, Scalar
+
+__all__ = ["ROOT", "Case", "Failure", "files", "read_cases", "run_check", "run_lower", "run_on", "run_pass", "run_program"]
+
+ROOT: Final = Path(__file__).parent / "filetests"
+GOLDEN: Final = Path(__file__).parent / "golden"
+UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
+
+_WORDS: Final = r"error|run|devices|not on \w+|unsupported on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks"
+_DIRECTIVE: Final = re.compile(rf"//[ ]?({_WORDS}):[ \t]*(.*)|//[ ]?(golden)[ \t]*$")
+_MISTAKEN: Final = re.compile(r"//[ ]?([a-z][a-z ]*):")
+_BECOMES: Final = "// ---- becomes"
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Failure(AssertionError):
+    """A filetest that does not hold, or is written wrongly: file, line, and why."""
+
+
+@dataclass
+class Directive:
+    """`// word: text` on a line; `alone` when nothing else stands there."""
+
+    line: int
+    word: str
+    text: str
+    alone: bool
+
+
+@dataclass
+class Case:
+    """One Program of a file: its text, padded with empty lines so that places are the file's own, and its directives."""
+
+    path: Path
+    text: str
+    line: int
+    directives: list[Directive]
+    common: list[Directive] = field(default_factory=list)
+
+    def all(self, word: str) -> list[Directive]:
+        """The directives of this word, the file's own first."""
+        return [d for d in (*self.common, *self.directives) if d.word == word]
+
+    def parse(self) -> Program:
+        """The Program."""
+        return parse(self.text, self.path.name)
+
+    def fail(self, line: int, why: str) -> NoReturn:
+        """Raises Failure for a line of the file."""
+        raise Failure(f"{self.path.name}:{line}: {why}")
+
+
+def files(folder: str) -> list[Path]:
+    """The filetests of a folder."""
+    return sorted((ROOT / folder).glob("*.vir"))
+
+
+def read_cases(path: Path) -> list[Case]:
+    """The Programs of a file, with their directives."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    starts = [k for k, line in enumerate(lines) if re.match(r"program\b", line) and not _after_becomes(lines, k)]
+    common = _directives(path, lines, 0, starts[0] if starts else len(lines))
+    cases = []
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        # A pass is named before its Program.
+        first = start
+        while first and re.match(r"// (pass|lower):", lines[first - 1]):
+            first -= 1
+        text = "\n" * start + "\n".join(lines[start:end])
+        cases.append(Case(path, text, start + 1, _directives(path, lines, start, end), common))
+    if not cases:
+        raise Failure(f"{path.name}: no program")
+    return cases
+
+
+def _after_becomes(lines: list[str], index: int) -> bool:
+    return any(line.startswith(_BECOMES) for line in lines[max(0, index - 2) : index])
+
+
+def _directives(path: Path, lines: list[str], start: int, end: int) -> list[Directive]:
+    made: list[Directive] = []
+    for index in range(start, end):
+        line = lines[index]
+        found = _DIRECTIVE.search(line)
+        if found:
+            made.append(Directive(index + 1, found[1] or found[3], (found[2] or "").strip(), not line[: found.start()].strip()))
+        elif re.match(r"//   ", line) and made:
+            made[-1].text += " " + line[2:].strip()
+        elif mistaken := _MISTAKEN.match(line):
+            raise Failure(f"{path.name}:{index + 1}: no directive is named {mistaken[1]!r}")
+    return made
+
+
+# ---------------------------------------------------------------- check
+
+
+def run_check(case: Case) -> None:
+    """Compares the findings about a Program with those that its comments expect. Raises Failure."""
+    found: list[Diagnostic] = []
+    try:
+        check(case.parse())
+    except ProgramError as error:
+        found = list(error.diagnostics)
+    lines = case.text.split("\n")
+    expected = [(d, _meant_line(lines, d)) for d in case.directives if d.word == "error"]
+    for diagnostic in found:
+        line = diagnostic.place.line if diagnostic.place is not None else case.line
+        match = next((e for e in expected if e[1] == line and _fits(e[0], diagnostic)), None)
+        if match is None:
+            case.fail(line, f"not expected:\n{diagnostic}")
+        expected.remove(match)
+    for directive, line in expected:
+        case.fail(line, f"expected, but not found: {directive.text}")
+
+
+def _meant_line(lines: list[str], directive: Directive) -> int:
+    line = directive.line
+    while directive.alone and line < len(lines) and re.match(r"\s*//", lines[line - 1]):
+        line += 1
+    return line
+
+
+def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
+    code, _, words = directive.text.partition(" ")
+    return code == diagnostic.code and words.strip() in str(diagnostic)
+
+
+# ---------------------------------------------------------------- run
+
+
+class _Arguments:
+    """Reads `name = value ...` with the language's own tokens."""
+
+    def __init__(self, case: Case, directive: Directive, program: Program, text: str) -> None:
+        self.case, self.directive, self.program = case, directive, program
+        try:
+            self.tokens = Tokens(text.strip(), "directive")
+        except ProgramError as error:
+            case.fail(directive.line, str(error))
+        self.position = 0
+
+    def fail(self, why: str) -> NoReturn:
+        self.case.fail(self.directive.line, f"{why}, at {self.tokens.describe(self.position)}")
+
+    def next(self, kind: str = "") -> str:
+        if kind and self.tokens.kinds[self.position] != kind:
+            self.fail(f"expected {kind}")
+        self.position += 1
+        return self.tokens.texts[self.position - 1]
+
+    def read(self) -> dict[str, Any]:
+        """The values by name: arrays for buffers, Python or NumPy scalars for params and dims."""
+        made: dict[str, Any] = {}
+        while self.tokens.kinds[self.position] != "end":
+            name = unquote(self.next()) if self.tokens.kinds[self.position] == "string" else self.next("name")
+            self.next("=")
+            made[name] = self.value(name)
+        return made
+
+    def value(self, name: str) -> Any:
+        for memory in self.program.memories:
+            if memory.name == name and memory.space is Space.BUFFER:
+                return self.array(memory.type, memory.rank)
+        for param in self.program.params:
+            if param.name == name:
+                return self.numpy(param.type, [self.literal(param.type)])[0]
+        if any(dim.name == name for dim in self.program.dims):
+            return int(self.next("number"), 0)
+        self.fail(f"{name} is no argument")
+
+    @staticmethod
+    def numpy(type_: Scalar, bits: list[int]) -> Array:
+        return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
+
+    def literal(self, type_: Scalar) -> int:
+        if self.tokens.texts[self.position] in SCALARS:
+            self.next("name")
+            self.next(":")
+            text = self.tokens.texts[self.position]
+            if text.startswith("0x"):
+                return int(self.next("number"), 16)
+        negative = self.tokens.kinds[self.position] == "-"
+        self.position += negative
+        kind, text = self.tokens.kinds[self.position], self.next()
+        try:
+            return literal_bits(type_, split_literal(text)[0] if kind == "number" else text, negative)
+        except (ValueError, KeyError) as error:
+            self.position -= 1
+            self.fail(str(error))
+
+    def array(self, type_: Scalar, rank: int) -> Array:
+        if self.tokens.kinds[self.position] == "name" and self.tokens.texts[self.position] in ("zeros", "iota", "fill"):
+            return self.made(type_)
+        bits: list[int] = []
+        shape = self.nested(type_, bits)
+        if len(shape) != rank:
+            shape = [*shape, *[0] * (rank - len(shape))] if not bits else self.fail(f"a list of {rank} axes is needed")
+        return self.numpy(type_, bits).reshape(shape)
+
+    def nested(self, type_: Scalar, bits: list[int]) -> list[int]:
+        self.next("[")
+        count, inner = 0, None
+        while self.tokens.kinds[self.position] != "]":
+            if self.tokens.kinds[self.position] == "[":
+                shape = self.nested(type_, bits)
+                if inner is not None and inner != shape:
+                    self.fail("rows of one length are needed")
+                inner = shape
+            else:
+                bits.append(self.literal(type_))
+            count += 1
+            if self.tokens.kinds[self.position] != "]":
+                self.next(",")
+        self.next("]")
+        return [count, *(inner or [])]
+
+    def made(self, type_: Scalar) -> Array:
+        word = self.next("name")
+        self.next("(")
+        fill = 0
+        if word == "fill":
+            fill = self.literal(type_)
+            self.next(",")
+        shape = [int(self.next("number"), 0)]
+        while self.tokens.kinds[self.position] == ",":
+            self.next(",")
+            shape.append(int(self.next("number"), 0))
+        self.next(")")
+        if word == "iota":
+            return np.arange(int(np.prod(shape)), dtype=type_.dtype).reshape(shape)
+        return np.broadcast_to(self.numpy(type_, [fill])[0], shape).copy()
+
+
+def run_on(device: str, program: Program, arguments: Mapping[str, Any]) -> dict[str, Array]:
+    """Compiles and runs a Program on the device of this kind; gives the written buffers."""
+    from tests.conftest import open_device
+
+    result: dict[str, Array] = open_device(device).compile_native(program).dispatch(arguments)
+    return result
+
+
+def devices_of(path: Path, kinds: tuple[str, ...]) -> list[str]:
+    """The kinds of device that a file of `run/` is for."""
+    only: list[str] = []
+    for case in read_cases(path)[:1]:
+        only += [kind for d in case.common if d.word == "devices" for kind in d.text.split()]
+    return [kind for kind in kinds if not only or kind in only]
+
+
+def run_program(case: Case, device: str) -> None:
+    """Runs a Program's cases on a device and compares bits. Raises Failure with all that differ."""
+    program = case.parse()
+    runs = case.all("run")
+    if not runs:
+        case.fail(case.line, "no run directive follows this Program")
+    if case.all(f"not on {device}") or any(device not in d.text.split() for d in case.all("devices")):
+        return
+    unsupported = case.all(f"unsupported on {device}")
+    problems: list[str] = []
+    for directive in runs:
+        given, arrow, wanted = directive.text.partition("==>")
+        if not arrow:
+            case.fail(directive.line, "==> is missing")
+        arguments = _Arguments(case, directive, program, given).read()
+        expected = _Arguments(case, directive, program, wanted).read()
+        if not expected:
+            case.fail(directive.line, "nothing is expected")
+        if unsupported:
+            _run_unsupported(case, device, program, arguments, unsupported[0])
+            return
+        results = run_on(device, program, arguments)
+        for name, value in expected.items():
+            if name not in results:
+                case.fail(directive.line, f"{name} is not written")
+            problem = _compare(results[name], value, _tolerance(case, device))
+            problems += [f"{case.path.name}:{directive.line}: {name}{problem}"] if problem else []
+    if problems:
+        raise Failure("\n".join(problems))
+
+
+def _run_unsupported(case: Case, device: str, program: Program, arguments: Mapping[str, Any], directive: Directive) -> None:
+    from vyre_py.lowering.errors import Unsupported
+
+    try:
+        run_on(device, program, arguments)
+    except Unsupported as error:
+        if directive.text not in str(error):
+            case.fail(directive.line, f"Unsupported says: {error}")
+        return
+    case.fail(directive.line, f"{device} runs it, and was expected to answer Unsupported")
+
+
+def _tolerance(case: Case, device: str) -> tuple[int, float, bool] | None:
+    """ULP, absolute error, and whether subnormals and non-finite values are left out; None for exact."""
+    for word in (f"tolerance on {device}", "tolerance"):
+        for directive in case.all(word):
+            ulp, absolute = re.search(r"ulp (\d+)", directive.text), re.search(r"abs ([0-9.e-]+)", directive.text)
+            return int(ulp[1]) if ulp else 0, float(absolute[1]) if absolute else 0.0, word != "tolerance"
+    return None
+
+
+def _ordered(a: Array) -> Array:
+    """Floats as integers in the order of their values, both zeros at 0."""
+    bits = a.view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+def _compare(got: Array, want: Array, tolerance: tuple[int, float, bool] | None) -> str:
+    got = np.asarray(got)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f" is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    word = np.dtype(f"u{want.dtype.itemsize}")
+    got, want = np.ascontiguousarray(got), np.ascontiguousarray(want)
+    same = got.view(word) == want.view(word)
+    if want.dtype.kind == "f":
+        same |= np.isnan(got) & np.isnan(want)
+        if tolerance is not None:
+            ulp, absolute, loose = tolerance
+            with np.errstate(invalid="ignore", over="ignore"):
+                near = np.abs(_ordered(got) - _ordered(want)) <= ulp
+                near |= np.abs(got.astype(np.float64) - want) <= absolute
+            same |= near & ~(np.isnan(got) | np.isnan(want)) & ((np.sign(got) == np.sign(want)) | (absolute > 0) | loose)
+            if loose:
+                tiny = np.finfo(want.dtype).tiny
+                same |= ~np.isfinite(want) | ((np.abs(got) < tiny) & (np.abs(want) < tiny))
+    wrong = np.argwhere(~same)
+    lines = [f"{list(map(int, at))} = {got[tuple(at)]!s}, expected {want[tuple(at)]!s}" for at in wrong[:5]]
+    return "; ".join(lines) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else "")
+
+
+# ---------------------------------------------------------------- passes
+
+
+def run_pass(case: Case, passes: Mapping[str, Callable[[Checked], Program]]) -> str:
+    """Runs the passes that a file names over a Program; gives the Program that comes out as text. Raises Failure."""
+    names = [d.text for d in case.all("pass")]
+    if not names or any(name not in passes for name in names):
+        case.fail(case.line, f"passes {names} are not in {sorted(passes)}")
+    before = case.text.partition("\n" + _BECOMES)[0]
+    program = parse(before, case.path.name)
+    for name in names:
+        program = passes[name](check(program))
+    check(program)
+    return print_program(program)
+
+
+def expected_after(case: Case) -> str:
+    """What a passes file says comes out."""
+    return case.text.partition("\n" + _BECOMES)[2].strip("\n") + "\n"
+
+
+def rewrite_passes(path: Path, made: Iterator[tuple[Case, str]]) -> None:
+    """Puts what came out into a passes file."""
+    text = path.read_text(encoding="utf-8")
+    for case, after in made:
+        head = case.text.lstrip("\n").partition("\n" + _BECOMES)[0].rstrip("\n")
+        old = case.text.lstrip("\n").rstrip("\n")
+        text = text.replace(old, f"{head}\n{_BECOMES}\n{after.rstrip()}")
+    path.write_text(text, encoding="utf-8")
+
+
+# ---------------------------------------------------------------- lower
+
+
+def run_lower(case: Case, emit: Callable[[Program, str], str]) -> None:
+    """Compares the text that targets emit for a Program with patterns and goldens. Raises Failure."""
+    program = case.parse()
+    text, at, target = "", 0, ""
+    if not case.all("lower"):
+        case.fail(case.line, "no lower directive")
+    for directive in (*case.common, *case.directives):
+        if directive.word == "lower":
+            target = directive.text
+            text, at = emit(program, target), 0
+        elif directive.word == "contains":
+            found = text.find(directive.text, at)
+            if found < 0:
+                case.fail(directive.line, f"{target} does not contain {directive.text!r} after {text[:at].count(chr(10))} lines of:\n{text}")
+            at = found + len(directive.text)
+        elif directive.word == "lacks" and directive.text in text:
+            case.fail(directive.line, f"{target} contains {directive.text!r}:\n{text}")
+        elif directive.word == "golden":
+            _golden(case, directive, program.name, target, text)
+
+
+def _golden(case: Case, directive: Directive, name: str, target: str, text: str) -> None:
+    path = GOLDEN / re.sub(r"[^A-Za-z0-9_.-]", "-", f"{case.path.stem}.{name}.{target}.txt")
+    if UPDATE:
+        path.write_text(text, encoding="utf-8")
+    elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+        case.fail(directive.line, f"{path.name} differs from what {target} emits now; VYRE_UPDATE=1 rewrites it:\n{text}")

@@ -1,0 +1,361 @@
+"""Random valid Programs, by construction free of races, of atomic order and of endless loops.
+
+How: an invocation writes only its own element of a written buffer and reads back only that; shared memory is written at the own
+place, then a barrier, then read anywhere, then a barrier; an atomic memory sees one commuting operation and its old values are not
+looked at; loops count. So every device must agree to the bit with the interpreter.
+
+A `Source` answers "which of n?"; Hypothesis and a seeded generator both make one, so what one finds the other can replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Variable, const
+from vyre_py.ir.ops import ATOMICS, OPS, Level, Operand, Result
+from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.dims import Dim, DimConst, dim_op
+from vyre_py.ir.types import SCALARS, Scalar, bool_, f32, i32, u8, u32
+
+__all__ = ["Case", "Source", "generate"]
+
+_X = TypeVar("_X")
+
+
+class Source(Protocol):
+    """Where choices come from."""
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to n - 1."""
+
+
+@dataclass
+class Case:
+    """A Program and arguments for it."""
+
+    program: Program
+    arguments: dict[str, Any]
+    sizes: dict[str, int]
+    uses_floats: bool
+
+
+_INTERESTING = {
+    i32: [0, 1, -1, 2, 7, -8, 31, 32, 255, 1 << 30, -(1 << 31), (1 << 31) - 1, 12345],
+    u32: [0, 1, 2, 3, 8, 31, 32, 33, 255, 65535, 1 << 31, (1 << 32) - 1, 0x9E3779B9],
+    u8: [0, 1, 127, 128, 255],
+    bool_: [False, True],
+    f32: [0.0, -0.0, 1.0, -1.0, 0.5, 3.25, -7.75, 1e-40, -1e-38, 3.4e38, 1e20, 2147483648.0, float("inf"), float("-inf"), float("nan")],
+}
+_OPS = [row for row in OPS.values() if not row.is_query and not row.expands]
+_QUERIES = [row for row in OPS.values() if row.is_query]
+_ATOMIC_GROUPS = (("add", "sub"), ("min",), ("max",), ("and",), ("or",), ("xor",))
+_WORKGROUPS = ((32, 1, 1), (64, 1, 1), (8, 4, 1), (5, 3, 2), (48, 1, 1), (1, 1, 1), (16, 2, 2))
+
+
+@dataclass
+class _Scope:
+    values: dict[Scalar, list[Atom]] = field(default_factory=dict)
+    uniform: dict[Scalar, list[Atom]] = field(default_factory=dict)
+    variables: list[Variable] = field(default_factory=list)
+
+
+class _Generator:
+    def __init__(self, source: Source, floats: bool, budget: int) -> None:
+        self.source = source
+        self.floats = floats
+        self.budget = budget
+        workgroup = self.pick(_WORKGROUPS)
+        self.a = Assembler("generated", workgroup)
+        self.invocations = workgroup[0] * workgroup[1] * workgroup[2]
+        self.scopes: list[_Scope] = [_Scope()]
+        self.types = [t for t in SCALARS.values() if floats or t is not f32]
+        self.loops: list[str] = []
+        self.may_return = self.source.below(3) == 0
+        self.barriers = not self.may_return and self.source.below(4) != 0
+
+    # ---- choices
+
+    def pick(self, items: Sequence[_X]) -> _X:
+        return items[self.source.below(len(items))]
+
+    def chance(self, one_in: int) -> bool:
+        return self.source.below(one_in) == one_in - 1
+
+    def constant(self, t: Scalar) -> Const:
+        if t.is_integer and not t.storage_only and self.chance(3):
+            return Const(t, self.source.below(1 << 16))
+        return const(t, self.pick(_INTERESTING[t]))
+
+    def operand(self, t: Scalar) -> Atom:
+        if self.chance(5):
+            return self.constant(t)
+        known = [v for scope in self.scopes for v in scope.values.get(t, ())]
+        if not known:
+            return self.constant(t)
+        # Recent values first, so that long chains appear.
+        return known[-1 - self.source.below(min(len(known), 12))]
+
+    def uniform_operand(self, t: Scalar) -> Atom:
+        known = [v for scope in self.scopes for v in scope.uniform.get(t, ())]
+        return self.constant(t) if not known or self.chance(4) else self.pick(known)
+
+    def keep(self, atom: Atom, uniform: bool = False) -> Atom:
+        self.scopes[-1].values.setdefault(atom.type, []).append(atom)
+        if uniform:
+            self.scopes[-1].uniform.setdefault(atom.type, []).append(atom)
+        return atom
+
+    def index(self) -> Atom:
+        t = self.pick((i32, u32))
+        value = self.operand(t)
+        if self.chance(2):  # mostly inside, sometimes past either end
+            masked = self.a.let(OPS["and"], (value, const(t, self.pick((7, 15, 63)))))
+            return self.a.let(OPS["sub"], (masked, const(t, self.pick((0, 1, 3)))))
+        return value
+
+    # ---- declarations
+
+    def declare(self) -> None:
+        a = self.a
+        self.n: Dim = a.dim("n")
+        self.m: Dim = a.dim("m")
+        self.keep(self.n, True)
+        self.params: list[Param] = [a.param(f"p_{t.name}", t) for t in self.types]
+        for param in self.params:
+            self.keep(param, True)
+        self.inputs = [a.memory(f"in_{t.name}", Space.BUFFER, t, (self.n,), Access.READ) for t in self.types]
+        self.inputs.append(a.memory("in_2d", Space.BUFFER, u32, (self.m, dim_op("add", self.n, DimConst(1))), Access.READ))
+        self.outputs = [a.memory(f"out_{t.name}", Space.BUFFER, t, (self.n,), Access.READ_WRITE) for t in self.types]
+        self.atomics: dict[Memory, Sequence[str]] = {
+            a.memory(f"acc_{t.name}_{k}", Space.BUFFER, t, (DimConst(8),), Access.READ_WRITE): self.pick(_ATOMIC_GROUPS) for k, t in enumerate((i32, u32))
+        }
+        size = (DimConst(self.invocations),)
+        self.tiles = [a.memory(f"tile_{t.name}", Space.WORKGROUP, t, size, Access.READ_WRITE) for t in self.types] if self.barriers else []
+        if self.barriers:
+            self.counts = a.memory("counts", Space.WORKGROUP, u32, (DimConst(8),), Access.READ_WRITE)
+        self.privates = [a.memory(f"private_{t.name}", Space.PRIVATE, t, (DimConst(6),), Access.READ_WRITE) for t in self.types if self.chance(2)]
+        data = np.array([self.source.below(1 << 16) for _ in range(5)], np.uint32)
+        self.table = a.memory("table", Space.TABLE, u32, (DimConst(5),), Access.READ, data.tobytes())
+        a.grid = Grid(True, (self.n, DimConst(1), DimConst(1)))
+
+    def finish_prologue(self) -> None:
+        a = self.a
+        for row in (self.pick(_QUERIES) for _ in range(3)):
+            level = row.level
+            self.keep(a.let(row, ()), level is not None and level <= Level.WORKGROUP)
+        # The own element: the place in the whole grid, x fastest. Places past n write nothing.
+        x, groups = a.let(OPS["workgroup_id.x"], ()), a.let(OPS["num_workgroups.x"], ())
+        self.keep(x, True)
+        self.keep(groups, True)
+        local = self.local = a.let(OPS["local_index"], ())
+        first = a.let(OPS["mul"], (x, Const(u32, self.invocations)))
+        self.own = self.keep(a.let(OPS["add"], (first, local)))
+        for t in self.types:
+            self.keep(a.load(next(m for m in self.inputs if m.type is t), (self.own,)))
+
+    # ---- statements
+
+    def op(self) -> None:
+        row = self.pick(_OPS)
+        allowed = [t for t in self.types if t in row.of]
+        if not allowed and Operand.ANY not in row.operands:
+            return
+        t = self.pick(allowed) if allowed else u32
+        uniform = self.chance(6)
+        draw = self.uniform_operand if uniform else self.operand
+        args = tuple(draw(bool_ if p is Operand.BOOL else t) for p in row.operands)
+        given = None
+        if row.result is Result.GIVEN:
+            targets = [g for g in self.types if row.result_type((t,), g) is not None]
+            if not targets:
+                return
+            given = self.pick(targets)
+        self.keep(self.a.let(row, args, given), uniform)
+
+    def load(self) -> None:
+        memory = self.pick([*self.inputs, *self.privates, self.table])
+        self.keep(self.a.load(memory, tuple(self.index() for _ in memory.shape)))
+
+    def own_load(self) -> None:
+        self.keep(self.a.load(self.pick(self.outputs), (self.own,)))
+
+    def store(self) -> None:
+        memory = self.pick(self.outputs)
+        self.a.store(memory, (self.own,), self.operand(memory.type))
+
+    def private_store(self) -> None:
+        if self.privates:
+            memory = self.pick(self.privates)
+            self.a.store(memory, (self.index(),), self.operand(memory.type))
+
+    def atomic(self) -> None:
+        memory = self.pick(list(self.atomics))
+        op = self.pick(self.atomics[memory])
+        self.a.atomic(ATOMICS[op], memory, (self.index(),), (self.operand(memory.type),))
+
+    def var(self) -> None:
+        t = self.pick(self.types)
+        self.scopes[-1].variables.append(self.a.var(t, self.operand(t)))
+
+    def variables(self) -> list[Variable]:
+        return [v for scope in self.scopes for v in scope.variables]
+
+    def set(self) -> None:
+        if known := self.variables():
+            variable = self.pick(known)
+            self.a.set(variable, self.operand(variable.type))
+
+    def get(self) -> None:
+        if known := self.variables():
+            self.keep(self.a.get(self.pick(known)))
+
+    def block(self, uniform: bool) -> None:
+        self.scopes.append(_Scope())
+        self.statements(1 + self.source.below(8), uniform)
+        self.scopes.pop()
+
+    def if_(self, uniform: bool) -> None:
+        stays = uniform and self.chance(2)
+        self.a.if_(self.uniform_operand(bool_) if stays else self.operand(bool_))
+        self.block(stays)
+        if self.chance(2):
+            self.a.else_()
+            self.block(stays)
+        self.a.end()
+
+    def for_(self, uniform: bool) -> None:
+        t = self.pick((i32, u32))
+        step = self.pick((1, 1, 2, 3) if t is u32 else (1, 2, -1, -3))
+        start: Atom = self.constant(t)
+        stays = uniform and self.chance(2)
+        turns = self.a.let(OPS["and"], ((self.uniform_operand if stays else self.operand)(t), const(t, 7)))
+        span = self.a.let(OPS["mul"], (turns, const(t, step)))
+        if self.chance(3):  # near the type's ends, where a naive counter wraps
+            start = const(t, t.maximum - 9 if step > 0 else t.minimum + 9)
+            stop: Atom = const(t, t.maximum if step > 0 else t.minimum)
+        else:
+            start = Const(t, self.source.below(100))
+            stop = self.a.let(OPS["add"], (start, span))
+            if t is i32 and self.chance(4):
+                start, stop = stop, start
+        counter = self.a.for_(start, stop, const(t, step))
+        self.loops.append("uniform" if stays else "varying")
+        self.scopes.append(_Scope())
+        self.keep(counter, stays)
+        self.statements(1 + self.source.below(7), stays)
+        self.scopes.pop()
+        self.loops.pop()
+        self.a.end()
+
+    def loop(self, uniform: bool) -> None:
+        count = self.a.var(u32, const(u32, 0))
+        stays = uniform and self.chance(2)
+        self.a.loop()
+        now = self.a.let(OPS["add"], (self.a.get(count), const(u32, 1)))
+        self.a.set(count, now)
+        self.a.if_(self.a.let(OPS["gt"], (now, const(u32, 1 + self.source.below(9)))))
+        self.a.break_()
+        self.a.end()
+        self.loops.append("uniform" if stays else "varying")
+        self.scopes.append(_Scope())
+        self.keep(now, stays)
+        self.statements(1 + self.source.below(8), stays)
+        self.scopes.pop()
+        self.loops.pop()
+        self.a.end()
+
+    def escape(self, uniform: bool) -> None:
+        """A break, continue or return under a varying condition; never inside a loop that must stay uniform."""
+        if self.loops and "uniform" not in self.loops:
+            self.a.if_(self.operand(bool_))
+            (self.a.break_, self.a.continue_)[self.source.below(2)]()
+            self.a.end()
+        elif self.may_return and self.chance(4):
+            self.a.if_(self.operand(bool_))
+            self.a.return_()
+            self.a.end()
+
+    def exchange(self, uniform: bool) -> None:
+        """Through shared memory: write the own place, barrier, read anywhere, barrier."""
+        if not (uniform and self.barriers):
+            return
+        tile = self.pick(self.tiles)
+        self.a.store(tile, (self.local,), self.operand(tile.type))
+        self.a.barrier()
+        for _ in range(1 + self.source.below(2)):
+            self.keep(self.a.load(tile, (self.index(),)))
+        if self.chance(2):
+            self.keep(self.a.uniform_load(tile, (Const(u32, self.source.below(self.invocations + 2)),)), True)
+        else:
+            self.a.barrier()
+
+    def tally(self, uniform: bool) -> None:
+        """Workgroup atomics of one commuting op between barriers, then looked at."""
+        if not (uniform and self.barriers):
+            return
+        op = self.pick(self.pick(_ATOMIC_GROUPS))
+        where = self.a.let(OPS["and"], (self.operand(u32), const(u32, 7)))
+        self.a.atomic(ATOMICS[op], self.counts, (where,), (self.operand(u32),))
+        self.a.barrier()
+        self.keep(self.a.load(self.counts, (self.index(),)))
+        self.a.barrier()
+
+    def region(self, uniform: bool) -> None:
+        self.a.region("named")
+        self.block(uniform)
+        self.a.end()
+
+    def statements(self, count: int, uniform: bool) -> None:
+        plain = (self.op, self.op, self.op, self.op, self.load, self.own_load, self.store, self.store, self.private_store, self.atomic, self.var, self.set, self.set, self.get)
+        nested = (self.if_, self.if_, self.for_, self.loop, self.escape, self.exchange, self.exchange, self.tally, self.region)
+        for _ in range(count):
+            if self.budget <= 0:
+                return
+            before = len(self.a.body)
+            if self.chance(4) and len(self.scopes) < 6:
+                self.pick(nested)(uniform)
+            else:
+                self.pick(plain)()
+            self.budget -= len(self.a.body) - before
+
+    def arguments(self) -> tuple[dict[str, Any], dict[str, int]]:
+        sizes = {"n": self.pick((0, 1, 5, 31, 64, 100, 200)), "m": self.pick((1, 2, 3))}
+        rng = np.random.default_rng(self.source.below(1 << 16))
+        given: dict[str, Any] = {"n": sizes["n"], "m": sizes["m"]}
+        for memory in (*self.inputs, *self.outputs, *self.atomics):
+            shape = {1: (sizes["n"],), 2: (sizes["m"], sizes["n"] + 1)}[memory.rank]
+            shape = (8,) if memory in self.atomics else shape
+            given[memory.name] = _array(rng, memory.type, shape)
+        for param in self.params:
+            given[param.name] = _array(rng, param.type, (1,))[0]
+        return given, sizes
+
+
+def _array(rng: np.random.Generator, t: Scalar, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Random elements, one in three of them an interesting one."""
+    special = np.array(_INTERESTING[t]).astype(t.dtype) if t is not u32 else np.array(_INTERESTING[t], np.uint64).astype(np.uint32)
+    if t is f32:
+        plain = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(np.float32)
+    elif t is bool_:
+        plain = rng.integers(0, 2, shape).astype(np.bool_)
+    else:
+        plain = rng.integers(t.minimum, t.maximum + 1, shape, dtype=np.int64).astype(t.dtype)
+    return np.where(rng.integers(0, 3, shape) == 0, special[rng.integers(0, len(special), shape)], plain)
+
+
+def generate(source: Source, *, floats: bool = True, budget: int = 120) -> Case:
+    """One Program of about `budget` statements, with arguments."""
+    g = _Generator(source, floats, budget)
+    g.declare()
+    g.finish_prologue()
+    while g.budget > 0:
+        g.statements(4, True)
+    for memory in g.outputs:
+        g.a.store(memory, (g.own,), g.operand(memory.type))
+    given, sizes = g.arguments()
+    return Case(g.a.finish(), given, sizes, floats)

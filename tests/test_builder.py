@@ -1,0 +1,198 @@
+"""The builder: what it builds, and that every wrong call is refused at the caller's own line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vyre_py as vp
+from vyre_py.ir.check import check
+from vyre_py.ir.nodes import Else, For, If, Let, Load, Store
+from vyre_py.ir.parser import parse
+from vyre_py.ir.program import Program
+
+
+def axpy() -> Program:
+    with vp.ProgramBuilder("axpy") as b:
+        n = b.dim("n")
+        a = b.param("a", vp.f32)
+        x, y = b.read("x", vp.f32, n), b.read_write("y", vp.f32, n)
+        i = b.let("i", b.global_id(0))
+        y[i] = a * x[i] + y[i]
+    return b.program
+
+
+def test_axpy_is_what_its_text_says() -> None:
+    text = """
+    program axpy(n) workgroup(256) {
+      param a: f32
+      buffer x: f32[n] read
+      buffer y: f32[n] read_write
+      let i = global_id.x
+      y[i] = a * x[i] + y[i]
+    }"""
+    assert axpy() == parse(text)
+    assert [type(s) for s in axpy().body] == [Let, Load, Let, Load, Let, Store]
+
+
+def test_equality_uses_both_digests() -> None:
+    one, two = axpy(), axpy()
+    assert one == two and hash(one) == hash(two) and one is not two
+    renamed = parse(str(one).replace("axpy", "axpz"))
+    assert renamed.code_digest == one.code_digest and renamed != one
+
+
+def test_blocks() -> None:
+    with vp.ProgramBuilder("blocks") as b:
+        n = b.dim("n")
+        out = b.write("out", vp.u32, n)
+        i = b.global_id(0)
+        total = b.var("total", vp.u32)
+        with b.if_(i < 5):
+            total += 1
+        with b.else_():
+            with b.for_(0, n, name="k") as k:
+                total.set(total + k)
+        with b.loop():
+            b.break_if(total > 10)
+            total *= 2
+            total += 1
+        with b.region("end"):
+            out[i] = total
+    program = check(b.program).program
+    assert [type(s) for s in program.body if isinstance(s, (If, Else, For))] == [If, Else, For, If]
+
+
+def test_sizes_are_exact_and_mix_with_values() -> None:
+    with vp.ProgramBuilder("sizes") as b:
+        n = b.dim("n")
+        x = b.read("x", vp.u32, n + 1, vp.ceil_div(n, 4))
+        out = b.write("out", vp.u32, vp.max(n * 2 - 1, 1))
+        i = b.global_id(0)
+        out[i] = x[i, n - 1] + n * 2 + (i + n)
+    assert "n + 1" in str(b.program) and "ceil_div(n, 4)" in str(b.program)
+    check(b.program)
+
+
+def test_a_number_takes_the_type_it_meets() -> None:
+    with vp.ProgramBuilder("numbers") as b:
+        n = b.dim("n")
+        f, u, s = b.read_write("f", vp.f32, n), b.read_write("u", vp.u32, n), b.read_write("s", vp.i32, n)
+        i = b.global_id(0)
+        f[i] = 1 + f[i] * 2.5 - vp.max(3, f[i])
+        u[i] = (u[i] + 1) // 2 % 7 << 3
+        s[i] = -1 - s[-1] * vp.select(s[i] > -5, -2, s[i])
+    check(b.program)
+
+
+def place_of(marker: str) -> int:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return 1 + next(k for k, line in enumerate(lines) if line.endswith(f"# here: {marker}"))
+
+
+class Scene:
+    """A builder halfway, with one of each thing."""
+
+    def __init__(self) -> None:
+        self.b = vp.ProgramBuilder("scene")
+        self.n = self.b.dim("n")
+        self.f = self.b.param("f", vp.f32)
+        self.x = self.b.read("x", vp.f32, self.n)
+        self.y = self.b.write("y", vp.f32, self.n)
+        self.u = self.b.read_write("u", vp.u32, self.n, self.n)
+        self.bytes = self.b.read("bytes", vp.u8, self.n)
+        self.i = self.b.global_id(0)
+
+
+MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
+    ("B101", "if_", lambda s: bool(s.i < 3)),
+    ("B101", "vp.select", lambda s: 1 if s.f > 0.0 else 2),
+    ("B101", "&", lambda s: s.i < 3 and s.i > 1),
+    ("B101", "|", lambda s: s.i < 3 or s.i > 1),
+    ("B101", "~", lambda s: not (s.i < 3)),
+    ("B101", "a < x", lambda s: 0 < s.i < 3),  # type: ignore[operator]  # the mistake under test
+    ("B101", "", lambda s: s.i in s.x),
+    ("B101", "for_", lambda s: list(s.x)),  # type: ignore[call-overload]  # the mistake under test
+    ("B101", "for_", lambda s: list(s.i)),  # type: ignore[call-overload]  # the mistake under test
+    ("B102", "vp.cast", lambda s: int(s.i)),
+    ("B102", "vp.cast", lambda s: float(s.f)),
+    ("B102", "vp.cast", lambda s: range(s.i)),
+    ("B102", "dims", lambda s: len(s.x)),
+    ("B104", "another name", lambda s: s.b.read("x", vp.f32, 3)),
+    ("B104", "another name", lambda s: s.b.dim("f")),
+    ("B105", "argument", lambda s: s.i + Scene().i),
+    ("B105", "", lambda s: s.b.read("z", vp.f32, Scene().n)),
+    ("B106", "vp.const", lambda s: s.i + 1.5),
+    ("B106", "", lambda s: s.i + -1),
+    ("B106", "", lambda s: s.f + True),
+    ("B106", "", lambda s: s.i * (1 << 40)),
+    ("B106", "vp.const", lambda s: vp.select(s.i < 3, 1, 2)),
+    ("B107", "b.else_", lambda s: s.b.else_().__enter__()),
+    ("B107", "with", lambda s: s.b.program),
+    ("B108", "read_write", lambda s: s.x.__setitem__(s.i, s.f)),
+    ("B108", "read_write", lambda s: s.y[s.i]),
+    ("B108", "read_write buffers", lambda s: s.x.atomic_add(0, 1.0)),
+    ("B108", "whole number", lambda s: s.b.workgroup("t", vp.f32, s.n)),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "`//`", lambda s: s.i / 2),
+    ("B108", "`/`", lambda s: s.f // 2),
+    ("B108", "axis", lambda s: s.b.global_id(3)),
+    ("B108", "type of the language", lambda s: s.b.param("q", np.float32)),  # type: ignore[arg-type]  # the mistake under test
+    ("V201", "cast", lambda s: s.i + s.f),
+    ("V201", "cast", lambda s: s.bytes[s.i] + s.bytes[s.i]),
+    ("V201", "cast", lambda s: s.y.__setitem__(s.i, s.i)),
+    ("V201", "cast", lambda s: s.x[s.f]),
+    ("V201", "", lambda s: s.b.if_(s.i).__enter__()),
+    ("V201", "", lambda s: s.x[0:3]),  # type: ignore[index]  # the mistake under test
+    ("V202", "axes", lambda s: s.u[s.i]),
+    ("V202", "axes", lambda s: s.x[s.i, s.i]),
+]
+
+
+@pytest.mark.parametrize(("code", "hint", "mistake"), MISTAKES, ids=[f"{code}-{k}" for k, (code, _, _) in enumerate(MISTAKES)])
+def test_a_wrong_call_is_refused_at_once(code: str, hint: str, mistake: Callable[[Scene], object]) -> None:
+    scene = Scene()
+    with pytest.raises(vp.ValidationError) as caught:
+        mistake(scene)
+    assert caught.value.codes == (code,)
+    (found,) = caught.value.diagnostics
+    assert found.place is not None and Path(found.place.file).name == Path(__file__).name
+    assert hint in str(caught.value) and found.help
+
+
+def test_the_place_is_the_users_own_line() -> None:
+    scene = Scene()
+    with pytest.raises(vp.ValidationError) as caught:
+        scene.y[scene.i] = scene.x[scene.i] + scene.i  # here: mixed
+    place = caught.value.diagnostics[0].place
+    assert place is not None and place.line == place_of("mixed")
+    assert re.search(r"scene\.y\[scene\.i\] = ", str(caught.value))
+
+
+def test_a_finished_builder_refuses() -> None:
+    with vp.ProgramBuilder("done") as b:
+        out = b.write("out", vp.u32, b.dim("n"))
+        i = b.global_id(0)
+        out[i] = i
+    for late in (lambda: i + 1, lambda: out.__setitem__(0, 1), lambda: b.dim("m"), b.barrier, lambda: b.over(1), lambda: b.read("q", vp.f32, 1)):
+        with pytest.raises(vp.ValidationError) as caught:
+            late()
+        assert caught.value.codes == ("B103",)
+
+
+def test_an_error_in_the_block_leaves_no_program() -> None:
+    with pytest.raises(KeyError), vp.ProgramBuilder("broken") as b:
+        raise KeyError("mine")
+    with pytest.raises(vp.ValidationError, match="B107"):
+        _ = b.program
+
+
+def test_statements_remember_where_they_were_written() -> None:
+    with vp.ProgramBuilder("places") as b:
+        out = b.write("out", vp.u32, b.dim("n"))
+        out[b.global_id(0)] = 7  # here: store
+    place = b.program.place(len(b.program.body) - 1)
+    assert place is not None and place.line == place_of("store")

@@ -1,0 +1,114 @@
+"""Generated Programs: every device agrees with the interpreter over the unoptimised Program, to the bit.
+
+VYRE_SEED replays a run, VYRE_GENERATED sets how many Programs a device gets (1,000 on the CPU, fewer where compiling is slow).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import open_device
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from vyre_py.drivers.device import Device
+from vyre_py.ir.check import check
+from vyre_py.ir.interpret import interpret
+from vyre_py.ir.parser import parse
+from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.printer import print_program
+from vyre_py.ir.types import f32
+from vyre_py.lowering.compile import STRICT_EXPANSIONS
+
+sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
+from generator import Case, generate  # noqa: E402 - the path above must stand first
+
+SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
+COUNTS = {"reference": 150, "cpu": 1000, "wgpu": 150, "cuda": 500}
+BATCH = 25
+
+
+class Drawn:
+    """Choices from Hypothesis, which shrinks what fails."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+
+    def below(self, n: int) -> int:
+        return self.data.draw(st.integers(0, n - 1))
+
+
+class Seeded:
+    """Choices from a seed."""
+
+    def __init__(self, number: int) -> None:
+        self.random = random.Random(number)
+
+    def below(self, n: int) -> int:
+        return self.random.randrange(n)
+
+
+def expected(case: Case) -> dict[str, np.ndarray[Any, Any]]:
+    """What the interpreter makes of the Program as written."""
+    copies = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in case.arguments.items()}
+    interpret(unoptimised(check(case.program), expand=STRICT_EXPANSIONS), {k: v for k, v in copies.items() if k not in case.sizes}, case.sizes)
+    return {m.name: copies[m.name] for m in case.program.buffers if m.access.writes}
+
+
+def assert_agrees(device: Device, case: Case) -> None:
+    want = expected(case)
+    got = device.compile_native(case.program).dispatch(case.arguments)
+    for memory in case.program.buffers:
+        if memory.access.writes and (memory.type is not f32 or device.kind != "wgpu"):
+            a, b = want[memory.name], got[memory.name]
+            same = a.view(np.uint32) == b.view(np.uint32) if memory.type is f32 else a == b
+            if memory.type is f32:
+                same |= np.isnan(a) & np.isnan(b)
+            assert same.all(), f"{memory.name} differs at {np.argwhere(~same)[:5].tolist()}: want {a[~same][:5]}, got {b[~same][:5]}\n{case.program}"
+
+
+def number_of_programs(kind: str) -> int:
+    return int(os.environ.get("VYRE_GENERATED") or COUNTS[kind])
+
+
+@pytest.mark.parametrize("batch", range(40))
+@pytest.mark.parametrize("kind", COUNTS)
+def test_devices_agree(kind: str, batch: int) -> None:
+    first, last = batch * BATCH, min((batch + 1) * BATCH, number_of_programs(kind))
+    if first >= last:
+        return  # this device has had its share
+    device = open_device(kind)
+    print(f"VYRE_SEED={SEED}")
+    for number in range(first, last):
+        print(f"Program {number}")
+        floats = kind != "wgpu" and number % 3 != 0
+        assert_agrees(device, generate(Seeded(SEED * 100_003 + number), floats=floats))
+
+
+@seed(SEED)
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_hypothesis_finds_no_disagreement(data: st.DataObject) -> None:
+    print(f"VYRE_SEED={SEED}")
+    assert_agrees(open_device("cpu"), generate(Drawn(data), budget=60))
+
+
+def test_generated_programs_round_trip() -> None:
+    for number in range(60):
+        program = generate(Seeded(SEED * 7 + number)).program
+        again = parse(print_program(program))
+        assert again.code_digest == program.code_digest and again == program
+
+
+def test_the_generator_makes_what_it_promises() -> None:
+    bodies = [generate(Seeded(number)).program.body for number in range(300)]
+    lengths = sorted(map(len, bodies))
+    assert lengths[150] >= 100
+    kinds = {type(s).__name__ for body in bodies for s in body}
+    assert kinds >= {"If", "Else", "For", "Loop", "Break", "Continue", "Return", "Barrier", "UniformLoad", "Atomic", "Region", "Var", "Get", "Set"}

@@ -1,0 +1,226 @@
+"""The rules of the house that a machine can see. ARCHITECTURE.md says why each is there.
+
+A rule is a function from a module to its offences. Each is run over the whole tree, and over a module made to break it, so that a
+rule which no longer finds anything is noticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+FLOORS: Final = ("ir", "lowering", "drivers", "vyre_py")  # from the ground up
+
+# Where a library may be imported. A library that stands in neither table is not a dependency of the project.
+ANYWHERE: Final = {"ml_dtypes", "numpy", "vyre_py"}
+HOMES: Final = {
+    "PIL": ("vyre_py/",),
+    "cuda": ("drivers/cuda/",),
+    "llvmlite": ("lowering/llvm/", "drivers/cpu/"),
+    "platformdirs": ("drivers/", "vyre_py/"),
+    "pydantic": ("vyre_py/settings.py",),
+    "wgpu": ("drivers/wgpu/",),
+}
+RUNS_WHAT_IT_READS: Final = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+LONG: Final = 400
+DEFENCE: Final = "One module because"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file: its path from the root, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def floor(self) -> str:
+        return self.path.partition("/")[0]
+
+    @cached_property
+    def imports(self) -> list[tuple[int, str]]:
+        """Line and full dotted name of everything imported; relative imports begin with their dots."""
+        found: list[tuple[int, str]] = []
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Import():
+                    found += [(node.lineno, alias.name) for alias in node.names]
+                case ast.ImportFrom():
+                    origin = "." * node.level + (node.module or "")
+                    found += [(node.lineno, f"{origin}.{alias.name}") for alias in node.names]
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(text)), *_]):
+                    if name in {"import_module", "__import__"}:
+                        found.append((node.lineno, text))
+        return found
+
+    @cached_property
+    def comments(self) -> list[tuple[int, str]]:
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+
+    @cached_property
+    def docstrings(self) -> list[tuple[int, str]]:
+        owners = (n for n in ast.walk(self.tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef))
+        return [(n.body[0].lineno, text) for n in owners if (text := ast.get_docstring(n)) is not None]
+
+
+Offences = Iterator[tuple[int, str]]
+Rule = Callable[[Module], Offences]
+
+
+def floor_of(name: str) -> str:
+    """The floor that a dotted name of ours belongs to; the package itself is the face."""
+    part = name.split(".")[1:2]
+    return part[0] if part and part[0] in FLOORS else "vyre_py"
+
+
+def imports_point_down(module: Module) -> Offences:
+    names = [(line, name) for line, name in module.imports if name.split(".")[0] == "vyre_py"]
+    # A table of module names for import_module is an import too.
+    texts = [(n.lineno, n.value) for n in ast.walk(module.tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    names += [(line, text) for line, text in texts if re.fullmatch(r"vyre_py(\.\w+)+", text)]
+    here = FLOORS.index(module.floor)
+    for line, name in names:
+        if FLOORS.index(floor_of(name)) > here:
+            yield line, f"{module.floor} imports {name}, which is above it"
+
+
+def imports_are_absolute(module: Module) -> Offences:
+    for line, name in module.imports:
+        if name.startswith("."):
+            yield line, f"relative import of {name}: write the floor out"
+        elif name.split(".")[0] in {"ir", "lowering", "drivers"}:
+            yield line, f"{name} is imported as vyre_py.{name}"
+
+
+def libraries_stay_at_home(module: Module) -> Offences:
+    for line, name in module.imports:
+        library = name.split(".")[0]
+        if library in HOMES and not module.path.startswith(HOMES[library]):
+            yield line, f"{library} is imported in {' and '.join(HOMES[library])} only"
+
+
+def libraries_are_dependencies(module: Module) -> Offences:
+    for line, name in module.imports:
+        library = name.split(".")[0]
+        if library and library not in ANYWHERE and library not in HOMES and library not in sys.stdlib_module_names:
+            yield line, f"{library} is no dependency of the project"
+
+
+def nothing_read_is_run(module: Module) -> Offences:
+    for line, name in module.imports:
+        if name.split(".")[0] in RUNS_WHAT_IT_READS:
+            yield line, f"{name}: a file that is read must not be able to run code"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and getattr(node.value, "value", None) is not False:
+            yield node.value.lineno, "allow_pickle: a file that is read must not be able to run code"
+
+
+def long_modules_defend_themselves(module: Module) -> Offences:
+    length = len(module.text.splitlines())
+    said = any(line.startswith(DEFENCE) for line in (ast.get_docstring(module.tree) or "").splitlines())
+    if length > LONG and not said:
+        yield 1, f"{length} lines: divide it, or say why not in a line of its docstring that starts with {DEFENCE!r}"
+
+
+def silenced_checks_have_reasons(module: Module) -> Offences:
+    code = r"[A-Z]+[0-9]+"
+    markers = rf"#\s*(type:\s*ignore(\[[^\]]*\])?|noqa(:\s*{code}([,\s]+{code})*)?)"
+    for line, comment in module.comments:
+        if re.search(markers, comment) and len(re.findall(r"\w+", re.sub(markers, "", comment))) < 2:
+            yield line, f"{comment!r} silences a checker without saying why"
+
+
+def nothing_is_left_undone(module: Module) -> Offences:
+    for line, text in module.comments + module.docstrings:
+        if found := re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text):
+            yield line, f"{found[0]}: finish it, or say in prose what is not there"
+
+
+def handlers_name_what_they_catch(module: Module) -> Offences:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield node.lineno, "a bare except also catches the user's Ctrl-C"
+
+
+# Rule -> (the folders it is about, a module that breaks it).
+SOURCE: Final = FLOORS
+EVERYTHING: Final = (*FLOORS, "examples", "tests")
+RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
+    imports_point_down: (SOURCE, Module("ir/a.py", 'from vyre_py import device\nT = {"x": "vyre_py.lowering.llvm"}\nimport vyre_py.drivers')),
+    imports_are_absolute: (EVERYTHING, Module("drivers/a.py", "from ..lowering import target\nfrom . import b\nimport ir.types")),
+    libraries_stay_at_home: (
+        SOURCE,
+        Module("lowering/a.py", "from cuda.bindings import nvjitlink\nimport wgpu, pydantic\nimport_module('llvmlite.binding')"),
+    ),
+    libraries_are_dependencies: (SOURCE, Module("drivers/cuda/a.py", "def f():\n    import numba.cuda\n    import torch")),
+    nothing_read_is_run: (EVERYTHING, Module("drivers/a.py", "import pickle\nfrom marshal import loads\nnp.load(f, allow_pickle=yes)")),
+    long_modules_defend_themselves: (SOURCE, Module("ir/a.py", '"""A table.\n\nIt is long."""\n' + "x = 1\n" * LONG)),
+    silenced_checks_have_reasons: (EVERYTHING, Module("ir/a.py", "a = 1  # type: ignore[misc]\nb = 2  # noqa: F401, E501\nc = 3  # noqa")),
+    nothing_is_left_undone: (EVERYTHING, Module("ir/a.py", '"""A.\n\nTO' + 'DO: b.\n"""\n# FIX' + "ME later\n")),
+    handlers_name_what_they_catch: (EVERYTHING, Module("ir/a.py", "try:\n    f()\nexcept:\n    g()")),
+}
+# What the rules must let pass.
+BLAMELESS: Final = Module(
+    "lowering/llvm/a.py",
+    '"""A table.\n\nOne module because its rows are read against each other.\n"""\n'
+    "import llvmlite.binding as llvm\nimport numpy as np\nfrom vyre_py.ir.types import f32\nimport vyre_py.lowering.target\n"
+    "np.load(f, allow_pickle=False)\n"
+    "a = 1  # type: ignore[misc]  # the stub says int, the library gives str\nb = 2  # noqa: F401 - named so that the table is complete\n"
+    "try:\n    f()\nexcept OSError:\n    g()\n" + "x = 1\n" * LONG,
+)
+
+
+@cache
+def modules_of(folder: str) -> tuple[Module, ...]:
+    return tuple(Module(p.relative_to(ROOT).as_posix(), p.read_text("utf-8")) for p in sorted((ROOT / folder).rglob("*.py")))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule(rule: Rule) -> None:
+    folders, _ = RULES[rule]
+    modules = [module for folder in folders for module in modules_of(folder)]
+    assert len(modules) > len(folders)
+    offences = [f"{module.path}:{line}: {what}" for module in modules for line, what in rule(module)]
+    assert not offences, "\n" + "\n".join(offences)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule_finds_every_offence_and_no_other(rule: Rule) -> None:
+    _, guilty = RULES[rule]
+    expected = {
+        imports_point_down: [1, 2, 3], imports_are_absolute: [1, 2, 3], libraries_stay_at_home: [1, 2, 2, 3],
+        libraries_are_dependencies: [2, 3], nothing_read_is_run: [1, 2, 3], long_modules_defend_themselves: [1],
+        silenced_checks_have_reasons: [1, 2, 3], nothing_is_left_undone: [1, 5], handlers_name_what_they_catch: [3],
+    }
+    assert sorted(line for line, _ in rule(guilty)) == expected[rule]
+    assert list(rule(BLAMELESS)) == []
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    face = importlib.import_module("vyre_py")
+    names: list[str] = face.__all__
+    assert names == sorted(set(names))
+    assert [name for name in names if not hasattr(face, name)] == []
+
+
+def test_every_folder_of_a_floor_is_a_package() -> None:
+    """A folder without `__init__.py` would be missing from the wheel."""
+    folders = {path.parent for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
+    assert [str(f.relative_to(ROOT)) for f in sorted(folders) if not (f / "__init__.py").is_file()] == []

@@ -1,0 +1,1 @@
+"""The main job: a photograph, equalised and sharpened by Programs."""

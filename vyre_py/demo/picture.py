@@ -1,0 +1,41 @@
+"""Pictures on disk, through Pillow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vyre_py.drivers.errors import DriverError
+
+__all__ = ["read_picture", "write_picture"]
+
+Picture = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DriverError("reading and writing pictures needs Pillow", remedy="pip install 'vyre-py[demo]'") from error
+    return Image
+
+
+def read_picture(path: Path) -> Picture:
+    """A picture as u8[height, width, 3]. Raises DriverError for a file that is none."""
+    image = _pillow()
+    try:
+        with image.open(path) as opened:
+            return np.asarray(opened.convert("RGB"))
+    except OSError as error:
+        raise DriverError(f"{path} is no picture that can be read", cause=str(error)) from error
+
+
+def write_picture(path: Path, picture: Picture) -> None:
+    """Writes u8[height, width, 3]; the ending of the name says the format. Raises DriverError."""
+    image = _pillow()
+    try:
+        image.fromarray(picture).save(path)
+    except (OSError, ValueError) as error:
+        raise DriverError(f"the picture could not be written to {path}", cause=str(error)) from error
