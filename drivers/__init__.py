@@ -1,0 +1,1 @@
+"""Drivers: machines that run Programs."""

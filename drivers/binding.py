@@ -13,7 +13,7 @@ from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import Dim, DimExpr, dims_of, evaluate_dim
 from vyre_py.ir.nodes import Memory, Param
-from vyre_py.ir.types import Kind, Scalar, encode
+from vyre_py.ir.types import encode
 from vyre_py.lowering.artifact import Interface, Step
 
 if TYPE_CHECKING:

@@ -137,7 +137,9 @@ class Device(ABC):
         size_bytes = count * type_.size_bytes
         if size_bytes > self.limits.buffer_bytes:
             raise OutOfMemory(
-                f"{self.name} cannot allocate {size_bytes} bytes", meaning=f"one buffer holds at most {self.limits.buffer_bytes} bytes", remedy="ask for less, or split the data",
+                f"{self.name} cannot allocate {size_bytes} bytes",
+                meaning=f"one buffer holds at most {self.limits.buffer_bytes} bytes",
+                remedy="ask for less, or split the data",
             )
         handle = self._allocate(size_bytes)
         self.telemetry.allocations += 1
@@ -149,7 +151,8 @@ class Device(ABC):
         data = host_array(array, "array")
         element = type_ or scalar_of(data.dtype)
         if element is None or element.dtype != data.dtype:
-            raise BindingError("upload", [f"dtype {data.dtype} is none of the language's types" if element is None else f"dtype {data.dtype} is not {element}"])
+            wanted = "none of the language's types" if element is None else f"not {element}"
+            raise BindingError("upload", [f"dtype {data.dtype} is {wanted}"])
         buffer = self.allocate(data.shape or (1,), element)
         buffer.write(data.reshape(buffer.shape))
         return buffer

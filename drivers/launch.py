@@ -13,8 +13,8 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import evaluate_dim
 from vyre_py.lowering.artifact import Step
-from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.layout import SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device

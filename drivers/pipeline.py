@@ -101,7 +101,7 @@ class Pipeline:
         for name, array in out.items():
             if name not in written or name in binding.buffers:
                 problems.append(f"out[{name!r}] names no written host argument")
-            elif not isinstance(array, np.ndarray) or array.shape != binding.shapes[name] or array.dtype != written[name].type.dtype or not array.flags.writeable:
+            elif not _fits(array, binding.shapes[name], written[name].type.dtype):
                 problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(binding.shapes[name])}")
         total = sum(int(np.prod(binding.shapes[n], dtype=object)) * m.type.size_bytes for n, m in written.items() if n not in binding.buffers)
         if config.max_output_bytes is not None and total > config.max_output_bytes:
@@ -148,3 +148,8 @@ class Pipeline:
     def dispatch_timed(self, arguments: Any = None, /, **named: Any) -> Any:
         """A dispatch with wall, device, enqueue and wait times."""
         self._lacks("timed dispatch")
+
+
+def _fits(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether results of this shape and dtype can be written into a host array."""
+    return isinstance(array, np.ndarray) and array.shape == shape and array.dtype == dtype and array.flags.writeable

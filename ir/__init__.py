@@ -1,0 +1,1 @@
+"""The language: what a Program is and means."""

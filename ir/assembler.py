@@ -9,8 +9,33 @@ from __future__ import annotations
 from vyre_py.ir.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import (
-    Access, Atom, Atomic, Barrier, Break, Const, Continue, Else, End, For, Get, If, Let, Load, Loop, Memory, Param, Region, Return,
-    Set, Space, Statement, Store, UniformLoad, Value, Var, Variable,
+    Access,
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    Param,
+    Region,
+    Return,
+    Set,
+    Space,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
+    Variable,
 )
 from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program, default_over
@@ -49,7 +74,7 @@ class Assembler:
         self.variable_names: dict[int, str] = {}
         self.places: list[Place | None] = []
         self.place: Place | None = None
-        self.declared: dict[str, Place] = {}
+        self.declared: dict[str | None, Place] = {}
         self._values = 0
         self._variables = 0
 
@@ -64,8 +89,8 @@ class Assembler:
 
     # ---- declarations
 
-    def note(self, name: str) -> None:
-        """Records the place at hand for a declaration; "" is the Program itself."""
+    def note(self, name: str | None) -> None:
+        """Records the place at hand for a declaration; None is the Program itself."""
         if self.place is not None:
             self.declared[name] = self.place
 

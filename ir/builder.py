@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,17 +39,18 @@ class ProgramBuilder:
     def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "") -> None:
         sizes = (workgroup,) if isinstance(workgroup, int) else tuple(workgroup)
         if not isinstance(name, str) or not 1 <= len(sizes) <= 3 or any(not isinstance(s, int) or s < 1 for s in sizes):
-            fail("B108", f"a name and a workgroup size of 1 to 3 positive whole numbers are needed, got {name!r} and {workgroup!r}", "ProgramBuilder('axpy', workgroup=(16, 16))")
-        x, y, z = (*sizes, *[1] * (3 - len(sizes)))
+            message = f"a name and a workgroup size of 1 to 3 positive whole numbers are needed, got {name!r} and {workgroup!r}"
+            fail("B108", message, "ProgramBuilder('axpy', workgroup=(16, 16))")
+        x, y, z = [*sizes, 1, 1][:3]
         self._a = Assembler(name, (x, y, z))
         self._a.doc = doc
         self._a.place = user_place(with_source=False)
-        self._a.note("")
+        self._a.note(None)
         self._names: set[str] = set()
         self._program: Program | None = None
         self._finished = False
 
-    def __enter__(self) -> ProgramBuilder:
+    def __enter__(self) -> Self:
         self._require_open()
         return self
 
@@ -119,7 +120,8 @@ class ProgramBuilder:
         array = np.asarray(data, dtype=None if type_ is None else type_.dtype)
         element = type_ or scalar_of(array.dtype)
         if element is None or array.ndim == 0:
-            fail("B108", f"a table holds an array of one of the language's types, got dtype {array.dtype} of {array.ndim} axes", "pass type_=, or a NumPy array of that dtype")
+            message = f"a table holds an array of one of the language's types, got dtype {array.dtype} of {array.ndim} axes"
+            fail("B108", message, "pass type_=, or a NumPy array of that dtype")
         stored = np.ascontiguousarray(array, dtype=element.dtype.newbyteorder("<"))
         return self._memory(name, Space.TABLE, element, array.shape, Access.READ, stored.tobytes())
 
@@ -152,7 +154,8 @@ class ProgramBuilder:
         self._require_open()
         if not 1 <= len(extents) <= 3:
             fail("B108", f"a grid has 1 to 3 axes, got {len(extents)}", "b.over(width, height)")
-        x, y, z = (*[self._axis("the grid", e) for e in extents], *[DimConst(1)] * (3 - len(extents)))
+        axes: list[DimExpr] = [self._axis("the grid", e) for e in extents]
+        x, y, z = [*axes, DimConst(1), DimConst(1)][:3]
         self._a.grid = Grid(over, (x, y, z))
 
     # ---- where am I
@@ -342,7 +345,8 @@ class ProgramBuilder:
         """Emits an atomic."""
         row = ATOMICS[op]
         if memory.access is not Access.READ_WRITE or memory.space not in (Space.BUFFER, Space.WORKGROUP) or memory.type not in row.of:
-            fail("B108", f"atomics work on i32 and u32 in read_write buffers and workgroup arrays; {memory.name!r} is a {memory.access.value} {memory.space.value} of {memory.type}", "see ir/OPS.md")
+            message = f"{memory.name!r} is a {memory.access.value} {memory.space.value} of {memory.type}"
+            fail("B108", message, "atomics work on i32 and u32 in read_write buffers and workgroup arrays")
         indices = self._indices(memory, index)
         values = tuple(self._typed(o, memory.type, f"an operand of atomic_{op}") for o in operands)
         return Expr(self, self._here().atomic(row, memory, indices, values))

@@ -1,5 +1,7 @@
 """What a builder hands out: expressions with Python's operators, sizes, variables and array handles.
 
+One module because Python looks operators up on the class: they all stand on the four classes here, one line each.
+
 Every operation is emitted at once through the builder that made the operands, so a mistake is reported at the user's own line.
 """
 
@@ -8,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from vyre_py.ir.dims import DimConst, DimExpr, dim_op
+from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.nodes import Atom, Const, Memory, Variable
 from vyre_py.ir.rules import finding
-from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.types import Scalar, encode, u32
 from vyre_py.ir.where import user_place
 

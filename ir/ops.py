@@ -224,6 +224,10 @@ class AtomicOp:
     doc: str
 
 
+def _compare_exchange(old: Array, expected: Array, desired: Array) -> Array:
+    return np.where(old == expected, desired, old)
+
+
 def _atomic(name: str, evaluate: Callable[..., Array], doc: str, operands: int = 1) -> AtomicOp:
     return AtomicOp(name, operands, _INT, evaluate, doc)
 
@@ -239,6 +243,6 @@ ATOMICS: Final[Mapping[str, AtomicOp]] = {
         _atomic("or", lambda old, x: old | x, "Bitwise or."),
         _atomic("xor", lambda old, x: old ^ x, "Bitwise exclusive or."),
         _atomic("exchange", lambda old, x: x, "Stores the operand."),
-        _atomic("compare_exchange", lambda old, expected, desired: np.where(old == expected, desired, old), "Stores `desired` where the old value equals `expected`.", 2),
+        _atomic("compare_exchange", _compare_exchange, "Stores `desired` where the old value equals `expected`.", 2),
     )
 }

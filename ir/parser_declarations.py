@@ -33,7 +33,7 @@ class DeclarationParser(ExpressionParser):
             raise self.unexpected("`program`")
         a = self.assembler
         a.place = self.place()
-        a.note("")
+        a.note(None)
         a.name = self.name("the program's name")
         for name in self._list(lambda: self.name("a dim")) if self.kind == "(" else ():
             self.dims[name] = a.dim(name)

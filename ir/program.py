@@ -31,7 +31,7 @@ class Program:
     `match[i]` is, for a statement that opens a block, the index of its Else or End; for an Else its End; for an End the
     statement that opened; else -1. Value and variable ids are dense. `names` are for reading and carry no meaning; `places`
     say where each statement was written, if known, and `declared` where each dim, param and memory was, by name, and the
-    Program itself by "". Programs are equal when both digests are; they hash accordingly.
+    Program itself by None. Programs are equal when both digests are; they hash accordingly.
     Made by `ir.assembler.Assembler`, the builder, the parser or a decoder; `ir.check.check` says whether one is valid.
     """
 
@@ -49,7 +49,7 @@ class Program:
     variable_names: Mapping[int, str] = field(default_factory=dict)
     places: tuple[Place | None, ...] = ()
     doc: str = ""
-    declared: Mapping[str, Place] = field(default_factory=dict)
+    declared: Mapping[str | None, Place] = field(default_factory=dict)
 
     @cached_property
     def buffers(self) -> tuple[Memory, ...]:
@@ -106,5 +106,6 @@ def default_over(memories: tuple[Memory, ...]) -> Grid | None:
     written = next((m for m in memories if m.space is Space.BUFFER and m.access.writes), None)
     if written is None or written.rank > 3:
         return None
-    x, y, z = (*reversed(written.shape), *[DimConst(1)] * (3 - written.rank))
+    axes: list[DimExpr] = [*reversed(written.shape), DimConst(1), DimConst(1)]
+    x, y, z = axes[:3]
     return Grid(True, (x, y, z))

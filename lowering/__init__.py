@@ -1,0 +1,1 @@
+"""Lowering: checked Programs to code. No GPU library here."""

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
 import pytest
+from device_kinds import KINDS, open_device
 
-if TYPE_CHECKING:
-    from vyre_py.drivers.device import Device
-
-KINDS = ("reference", "cpu", "wgpu", "cuda")
-
-
-def open_device(kind: str) -> Device:
-    """The device; an absent one skips the test, or fails it when VYRE_REQUIRE_DEVICES (a comma list) names the kind."""
-    from vyre_py.drivers.errors import DeviceUnavailable
-    from vyre_py.drivers.registry import device
-
-    try:
-        return device(kind)
-    except DeviceUnavailable as error:
-        if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
-            pytest.fail(f"device {kind} is required: {error}")
-        pytest.skip(f"device {kind}: {error}")
+from vyre_py.drivers.device import Device
 
 
 @pytest.fixture(params=KINDS)

@@ -25,18 +25,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.check import Checked, check
+from vyre_py.ir.check import check
 from vyre_py.ir.errors import Diagnostic, ProgramError
 from vyre_py.ir.lexer import Tokens, literal_bits, split_literal, unquote
 from vyre_py.ir.nodes import Space
 from vyre_py.ir.parser import parse
+from vyre_py.ir.passes import PASSES, annotate, optimise
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import SCALARS, Scalar
@@ -101,18 +102,22 @@ def read_cases(path: Path) -> list[Case]:
     """The Programs of a file, with their directives."""
     lines = path.read_text(encoding="utf-8").split("\n")
     starts = [k for k, line in enumerate(lines) if re.match(r"program\b", line) and not _after_becomes(lines, k)]
-    common = _directives(path, lines, 0, starts[0] if starts else len(lines))
+    firsts = [_first_line(lines, start) for start in starts]
+    common = _directives(path, lines, 0, firsts[0] if firsts else len(lines))
     cases = []
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        # A pass is named before its Program.
-        first = start
-        while first and re.match(r"// (pass|lower):", lines[first - 1]):
-            first -= 1
-        text = "\n" * start + "\n".join(lines[start:end])
-        cases.append(Case(path, text, start + 1, _directives(path, lines, start, end), common))
+    for first, start, end in zip(firsts, starts, [*firsts[1:], len(lines)], strict=True):
+        text = "\n" * first + "\n".join(lines[first:end])
+        cases.append(Case(path, text, start + 1, _directives(path, lines, first, end), common))
     if not cases:
         raise Failure(f"{path.name}: no program")
     return cases
+
+
+def _first_line(lines: list[str], start: int) -> int:
+    """Where a Program's directives begin: those that say what is done to it stand before it."""
+    while start and re.match(r"// (pass|lower):", lines[start - 1]):
+        start -= 1
+    return start
 
 
 def _after_becomes(lines: list[str], index: int) -> bool:
@@ -373,17 +378,25 @@ def _compare(got: Array, want: Array, tolerance: tuple[int, float, bool] | None)
 # ---------------------------------------------------------------- passes
 
 
-def run_pass(case: Case, passes: Mapping[str, Callable[[Checked], Program]]) -> str:
-    """Runs the passes that a file names over a Program; gives the Program that comes out as text. Raises Failure."""
+def run_pass(case: Case) -> str:
+    """Runs the passes that a file names over a Program; gives the Program that comes out as text. Raises Failure.
+
+    `optimise` runs all of them, and remarks on the accesses proven inside.
+    """
     names = [d.text for d in case.all("pass")]
-    if not names or any(name not in passes for name in names):
-        case.fail(case.line, f"passes {names} are not in {sorted(passes)}")
-    before = case.text.partition("\n" + _BECOMES)[0]
-    program = parse(before, case.path.name)
+    if not names or any(name not in (*PASSES, "optimise") for name in names):
+        case.fail(case.line, f"passes {names} are not in {sorted(PASSES)}")
+    program = parse(case.text.partition("\n" + _BECOMES)[0], case.path.name)
+    annotated: Callable[[int], str] | None = None
     for name in names:
-        program = passes[name](check(program))
+        checked = check(program)
+        if name == "optimise":
+            optimised = optimise(checked, expand=frozenset())
+            program, annotated = optimised.program, annotate(optimised)
+        else:
+            program, annotated = PASSES[name](program), None
     check(program)
-    return print_program(program)
+    return print_program(program, annotated)
 
 
 def expected_after(case: Case) -> str:
@@ -391,7 +404,7 @@ def expected_after(case: Case) -> str:
     return case.text.partition("\n" + _BECOMES)[2].strip("\n") + "\n"
 
 
-def rewrite_passes(path: Path, made: Iterator[tuple[Case, str]]) -> None:
+def rewrite_passes(path: Path, made: Iterable[tuple[Case, str]]) -> None:
     """Puts what came out into a passes file."""
     text = path.read_text(encoding="utf-8")
     for case, after in made:

@@ -54,9 +54,8 @@ def test_blocks() -> None:
         total = b.var("total", vp.u32)
         with b.if_(i < 5):
             total += 1
-        with b.else_():
-            with b.for_(0, n, name="k") as k:
-                total.set(total + k)
+        with b.else_(), b.for_(0, n, name="k") as k:
+            total.set(total + k)
         with b.loop():
             b.break_if(total > 10)
             total *= 2

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
+import vyre_py.ir.check
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities, declarations, definitions, uses
@@ -44,6 +48,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import ATOMICS, OPS, Level, op
 from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.rules import RULES
 from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
 
 N = Dim("n")
@@ -574,12 +579,12 @@ def _with_changed_memory(program: Program, number: int, memory: Memory) -> Progr
     return replace(program, memories=(*program.memories[:number], memory, *program.memories[number + 1 :]), body=body)
 
 
-def _mutants(program: Program, junk: object) -> Iterator[object]:
+def _mutants(program: Program, junk: Any) -> Iterator[object]:
     for name in _names(program):
-        yield replace(program, **{name: junk})
-        if isinstance(getattr(program, name), tuple):
-            yield replace(program, **{name: (junk,)})
-            yield replace(program, **{name: (*getattr(program, name), junk)})
+        old = getattr(program, name)
+        for made in (junk, (junk,), (*old, junk)) if isinstance(old, tuple) else (junk,):
+            changes: dict[str, Any] = {name: made}
+            yield replace(program, **changes)
     for number, memory in enumerate(program.memories):
         for name in _names(memory):
             yield _with_changed_memory(program, number, _changed(memory, name, junk))
@@ -683,3 +688,32 @@ def test_ten_thousand_statements_take_well_under_half_a_second() -> None:
     begin = time.perf_counter()
     check(program)
     assert time.perf_counter() - begin < 0.5
+
+
+# ---------------------------------------------------------------- the codes
+
+
+CODES = [code for code in RULES if code.startswith("V")]
+HERE = Path(__file__)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_a_law_and_is_shown(code: str) -> None:
+    """Each stands among the laws at the head of a module, and has a filetest, or a test here where text cannot express it."""
+    laws = " ".join(
+        importlib.import_module(f"vyre_py.ir.check.{m.name}").__doc__ or ""
+        for m in iter_modules(vyre_py.ir.check.__path__)
+    )
+    assert code in laws or code == "V599"
+    assert (HERE.parent / "filetests" / "check" / f"{code}.vir").is_file() or f'"{code}"' in HERE.read_text(
+        encoding="utf-8"
+    )
+
+
+def test_declarations_have_places() -> None:
+    text = 'program t(n) workgroup(0) {\n  param "": u32\n  workgroup w: f32[n]\n}\n'
+    with pytest.raises(ValidationError) as caught:
+        check(Program.from_text(text, "t.vir"))
+    assert [(d.code, str(d.place)) for d in caught.value.diagnostics] == [
+        ("V106", "t.vir:2:9"), ("V305", "t.vir:3:13"), ("V504", "t.vir:1:1"),
+    ]  # fmt: skip

@@ -234,6 +234,7 @@ def test_the_same_program_compiles_once(device: Device) -> None:
 def test_counters(device: Device) -> None:
     x, y = pair(100)
     pipeline = device.compile_native(axpy())
+    gc.collect()  # what earlier tests left goes now
     before = device.telemetry.snapshot()
     pipeline.dispatch({"x": x, "y": y, "a": 1})
     gc.collect()

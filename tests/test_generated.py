@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import open_device
+from device_kinds import open_device
+from generator import Case, generate
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -25,9 +24,6 @@ from vyre_py.ir.passes import unoptimised
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.types import f32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS
-
-sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
-from generator import Case, generate  # noqa: E402 - the path above must stand first
 
 SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
 COUNTS = {"reference": 150, "cpu": 1000, "wgpu": 150, "cuda": 500}

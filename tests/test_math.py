@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.check import check
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.errors import Place
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.math import EXPANSIONS
-from vyre_py.ir.nodes import Access, If, Let, Space, const
+from vyre_py.ir.nodes import Access, If, Let, Load, Space, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.passes.expand import expand
+from vyre_py.ir.passes.pipeline import optimise
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import f32, u32
 
@@ -240,3 +242,20 @@ def test_ops_inside_divergent_blocks() -> None:
         for k in range(lane):
             expected = expected + terms[k] if k != 5 else expected
         assert got[lane] == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_expansions_are_valid_and_keep_their_bits_through_the_passes(name: str) -> None:
+    check(expand(program_of(name), ALL))
+    optimised = optimise(check(program_of(name)), expand=ALL)
+    x = hard_inputs(name)[::3].copy()
+    y = np.empty_like(x)
+    interpret(optimised, {"x": x, "y": y}, {"n": x.size})
+    plain = compute(name, x)
+    assert ((y.view(np.uint32) == plain.view(np.uint32)) | (np.isnan(y) & np.isnan(plain))).all()
+
+
+def test_every_table_load_of_the_large_reduction_is_proven_inside() -> None:
+    optimised = optimise(check(program_of("sin")), expand=ALL)
+    loads = [i for i, s in enumerate(optimised.program.body) if isinstance(s, Load) and s.memory.space is Space.TABLE]
+    assert len(loads) == 4 and all(optimised.proven[i] == 1 for i in loads)

@@ -27,8 +27,36 @@ from vyre_py.ir.builder import ProgramBuilder  # noqa: E402 - the path above mus
 from vyre_py.ir.errors import ParseError, ProgramError, ValidationError, VyreError, WireError  # noqa: E402 - as above
 from vyre_py.ir.expressions import const  # noqa: E402 - the path above must stand first
 from vyre_py.ir.functions import (  # noqa: E402 - the path above must stand first
-    abs_diff, bitcast, cast, ceil, ceil_div, clamp, clz, cos, ctz, exp, floor, fma, fract, is_finite, is_inf, is_nan, log, max, min,
-    mul_hi, popcount, reverse_bits, rotl, rotr, round, select, sign, sin, sqrt, trunc,
+    abs_diff,
+    bitcast,
+    cast,
+    ceil,
+    ceil_div,
+    clamp,
+    clz,
+    cos,
+    ctz,
+    exp,
+    floor,
+    fma,
+    fract,
+    is_finite,
+    is_inf,
+    is_nan,
+    log,
+    max,
+    min,
+    mul_hi,
+    popcount,
+    reverse_bits,
+    rotl,
+    rotr,
+    round,
+    select,
+    sign,
+    sin,
+    sqrt,
+    trunc,
 )
 from vyre_py.ir.program import Program  # noqa: E402 - the path above must stand first
 from vyre_py.ir.types import bool_, f32, i32, u8, u32  # noqa: E402 - the path above must stand first
@@ -37,7 +65,13 @@ if TYPE_CHECKING:
     from vyre_py.drivers.config import DispatchConfig
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.errors import (
-        BindingError, DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError, LaunchError, OutOfMemory,
+        BindingError,
+        DeviceLost,
+        DeviceUnavailable,
+        DispatchTimeout,
+        DriverError,
+        LaunchError,
+        OutOfMemory,
     )
     from vyre_py.drivers.launch import Launch
     from vyre_py.drivers.pipeline import Pipeline

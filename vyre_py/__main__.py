@@ -20,8 +20,8 @@ __all__ = ["main"]
 
 def _demo(arguments: argparse.Namespace) -> int:
     """The photograph: equalised and sharpened, written as PNG."""
-    from vyre_py.demo.picture import read_picture, write_picture
     from vyre_py.demo.photograph import process
+    from vyre_py.demo.picture import read_picture, write_picture
     from vyre_py.drivers.registry import device
 
     chosen = device(arguments.device)

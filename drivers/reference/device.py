@@ -55,7 +55,8 @@ class ReferenceLaunch(Launch):
 
 def _decode(dtype: np.dtype[Any], word: int) -> np.ndarray[Any, Any]:
     """The scalar that a slot's word holds, as a 0-d array."""
-    return np.frombuffer(word.to_bytes(4, "little")[: dtype.itemsize], dtype.newbyteorder("<"))[0].astype(dtype)
+    stored = np.frombuffer(word.to_bytes(4, "little")[: dtype.itemsize], dtype.newbyteorder("<"))
+    return stored.astype(dtype).reshape(())
 
 
 def _elements(buffer: Buffer) -> np.ndarray[Any, Any]:

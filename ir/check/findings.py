@@ -13,9 +13,9 @@ from vyre_py.ir.rules import finding
 __all__ = ["HEAD", "MAX_FINDINGS", "Findings", "Where", "atom_text", "number", "place_text", "quoted", "variable_text"]
 
 MAX_FINDINGS: Final = 100
-HEAD: Final = ""  # stands for the Program itself where a declaration's name may stand
+HEAD: Final = None  # stands for the Program itself where a declaration's name may stand
 
-Where = int | str  # a statement's index, or a declaration's name
+Where = int | str | None  # a statement's index, a declaration's name, or the Program itself
 
 _SHOWN = 60  # characters of a name that a message shows
 
@@ -68,7 +68,7 @@ class Findings:
         return self.count >= MAX_FINDINGS
 
     def add(self, code: str, where: Where, message: str, help: str | None = None) -> None:
-        """Reports rule `code`, broken by a statement or declaration."""
+        """Reports rule `code`, broken by a statement, a declaration, or the Program itself."""
         self.count += 1
         if self.count <= MAX_FINDINGS:
             self._kept.append(

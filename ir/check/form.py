@@ -248,7 +248,7 @@ class _Form:
             )
         self.expect(
             isinstance(p.declared, Mapping)
-            and all(_is_text(name) and type(place) is Place for name, place in p.declared.items()),
+            and all((name is None or _is_text(name)) and type(place) is Place for name, place in p.declared.items()),
             "what is declared where is no mapping of names to places",
         )
         self.expect(

@@ -58,7 +58,7 @@ def _size_bytes(memory: Memory) -> int:
     return memory.type.size_bytes * prod(axes) if len(axes) == memory.rank and min(axes, default=1) >= 1 else 0
 
 
-def _names(program: Program) -> Iterator[tuple[str, str]]:
+def _names(program: Program) -> Iterator[tuple[str | None, str]]:
     """Every name but a region's, with the declaration that it stands at."""
     yield HEAD, program.name
     yield from ((dim.name, dim.name) for dim in program.dims)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import Kind, Scalar, bool_
+from vyre_py.ir.types import Scalar
 from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
@@ -100,14 +100,12 @@ class LaneWriter(Writer):
         """The value of the last lane that is on, of which there must be one."""
         if form.is_same:
             return form.name
-        lane = f"{self.width - 1}"
-        if mask is not None:
-            bits = f"i{self.width}"
-            leading = self.call(bits, f"llvm.ctlz.{bits}", (bits, self.mask_bits(mask)), ("i1", "true"))
-            # The lane number fits: with W lanes the count of leading zeros is at most W - 1.
-            lane = self.let(f"sub {bits} {self.width - 1}, {leading}") if self.width > 1 else lane
-            return self.let(f"extractelement {llvm_type(form.type, self.width)} {self.vector(form)}, {bits} {lane}")
-        return self.let(f"extractelement {llvm_type(form.type, self.width)} {self.vector(form)}, i64 {lane}")
+        vector = f"{llvm_type(form.type, self.width)} {self.vector(form)}"
+        if mask is None:
+            return self.let(f"extractelement {vector}, i64 {self.width - 1}")
+        bits = f"i{self.width}"
+        leading = self.call(bits, f"llvm.ctlz.{bits}", (bits, self.mask_bits(mask)), ("i1", "true"))
+        return self.let(f"extractelement {vector}, {bits} {self.let(f'sub {bits} {self.width - 1}, {leading}')}")
 
     # ---- masks
 
@@ -157,7 +155,7 @@ def calculate(w: LaneWriter, op: str, result: Scalar, args: Sequence[Form]) -> F
     if spreads in _STEPS.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
         return Form(Spread.STEP, result, EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
     name = EMITTERS[op](w, w.width, operand, result, [w.vector(a) for a in args])
-    return Form(Spread.EACH, bool_ if result.kind is Kind.BOOL else result, name)
+    return Form(Spread.EACH, result, name)
 
 
 # Ops of integers that keep a step: they compute on lane 0's scalar.

@@ -82,4 +82,6 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     symbol = symbol_of(program)
     workgroup_bytes = write_kernel(optimised, module, symbol)
     ptx = _assemble(module, machine, min(options.opt, 3))
-    return Lowered((Entry("ptx", symbol, ptx.encode()),), workgroup_bytes, ptx)
+    # The assembler follows: level 0 shows whether a wrong result is its doing.
+    details = {"assembler_level": 4 if options.opt else 0}
+    return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx)

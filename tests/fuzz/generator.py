@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.dims import Dim, DimConst, dim_op
 from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Variable, const
 from vyre_py.ir.ops import ATOMICS, OPS, Level, Operand, Result
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.dims import Dim, DimConst, dim_op
 from vyre_py.ir.types import SCALARS, Scalar, bool_, f32, i32, u8, u32
 
 __all__ = ["Case", "Source", "generate"]
@@ -311,7 +311,8 @@ class _Generator:
         self.a.end()
 
     def statements(self, count: int, uniform: bool) -> None:
-        plain = (self.op, self.op, self.op, self.op, self.load, self.own_load, self.store, self.store, self.private_store, self.atomic, self.var, self.set, self.set, self.get)
+        often = (self.op, self.op, self.op, self.op, self.store, self.store, self.set, self.set)
+        plain = (*often, self.load, self.own_load, self.private_store, self.atomic, self.var, self.get)
         nested = (self.if_, self.if_, self.for_, self.loop, self.escape, self.exchange, self.exchange, self.tally, self.region)
         for _ in range(count):
             if self.budget <= 0:
@@ -348,7 +349,7 @@ def _array(rng: np.random.Generator, t: Scalar, shape: tuple[int, ...]) -> np.nd
     return np.where(rng.integers(0, 3, shape) == 0, special[rng.integers(0, len(special), shape)], plain)
 
 
-def generate(source: Source, *, floats: bool = True, budget: int = 120) -> Case:
+def generate(source: Source, *, floats: bool = True, budget: int = 126) -> Case:
     """One Program of about `budget` statements, with arguments."""
     g = _Generator(source, floats, budget)
     g.declare()

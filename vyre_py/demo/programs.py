@@ -98,7 +98,8 @@ def equalise() -> Program:
 
 def _gauss() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     taps = np.exp(-np.square(np.arange(-RADIUS, RADIUS + 1) / SIGMA) / 2)
-    return (taps / taps.sum()).astype(np.float32)
+    weights: np.ndarray[tuple[int], np.dtype[np.float32]] = (taps / taps.sum()).astype(np.float32)
+    return weights
 
 
 def blur() -> Program:

@@ -1,0 +1,138 @@
+"""An NVIDIA GPU through the CUDA driver."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.launch import CudaLaunch
+from vyre_py.drivers.cuda.memory import Memory
+from vyre_py.drivers.cuda.module import Module
+from vyre_py.drivers.device import Device, Limits
+from vyre_py.drivers.errors import DeviceUnavailable, DriverError
+from vyre_py.drivers.launch import LaunchPlan
+from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.target import Target
+
+__all__ = ["CudaDevice", "RawHandles"]
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawHandles:
+    """The driver's own handles as integers: CUdevice, CUcontext, and the CUstream that everything goes through."""
+
+    device: int
+    context: int
+    stream: int
+
+
+def _limits(context: Context) -> Limits:
+    x, y, z = [context.attribute(f"MAX_GRID_DIM_{axis}") for axis in "XYZ"]
+    total = int(context.ok(context.cuda.cuDeviceTotalMem(context.device), f"{context.name} does not say its memory"))
+    return Limits((x, y, z), context.attribute("MAX_THREADS_PER_BLOCK"), context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"), total)
+
+
+def _description(context: Context, capability: tuple[int, int], limits: Limits) -> str:
+    name = context.ok(context.cuda.cuDeviceGetName(128, context.device), f"{context.name} has no name")
+    version = context.ok(context.cuda.cuDriverGetVersion(), f"{context.name} has no driver version")
+    text = name.split(b"\0", 1)[0].decode(errors="replace")
+    return f"{text}, sm_{capability[0]}{capability[1]}, {limits.buffer_bytes >> 20} MiB, driver for CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+class CudaDevice(Device):
+    """One GPU: its primary context, one stream, one pool.
+
+    Attributes besides the contract's: `context`, `capability` (major, minor). Raises DeviceUnavailable for GPUs before sm_70.
+    """
+
+    kind: ClassVar[str] = "cuda"
+
+    def __init__(self, ordinal: int) -> None:
+        from vyre_py.lowering.llvm.nvptx import nearest_arch
+
+        self.context = Context(library.load(), ordinal)
+        try:
+            capability = (self.context.attribute("COMPUTE_CAPABILITY_MAJOR"), self.context.attribute("COMPUTE_CAPABILITY_MINOR"))
+            arch = nearest_arch(*capability)
+            if arch is None:
+                raise DeviceUnavailable(
+                    f"cuda:{ordinal} is too old", meaning=f"its compute capability is {capability[0]}.{capability[1]}, 7.0 is needed", remedy="choose another device"
+                )
+            limits = _limits(self.context)
+            super().__init__(ordinal, Target("ptx", arch), limits, _description(self.context, capability, limits))
+            self.capability = capability
+            self._memory = Memory(self.context)
+        except DriverError:
+            self.context.close()
+            raise
+        self.context.on_loss = self._mark_lost
+        self._modules: weakref.WeakSet[Module] = weakref.WeakSet()
+        # Allocation -> the launches bound to it, told when it is freed; 0 stands for launches without memory.
+        self._watched: dict[int, weakref.WeakSet[CudaLaunch]] = {}
+
+    @property
+    def raw(self) -> RawHandles:
+        """The driver's own handles."""
+        self._require_usable()
+        return RawHandles(int(self.context.device), int(self.context.handle), int(self.context.stream))
+
+    def watch(self, launch: CudaLaunch, addresses: Iterable[int]) -> None:
+        """Remembers which launches are bound to an allocation: a call checks nothing, so they are disarmed when it is freed."""
+        for address in {0, *addresses}:
+            self._watched.setdefault(address, weakref.WeakSet()).add(launch)
+
+    def _allocate(self, size_bytes: int) -> int:
+        return self._memory.allocate(size_bytes)
+
+    def _free(self, handle: int, size_bytes: int) -> None:
+        if handle:
+            for launch in self._watched.pop(handle, ()):
+                launch.arm()
+            self._memory.free(handle)
+
+    def _write(self, handle: int, offset: int, source: Bytes) -> None:
+        self._memory.write(handle + offset, source)
+
+    def _read(self, handle: int, offset: int, target: Bytes) -> None:
+        self._memory.read(handle + offset, target)
+
+    def _copy(self, source: int, source_offset: int, target: int, target_offset: int, size_bytes: int) -> None:
+        self._memory.copy(source + source_offset, target + target_offset, size_bytes)
+
+    def _load_entry(self, step: Step, entry: Entry) -> Module:
+        module = Module(self.context, self.capability, entry, step.workgroup_bytes)
+        self._modules.add(module)
+        return module
+
+    def _make_launch(self, plan: LaunchPlan, code: Module) -> CudaLaunch:
+        return CudaLaunch(self, plan, code)
+
+    def _synchronize(self) -> None:
+        self.context.enter()
+        self.context.wait(f"{self.name} failed while it ran")
+
+    def _warmup(self) -> None:
+        self._memory.free(self._memory.allocate(1))
+
+    def _trim(self) -> None:
+        self._require_usable()
+        self.context.enter()
+        self.context.wait(f"{self.name} failed while it ran")
+        self._memory.trim()
+
+    def _close(self) -> None:
+        for launch in tuple(self._watched.pop(0, ())):
+            launch.arm()
+        self._watched.clear()
+        for module in tuple(self._modules):
+            module.unload()
+        self._memory.close()
+        self.context.close()

@@ -1,0 +1,76 @@
+"""Modules: PTX loaded by the driver's own compiler, and the kernel in it."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import Any, Final
+
+from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.errors import DeviceLost, OutOfMemory
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+
+__all__ = ["Module"]
+
+_LOG_BYTES: Final = 16 << 10
+_STATIC_WORKGROUP_BYTES: Final = 48 << 10
+_TARGET = re.compile(rb"^\.target\s+(sm_(\d+)([af]?))", re.MULTILINE)
+
+
+def _unload(context: Context, handle: Any) -> None:
+    """Unloads a module that nothing refers to. A kernel of it may still run, so this waits; quiet, since a finaliser calls it."""
+    context.cuda.cuCtxSetCurrent(context.handle)
+    context.cuda.cuCtxSynchronize()
+    context.cuda.cuModuleUnload(handle)
+
+
+class Module:
+    """One loaded entry: `function` is its kernel, `workgroup_bytes` what each launch gives it."""
+
+    __slots__ = ("__weakref__", "_finalizer", "function", "workgroup_bytes")
+
+    def __init__(self, context: Context, capability: tuple[int, int], entry: Entry, workgroup_bytes: int) -> None:
+        _require_target(context, capability, entry.code)
+        context.enter()
+        handle = _load(context, entry)
+        self._finalizer = weakref.finalize(self, _unload, context, handle)
+        self._finalizer.atexit = False
+        self.workgroup_bytes = workgroup_bytes
+        cuda, doing = context.cuda, f"{context.name} cannot load {entry.symbol}"
+        self.function = context.ok(cuda.cuModuleGetFunction(handle, entry.symbol.encode()), doing)
+        if workgroup_bytes > _STATIC_WORKGROUP_BYTES:
+            largest = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            context.ok(cuda.cuFuncSetAttribute(self.function, largest, workgroup_bytes), doing)
+
+    def unload(self) -> None:
+        """Unloads now; again is quiet."""
+        self._finalizer()
+
+
+def _require_target(context: Context, capability: tuple[int, int], code: bytes) -> None:
+    """Raises Unsupported for code of a GPU that is not this one: plain PTX runs on newer ones too, `f` on newer ones of its
+    family, `a` on its own only."""
+    found = _TARGET.search(code)
+    here = 10 * capability[0] + capability[1]
+    fits = found is not None and {b"": int(found[2]) <= here, b"a": int(found[2]) == here, b"f": here - here % 10 <= int(found[2]) <= here}[found[3]]
+    if not fits:
+        what = found[1].decode() if found else "unknown"
+        raise Unsupported(context.name, [Missing(f"code for {what}", help=f"this device is sm_{here}: compile for it")])
+
+
+def _load(context: Context, entry: Entry) -> Any:
+    """The module's handle. Raises ToolchainError with the compiler's log, OutOfMemory, DeviceLost."""
+    cuda = context.cuda
+    log = bytearray(_LOG_BYTES)
+    option = cuda.CUjit_option
+    options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_OPTIMIZATION_LEVEL]
+    values = [log, _LOG_BYTES, entry.details.get("assembler_level", 4)]
+    result = cuda.cuModuleLoadDataEx(entry.code + b"\0", len(options), options, values)
+    if not result[0]:
+        return result[1]
+    error = context.failure(result[0], f"{context.name} cannot load {entry.symbol}")
+    if isinstance(error, (OutOfMemory, DeviceLost)):
+        raise error
+    text = log.split(b"\0", 1)[0].decode(errors="replace").strip()
+    raise ToolchainError("the CUDA driver", f"{error}\n{text}".rstrip(), entry.code.decode(errors="replace")) from error
