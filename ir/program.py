@@ -106,6 +106,6 @@ def default_over(memories: tuple[Memory, ...]) -> Grid | None:
     written = next((m for m in memories if m.space is Space.BUFFER and m.access.writes), None)
     if written is None or written.rank > 3:
         return None
-    axes: list[DimExpr] = [*reversed(written.shape), DimConst(1), DimConst(1)]
+    axes: list[DimExpr] = [*reversed(written.shape), DimConst(1), DimConst(1), DimConst(1)]
     x, y, z = axes[:3]
     return Grid(True, (x, y, z))

@@ -50,7 +50,9 @@ def run(optimised, arguments, sizes, opt=2):
     program = optimised.program
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(host_text(optimised))
+    text = host_text(optimised)
+    waits = "call void %wait()" in text
+    module = llvm.parse_assembly(text)
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=opt)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=opt))
@@ -72,10 +74,10 @@ def run(optimised, arguments, sizes, opt=2):
     extents = [evaluate_dim(e, sizes) for e in program.grid.extents]
     grid = [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]
     for index in np.ndindex(*reversed(grid)):
-        _workgroup(kernel, program.workgroup, grid, tuple(reversed(index)), bytes(block))
+        _workgroup(kernel, program.workgroup, grid, tuple(reversed(index)), bytes(block), waits)
 
 
-def _workgroup(kernel, workgroup, grid, place, block):
+def _workgroup(kernel, workgroup, grid, place, block, waits):
     count = int(np.prod(workgroup))
     meeting = threading.Barrier(count)
 
@@ -89,7 +91,12 @@ def _workgroup(kernel, workgroup, grid, place, block):
         context = ctypes.create_string_buffer(struct.pack("<9I4xQ", x, y, z, *place, *grid, address) + block)
         kernel(ctypes.addressof(context))
 
-    threads = [threading.Thread(target=invocation, args=(x, y, z)) for z in range(workgroup[2]) for y in range(workgroup[1]) for x in range(workgroup[0])]
+    places = [(x, y, z) for z in range(workgroup[2]) for y in range(workgroup[1]) for x in range(workgroup[0])]
+    if not waits:
+        for at in places:
+            invocation(*at)
+        return
+    threads = [threading.Thread(target=invocation, args=at) for at in places]
     for thread in threads:
         thread.start()
     for thread in threads:

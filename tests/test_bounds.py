@@ -93,7 +93,12 @@ class Author:
 
     def pick(self, type_: Scalar) -> Atom:
         fitting = [v for v in self.values if v.type is type_]
-        if not fitting or self.random.random() < 0.25:
+        kind = self.random.random()
+        if kind < 0.2 and type_ is u32:
+            return self.random.choice(self.random.choice(self.memories).shape)
+        if kind < 0.25:
+            return self.a.let(OPS["cast"], (self.pick(u32 if type_ is i32 else i32),), type_)
+        if not fitting or kind < 0.45:
             return const(type_, self.random.choice(EDGES[type_]))
         return self.random.choice(fitting[-8:] if self.random.random() < 0.6 else fitting)
 
@@ -155,6 +160,8 @@ class Author:
         r = self.random
         memory = r.choice([m for m in self.memories if m.rank == 1])
         at = self.pick(u32)
+        if r.random() < 0.3:
+            at = self.a.let(OPS[r.choice(("rem", "rem", "min", "max", "div"))], (at, memory.shape[0]))
         near = at if r.random() < 0.4 else self.a.let(OPS[r.choice(("add", "sub"))], (at, self.small(u32)))
         test = (at, memory.shape[0]) if r.random() < 0.7 else (near, self.pick(u32))
         self.a.if_(self.a.let(OPS[r.choice(("lt", "lt", "le", "ne"))], test))

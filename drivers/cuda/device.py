@@ -13,7 +13,7 @@ from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.memory import Memory
-from vyre_py.drivers.cuda.module import Module
+from vyre_py.drivers.cuda.module import Module, runs_on
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError
 from vyre_py.drivers.launch import LaunchPlan
@@ -89,6 +89,9 @@ class CudaDevice(Device):
         for address in {0, *addresses}:
             self._watched.setdefault(address, weakref.WeakSet()).add(launch)
 
+    def _accepts(self, target: Target) -> bool:
+        return target.kind == "ptx" and runs_on(target.arch, self.capability)
+
     def _allocate(self, size_bytes: int) -> int:
         return self._memory.allocate(size_bytes)
 
@@ -108,7 +111,7 @@ class CudaDevice(Device):
         self._memory.copy(source + source_offset, target + target_offset, size_bytes)
 
     def _load_entry(self, step: Step, entry: Entry) -> Module:
-        module = Module(self.context, self.capability, entry, step.workgroup_bytes)
+        module = Module(self.context, entry, step.workgroup_bytes)
         self._modules.add(module)
         return module
 

@@ -9,13 +9,24 @@ from typing import Any, Final
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.lowering.artifact import Entry
-from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["Module"]
+__all__ = ["Module", "runs_on"]
 
 _LOG_BYTES: Final = 16 << 10
 _STATIC_WORKGROUP_BYTES: Final = 48 << 10
-_TARGET = re.compile(rb"^\.target\s+(sm_(\d+)([af]?))", re.MULTILINE)
+_ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
+
+
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
+    """Whether PTX for an architecture runs on a GPU of this compute capability: plain PTX on newer ones too, with an `f` on newer ones
+    of its family, with an `a` on its own only."""
+    found = _ARCH.match(arch)
+    if found is None:
+        return False
+    wanted, here = int(found[1]), 10 * capability[0] + capability[1]
+    oldest = {"": 0, "f": here - here % 10, "a": here}[found[2]]
+    return oldest <= wanted <= here
 
 
 def _unload(context: Context, handle: Any) -> None:
@@ -30,8 +41,7 @@ class Module:
 
     __slots__ = ("__weakref__", "_finalizer", "function", "workgroup_bytes")
 
-    def __init__(self, context: Context, capability: tuple[int, int], entry: Entry, workgroup_bytes: int) -> None:
-        _require_target(context, capability, entry.code)
+    def __init__(self, context: Context, entry: Entry, workgroup_bytes: int) -> None:
         context.enter()
         handle = _load(context, entry)
         self._finalizer = weakref.finalize(self, _unload, context, handle)
@@ -46,17 +56,6 @@ class Module:
     def unload(self) -> None:
         """Unloads now; again is quiet."""
         self._finalizer()
-
-
-def _require_target(context: Context, capability: tuple[int, int], code: bytes) -> None:
-    """Raises Unsupported for code of a GPU that is not this one: plain PTX runs on newer ones too, `f` on newer ones of its
-    family, `a` on its own only."""
-    found = _TARGET.search(code)
-    here = 10 * capability[0] + capability[1]
-    fits = found is not None and {b"": int(found[2]) <= here, b"a": int(found[2]) == here, b"f": here - here % 10 <= int(found[2]) <= here}[found[3]]
-    if not fits:
-        what = found[1].decode() if found else "unknown"
-        raise Unsupported(context.name, [Missing(f"code for {what}", help=f"this device is sm_{here}: compile for it")])
 
 
 def _load(context: Context, entry: Entry) -> Any:

@@ -48,16 +48,11 @@ _SIZE_LIMIT = 1 << 32
 
 def operand_fault(op: Op, operands: tuple[Scalar, ...], given: Scalar | None = None) -> tuple[str, str | None]:
     """Why `op` does not accept operands of these types, and the help for the case (None: the rule's own)."""
-    got = (
-        f" {op.infix} ".join(map(str, operands))
-        if op.infix is not None and len(operands) == 2
-        else f"{op.name}({', '.join(map(str, operands))})"
-    )
     if op.result is Result.GIVEN:
-        return f"{op.name} does not go from {operands[0]} to {given}", "leave it out" if operands[
-            0
-        ] is given else "go through another type"
-    accepted = ", ".join(sorted(map(str, op.of)))
+        message = f"{op.name} does not go from {operands[0]} to {given}"
+        return message, "leave it out" if operands[0] is given else "go through another type"
+    between = op.infix is not None and len(operands) == 2
+    got = f" {op.infix} ".join(map(str, operands)) if between else f"{op.name}({', '.join(map(str, operands))})"
     generic = [t for pattern, t in zip(op.operands, operands, strict=False) if pattern is Operand.T]
     stored = next((t for t in generic if t.storage_only and t not in op.of), None)
     if stored is not None:
@@ -65,6 +60,7 @@ def operand_fault(op: Op, operands: tuple[Scalar, ...], given: Scalar | None = N
     if len(set(generic)) > 1:
         return f"{got}: operands of one type are needed", f"convert one side: cast(x, {generic[0]})"
     if any(t not in op.of for t in generic):
+        accepted = ", ".join(sorted(map(str, op.of)))
         return f"{got}: {op.name} takes {accepted}", f"convert first: cast(x, {min(op.of, key=str)})"
     return f"{got}: a bool is needed first", "compare: x != 0"
 

@@ -134,9 +134,13 @@ class Control:
 
     # ---- after blocks
 
+    def _escapes(self, opener: int) -> Escape:
+        """How lanes leave a block by themselves; around runs there are no lanes."""
+        return Escape.NONE if self.state.run is None else self.state.plan.escapes[opener]
+
     def _after(self, opener: int, entered: Mask) -> None:
         """The mask after a block: those that entered it, without those that left early; if none is left, the rest is jumped over."""
-        if not beyond(self.state.program.body[opener], self.state.plan.escapes[opener]):
+        if not beyond(self.state.program.body[opener], self._escapes(opener)):
             self.state.mask = entered
             return
         now = self._read(self.turns[-1].now)
@@ -254,7 +258,7 @@ class Control:
         """Opens a loop up to its head; `parts` says that lanes may take different numbers of turns."""
         state, w = self.state, self.w
         around = self.frames[-1]
-        escapes = state.plan.escapes[index]
+        escapes = self._escapes(index)
         live = now = w.local(w.mask_type) if escapes or parts else ""
         if Escape.CONTINUE in escapes:
             now = w.local(w.mask_type)
@@ -309,32 +313,35 @@ class Control:
 
     def escape(self, index: int, s: Statement) -> int:
         """A break, continue or return: a jump where every lane of the loop or run is here, else these lanes are taken out."""
-        frame, turns = self.frames[-1], self.turns[-1] if self.turns else None
-        kind = type(s)
-        target = ""
-        if kind is Return and frame.all:
-            target = self._leave_all()
-        elif turns is not None and turns.opener >= 0 and frame.whole and not (turns.continued and kind is Break):
-            target = turns.exit if kind is Break else turns.latch if kind is Continue else ""
-        if target:
+        frame, kind = self.frames[-1], type(s)
+        if target := self._target(frame, kind):
             self.w.jump(target)
         else:
             self._part(kind, self.state.mask)
             self.w.jump(frame.skip)
         return frame.close
 
-    def _leave_all(self) -> str:
-        """Where a return of all lanes goes; what later runs need to know is kept."""
-        run = next((t for t in self.turns if t.opener < 0), None)
-        if run is None or self.state.run is None:
+    def _target(self, frame: Frame, kind: type[Statement]) -> str:
+        """Where all lanes go together, or nothing where some do not; what later runs need to know is kept."""
+        turns = self.turns[-1] if self.turns else None
+        if kind is not Return and turns is not None and turns.opener >= 0:
+            if not frame.whole or (kind is Break and turns.continued):
+                return ""
+            return turns.exit if kind is Break else turns.latch
+        if self.state.run is None:
             return self.frames[0].skip
-        if self.state.plan.keeps_alive:
+        if not frame.all:
+            return ""
+        if kind is Return and self.state.plan.keeps_alive:
             self._clear_kept(self.alive_offset, self.state.mask)
-        return run.skip
+        elif kind is Continue:
+            self._clear_kept(self.turn_offsets[self._loop_around_run()], self.state.mask)
+        return next(t.skip for t in self.turns if t.opener < 0)
 
     def _part(self, kind: type[Statement], mask: Mask) -> None:
         """Takes lanes out of the loop, of its turn, or of the whole run."""
         state, turns = self.state, self.turns[-1]
+        assert kind is not Break or turns.opener >= 0  # such a break would part a workgroup at a barrier (V401)
         if kind is Return:
             for around in self.turns:
                 self._clear(around, (around.live, around.now), mask)

@@ -33,10 +33,8 @@ def launches(device: Device) -> None:
     from cuda.bindings import driver
 
     launch: Any = device.compile_native(axpy()).bind({"x": device.upload(np.ones(1024, np.float32)), "y": device.upload(np.ones(1024, np.float32)), "a": 2.0})
-    function, stream, addresses = launch.function, launch.stream, launch.addresses
     ours = per_call_us(launch, device.synchronize)
-    # A partial adds 0.05 us to the peer where a lambda would add 0.1.
-    packed = partial(driver.cuLaunchKernel, function, 4, 1, 1, 256, 1, 1, 0, stream, addresses, 0)
+    packed = partial(driver.cuLaunchKernel, *launch._run.args)  # the same kernel, stream and packed arguments
     peer = per_call_us(packed, device.synchronize)
     row("bound launch", ours, "us", peer, "cuda.bindings, packed")
     row("launch and wait", per_call_us(lambda: (launch(), device.synchronize()), device.synchronize, 500), "us")

@@ -1,0 +1,115 @@
+"""Host code: the lanes walk's LLVM IR, through LLVM's pipeline, as a relocatable object."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from llvmlite import binding as llvm
+
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.llvm.lanes import SYMBOL, emit_lanes
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+
+if TYPE_CHECKING:
+    from vyre_py.ir.passes import Optimised
+
+__all__ = ["choose_lanes", "lower", "target_machine"]
+
+WIDTHS: Final = (1, 2, 4, 8, 16, 32)
+# Feature -> lanes that keep its vector units busy, first match wins; measured on mandelbrot and axpy.
+_LANES_BY_FEATURE: Final = (("avx512f", 16), ("avx2", 8), ("avx", 8))
+_LANES_ELSEWHERE: Final = 4
+# What C libraries have everywhere. Anything else would be missing in the process that loads the object.
+_LIBRARY: Final = frozenset({"memset", "memcpy", "memmove", "fmaf", "floorf", "ceilf", "truncf", "roundevenf", "_GLOBAL_OFFSET_TABLE_"})
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@lru_cache(maxsize=8)
+def target_machine(arch: str, opt: int) -> Any:
+    """LLVM's target machine for "native" or a CPU's name. Raises Unsupported for a CPU that LLVM does not know."""
+    _initialize()
+    triple = llvm.get_default_triple()
+    native = arch == "native"
+    features = llvm.get_host_cpu_features().flatten() if native else ""
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name() if native else arch, features=features, opt=opt, reloc="pic", codemodel="default",
+    )
+    return machine
+
+
+def _features(arch: str) -> frozenset[str]:
+    """Features that decide the number of lanes, by CPU."""
+    if arch == "native":
+        _initialize()
+        return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    return frozenset({"x86-64-v4": ("avx512f",), "x86-64-v3": ("avx2",)}.get(arch, ()))
+
+
+def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
+    """How many lanes to use: as many as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
+    features = _features(arch)
+    lanes = next((n for feature, n in _LANES_BY_FEATURE if feature in features), _LANES_ELSEWHERE)
+    x, rest = workgroup[0], workgroup[1] * workgroup[2]
+    if rest > 1 and x >= _LANES_ELSEWHERE:
+        row = x & -x  # the largest power of two that divides a row
+        return min(lanes, row) if row >= _LANES_ELSEWHERE else lanes
+    while lanes > 1 and -(-x * rest // lanes) == -(-x * rest // (lanes // 2)):
+        lanes //= 2
+    return lanes
+
+
+def _undefined_symbols(code: bytes) -> Iterator[str]:
+    """The symbols that an ELF object of 64 bits wants from elsewhere; nothing for other formats, which the loader checks."""
+    if code[:6] != b"\x7fELF\x02\x01":
+        return
+    (offset,) = struct.unpack_from("<Q", code, 0x28)
+    size, count = struct.unpack_from("<HH", code, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, offset + k * size) for k in range(count)]
+    for section in sections:
+        if section[1] != 2:  # SHT_SYMTAB; its link is the section of the names
+            continue
+        names = sections[section[6]][4]
+        for entry in range(section[4], section[4] + section[5], 24):
+            name, _, _, index = struct.unpack_from("<IBBH", code, entry)
+            if index == 0 and name:
+                yield code[names + name : code.index(b"\0", names + name)].decode()
+
+
+def _compile(text: str, machine: Any, opt: int) -> bytes:
+    """The object of a module. Raises ToolchainError with the text when LLVM refuses it."""
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=opt))
+        builder.getModulePassManager().run(module, builder)
+        code = bytes(machine.emit_object(module))
+    except RuntimeError as error:
+        raise ToolchainError("LLVM", str(error), text) from error
+    if unknown := sorted(set(_undefined_symbols(code)) - _LIBRARY):
+        raise ToolchainError("LLVM", f"the object wants {', '.join(unknown)}, which no process has", text)
+    return code
+
+
+def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here."""
+    options.refuse("the cpu target", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics == "strict" else frozenset()))
+    width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
+    if width not in WIDTHS:
+        raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
+    kernel = emit_lanes(optimised, width)
+    code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
+    details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
+    return Lowered((Entry("object", SYMBOL, code, details=details),), kernel.workgroup_bytes, kernel.text)

@@ -1,0 +1,131 @@
+"""Atomics over lanes: one after another, in lane order, or one for all where they meet at one element and nobody asks for the old value.
+
+A workgroup stays on one thread, so on its own memory an atomic is a plain read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from vyre_py.ir.check.facts import uses
+from vyre_py.ir.nodes import Atomic, Space
+from vyre_py.ir.ops import AtomicOp
+from vyre_py.ir.types import Scalar
+from vyre_py.lowering.llvm.lanes_forms import Form, Spread
+from vyre_py.lowering.llvm.lanes_memory import Memories, Spot
+from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation
+from vyre_py.lowering.llvm.types import llvm_type, number
+
+__all__ = ["Atomics"]
+
+# Atomics that many operands may be folded for -> (reduction of signed, of unsigned, what changes nothing).
+_REDUCTIONS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "add": ("add", "add", "zero"), "sub": ("add", "add", "zero"), "or": ("or", "or", "zero"), "xor": ("xor", "xor", "zero"),
+    "and": ("and", "and", "ones"), "min": ("smin", "umin", "maximum"), "max": ("smax", "umax", "minimum"),
+}
+
+
+def _neutral(what: str, t: Scalar) -> int:
+    return {"zero": 0, "ones": -1 if t.is_signed else t.maximum, "maximum": t.maximum, "minimum": t.minimum}[what]
+
+
+class Atomics:
+    """Atomics on a kernel's memories."""
+
+    def __init__(self, memories: Memories) -> None:
+        self.memories = memories
+        self.state = memories.state
+        self.w = memories.w
+        self._uses = uses(self.state.program)
+
+    def atomic(self, index: int, s: Atomic) -> int:
+        """An atomic; dropped outside, and then its result is zero."""
+        assert s.result is not None
+        spot = self.memories.spot(index, s)
+        operands = [self.state.form(a) for a in s.operands]
+        wanted = self._uses[s.result.id] > 0
+        if self.state.width == 1:
+            form = self._one(s, spot, operands)
+        elif spot.is_same and not wanted and s.op.name in _REDUCTIONS:
+            self._folded(s, spot, operands[0])
+            form = self._nothing(s.result.type)
+        else:
+            form = self._by_lane(s, spot, operands, wanted)
+        self.state.bind(s, form)
+        return index + 1
+
+    def _nothing(self, t: Scalar) -> Form:
+        return Form(Spread.SAME, t, number(t, 0))
+
+    def _perform(self, s: Atomic, pointer: str, operands: Sequence[str]) -> str:
+        """One atomic on one element; gives the old value."""
+        w, t = self.w, s.memory.type
+        if s.memory.space is Space.BUFFER:
+            return atomic_operation(w, s.op.name, t, f"ptr {pointer}", operands, "monotonic monotonic" if s.op.operands == 2 else "monotonic")
+        old = w.let(f"load {llvm_type(t)}, ptr {pointer}, align {t.size_bytes}")
+        w.line(f"store {llvm_type(t)} {self._plain(s.op, t, old, operands)}, ptr {pointer}, align {t.size_bytes}")
+        return old
+
+    def _plain(self, op: AtomicOp, t: Scalar, old: str, operands: Sequence[str]) -> str:
+        w = self.w
+        if op.name == "exchange":
+            return operands[0]
+        if op.name == "compare_exchange":
+            equal = w.let(f"icmp eq {llvm_type(t)} {old}, {operands[0]}")
+            return w.let(f"select i1 {equal}, {llvm_type(t)} {operands[1]}, {llvm_type(t)} {old}")
+        return EMITTERS[op.name](w, 1, t, t, (old, operands[0]))
+
+    def _one(self, s: Atomic, spot: Spot, operands: Sequence[Form]) -> Form:
+        """The only lane's."""
+        t, spare = s.memory.type, self.memories.spare()
+        old = self._perform(s, self.memories.same_pointer(spot, spare), [o.name for o in operands])
+        if spot.inside is not None:
+            old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} 0")
+        return Form(Spread.SAME, t, old)
+
+    def _folded(self, s: Atomic, spot: Spot, operand: Form) -> None:
+        """All lanes at one element: the operands are folded first."""
+        w, t, width = self.w, s.memory.type, self.state.width
+        signed, unsigned, neutral = _REDUCTIONS[s.op.name]
+        vector = llvm_type(t, width)
+        values = w.blend(vector, spot.mask, w.vector(operand), number(t, _neutral(neutral, t), width))
+        name = f"llvm.vector.reduce.{signed if t.is_signed else unsigned}.v{width}i{t.bits}"
+        total = w.call(llvm_type(t), name, (vector, values))
+        self._perform(s, self.memories.same_pointer(spot, self.memories.spare()), [total])
+
+    def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[Form], wanted: bool) -> Form:
+        """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
+        w, t, width, memories = self.w, s.memory.type, self.state.width, self.memories
+        vector, bits = llvm_type(t, width), f"i{width}"
+        offsets = self._spill(f"<{width} x i32>", memories.offsets(spot))
+        spilled = [o.name if o.is_same else self._spill(vector, w.vector(o)) for o in operands]
+        old = self._spill(vector, "zeroinitializer") if wanted else ""
+        left = self._spill(bits, w.mask_bits(w.spelled(memories.everywhere(spot))))
+        head, body, done = w.label("lanes"), w.label("lane"), w.label("done")
+        w.block(head)
+        now = w.let(f"load {bits}, ptr {left}")
+        w.branch(w.let(f"icmp ne {bits} {now}, 0"), body, done)
+        w.block(body)
+        lane = w.let(f"zext {bits} {w.call(bits, f'llvm.cttz.{bits}', (bits, now), ('i1', 'true'))} to i64")
+        rest = w.let(f"and {bits} {now}, {w.let(f'sub {bits} {now}, 1')}")
+        w.line(f"store {bits} {rest}, ptr {left}")
+        offset = w.let(f"zext i32 {self._pick('i32', offsets, lane)} to i64")
+        pointer = w.let(f"getelementptr {llvm_type(t)}, ptr {memories.pointers[s.memory]}, i64 {offset}")
+        found = self._perform(s, pointer, [x if o.is_same else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
+        if wanted:
+            w.line(f"store {llvm_type(t)} {found}, ptr {w.let(f'getelementptr {llvm_type(t)}, ptr {old}, i64 {lane}')}")
+        w.jump(head)
+        w.block(done)
+        if not wanted:
+            return self._nothing(t)
+        return w.each(t, w.let(f"load {vector}, ptr {old}"))
+
+    def _spill(self, type_: str, name: str) -> str:
+        """A local that holds a vector, for lanes to be taken by number."""
+        slot = self.w.local(type_)
+        self.w.line(f"store {type_} {name}, ptr {slot}")
+        return slot
+
+    def _pick(self, type_: str, slot: str, lane: str) -> str:
+        return self.w.let(f"load {type_}, ptr {self.w.let(f'getelementptr {type_}, ptr {slot}, i64 {lane}')}")

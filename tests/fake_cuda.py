@@ -1,0 +1,179 @@
+"""A stand-in for `cuda.bindings.driver`: memory on the host, launches recorded, statuses on demand.
+
+Device memory is host memory, so a test may give a kernel's meaning as a Python function over its parameters' addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import threading
+from types import SimpleNamespace
+
+CUresult = enum.IntEnum(
+    "CUresult",
+    {
+        "CUDA_SUCCESS": 0, "CUDA_ERROR_INVALID_VALUE": 1, "CUDA_ERROR_OUT_OF_MEMORY": 2, "CUDA_ERROR_NO_DEVICE": 100, "CUDA_ERROR_INVALID_CONTEXT": 201,
+        "CUDA_ERROR_INVALID_PTX": 218, "CUDA_ERROR_INVALID_HANDLE": 400, "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
+        "CUDA_ERROR_NOT_SUPPORTED": 801, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": 900,
+    },
+)
+OK = (CUresult.CUDA_SUCCESS,)
+
+
+class Names:
+    """Any name of an enum, as itself."""
+
+    def __getattr__(self, name):
+        return name
+
+
+class FakeDriver:
+    """The calls that the driver's modules make; `log` lists them, `fail[name]` is the statuses that the next calls of that name give."""
+
+    def __init__(self, capability=(9, 0), pools=1, total=1 << 20):
+        self.attributes = {
+            "COMPUTE_CAPABILITY_MAJOR": capability[0], "COMPUTE_CAPABILITY_MINOR": capability[1], "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535,
+            "MAX_GRID_DIM_Z": 65535, "MAX_THREADS_PER_BLOCK": 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "MEMORY_POOLS_SUPPORTED": pools,
+        }
+        self.total, self.used = total, 0
+        self.blocks = {}
+        self.log, self.fail, self.launches = [], {}, []
+        self.kernel = None
+        self.current = threading.local()
+        self.CUdevice_attribute = self.CUfunction_attribute = self.CUmemPool_attribute = self.CUjit_option = Names()
+        self.CUmemAllocationType = self.CUmemAllocationHandleType = self.CUmemLocationType = Names()
+        self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+        self.CUstream = self.cuuint64_t = int
+
+    def CUmemPoolProps(self):  # noqa: N802
+        return SimpleNamespace(location=SimpleNamespace())
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if not name.startswith("cu") or name in ("cuuint64_t", "current"):
+            return found
+
+        def call(*arguments):
+            self.log.append(name)
+            waiting = self.fail.get(name)
+            if waiting and (status := waiting.pop(0)):
+                return (status, *[None] * (name in GIVES))
+            return found(*arguments)
+
+        return call
+
+    def cuInit(self, flags):
+        return OK
+
+    def cuDeviceGetCount(self):
+        return *OK, 1
+
+    def cuDriverGetVersion(self):
+        return *OK, 13000
+
+    def cuDeviceGet(self, ordinal):
+        return *OK, ordinal
+
+    def cuDeviceGetName(self, length, device):
+        return *OK, b"Fake GPU\0\0"
+
+    def cuDeviceTotalMem(self, device):
+        return *OK, self.total
+
+    def cuDeviceGetAttribute(self, attribute, device):
+        return *OK, self.attributes[attribute.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return *OK, 77
+
+    def cuDevicePrimaryCtxRelease(self, device):
+        return OK
+
+    def cuCtxSetCurrent(self, context):
+        self.current.context = context
+        return OK
+
+    def cuCtxSynchronize(self):
+        return OK
+
+    def cuStreamCreate(self, flags):
+        return *OK, 5
+
+    def cuStreamDestroy(self, stream):
+        return OK
+
+    def cuStreamSynchronize(self, stream):
+        return OK
+
+    def cuMemPoolCreate(self, properties):
+        return *OK, 9
+
+    def cuMemPoolSetAttribute(self, pool, attribute, value):
+        return OK
+
+    def cuMemPoolTrimTo(self, pool, size):
+        return OK
+
+    def cuMemPoolDestroy(self, pool):
+        return OK
+
+    def cuMemAlloc(self, size):
+        if self.used + size > self.total:
+            return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
+        block = ctypes.create_string_buffer(b"\xaa" * size, size)
+        address = ctypes.addressof(block)
+        self.blocks[address] = block
+        self.used += size
+        return *OK, address
+
+    def cuMemAllocFromPoolAsync(self, size, pool, stream):
+        return self.__class__.cuMemAlloc(self, size)
+
+    def cuMemFree(self, address):
+        self.used -= len(self.blocks.pop(address))
+        return OK
+
+    def cuMemFreeAsync(self, address, stream):
+        return self.__class__.cuMemFree(self, address)
+
+    def cuMemsetD8Async(self, address, value, size, stream):
+        ctypes.memset(address, value, size)
+        return OK
+
+    def cuMemcpyHtoDAsync(self, target, source, size, stream):
+        ctypes.memmove(target, source, size)
+        return OK
+
+    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
+
+    def cuModuleLoadDataEx(self, image, count, options, values):
+        assert image.endswith(b"\0") and count == len(options) == len(values)
+        if b"broken" in image:
+            values[0][:11] = b"line 3: no\0"
+            return CUresult.CUDA_ERROR_INVALID_PTX, None
+        return *OK, 11
+
+    def cuModuleGetFunction(self, module, name):
+        return *OK, 12
+
+    def cuModuleUnload(self, module):
+        return OK
+
+    def cuFuncSetAttribute(self, function, attribute, value):
+        return OK
+
+    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
+        if getattr(self.current, "context", None) != 77:
+            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+        self.launches.append(((gx, gy, gz), (bx, by, bz), shared, stream))
+        if self.kernel is not None:
+            self.kernel(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p)))
+        return OK
+
+
+# Calls that give something after the status.
+GIVES = {
+    "cuDeviceGetCount", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
+    "cuStreamCreate", "cuMemPoolCreate", "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuModuleLoadDataEx", "cuModuleGetFunction",
+}
