@@ -107,7 +107,9 @@ class _Parser(DeclarationParser):
 
     def _recover(self) -> None:
         """Goes on to the next statement, which may be the first in the block that the failed one opens."""
-        while self.kind not in ("newline", ";", "}", "end"):
+        failed_at = self.position
+        self.position = self.begin + (self.kinds[self.begin] == "}")
+        while self.position < failed_at or self.kind not in ("newline", ";", "}", "end"):
             if self.take("{"):
                 self._open("block", ends=0)
                 break

@@ -28,7 +28,8 @@ class Entry:
     """One piece of code for a step. Bind picks the first entry whose preconditions hold; the last has none.
 
     `format` is "ptx", "wgsl", "object" (a relocatable file for the host) or "program" (`program` is then the optimised Program that
-    the reference device runs). `symbol` names the function in the code.
+    the reference device runs). `symbol` names the function in the code. `data` is constant data that the driver binds beside the code (the
+    tables of WGSL).
     """
 
     format: str
@@ -37,6 +38,7 @@ class Entry:
     preconditions: tuple[Precondition, ...] = ()
     program: Any = None
     details: Mapping[str, int] = field(default_factory=dict)
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

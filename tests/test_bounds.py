@@ -74,15 +74,33 @@ class Author:
         a = self.a = Assembler("random", r.choice(((64, 1, 1), (256, 1, 1), (8, 8, 1), (4, 2, 2), (1, 1, 1))))
         n, m = a.dim("n"), a.dim("m")
         one, two = DimConst(1), DimConst(2)
-        extents: list[DimExpr] = [n, n, n, m, DimOp("add", n, one), DimOp("sub", n, one), DimOp("mul", n, m), DimOp("ceil_div", n, DimConst(4))]
-        extents += [DimOp("min", n, m), DimOp("max", n, m), DimOp("mul", n, two), DimOp("add", DimOp("mul", n, DimConst(4)), DimConst(3))]
+        extents: list[DimExpr] = [
+            n,
+            n,
+            n,
+            m,
+            DimOp("add", n, one),
+            DimOp("sub", n, one),
+            DimOp("mul", n, m),
+            DimOp("ceil_div", n, DimConst(4)),
+        ]
+        extents += [
+            DimOp("min", n, m),
+            DimOp("max", n, m),
+            DimOp("mul", n, two),
+            DimOp("add", DimOp("mul", n, DimConst(4)), DimConst(3)),
+        ]
         params: list[Atom] = [a.param("p", u32), a.param("q", i32)]
         shapes: list[tuple[DimExpr, ...]] = [(r.choice(extents),), (n, m), (n,), (DimConst(256),)]
-        self.memories = [a.memory(f"b{k}", Space.BUFFER, u32, shape, Access.READ_WRITE) for k, shape in enumerate(shapes)]
+        self.memories = [
+            a.memory(f"b{k}", Space.BUFFER, u32, shape, Access.READ_WRITE) for k, shape in enumerate(shapes)
+        ]
         self.memories.append(a.memory("tile", Space.WORKGROUP, i32, (DimConst(64),), Access.READ_WRITE))
         self.memories.append(a.memory("tile2", Space.PRIVATE, u32, (DimConst(8), DimConst(10)), Access.READ_WRITE))
         self.memories.append(a.memory("bytes", Space.BUFFER, u8, (n,), Access.READ))
-        self.memories.append(a.memory("table", Space.TABLE, u32, (DimConst(4),), Access.READ, np.array([3, 1, 7, 2], "<u4").tobytes()))
+        self.memories.append(
+            a.memory("table", Space.TABLE, u32, (DimConst(4),), Access.READ, np.array([3, 1, 7, 2], "<u4").tobytes())
+        )
         a.grid = Grid(False, (DimConst(1), one, one))
         self.variables = []
         self.bools = []
@@ -165,7 +183,11 @@ class Author:
         near = at if r.random() < 0.4 else self.a.let(OPS[r.choice(("add", "sub"))], (at, self.small(u32)))
         test = (at, memory.shape[0]) if r.random() < 0.7 else (near, self.pick(u32))
         self.a.if_(self.a.let(OPS[r.choice(("lt", "lt", "le", "ne"))], test))
-        place = self.a.let(OPS[r.choice(("add", "sub", "min", "div"))], (near, self.small(u32))) if r.random() < 0.4 else near
+        place = (
+            self.a.let(OPS[r.choice(("add", "sub", "min", "div"))], (near, self.small(u32)))
+            if r.random() < 0.4
+            else near
+        )
         if r.random() < 0.3:
             place = self.a.let(OPS["sub"], (memory.shape[0], place))
         loaded = self.a.load(memory, (place,))
@@ -273,7 +295,9 @@ class Walker:
         self.sizes = {d.name: self.random.choice(SIZES) for d in self.program.dims}
         whole = [e for m in self.program.buffers for e in m.shape]
         whole += [a for s in self.program.body for a in s.args if not isinstance(a, (Value, Const, Param))]
-        counts = [int(np.prod([evaluate_dim(e, self.sizes) for e in m.shape], dtype=object)) for m in self.program.buffers]
+        counts = [
+            int(np.prod([evaluate_dim(e, self.sizes) for e in m.shape], dtype=object)) for m in self.program.buffers
+        ]
         return all(0 <= v <= U32_MAX for v in [*counts, *(evaluate_dim(e, self.sizes) for e in whole)])
 
     def atom(self, atom: Atom) -> Const:
@@ -289,7 +313,11 @@ class Walker:
         if kind == "local_index":
             return self.local[0] + sizes[0] * (self.local[1] + sizes[1] * self.local[2])
         k = "xyz".index(axis)
-        named = {"local_id": self.local[k], "workgroup_id": self.group[k], "global_id": self.group[k] * sizes[k] + self.local[k]}
+        named = {
+            "local_id": self.local[k],
+            "workgroup_id": self.group[k],
+            "global_id": self.group[k] * sizes[k] + self.local[k],
+        }
         return named.get(kind, sizes[k] if kind == "workgroup_size" else self.group[k] + 1)
 
     def turn(self, loop: For) -> Const | None:
@@ -313,7 +341,9 @@ class Walker:
             elif isinstance(s, Let):
                 assert s.result is not None
                 args = tuple(self.atom(a) for a in s.args)
-                made = const(u32, self.query(s.op.name)) if s.op.is_query else evaluate_constant(s.op, s.result.type, args)
+                made = (
+                    const(u32, self.query(s.op.name)) if s.op.is_query else evaluate_constant(s.op, s.result.type, args)
+                )
             elif isinstance(s, Get):
                 made = self.any(s.variable.type)
             elif (isinstance(s, If) and not self.atom(s.args[0]).value) or isinstance(s, Else):

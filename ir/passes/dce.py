@@ -8,8 +8,25 @@ from __future__ import annotations
 
 from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.nodes import (
-    Atomic, Barrier, Break, Continue, Else, End, For, Get, Load, Loop, Memory, Return, Set, Space, Statement, Store,
-    UniformLoad, Value, Var,
+    Atomic,
+    Barrier,
+    Break,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    Load,
+    Loop,
+    Memory,
+    Return,
+    Set,
+    Space,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
 )  # fmt: skip
 from vyre_py.ir.program import Program
 

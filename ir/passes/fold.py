@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,9 +18,9 @@ from vyre_py.ir.types import Scalar, u32
 
 __all__ = ["evaluate_constant", "fold", "merged_end"]
 
-_BITS = {1: np.dtype(np.uint8), 4: np.dtype(np.uint32)}
-_CANONICAL_NAN = 0x7FC00000
-_KEEPS_NAN_BITS = frozenset({"select", "bitcast"})
+_BITS: Final[Mapping[int, np.dtype[Any]]] = {1: np.dtype(np.uint8), 4: np.dtype(np.uint32)}
+_CANONICAL_NAN: Final = 0x7FC00000
+_KEEPS_NAN_BITS: Final = frozenset({"select", "bitcast"})
 
 
 def _array(atom: Const) -> np.ndarray[Any, np.dtype[Any]]:

@@ -1,6 +1,7 @@
 """Forms: whole-number polynomials over a Program's sizes, with the questions that the range analysis asks of them.
 
-A form maps a monomial (a sorted tuple of size numbers, repeats allowed) to its coefficient; the empty monomial is the constant.
+A form maps a monomial (a sorted tuple of size numbers, repeats allowed) to its coefficient other than 0; the empty monomial is
+the constant.
 A size is a dim, or a dim expression that does not expand into a polynomial (`ceil_div`, `min`, `max`). Forms are never changed
 in place. Arithmetic on them is exact, as the host's is, so it knows no wrapping.
 """
@@ -27,7 +28,7 @@ MAX_FACTS: Final = 16
 
 def constant(value: int) -> Form:
     """The form without sizes."""
-    return {(): value}
+    return {(): value} if value else {}
 
 
 def plus(a: Form, b: Form, factor: int = 1) -> Form:
@@ -35,7 +36,7 @@ def plus(a: Form, b: Form, factor: int = 1) -> Form:
     total = dict(a)
     for monomial, coefficient in b.items():
         total[monomial] = total.get(monomial, 0) + factor * coefficient
-    return {m: c for m, c in total.items() if c or not m}
+    return {m: c for m, c in total.items() if c}
 
 
 def minus(a: Form, b: Form) -> Form:
@@ -45,7 +46,7 @@ def minus(a: Form, b: Form) -> Form:
 
 def shifted(a: Form, by: int) -> Form:
     """a + by."""
-    return a if by == 0 else {**a, (): a.get((), 0) + by}
+    return plus(a, {(): by}) if by else a
 
 
 def times(a: Form, b: Form) -> Form | None:
@@ -57,7 +58,7 @@ def times(a: Form, b: Form) -> Form | None:
                 return None
             key = tuple(sorted(m + n))
             total[key] = total.get(key, 0) + c * d
-    return total if len(total) <= MAX_TERMS else None
+    return {m: c for m, c in total.items() if c} if len(total) <= MAX_TERMS else None
 
 
 def _never_negative(expr: DimExpr) -> bool:
@@ -79,7 +80,9 @@ class Sizes:
         self._forms: dict[DimExpr, Form] = {}
         self.high: list[int | None] = []  # by size number; None is unknown
         self.low: dict[int, int | None] = {}
-        self.quotients: dict[tuple[frozenset[tuple[Monomial, int]], int], Form] = {}  # (form, divisor) -> ceil_div of them
+        self.quotients: dict[
+            tuple[frozenset[tuple[Monomial, int]], int], Form
+        ] = {}  # (form, divisor) -> ceil_div of them
         self.facts: list[Form] = []
         self.caps: list[Form] = []
         for memory in program.memories:
@@ -124,8 +127,8 @@ class Sizes:
             if expr.op == "mul" and (product := times(left, right)) is not None:
                 return product
             if expr.op == "ceil_div" and isinstance(expr.right, DimConst):
-                quotient = {(self._number(expr),): 1}
-                self.quotients[frozenset(plus(left, constant(0)).items()), expr.right.value] = quotient
+                quotient: Form = {(self._number(expr),): 1}
+                self.quotients[frozenset(left.items()), expr.right.value] = quotient
                 return quotient
         return {(self._number(expr),): 1}
 

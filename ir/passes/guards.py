@@ -25,8 +25,28 @@ from typing import Final
 from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import (
-    Access, Atom, Atomic, Barrier, Break, Continue, Else, End, Get, Loop, Memory, MemoryStatement, Return, Set, Statement, Store,
-    UniformLoad, Value, Var, const,
+    Access,
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    Loop,
+    Memory,
+    MemoryStatement,
+    Return,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
+    const,
 )  # fmt: skip
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.passes.bounds import bounds
@@ -49,6 +69,7 @@ MAX_TOUCHED: Final = 16
 class _Item:
     """A statement of a block, with all that it nests: statements `start` to `end`, and what they do together.
 
+    `movable` is false where moving it, or leaving it out, could be seen; `escapes` says that a break or continue leaves it;
     `accesses` counts those that need a check; `common` holds the pairs that every store in it depends on, None when it stores
     nothing; `gets` counts gets by variable.
     """
@@ -56,6 +77,7 @@ class _Item:
     start: int
     end: int
     movable: bool = True
+    escapes: bool = False
     common: Pairs | None = None
     accesses: int = 0
     reads: set[Memory] = field(default_factory=set)
@@ -67,6 +89,7 @@ class _Item:
     def absorb(self, other: _Item) -> None:
         """Takes in what a nested item does."""
         self.movable = self.movable and other.movable
+        self.escapes = self.escapes or other.escapes
         if other.common is not None:
             self.common = other.common if self.common is None else self.common & other.common
         self.accesses += other.accesses
@@ -134,7 +157,8 @@ class _Planner:
             if isinstance(statement, End):
                 item = open_items.pop()
                 item.end = index
-                # What it declares ends with it.
+                # A jump out of its block, and what it declares, end with a loop.
+                item.escapes = item.escapes and not isinstance(self.program.body[item.start], For)
                 item.sets -= item.declares
                 for variable in item.declares:
                     item.gets.pop(variable, None)
@@ -169,7 +193,8 @@ class _Planner:
 
     def _item(self, index: int, statement: Statement) -> _Item:
         item = _Item(index, index)
-        item.movable = not isinstance(statement, (Barrier, UniformLoad, Atomic, Loop, Return, Break, Continue))
+        item.movable = not isinstance(statement, (Barrier, UniformLoad, Atomic, Loop, Return))
+        item.escapes = isinstance(statement, (Break, Continue))
         if isinstance(statement, MemoryStatement):
             pairs = self._pairs(index, statement)
             item.accesses = int(bool(pairs))
@@ -201,7 +226,9 @@ class _Planner:
         for number, block in enumerate(self.blocks):
             if block.parent >= 0:
                 around = self.group_of.get(block.item)
-                block.assumed = self.blocks[block.parent].assumed | (around.pairs if around is not None else frozenset())
+                block.assumed = self.blocks[block.parent].assumed | (
+                    around.pairs if around is not None else frozenset()
+                )
             group: _Group | None = None
             for item in reversed(block.items):
                 group = self._offer(block, number, group, item)
@@ -209,18 +236,14 @@ class _Planner:
 
     def _offer(self, block: _Block, number: int, group: _Group | None, item: _Item) -> _Group | None:
         """Lets an item join the group, pass it, or close it; gives the group that is then open."""
-        if not item.movable:
+        if not item.movable or item.escapes:
             self._finish(group)
             return None
-        if group is not None and self._joins(group, number, item):
-            self._join(group, item)
-            return group
-        pairs = self._anchors(block, item)
-        if pairs:
+        pairs = self._tested(block, item)
+        if pairs and (group is None or group.pairs != pairs or not self._joins(group, number, item)):
             self._finish(group)
             group = _Group(pairs)
-            if not self._joins(group, number, item):
-                return None
+        if group is not None and (pairs or not item.common) and self._joins(group, number, item):
             self._join(group, item)
         elif group is not None:
             group.passed_reads |= item.reads
@@ -228,12 +251,14 @@ class _Planner:
             group.passed_variables |= item.sets | item.gets.keys()
         return group
 
-    def _anchors(self, block: _Block, item: _Item) -> Pairs:
-        """The pairs that an item's stores share and that are known before it; empty when it stores nothing to guard."""
-        if not item.common:
-            return frozenset()
-        known = [p for p in item.common - block.assumed if isinstance(p[0], Value) and self.made_at[p[0].id] < item.start]
-        return frozenset(known)
+    def _tested(self, block: _Block, item: _Item) -> Pairs:
+        """The pairs that an item's stores share, that are known before it, and that no guard around it has tested; empty when it
+        stores nothing, or something that no such pair decides."""
+        left = (item.common or frozenset()) - block.assumed
+        return frozenset([p for p in left if not isinstance(p[0], Const) and self._made(p[0]) < item.start])
+
+    def _made(self, atom: Atom) -> int:
+        return self.made_at[atom.id] if isinstance(atom, Value) else -1
 
     def _joins(self, group: _Group, number: int, item: _Item) -> bool:
         if item.common is not None and not group.pairs <= item.common:
@@ -245,7 +270,9 @@ class _Planner:
         statement = self.program.body[item.start]
         if item.start == item.end and statement.result is not None:
             wanted = statement.result.id
-            if self.uses[wanted] != group.uses[wanted] or any(isinstance(a, Value) and a.id == wanted for a, _ in group.pairs):
+            if self.uses[wanted] != group.uses[wanted] or any(
+                isinstance(a, Value) and a.id == wanted for a, _ in group.pairs
+            ):
                 return False
         if any(len(self.get_at[v]) != group.gets[v] or self.set_count[v] != group.sets[v] for v in item.declares):
             return False

@@ -20,7 +20,13 @@ from vyre_py.ir.program import Program
 
 __all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "annotate", "optimise", "unoptimised"]
 
-PASSES: Final[Mapping[str, Callable[[Program], Program]]] = {"fold": fold, "simplify": simplify, "cse": cse, "dce": dce, "guards": guards}
+PASSES: Final[Mapping[str, Callable[[Program], Program]]] = {
+    "fold": fold,
+    "simplify": simplify,
+    "cse": cse,
+    "dce": dce,
+    "guards": guards,
+}
 
 # Level -> the passes after expansion; what one leaves may give another something to do, so the cheap ones run twice.
 _CHEAP: Final = ("fold", "simplify", "dce")

@@ -15,7 +15,22 @@ import numpy as np
 
 from vyre_py.ir.dims import DimConst, DimExpr, DimOp
 from vyre_py.ir.nodes import (
-    Atom, Break, Const, Continue, Else, End, For, If, Let, Load, Memory, Param, Return, Space, UniformLoad, Value,
+    Atom,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    If,
+    Let,
+    Load,
+    Memory,
+    Param,
+    Return,
+    Space,
+    UniformLoad,
+    Value,
 )  # fmt: skip
 from vyre_py.ir.passes.forms import SIZE_MAX, Form, Sizes, constant, minus, shifted
 from vyre_py.ir.passes.transfer import BOOLEAN, TRANSFER, Range, difference, exactly, full, join, meet, shift, total
@@ -33,6 +48,12 @@ REFINE_DEPTH: Final = 4
 
 _MISSING: Final = object()
 
+_Key = int | Param  # what facts are kept about: values by id, and params
+
+
+def _key(atom: Value | Param) -> _Key:
+    return atom.id if isinstance(atom, Value) else atom
+
 
 class Ranges:
     """Walks a body: `visit` every statement in order; between two visits, `of` and `inside` answer for the point reached."""
@@ -41,8 +62,8 @@ class Ranges:
         self.program = program
         self.sizes = Sizes(program)
         self.defined: list[Let | None] = [None] * program.value_count
-        self._ranges: dict[int, Range] = {}
-        self._distances: dict[tuple[int, int], int] = {}
+        self._ranges: dict[_Key, Range] = {}
+        self._distances: dict[tuple[_Key, _Key], int] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._marks: list[tuple[int, int]] = []
         self._tables: dict[Memory, Range] = {}
@@ -93,9 +114,9 @@ class Ranges:
         elif statement.result is not None:
             self._bind(statement.result, full(statement.result.type))
 
-    def _bind(self, result: Value | None, range_: Range) -> None:
-        if result is not None:
-            self._write(self._ranges, result.id, range_)
+    def _bind(self, atom: Value | Param | None, range_: Range) -> None:
+        if atom is not None:
+            self._write(self._ranges, _key(atom), range_)
 
     def _jumped(self, index: int) -> bool:
         return index > 0 and isinstance(self.program.body[index - 1], JUMPS)
@@ -138,12 +159,10 @@ class Ranges:
 
     def of(self, atom: Atom) -> Range:
         """What is known of an integer or bool atom here."""
-        if isinstance(atom, Value):
-            return self._ranges.get(atom.id) or full(atom.type)
         if isinstance(atom, Const):
             return exactly(int(atom.value)) if not atom.type.is_float else BOOLEAN
-        if isinstance(atom, Param):
-            return full(atom.type)
+        if isinstance(atom, (Value, Param)):
+            return self._ranges.get(_key(atom)) or full(atom.type)
         return self._size(atom)
 
     def _size(self, expr: DimExpr) -> Range:
@@ -195,7 +214,9 @@ class Ranges:
         start, stop = self.of(loop.args[0]), self.of(loop.args[1])
         step = self.of(loop.args[2]).low
         if step < 0:
-            return Range(min(stop.low + 1, start.high), start.high, start.uppers, tuple(shifted(f, 1) for f in stop.lowers))
+            return Range(
+                min(stop.low + 1, start.high), start.high, start.uppers, tuple(shifted(f, 1) for f in stop.lowers)
+            )
         high = max(stop.high - 1, start.low)
         if start.low == start.high:
             high = start.low + (high - start.low) // step * step
@@ -222,7 +243,9 @@ class Ranges:
 
     def distance(self, a: Atom, b: Atom) -> int | None:
         """The least c known with a <= b + c, from conditions that compare these two values."""
-        return self._distances.get((a.id, b.id)) if isinstance(a, Value) and isinstance(b, Value) else None
+        if isinstance(a, (Value, Param)) and isinstance(b, (Value, Param)):
+            return self._distances.get((_key(a), _key(b)))
+        return None
 
     # ---- conditions
 
@@ -258,9 +281,9 @@ class Ranges:
 
     def _at_most(self, a: Atom, b: Atom, by: int) -> None:
         """Takes in a <= b + by."""
-        if isinstance(a, Value) and isinstance(b, Value):
-            known = self._distances.get((a.id, b.id), by)
-            self._write(self._distances, (a.id, b.id), min(known, by))
+        if isinstance(a, (Value, Param)) and isinstance(b, (Value, Param)):
+            pair = (_key(a), _key(b))
+            self._write(self._distances, pair, min(by, self._distances.get(pair, by)))
         ra, rb = self.of(a), self.of(b)
         for upper in rb.uppers[:2]:
             self._fact(shifted(upper, by - ra.low))
@@ -293,10 +316,10 @@ class Ranges:
             if not pending:
                 break
             one, new = pending.pop()
-            if not isinstance(one, Value):
+            if not isinstance(one, (Value, Param)):
                 continue
             self._bind(one, meet(self.of(one), new))
-            let = self.defined[one.id]
+            let = self.defined[one.id] if isinstance(one, Value) else None
             if let is not None:
                 pending += self._backwards(let, new)
 
@@ -342,4 +365,3 @@ class Ranges:
             if any(self.sizes.positive(minus(room, upper)) for upper in known.above()):
                 return True
         return False
-

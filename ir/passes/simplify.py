@@ -85,7 +85,11 @@ def _identity(c: _Call, defined: Definition) -> _Call | Atom | None:
 
 
 def _absorber(c: _Call, defined: Definition) -> _Call | Atom | None:
-    return _masked(c.type, c.op.right_absorber or 0) if c.exact and len(c.args) == 2 and _is(c.args[1], c.op.right_absorber) else None
+    return (
+        _masked(c.type, c.op.right_absorber or 0)
+        if c.exact and len(c.args) == 2 and _is(c.args[1], c.op.right_absorber)
+        else None
+    )
 
 
 def _twice_the_same(c: _Call, defined: Definition) -> _Call | Atom | None:
@@ -177,7 +181,13 @@ def _cast(c: _Call, defined: Definition) -> _Call | Atom | None:
 def _bitcast(c: _Call, defined: Definition) -> _Call | Atom | None:
     """There and back, between integers: a float on the way would make every NaN one NaN."""
     inner = defined(c.args[0])
-    if inner is None or inner.op.name != "bitcast" or inner.type.is_float or inner.args[0].type is not c.type or c.type.is_float:
+    if (
+        inner is None
+        or inner.op.name != "bitcast"
+        or inner.type.is_float
+        or inner.args[0].type is not c.type
+        or c.type.is_float
+    ):
         return None
     return inner.args[0]
 
@@ -230,7 +240,10 @@ class _Simplifier(Rewriter):
         now: _Call | Atom = call
         for _ in range(MAX_REWRITES):
             assert isinstance(now, _Call)
-            made = next((m for rule in (*_LAWS, *_RULES.get(now.op.name, ())) if (m := rule(now, self.defined)) is not None), None)
+            made = next(
+                (m for rule in (*_LAWS, *_RULES.get(now.op.name, ())) if (m := rule(now, self.defined)) is not None),
+                None,
+            )
             if made is None:
                 break
             now = made
@@ -264,4 +277,3 @@ def simplify(program: Program) -> Program:
     for index in range(len(program.body)):
         simplifier.take(index)
     return simplifier.finish()
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, Protocol
 
 from vyre_py.ir.nodes import Atom
@@ -17,6 +18,7 @@ from vyre_py.ir.types import Kind, Scalar
 __all__ = ["BOOLEAN", "TRANSFER", "Facts", "Range", "difference", "exactly", "full", "meet", "shift", "total"]
 
 MAX_FORMS: Final = 4
+MAX_COEFFICIENT: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +65,22 @@ def exactly(value: int) -> Range:
 
 
 def _few(forms: Iterable[Form | None]) -> tuple[Form, ...]:
-    """The first forms that say something about sizes, without repeats."""
+    """The first forms that say something about sizes, without repeats; a bound of half a type's range says nothing."""
     kept: list[Form] = []
     for form in forms:
-        if form is not None and any(form) and form not in kept:
+        if form is not None and any(form) and form not in kept and max(map(abs, form.values())) < MAX_COEFFICIENT:
             kept.append(form)
             if len(kept) == MAX_FORMS:
                 break
     return tuple(kept)
+
+
+def _bounded(low: int, high: int, uppers: Iterable[Form], lowers: Iterable[Form]) -> Range:
+    """The range of these bounds; forms whose sizes have cancelled out are bounds like any number."""
+    above, below = tuple(uppers), tuple(lowers)
+    low = max([low, *(f.get((), 0) for f in below if not any(f))])
+    high = min([high, *(f.get((), 0) for f in above if not any(f))])
+    return Range(low, high, _few(above), _few(below))
 
 
 def meet(a: Range, b: Range) -> Range:
@@ -81,7 +91,9 @@ def meet(a: Range, b: Range) -> Range:
 
 def shift(a: Range, by: int) -> Range:
     """The range of value + by, without wrapping."""
-    return Range(a.low + by, a.high + by, tuple(shifted(u, by) for u in a.uppers), tuple(shifted(v, by) for v in a.lowers))
+    return Range(
+        a.low + by, a.high + by, tuple(shifted(u, by) for u in a.uppers), tuple(shifted(v, by) for v in a.lowers)
+    )
 
 
 def _within(facts: Facts, t: Scalar, made: Range) -> Range | None:
@@ -97,9 +109,9 @@ def _within(facts: Facts, t: Scalar, made: Range) -> Range | None:
 
 def total(facts: Facts, t: Scalar, a: Range, b: Range) -> Range | None:
     """a + b, or None where it may wrap."""
-    uppers = _few(plus(u, v) for u in a.above() for v in b.above())
-    lowers = _few(plus(u, v) for u in a.below() for v in b.below())
-    return _within(facts, t, Range(a.low + b.low, a.high + b.high, uppers, lowers))
+    uppers = [plus(u, v) for u in a.above() for v in b.above()]
+    lowers = [plus(u, v) for u in a.below() for v in b.below()]
+    return _within(facts, t, _bounded(a.low + b.low, a.high + b.high, uppers, lowers))
 
 
 def difference(facts: Facts, t: Scalar, args: tuple[Atom, ...], a: Range, b: Range) -> Range | None:
@@ -109,10 +121,11 @@ def difference(facts: Facts, t: Scalar, args: tuple[Atom, ...], a: Range, b: Ran
         low = max(low, -known)
     if (known := facts.distance(args[0], args[1])) is not None:
         high = min(high, known)
-    lowers = _few(minus(u, v) for u in a.below() for v in b.above())
+    uppers = [minus(u, v) for u in a.above() for v in b.below()]
+    lowers = [minus(u, v) for u in a.below() for v in b.above()]
     if low < 0 and any(facts.sizes.positive(form) for form in lowers):
         low = 0
-    return _within(facts, t, Range(low, high, _few(minus(u, v) for u in a.above() for v in b.below()), lowers))
+    return _within(facts, t, _bounded(low, high, uppers, lowers))
 
 
 def _add(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
@@ -128,7 +141,9 @@ def _product(facts: Facts, t: Scalar, a: Range, b: Range) -> Range | None:
     made = Range(min(corners), max(corners))
     if a.low >= 0 and b.low >= 0:
         # Both factors lie between zero and their bounds, so the product lies below the bounds' product.
-        lowers = _few(times(u, v) for u in a.lowers for v in b.lowers if facts.sizes.positive(u) and facts.sizes.positive(v))
+        lowers = _few(
+            times(u, v) for u in a.lowers for v in b.lowers if facts.sizes.positive(u) and facts.sizes.positive(v)
+        )
         made = Range(made.low, made.high, _few(times(u, v) for u in a.above() for v in b.above()), lowers)
     return _within(facts, t, made)
 
@@ -143,7 +158,7 @@ def _count(t: Scalar, r: Range) -> int | None:
 
 
 def _shl(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
-    if 0 <= r[1].low and r[1].high < t.bits:
+    if r[1].low >= 0 and r[1].high < t.bits:
         return _product(facts, t, r[0], Range(1 << r[1].low, 1 << r[1].high))
     count = _count(t, r[1])
     return None if count is None else _product(facts, t, r[0], exactly(1 << count))
@@ -152,7 +167,7 @@ def _shl(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) 
 def _divided(facts: Facts, form: Form, divisor: int) -> Form | None:
     """floor(form / divisor), where that is a form."""
     if all(c % divisor == 0 for m, c in form.items() if m):
-        return {m: c // divisor for m, c in form.items()}
+        return {m: c // divisor for m, c in form.items() if c // divisor}
     # floor((f - 1) / d) = ceil(f / d) - 1
     quotient = facts.sizes.quotients.get((frozenset(plus(form, constant(1)).items()), divisor))
     return None if quotient is None else shifted(quotient, -1)
@@ -160,7 +175,9 @@ def _divided(facts: Facts, form: Form, divisor: int) -> Form | None:
 
 def _quotient(facts: Facts, a: Range, divisor: int) -> Range:
     """floor(a / divisor) for a >= 0 and divisor >= 1."""
-    return Range(a.low // divisor, a.high // divisor, _few((*(_divided(facts, u, divisor) for u in a.uppers), *a.uppers)))
+    return Range(
+        a.low // divisor, a.high // divisor, _few((*(_divided(facts, u, divisor) for u in a.uppers), *a.uppers))
+    )
 
 
 def _div(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
@@ -206,18 +223,27 @@ def _rem(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) 
 
 def _min(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     a, b = r
-    return Range(min(a.low, b.low), min(a.high, b.high), _few((*a.uppers, *b.uppers)), _common_lowers(facts, a, b))
+    uppers = [u for pair in zip_longest(a.uppers, b.uppers) for u in pair]
+    return Range(min(a.low, b.low), min(a.high, b.high), _few(uppers), _common_lowers(facts, a, b))
 
 
 def _max(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     a, b = r
-    return Range(max(a.low, b.low), max(a.high, b.high), _common_uppers(facts, a, b), _few((*a.lowers, *b.lowers)))
+    lowers = [u for pair in zip_longest(a.lowers, b.lowers) for u in pair]
+    return Range(max(a.low, b.low), max(a.high, b.high), _common_uppers(facts, a, b), _few(lowers))
 
 
 def _common_uppers(facts: Facts, a: Range, b: Range) -> tuple[Form, ...]:
-    """The forms that are at least both."""
-    pairs = [(u, b) for u in a.uppers] + [(u, a) for u in b.uppers]
-    return _few(u for u, other in pairs if any(facts.sizes.positive(minus(u, v)) for v in other.above()))
+    """The forms that are at least both: those of one, raised by what the other may lie above them."""
+    raised: list[Form] = []
+    for form, other in (*((u, b) for u in a.uppers), *((u, a) for u in b.uppers)):
+        room = [minus(form, v) for v in other.above()]
+        leasts = [least for least in map(facts.sizes.least, room) if least is not None]
+        if any(facts.sizes.positive(r) for r in room):
+            raised.append(form)
+        elif leasts:
+            raised.append(shifted(form, -max(leasts)))
+    return _few(raised)
 
 
 def _common_lowers(facts: Facts, a: Range, b: Range) -> tuple[Form, ...]:

@@ -48,17 +48,29 @@ def target_machine(arch: str, opt: int) -> Any:
     return machine
 
 
-def _features(arch: str) -> frozenset[str]:
-    """Features that decide the number of lanes, by CPU."""
+# x86-64 levels -> the features that tell them apart here.
+_LEVELS: Final = {"x86-64": (), "x86-64-v2": ("sse4.2",), "x86-64-v3": ("avx2", "fma", "bmi2"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl")}
+
+
+@lru_cache(maxsize=1)
+def _host_features() -> frozenset[str]:
+    _initialize()
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+def runs_here(arch: str) -> bool:
+    """Whether this machine has all that code for `arch` may use."""
     if arch == "native":
-        _initialize()
-        return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
-    return frozenset({"x86-64-v4": ("avx512f",), "x86-64-v3": ("avx2",)}.get(arch, ()))
+        return True
+    needed = _LEVELS.get(arch)
+    if needed is None:
+        return bool(arch == llvm.get_host_cpu_name())
+    return llvm.get_default_triple().startswith("x86_64") and _host_features().issuperset(needed)
 
 
 def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
     """How many lanes to use: as many as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
-    features = _features(arch)
+    features = _LEVELS[arch] if arch in _LEVELS else _host_features() if runs_here(arch) else ()
     lanes = next((n for feature, n in _LANES_BY_FEATURE if feature in features), _LANES_ELSEWHERE)
     x, rest = workgroup[0], workgroup[1] * workgroup[2]
     if rest > 1 and x >= _LANES_ELSEWHERE:

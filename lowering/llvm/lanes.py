@@ -62,8 +62,11 @@ class _Walk:
         state.groups = {f"num_workgroups.{axis}": f"%n{axis}" for axis in "xyz"}
         number, places = w.local("i64"), [w.local("i32") for _ in "xyz"]
         w.line(f"store i64 %first, ptr {number}")
+        some, head, body, following, done = (w.label(hint) for hint in ("some", "group", "workgroup", "next", "finished"))
+        # A grid of no workgroups is nothing to divide by.
+        w.branch(w.let("icmp ult i64 %first, %end"), some, done)
+        w.block(some)
         self._first_place(places)
-        head, body, following, done = (w.label(hint) for hint in ("group", "workgroup", "next", "finished"))
         w.block(head)
         now = w.let(f"load i64, ptr {number}")
         w.branch(w.let(f"icmp ult i64 {now}, %end"), body, done)
@@ -87,7 +90,8 @@ class _Walk:
         rest = "%first"
         for axis, place in zip("xyz", places, strict=True):
             count = w.let(f"zext i32 %n{axis} to i64")
-            w.line(f"store i32 {w.let(f'trunc i64 {w.let(f'urem i64 {rest}, {count}')} to i32')}, ptr {place}")
+            digit = w.let(f"urem i64 {rest}, {count}")
+            w.line(f"store i32 {w.let(f'trunc i64 {digit} to i32')}, ptr {place}")
             rest = w.let(f"udiv i64 {rest}, {count}")
 
     def _next_place(self, places: list[str]) -> None:

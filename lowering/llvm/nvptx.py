@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -18,30 +17,29 @@ from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["known_archs", "lower", "nearest_arch"]
+__all__ = ["lower", "nearest_arch"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
 
-# The architectures that LLVM knows, by the first of its versions that does. It takes any other name with a word on stderr and then
-# emits PTX that can't be loaded, so names are looked up here first.
-_ARCHS: Final[Mapping[int, tuple[str, ...]]] = {
-    20: ("sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_101", "sm_101a", "sm_120", "sm_120a"),
-    22: ("sm_88", "sm_100f", "sm_101f", "sm_103", "sm_103a", "sm_103f", "sm_110", "sm_110a", "sm_110f", "sm_120f", "sm_121", "sm_121a", "sm_121f"),
-}
+# Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
+# square of a body's length, and ptxas optimises what it is given anyway.
+_LARGE_BODY: Final = 2048
 
-
-def known_archs() -> frozenset[str]:
-    """The architectures that the LLVM at hand emits code for."""
-    return frozenset(name for version, names in _ARCHS.items() if version <= llvm.llvm_version_info[0] for name in names)
+# The architectures that LLVM 22 knows. It takes any other name with a word on stderr and then emits PTX that can't be loaded, so
+# names are looked up here first.
+_ARCHS: Final = frozenset(
+    "sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a sm_100 sm_100a sm_100f sm_101 sm_101a sm_101f sm_103 sm_103a sm_103f "
+    "sm_110 sm_110a sm_110f sm_120 sm_120a sm_120f sm_121 sm_121a sm_121f".split()
+)
 
 
 def nearest_arch(major: int, minor: int) -> str | None:
-    """The newest architecture at hand whose PTX runs on a GPU of this compute capability, or None.
+    """The newest known architecture whose PTX runs on a GPU of this compute capability, or None.
 
     PTX for a plain architecture runs on all later ones; for one with a suffix only on its own, so those are left out.
     """
-    plain = [int(name[3:]) for name in known_archs() if name[-1].isdigit()]
+    plain = [int(name[3:]) for name in _ARCHS if name[-1].isdigit()]
     fitting = [number for number in plain if number <= 10 * major + minor]
     return f"sm_{max(fitting)}" if fitting else None
 
@@ -69,19 +67,20 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     for text that LLVM refuses."""
     who = f"target {target}"
     options.refuse(who, frozenset({"workgroup", "opt"}) | (frozenset({"numerics"}) if options.numerics == "strict" else frozenset()))
-    if target.arch not in known_archs():
-        raise Unsupported(f"LLVM {'.'.join(map(str, llvm.llvm_version_info))}", [Missing(f"target {target}", help="a newer llvmlite may know it")])
+    if target.arch not in _ARCHS:
+        raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in _ARCHS)}")])
     program = optimised.program
     require_ops(who, program)
     if (size := lay_out(program).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=target.arch, opt=min(options.opt, 3))
+    level, generation = (options.opt, options.opt) if len(program.body) <= _LARGE_BODY else (min(options.opt, 1), 0)
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=target.arch, opt=generation)
     module = ModuleText(f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"')
     symbol = symbol_of(program)
     workgroup_bytes = write_kernel(optimised, module, symbol)
-    ptx = _assemble(module, machine, min(options.opt, 3))
+    ptx = _assemble(module, machine, level)
     # The assembler follows: level 0 shows whether a wrong result is its doing.
     details = {"assembler_level": 4 if options.opt else 0}
     return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx)

@@ -27,14 +27,16 @@ from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_ty
 
 __all__ = ["write_kernel"]
 
-# Space -> (address space, the scope that its atomics are seen in). Tables lie in global memory: constant memory serialises the
-# threads that read different elements.
-_SPACES: Final[Mapping[Space, tuple[str, str]]] = {
-    Space.BUFFER: ("ptr addrspace(1)", "device"),
-    Space.TABLE: ("ptr addrspace(1)", "device"),
-    Space.WORKGROUP: ("ptr addrspace(3)", "block"),
-    Space.PRIVATE: ("ptr", "singlethread"),
+# Tables lie in global memory: constant memory serialises the threads that read different elements.
+_POINTERS: Final[Mapping[Space, str]] = {
+    Space.BUFFER: "ptr addrspace(1)",
+    Space.TABLE: "ptr addrspace(1)",
+    Space.WORKGROUP: "ptr addrspace(3)",
+    Space.PRIVATE: "ptr",
 }
+
+# Who sees an atomic, in LLVM's words for the two memories that have them.
+_SCOPES: Final[Mapping[Space, str]] = {Space.BUFFER: "device", Space.WORKGROUP: "block"}
 
 _QUERIES: Final[Mapping[str, str]] = {"local_id": "tid", "workgroup_id": "ctaid", "num_workgroups": "nctaid"}
 
@@ -186,7 +188,7 @@ class _Walk:
     def _element(self, s: MemoryStatement) -> str:
         """The element's typed pointer; every index is inside."""
         place = offset(self.w, [self.atom(a) for a in s.indices], [self.atom(e) for e in s.memory.shape])
-        pointer = _SPACES[s.memory.space][0]
+        pointer = _POINTERS[s.memory.space]
         return f"{pointer} " + self.w.let(f"getelementptr {memory_type(s.memory.type)}, {pointer} {self.bases[s.memory]}, i64 {place}")
 
     def _guarded(self, index: int, s: MemoryStatement, access: Callable[[], str]) -> str:
@@ -236,7 +238,7 @@ class _Walk:
     def atomic(self, index: int, s: Atomic) -> None:
         assert s.result is not None
         orders = "monotonic monotonic" if s.op.operands == 2 else "monotonic"
-        scope = f'syncscope("{_SPACES[s.memory.space][1]}") {orders}'
+        scope = f'syncscope("{_SCOPES[s.memory.space]}") {orders}'
 
         def change() -> str:
             old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], scope)

@@ -1,0 +1,36 @@
+"""WGSL, for every device that WebGPU reaches.
+
+`legal` says what WGSL lacks and writes it out, `ops` has a row per op, `memory` declares arrays and packs bytes, `emit` walks the
+body, `words` is the block of scalars that emitter and driver share. Integers and bools are exact; floating point is the device's own.
+"""
+
+from __future__ import annotations
+
+from vyre_py.ir.passes import Optimised
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+from vyre_py.lowering.wgsl.emit import ENTRY_POINT, Kernel
+from vyre_py.lowering.wgsl.legal import is_exact, require_expressible
+
+__all__ = ["lower"]
+
+
+def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+    """WGSL for a Program. It is strict when the Program computes nothing in floating point, else native.
+
+    Raises Unsupported for what WGSL cannot say, for options that mean nothing here, and for strict floating point.
+    """
+    options.refuse("wgsl", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics in ("strict", "native") else frozenset()))
+    exact = is_exact(optimised.program)
+    if options.numerics == "strict" and not exact:
+        raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding and NaN to the device: leave numerics out, or take another device")])
+    layout = lay_out(optimised.program)
+    require_expressible(optimised.program, layout)
+    kernel = Kernel(optimised, layout)
+    text = kernel.text()
+    entry = Entry("wgsl", ENTRY_POINT, text.encode("ascii"), data=kernel.arrays.tables)
+    return Lowered((entry,), kernel.arrays.workgroup_bytes, text, "strict" if exact else "native")

@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import End, Let, MemoryStatement, Space
-from vyre_py.ir.ops import Level
+from vyre_py.ir.nodes import End, Let
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.wgsl.ops import ROWS
@@ -134,7 +132,6 @@ def is_exact(program: Program) -> bool:
 
 # naga and Tint stop at 127 braces, and so does the grammar's own recommendation. The function takes one, an access up to three.
 _MAX_NESTING: Final = 120
-_SPACES_WITH_CODE: Final = (Space.BUFFER, Space.WORKGROUP, Space.PRIVATE, Space.TABLE)
 
 
 def _missing(program: Program, layout: Layout) -> Iterator[Missing]:

@@ -14,14 +14,12 @@ import numpy as np
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.types import Scalar, bool_, decode, f32, i32, u8, u32
 
-__all__ = ["ELEMENTS_PER_WORD", "is_finite_normal", "is_packed", "literal", "value_type", "zero"]
+__all__ = ["is_finite_normal", "is_packed", "literal", "value_type", "zero"]
 
 _VALUE_TYPES: Final[Mapping[Scalar, str]] = {bool_: "bool", u8: "u32", i32: "i32", u32: "u32", f32: "f32"}
 _ZEROS: Final[Mapping[Scalar, str]] = {bool_: "false", u8: "0u", i32: "0i", u32: "0u", f32: "0.0f"}
 _SMALLEST_NORMAL: Final = 0x00800000
 _INFINITY: Final = 0x7F800000
-
-ELEMENTS_PER_WORD: Final = 4
 
 
 def value_type(type_: Scalar) -> str:

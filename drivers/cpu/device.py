@@ -1,0 +1,96 @@
+"""The CPU as a device: host memory, code of the lanes walk, all cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any, ClassVar, Final
+from weakref import WeakSet
+
+from vyre_py.drivers.cpu.launch import CpuLaunch
+from vyre_py.drivers.cpu.memory import Bytes, HostMemory
+from vyre_py.drivers.cpu.module import Kernel, load_kernel
+from vyre_py.drivers.cpu.workers import core_count
+from vyre_py.drivers.device import Device, Limits
+from vyre_py.drivers.errors import BindingError, OutOfMemory
+from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.target import Target
+
+__all__ = ["CpuDevice"]
+
+# Kernels compute offsets of neighbouring lanes modulo 2^32, so the last few elements that 32 bits reach can't exist.
+_MAX_ELEMENTS: Final = (1 << 32) - 64
+_LIMITS: Final = Limits(workgroups=(2**32 - 1,) * 3, invocations=1024, workgroup_bytes=232448, buffer_bytes=1 << 40)
+
+
+def _memory_bytes() -> int:
+    """Bytes of physical memory, where the system says."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
+
+
+class CpuDevice(Device):
+    """All cores that this process may use, as one device. Launches run to their end before the call returns."""
+
+    kind: ClassVar[str] = "cpu"
+
+    def __init__(self, ordinal: int) -> None:
+        cores = core_count()
+        limits = Limits(_LIMITS.workgroups, _LIMITS.invocations, _LIMITS.workgroup_bytes, _memory_bytes())
+        super().__init__(ordinal, Target("host", "native"), limits, f"{platform.machine()}, {cores} core{'s' if cores > 1 else ''}")
+        self._launches: WeakSet[CpuLaunch] = WeakSet()
+
+    def watch(self, launch: CpuLaunch) -> None:
+        """From now on `launch` is told when the device is closed."""
+        self._launches.add(launch)
+
+    def _accepts(self, target: Target) -> bool:
+        from vyre_py.lowering.llvm.host import runs_here
+
+        return target.kind == "host" and runs_here(target.arch)
+
+    # ---- memory
+
+    def _allocate(self, size_bytes: int) -> HostMemory:
+        try:
+            return HostMemory(size_bytes)
+        except MemoryError as error:
+            raise OutOfMemory(f"{self.name} cannot allocate {size_bytes} bytes", cause=str(error), remedy="free buffers, or ask for less") from error
+
+    def _free(self, handle: HostMemory, size_bytes: int) -> None:
+        handle.release()
+
+    def _write(self, handle: HostMemory, offset: int, source: Bytes) -> None:
+        handle.bytes[offset : offset + source.size] = source
+
+    def _read(self, handle: HostMemory, offset: int, target: Bytes) -> None:
+        target[:] = handle.bytes[offset : offset + target.size]
+
+    def _copy(self, source: HostMemory, source_offset: int, target: HostMemory, target_offset: int, size_bytes: int) -> None:
+        target.bytes[target_offset : target_offset + size_bytes] = source.bytes[source_offset : source_offset + size_bytes]
+
+    # ---- code
+
+    def _load_entry(self, step: Step, entry: Entry) -> Kernel:
+        return load_kernel(entry)
+
+    def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
+        large = [name for name, buffer in plan.buffers.items() if buffer.size_bytes // buffer.type.size_bytes > _MAX_ELEMENTS]
+        if large:
+            raise BindingError(plan.binding.interface.name, [f"{name!r} has more than {_MAX_ELEMENTS} elements, the most that {self.name} takes" for name in large])
+        return CpuLaunch(self, plan, code)
+
+    def _synchronize(self) -> None:
+        pass  # launches run to their end
+
+    def _warmup(self) -> None:
+        from vyre_py.lowering.llvm.host import target_machine
+
+        target_machine("native", 3)
+
+    def _close(self) -> None:
+        for launch in list(self._launches):
+            launch.disarm()

@@ -1,0 +1,103 @@
+"""Bound launches: a packed argument block and one call of the kernel, or one for each range of workgroups."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from vyre_py.drivers.cpu.memory import HostMemory
+from vyre_py.drivers.cpu.module import Kernel
+from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together
+from vyre_py.drivers.errors import BindingError, LaunchError
+from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.resident import Buffer
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cpu.device import CpuDevice
+
+__all__ = ["CpuLaunch"]
+
+# Waking a thread takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; the first
+# workgroup of a smaller one tells.
+_SHARED_INVOCATIONS: Final = 1 << 15
+_SHARED_NS: Final = 40_000
+
+
+class CpuLaunch(Launch):
+    """A launch; it has run to its end when the call returns."""
+
+    __slots__ = ("__weakref__", "_address", "_block", "_device", "_held", "_kernel", "_large", "_offsets", "_stale", "_threads", "_total")
+
+    def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: Kernel) -> None:
+        super().__init__(plan)
+        x, y, z = plan.grid
+        slots = plan.step.layout.slots
+        self._device = device
+        self._kernel = kernel
+        self._total = x * y * z
+        wx, wy, wz = plan.step.workgroup
+        self._large = self._total * wx * wy * wz >= _SHARED_INVOCATIONS
+        self._threads = core_count()
+        self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
+        self._block = (ctypes.c_char * max(1, len(plan.block))).from_buffer_copy(bytes(plan.block) or b"\0")
+        self._address = ctypes.addressof(self._block)
+        self._held: dict[str, Any] = {}
+        self._stale = False
+        for slot in plan.step.layout.buffers:
+            self._set_buffer(slot.name, plan.buffers[slot.name])
+        device.watch(self)
+
+    def __call__(self) -> None:
+        """Runs the kernel."""
+        if self._stale:
+            self._refuse()
+        try:
+            if self._total == 1:
+                run_alone(self._kernel, self._address, 0, 1, self.plan.grid)
+            elif self._large and self._threads > 1:
+                run_together(self._kernel, self._address, 0, self._total, self.plan.grid, self._threads)
+            else:
+                self._run_small()
+        except MemoryError as error:
+            raise self._failure(error) from error
+        self._device.telemetry.launches += 1
+
+    def _run_small(self) -> None:
+        """Runs one workgroup; the rest here too, unless it would take long."""
+        began = perf_counter_ns()
+        run_alone(self._kernel, self._address, 0, 1, self.plan.grid)
+        rest = (perf_counter_ns() - began) * (self._total - 1)
+        if rest > _SHARED_NS and self._threads > 1:
+            run_together(self._kernel, self._address, 1, self._total, self.plan.grid, self._threads)
+        else:
+            run_alone(self._kernel, self._address, 1, self._total, self.plan.grid)
+
+    def _failure(self, error: BaseException) -> LaunchError:
+        scratch = self._kernel.scratch_bytes
+        return LaunchError(
+            f"{self.plan.binding.interface.name!r} cannot run on {self._device.name}", status=type(error).__name__,
+            cause=str(error) or f"each thread needs {scratch} bytes of scratch memory", remedy="use less workgroup and private memory, or free buffers",
+        )
+
+    def disarm(self) -> None:
+        """From now on a call looks at what is amiss: a buffer was freed, or the device closed."""
+        self._stale = True
+
+    def _refuse(self) -> None:
+        self._device._require_usable()
+        freed = sorted(name for name, buffer in self.plan.binding.buffers.items() if buffer.allocation.freed)
+        if freed:
+            raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
+        self._stale = False  # what was freed has been replaced since
+
+    def _set_buffer(self, name: str, buffer: Buffer) -> None:
+        memory: HostMemory = buffer.handle
+        # The launch holds the bytes themselves: `free` while it runs in another thread takes nothing away.
+        self._held[name] = memory.bytes
+        memory.watch(self)
+        struct.pack_into("<Q", self._block, self._offsets[name], memory.address + buffer.offset_bytes)
+
+    def _set_scalar(self, name: str, word: int) -> None:
+        struct.pack_into("<I", self._block, self._offsets[name], word)

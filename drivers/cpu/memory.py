@@ -1,0 +1,47 @@
+"""The CPU device's memory: zeroed, aligned bytes that outlive every launch bound to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cpu.launch import CpuLaunch
+
+__all__ = ["ALIGN", "Bytes", "HostMemory", "aligned_bytes"]
+
+# A cache line, and the widest vector. Sizes are whole multiples too: kernels may read the aligned word around a byte.
+ALIGN: Final = 64
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def aligned_bytes(size_bytes: int) -> tuple[Bytes, int]:
+    """At least `size_bytes` of zeroed bytes, and the address of the first, a multiple of ALIGN. Raises MemoryError."""
+    raw = np.zeros(-(-size_bytes // ALIGN) * ALIGN + ALIGN, np.uint8)
+    address = int(raw.ctypes.data)
+    skip = -address % ALIGN
+    return raw[skip : skip + size_bytes], address + skip
+
+
+class HostMemory:
+    """An allocation. `bytes` is a view of it, `address` where it begins. Launches that use it hold on to `bytes`, and are told when
+    it is freed."""
+
+    __slots__ = ("_launches", "address", "bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.bytes, self.address = aligned_bytes(size_bytes)
+        self._launches: WeakSet[CpuLaunch] = WeakSet()
+
+    def watch(self, launch: CpuLaunch) -> None:
+        """From now on `launch` depends on this memory."""
+        self._launches.add(launch)
+
+    def release(self) -> None:
+        """Lets go of the bytes; they are gone once no launch holds them."""
+        self.bytes = np.zeros(0, np.uint8)
+        for launch in list(self._launches):
+            launch.disarm()

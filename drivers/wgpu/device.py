@@ -1,0 +1,146 @@
+"""A device that WebGPU reaches."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+
+from vyre_py.drivers.device import Device, Limits
+from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, OutOfMemory
+from vyre_py.drivers.launch import LaunchPlan
+from vyre_py.drivers.wgpu.launch import WgpuLaunch
+from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
+from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage
+from vyre_py.drivers.wgpu.module import Module, require_limits
+from vyre_py.drivers.wgpu.status import failure
+from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.target import Target
+
+__all__ = ["RawHandles", "WgpuDevice"]
+
+_T = TypeVar("_T")
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_MAX_GROUPS: Final = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RawHandles:
+    """wgpu-py's own objects."""
+
+    adapter: Any
+    device: Any
+    queue: Any
+
+
+def _limits(limits: dict[str, int]) -> Limits:
+    groups = limits["max-compute-workgroups-per-dimension"]
+    # A whole buffer must fit one binding, in whole words.
+    buffer_bytes = min(limits["max-buffer-size"], limits["max-storage-buffer-binding-size"]) // WORD_BYTES * WORD_BYTES
+    # Along x a grid is folded along z where need be.
+    return Limits(
+        (min(groups * groups, _MAX_GROUPS), groups, groups), limits["max-compute-invocations-per-workgroup"],
+        limits["max-compute-workgroup-storage-size"], buffer_bytes,
+    )
+
+
+class WgpuDevice(Device):
+    """One adapter with its largest limits.
+
+    Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `is_software` says that a program on the CPU stands in for a GPU;
+    `grid_limit` workgroups can be dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes.
+    """
+
+    kind: ClassVar[str] = "wgpu"
+
+    def __init__(self, ordinal: int) -> None:
+        package, found = load(), adapters()
+        if ordinal >= len(found):
+            raise DeviceUnavailable(f"there is no wgpu:{ordinal}", meaning=f"{len(found)} adapters are here", remedy="vyre_py.devices() lists them")
+        self._adapter = found[ordinal]
+        try:
+            self.gpu: Any = self._adapter.request_device_sync()
+        except errors() as error:
+            raise DeviceUnavailable(f"wgpu:{ordinal} cannot be opened", status=str(error), remedy="update the graphics driver") from error
+        self._package = package
+        self._gpu_limits: dict[str, int] = dict(self.gpu.limits)
+        self.is_software = is_software(self._adapter)
+        self.grid_limit = self._gpu_limits["max-compute-workgroups-per-dimension"]
+        self.offset_alignment = self._gpu_limits["min-storage-buffer-offset-alignment"]
+        info = self._adapter.info
+        kind = "software on the CPU" if self.is_software else info["adapter_type"]
+        super().__init__(ordinal, Target("wgsl"), _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
+        self._memory = Memory(package, self.gpu)
+        self._storages: weakref.WeakSet[Storage] = weakref.WeakSet()
+        self.launches: weakref.WeakSet[WgpuLaunch] = weakref.WeakSet()
+
+    @property
+    def raw(self) -> RawHandles:
+        """wgpu-py's own objects."""
+        self._require_usable()
+        return RawHandles(self._adapter, self.gpu, self.gpu.queue)
+
+    # ---- for the launches of this folder
+
+    def failure(self, error: Exception, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
+        """The error for what wgpu-py raised; a lost device is remembered."""
+        made = failure(error, doing, otherwise)
+        if isinstance(made, DeviceLost):
+            self._mark_lost(made)
+        return made
+
+    def make_block(self, words: bytearray) -> Any:
+        """A uniform buffer that holds these words."""
+        usage = self._package.BufferUsage
+        block = self.gpu.create_buffer(size=len(words), usage=usage.UNIFORM | usage.COPY_DST)
+        self.gpu.queue.write_buffer(block, 0, words)
+        return block
+
+    # ---- hooks
+
+    def _try(self, doing: str, call: Callable[..., _T], *arguments: Any, otherwise: type[DriverError] = DriverError) -> _T:
+        try:
+            return call(*arguments)
+        except errors() as error:
+            self._require_usable()
+            raise self.failure(error, f"{self.name} cannot {doing}", otherwise) from error
+
+    def _allocate(self, size_bytes: int) -> Storage:
+        storage = self._try(f"allocate {size_bytes} bytes", self._memory.allocate, size_bytes, otherwise=OutOfMemory)
+        self._storages.add(storage)
+        return storage
+
+    def _free(self, handle: Storage, size_bytes: int) -> None:
+        handle.release()
+
+    def _write(self, handle: Storage, offset: int, source: Bytes) -> None:
+        self._try(f"write {source.size} bytes", self._memory.write, handle, offset, source)
+
+    def _read(self, handle: Storage, offset: int, target: Bytes) -> None:
+        self._try(f"read {target.size} bytes", self._memory.read, handle, offset, target)
+
+    def _copy(self, source: Storage, source_offset: int, target: Storage, target_offset: int, size_bytes: int) -> None:
+        self._try(f"copy {size_bytes} bytes", self._memory.copy, source, source_offset, target, target_offset, size_bytes)
+
+    def _load_entry(self, step: Step, entry: Entry) -> Module:
+        require_limits(self.name, self._gpu_limits, step, entry)
+        return self._try(f"load {entry.symbol}", Module, self._package, self.gpu, step, entry)
+
+    def _make_launch(self, plan: LaunchPlan, code: Module) -> WgpuLaunch:
+        return WgpuLaunch(self, plan, code)
+
+    def _synchronize(self) -> None:
+        self._try("wait", self._memory.wait)
+
+    def _close(self) -> None:
+        # As with buffers, wgpu's own `destroy` would end the process if another thread were submitting: all is let go of instead.
+        for launch in list(self.launches):
+            launch.disarm()
+        for storage in list(self._storages):
+            storage.release()
+        self._memory.close()
+        self.gpu = None

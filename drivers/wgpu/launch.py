@@ -1,0 +1,150 @@
+"""Launches on WebGPU: a bind group and a block of words made at bind, a command buffer per call."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
+from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.wgpu.library import errors
+from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
+from vyre_py.drivers.wgpu.module import Module
+from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, first_scalar_word, offset_word
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.wgpu.device import WgpuDevice
+
+__all__ = ["WgpuLaunch", "fold_grid"]
+
+
+def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
+    """What to dispatch for a grid: itself, or turns of at most `limit` along x, one above the other along z (see `lowering.wgsl.words`).
+
+    Raises BindingError when there is no room for the turns along z.
+    """
+    x, y, z = grid
+    turns = -(-x // limit)
+    if turns * z > limit:
+        raise BindingError("grid", [f"a grid of {x} x {y} x {z} workgroups needs {turns * z} along z where {limit} are possible"])
+    return -(-x // turns), y, turns * z
+
+
+class WgpuLaunch(Launch):
+    """A launch that submits one command buffer a call."""
+
+    __slots__ = ("__weakref__", "_begin", "_block", "_buffers", "_dispatched", "_errors", "_group", "_label", "_module", "_numbers", "_owner", "_pipeline", "_submit", "_telemetry")
+
+    def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Module) -> None:
+        super().__init__(plan)
+        layout = plan.step.layout
+        self._owner, self._module = device, module
+        self._errors = errors()
+        self._telemetry = device.telemetry
+        self._begin: Callable[..., Any]
+        self._dispatched = fold_grid(plan.grid, device.grid_limit)
+        # wgpu hands labels to C: what is no text in UTF-8 is replaced.
+        self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
+        self._numbers = {slot.name: number for number, slot in enumerate(layout.buffers)}
+        self._buffers = {slot.name: plan.buffers[slot.name] for slot in layout.buffers}
+        words = bytearray(module.block_bytes)
+        struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
+        struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])
+        first = first_scalar_word(layout)
+        for number, slot in enumerate(layout.scalars):
+            end = slot.offset_bytes + WORD_BYTES
+            words[(first + number) * WORD_BYTES : (first + number + 1) * WORD_BYTES] = plan.block[slot.offset_bytes : end]
+        try:
+            self._block = device.make_block(words)
+            self._bind()
+            device.launches.add(self)
+        except self._errors as error:
+            raise self._failure(error) from error
+
+    def __call__(self) -> None:
+        """Enqueues the kernel."""
+        try:
+            encoder = self._begin(label=self._label)
+            compute = encoder.begin_compute_pass()
+            compute.set_pipeline(self._pipeline)
+            compute.set_bind_group(0, self._group)
+            compute.dispatch_workgroups(*self._dispatched)
+            compute.end()
+            self._submit([encoder.finish()])
+        except self._errors as error:
+            self._owner._require_usable()
+            raise self._failure(error) from error
+        self._telemetry.launches += 1
+
+    def disarm(self) -> None:
+        """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
+        self._begin = self._refuse
+        self._group = self._pipeline = self._submit = None
+
+    def _refuse(self, **_: Any) -> NoReturn:
+        self._owner._require_usable()
+        raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name, b in self._buffers.items() if b.allocation.freed])
+
+    def _failure(self, error: Exception) -> DriverError:
+        name = self.plan.binding.interface.name
+        return self._owner.failure(error, f"{name!r} cannot be launched on {self._owner.name}", LaunchError)
+
+    def _bind(self) -> None:
+        """Makes the bind group, and writes the element offsets that go with it. With a freed buffer the launch refuses instead."""
+        if any(b.allocation.freed for b in self._buffers.values()):
+            self.disarm()
+            return
+        written = {id(b.allocation) for s in self.plan.step.layout.buffers if s.memory and s.memory.access.writes for b in [self._buffers[s.name]] if b.size_bytes}
+        shared = any(
+            s.memory is not None and not s.memory.access.writes and id(self._buffers[s.name].allocation) in written for s in self.plan.step.layout.buffers
+        )
+        variant = self._module.variant(shared)
+        entries: list[dict[str, Any]] = [{"binding": 0, "resource": {"buffer": self._block, "offset": 0, "size": self._module.block_bytes}}]
+        offsets: list[int] = []
+        for name, number in self._numbers.items():
+            resource, offset = self._range(self._buffers[name])
+            entries.append({"binding": number + 1, "resource": resource})
+            offsets.append(offset)
+        if self._module.tables:
+            entries.append(self._module.tables)
+        gpu = self._owner.gpu
+        self._group = gpu.create_bind_group(layout=variant.layout, entries=entries)
+        self._pipeline = variant.pipeline
+        if offsets:
+            self._write(offset_word(0), struct.pack(f"<{len(offsets)}I", *offsets))
+        self._submit = gpu.queue.submit
+        self._begin = gpu.create_command_encoder
+        for buffer in self._buffers.values():
+            buffer.handle.launches.add(self)
+
+    def _range(self, buffer: Buffer) -> tuple[dict[str, Any], int]:
+        """The range to bind, which begins where the device allows it, and how many elements lie in it before the argument's first."""
+        storage = buffer.handle
+        if not buffer.size_bytes:
+            return {"buffer": storage.buffer, "offset": 0, "size": WORD_BYTES}, 0
+        begin = buffer.offset_bytes - buffer.offset_bytes % self._owner.offset_alignment
+        _, end = words_around(buffer.offset_bytes, buffer.size_bytes)
+        return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // buffer.type.size_bytes
+
+    def _write(self, word: int, data: bytes) -> None:
+        # In order with submitted work: launches before keep the words that they were given.
+        self._owner.gpu.queue.write_buffer(self._block, word * WORD_BYTES, data)
+
+    def _set_buffer(self, name: str, buffer: Buffer) -> None:
+        self._owner._require_usable()
+        self._buffers[name] = buffer
+        try:
+            self._bind()
+        except self._errors as error:
+            raise self._failure(error) from error
+
+    def _set_scalar(self, name: str, word: int) -> None:
+        self._owner._require_usable()
+        layout = self.plan.step.layout
+        number = next(n for n, slot in enumerate(layout.scalars) if slot.name == name)
+        try:
+            self._write(first_scalar_word(layout) + number, struct.pack("<I", word))
+        except self._errors as error:
+            raise self._failure(error) from error

@@ -1,0 +1,79 @@
+"""wgpu-py, loaded when it is first needed, and the adapters that it finds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any, Final
+
+from vyre_py.drivers.errors import DeviceUnavailable
+
+__all__ = ["adapters", "errors", "is_software", "load"]
+
+_TYPE_RANKS: Final = {"DiscreteGPU": 0, "IntegratedGPU": 1, "CPU": 3}
+_OTHER_RANK: Final = 2
+_SOFTWARE: Final = "CPU"
+
+# WebGPU over OpenGL lacks limits and exactness that the kernels rely on; every adapter that matters has another backend.
+_LEFT_OUT: Final = "OpenGL"
+
+
+@cache
+def load() -> ModuleType:
+    """The package. Raises DeviceUnavailable, which names the command that installs it."""
+    try:
+        import wgpu
+        import wgpu.backends.wgpu_native as native
+    except (ImportError, OSError, RuntimeError) as error:
+        raise DeviceUnavailable("wgpu cannot be loaded", status=str(error), remedy="pip install 'vyre-py[wgpu]'") from error
+    assert native  # importing it chooses the backend
+    package: ModuleType = wgpu
+    return package
+
+
+@cache
+def errors() -> tuple[type[Exception], ...]:
+    """What calls of wgpu-py raise when the device refuses."""
+    return (load().GPUError, RuntimeError, OSError)
+
+
+def is_software(adapter: Any) -> bool:
+    """Whether an adapter is a program on the CPU."""
+    return bool(adapter.info["adapter_type"] == _SOFTWARE)
+
+
+def _rank(adapter: Any) -> int:
+    return _TYPE_RANKS.get(adapter.info["adapter_type"], _OTHER_RANK)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without a desktop session, keeps Mesa's layer that puts the screen's GPU first from writing to stderr that there is no screen."""
+    name = "NODEVICE_SELECT"
+    headless = "XDG_RUNTIME_DIR" not in os.environ and name not in os.environ
+    if headless:
+        os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if headless:
+            os.environ.pop(name, None)
+
+
+@cache
+def adapters() -> tuple[Any, ...]:
+    """The adapters, GPUs before software, each device through one backend only. Raises DeviceUnavailable."""
+    package = load()
+    try:
+        with _quiet():
+            found = [a for a in package.gpu.enumerate_adapters_sync() if a.info["backend_type"] != _LEFT_OUT]
+    except errors() as error:
+        raise DeviceUnavailable("wgpu cannot list its adapters", status=str(error), remedy="look at the graphics driver") from error
+    backends: dict[tuple[int, int], str] = {}
+    for adapter in found:
+        backends.setdefault((adapter.info["vendor_id"], adapter.info["device_id"]), adapter.info["backend_type"])
+    own = [a for a in found if backends[a.info["vendor_id"], a.info["device_id"]] == a.info["backend_type"]]
+    return tuple(sorted(own, key=_rank))

@@ -1,0 +1,95 @@
+"""Modules: WGSL compiled into a compute pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.wgpu.library import errors
+from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.wgsl.words import block_words
+
+__all__ = ["Module", "Variant", "require_limits"]
+
+# Not to be told apart from what `lowering.wgsl.memory` writes.
+_READ: Final = "var<storage, read>"
+_READ_WRITE: Final = "var<storage, read_write>"
+_WORD_BYTES: Final = 4
+
+
+def require_limits(name: str, limits: dict[str, int], step: Step, entry: Entry) -> None:
+    """Raises Unsupported for what this adapter cannot take beyond the contract's limits."""
+    bindings = len(step.layout.buffers) + bool(entry.data)
+    found: list[Missing] = []
+    for axis, size in zip("xyz", step.workgroup, strict=True):
+        if size > (most := limits[f"max-compute-workgroup-size-{axis}"]):
+            found.append(Missing(f"workgroups of {size} along {axis}", help=f"the limit is {most}"))
+    if bindings > (most := limits["max-storage-buffers-per-shader-stage"]):
+        found.append(Missing(f"{bindings} buffers in a Program", help=f"the limit is {most}, tables counting as one"))
+    if len(entry.data) > (most := limits["max-storage-buffer-binding-size"]):
+        found.append(Missing(f"{len(entry.data)} bytes of tables", help=f"the limit is {most}"))
+    if found:
+        raise Unsupported(name, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A pipeline, and the layout of its one bind group."""
+
+    pipeline: Any
+    layout: Any
+
+
+class Module:
+    """One loaded entry: `variant(False)` is the code as it was emitted, `block_bytes` the size of its uniform block, `tables` the
+    bind group's entry for its tables, if any.
+
+    WebGPU's rules of usage are per buffer: where an argument that is read and one that is written are ranges of one buffer, both must
+    be bound for writing. `variant(True)` is the same code with every buffer declared so; it is compiled when first needed.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_package", "_step", "_symbol", "_text", "_variants", "block_bytes", "tables")
+
+    def __init__(self, package: ModuleType, device: Any, step: Step, entry: Entry) -> None:
+        self._package, self._device, self._step = package, device, step
+        self._text, self._symbol = entry.code.decode(), entry.symbol
+        self.block_bytes = block_words(step.layout) * _WORD_BYTES
+        self.tables: dict[str, Any] | None = None
+        if entry.data:
+            usage = package.BufferUsage.STORAGE | package.BufferUsage.COPY_DST
+            buffer = device.create_buffer(size=len(entry.data), usage=usage)
+            device.queue.write_buffer(buffer, 0, np.frombuffer(entry.data, np.uint8))
+            self.tables = {"binding": len(step.layout.buffers) + 1, "resource": {"buffer": buffer, "offset": 0, "size": len(entry.data)}}
+        self._variants = {False: self._compile(False)}
+
+    def variant(self, shared: bool) -> Variant:
+        """The pipeline; `shared` when a buffer that is written is also bound to an argument that is read. Raises ToolchainError."""
+        found = self._variants.get(shared)
+        if found is None:
+            found = self._variants[shared] = self._compile(shared)
+        return found
+
+    def _compile(self, shared: bool) -> Variant:
+        text = self._text.replace(_READ, _READ_WRITE) if shared else self._text
+        try:
+            layout = self._device.create_bind_group_layout(entries=self._layout_entries(shared))
+            module = self._device.create_shader_module(code=text)
+            whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
+            pipeline = self._device.create_compute_pipeline(layout=whole, compute={"module": module, "entry_point": self._symbol})
+        except errors() as error:
+            raise ToolchainError("naga", str(error), text) from error
+        return Variant(pipeline, layout)
+
+    def _layout_entries(self, shared: bool) -> list[dict[str, Any]]:
+        kinds = ["uniform"]
+        for slot in self._step.layout.buffers:
+            assert slot.memory is not None  # a buffer slot has a memory (layout.lay_out)
+            kinds.append("storage" if shared or slot.memory.access.writes else "read-only-storage")
+        if self.tables:
+            kinds.append("storage" if shared else "read-only-storage")
+        stage = self._package.ShaderStage.COMPUTE
+        return [{"binding": number, "visibility": stage, "buffer": {"type": kind}} for number, kind in enumerate(kinds)]

@@ -1,0 +1,312 @@
+"""The walk: one loop over the flat body that writes a WGSL kernel.
+
+Every name is ours: values are `v7`, variables `m3`, params `p0`, sizes `d2`, buffers `b0` with their element offsets `o0`, workgroup and
+private arrays `a1`. The kernel's head, which names what the body used, is written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vyre_py.ir.dims import DimConst, DimExpr
+from vyre_py.ir.nodes import (
+    Atom, Atomic, Barrier, Break, Const, Continue, Else, End, For, Get, If, Let, Load, Loop, MemoryStatement, Param, Region, Return, Set,
+    Statement, Store, UniformLoad, Value, Var,
+)
+from vyre_py.ir.passes import Optimised
+from vyre_py.ir.types import Kind, decode, f32, i32, u32
+from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.wgsl.legal import HELPERS, helpers_of, with_requirements
+from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, zero_lines
+from vyre_py.lowering.wgsl.ops import QUERIES, form_of
+from vyre_py.lowering.wgsl.types import is_finite_normal, literal, value_type, zero
+from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, ZERO, block_words, first_scalar_word, word_text
+
+__all__ = ["ENTRY_POINT", "Kernel"]
+
+ENTRY_POINT: Final = "main"
+
+_FROM_WORD: Final[Mapping[Kind, str]] = {Kind.BOOL: "{} != 0u", Kind.SINT: "bitcast<i32>({})", Kind.UINT: "{}", Kind.FLOAT: "bitcast<f32>({})"}
+
+_BARRIER: Final = ("workgroupBarrier();", "storageBarrier();")
+
+_GRID: Final = (
+    f"let groups = vec3<u32>({word_text(GROUPS_X)}, dispatched.y, {word_text(GROUPS_Z)});",
+    "let turn = dispatched_group.z / groups.z;",
+    "let group = vec3<u32>(dispatched_group.x + turn * dispatched.x, dispatched_group.y, dispatched_group.z - turn * groups.z);",
+    "if (group.x >= groups.x) { return; }",
+)
+_INPUTS: Final = (
+    "@builtin(workgroup_id) dispatched_group: vec3<u32>", "@builtin(num_workgroups) dispatched: vec3<u32>",
+    "@builtin(local_invocation_id) local: vec3<u32>", "@builtin(local_invocation_index) local_index: u32",
+)
+
+
+class Kernel:
+    """Writes one kernel: `text` once, and `arrays` for who wants sizes and tables."""
+
+    def __init__(self, optimised: Optimised, layout: Layout) -> None:
+        self._optimised = optimised
+        self._program = optimised.program
+        self._layout = layout
+        self.arrays: Arrays = arrays_of(self._program, layout)
+        first = first_scalar_word(layout)
+        scalars = layout.scalars
+        self._params = {slot.name: (number, first + number) for number, slot in enumerate(scalars) if slot.kind is SlotKind.PARAM}
+        self._dims = {slot.expr: (number, first + number) for number, slot in enumerate(scalars) if slot.kind is SlotKind.EXTENT}
+        self._named: dict[str, str] = {}  # what the body used -> the head's line for it
+        self._helpers: set[str] = set()
+        self._lines: list[str] = []
+        self._indent = 1
+        self._hidden = 0
+
+    # ---- lines
+
+    def _line(self, text: str) -> None:
+        self._lines.append("  " * self._indent + text)
+
+    def _all(self, lines: list[str] | tuple[str, ...]) -> None:
+        for line in lines:
+            self._line(line)
+
+    def _open(self, text: str) -> None:
+        self._line(text)
+        self._indent += 1
+
+    def _close(self, text: str = "}") -> None:
+        self._indent -= 1
+        self._line(text)
+
+    # ---- operands
+
+    def _dim(self, expr: DimExpr) -> str:
+        if isinstance(expr, DimConst):
+            return f"{expr.value}u"
+        number, word = self._dims[expr]
+        self._named[f"d{number}"] = f"let d{number} = {word_text(word)};"
+        return f"d{number}"
+
+    def _param(self, param: Param) -> str:
+        number, word = self._params[param.name]
+        self._named[f"p{number}"] = f"let p{number} = {_FROM_WORD[param.type.kind].format(word_text(word))};"
+        return f"p{number}"
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Value):
+            return f"v{atom.id}"
+        if isinstance(atom, Param):
+            return self._param(atom)
+        if not isinstance(atom, Const):
+            return self._dim(atom)
+        if atom.type is not f32 or is_finite_normal(atom.bits):
+            return literal(atom)
+        # Compilers refuse constants that are not finite, and may flush subnormal ones: the bits come out of the block.
+        name = f"f{atom.bits:08x}"
+        self._named[name] = f"let {name} = bitcast<f32>({word_text(ZERO)} | 0x{atom.bits:08x}u);"
+        return name
+
+    def _operands(self, statement: Let) -> list[str]:
+        operands = [self._atom(a) for a in statement.args]
+        if operands and all([isinstance(a, (Const, DimConst)) for a in statement.args]):
+            # An op over constants alone is computed by the compiler of WGSL, which refuses what has no result in its eyes.
+            for place, operand in enumerate(operands):
+                self._line(f"let k{self._hidden} = {operand};")
+                operands[place] = f"k{self._hidden}"
+                self._hidden += 1
+        return operands
+
+    # ---- computing
+
+    def _let(self, index: int, statement: Let) -> None:
+        assert statement.result is not None  # a let binds
+        if statement.op.is_query:
+            name, _, axis = statement.op.name.partition(".")
+            size = self._program.workgroup["xyz".index(axis)] if axis else 0
+            text = QUERIES[name].format(axis=axis, size=size)
+        else:
+            form = form_of(statement)
+            self._helpers.update(helpers_of(form))
+            text = form.format(*self._operands(statement))
+        self._line(f"let v{statement.result.id} = {text};")
+
+    def _var(self, index: int, statement: Var) -> None:
+        self._line(f"var m{statement.variable.id}: {value_type(statement.variable.type)} = {self._atom(statement.args[0])};")
+
+    def _get(self, index: int, statement: Get) -> None:
+        assert statement.result is not None  # a get binds
+        self._line(f"let v{statement.result.id} = m{statement.variable.id};")
+
+    def _set(self, index: int, statement: Set) -> None:
+        self._line(f"m{statement.variable.id} = {self._atom(statement.args[0])};")
+
+    # ---- memory
+
+    def _inside(self, index: int, statement: MemoryStatement) -> str | None:
+        """The condition under which an access happens: empty for always, None for never."""
+        conditions: list[str] = []
+        proven = self._optimised.proven[index]
+        for axis, (atom, extent) in enumerate(zip(statement.indices, statement.memory.shape, strict=True)):
+            known = _known(atom)
+            if known is not None and (known < 0 or (isinstance(extent, DimConst) and known >= extent.value)):
+                return None
+            if proven >> axis & 1 or (known is not None and isinstance(extent, DimConst)):
+                continue
+            if known is None and atom.type is i32:
+                conditions.append(f"{self._atom(atom)} >= 0i")
+            conditions.append(f"{self._position(atom)} < {self._dim(extent)}")
+        return " && ".join(f"({c})" for c in conditions) if len(conditions) > 1 else "".join(conditions)
+
+    def _position(self, atom: Atom) -> str:
+        """An index as u32."""
+        known = _known(atom)
+        if known is not None:
+            return f"{known & u32.maximum}u"
+        return f"u32({self._atom(atom)})" if atom.type is i32 else self._atom(atom)
+
+    def _address(self, statement: MemoryStatement, array: Array) -> str:
+        """The element's number in the array. Nothing wraps, since every index is inside where this is read."""
+        text = ""
+        for atom, extent in zip(statement.indices, statement.memory.shape, strict=True):
+            position = self._position(atom)
+            text = f"({text}) * {self._dim(extent)} + {position}" if text else position
+        return f"{text} + {array.offset}" if array.offset else text
+
+    def _access(self, index: int, statement: MemoryStatement, lines: Callable[[Array, str], list[str]], plain: Callable[[Array, str], str] | None) -> None:
+        """Writes an access. `lines` do it, with the result in its variable; `plain` is an expression that serves where nothing is checked."""
+        array = self.arrays.by_memory[statement.memory]
+        inside = self._inside(index, statement)
+        result = statement.result
+        if inside == "" and plain is not None and result is not None:
+            self._line(f"let v{result.id} = {plain(array, self._address(statement, array))};")
+            return
+        if result is not None:
+            self._line(f"var v{result.id}: {value_type(result.type)} = {zero(result.type)};")
+        if inside is None:
+            return
+        done = lines(array, self._address(statement, array))
+        if inside:
+            self._open(f"if ({inside}) {{")
+            self._all(done)
+            self._close()
+        else:
+            self._all(done)
+
+    def _load(self, index: int, statement: Load | UniformLoad) -> None:
+        assert statement.result is not None  # a load binds
+        name = f"v{statement.result.id}"
+        self._access(index, statement, lambda array, address: [f"{name} = {array.load(address)};"], Array.load)
+
+    def _uniform_load(self, index: int, statement: UniformLoad) -> None:
+        self._all(_BARRIER)
+        self._load(index, statement)
+        self._all(_BARRIER)
+
+    def _store(self, index: int, statement: Store) -> None:
+        value = self._atom(statement.value)
+        self._access(index, statement, lambda array, address: array.store(address, value), None)
+
+    def _atomic(self, index: int, statement: Atomic) -> None:
+        assert statement.result is not None  # an atomic binds
+        operands = [self._atom(a) for a in statement.operands]
+        name = f"v{statement.result.id}"
+        self._access(index, statement, lambda array, address: atomic_lines(statement.op.name, array, address, operands, name), None)
+
+    # ---- control
+
+    def _barrier(self, index: int, statement: Barrier) -> None:
+        self._all(_BARRIER)
+
+    def _if(self, index: int, statement: If) -> None:
+        self._open(f"if ({self._atom(statement.args[0])}) {{")
+
+    def _else(self, index: int, statement: Else) -> None:
+        self._indent -= 1
+        self._open("} else {")
+
+    def _end(self, index: int, statement: End) -> None:
+        self._close()
+
+    def _for(self, index: int, statement: For) -> None:
+        """Counts turns from 0, so that neither the count nor the loop's value can wrap."""
+        assert statement.result is not None  # a for binds
+        start, _, step = statement.args
+        assert isinstance(step, Const)  # V208
+        number, by = statement.result.id, int(step.value)
+        self._line(f"let n{number} = {self._turns(statement, by)};")
+        self._open(f"for (var c{number} = 0u; c{number} < n{number}; c{number}++) {{")
+        signed = statement.result.type is i32
+        turn = f"i32(c{number})" if signed else f"c{number}"
+        moved = turn if by == 1 else f"{turn} * {literal(step)}"
+        self._line(f"let v{number} = {moved if _known(start) == 0 else f'{self._atom(start)} + {moved}'};")
+
+    def _turns(self, statement: For, by: int) -> str:
+        """How many turns a loop takes, computed without wrapping."""
+        start, stop, _ = statement.args
+        low, high = (start, stop) if by > 0 else (stop, start)
+        least, most, stride = _known(low), _known(high), abs(by)
+        if least is not None and most is not None:
+            return f"{max(0, -(-(most - least) // stride))}u"
+        distance = self._position(high) if least == 0 else f"{self._position(high)} - {self._position(low)}"
+        turns = distance if stride == 1 else f"({distance} - 1u) / {stride}u + 1u"
+        return f"select(0u, {turns}, {self._atom(low)} < {self._atom(high)})"
+
+    def _loop(self, index: int, statement: Loop) -> None:
+        self._open("loop {")
+
+    def _region(self, index: int, statement: Region) -> None:
+        self._open("{")
+
+    def _leave(self, index: int, statement: Statement) -> None:
+        self._line(_LEAVES[type(statement)])
+
+    # ---- the whole
+
+    def _body(self) -> None:
+        program = self._program
+        open_blocks: list[int] = []
+        index, end = 0, len(program.body)
+        while index < end:
+            statement = program.body[index]
+            if isinstance(statement, End):
+                open_blocks.pop()
+            elif isinstance(statement, Else):
+                open_blocks[-1] = index
+            elif statement.opens:
+                open_blocks.append(index)
+            _EMITTERS[type(statement)](self, index, statement)
+            index += 1
+            if type(statement) in _LEAVES:
+                # What stands after it in its block is never reached, and compilers refuse it.
+                index = program.match[open_blocks[-1]] if open_blocks else end
+
+    def text(self) -> str:
+        """The module. Call it once."""
+        x, y, z = self._program.workgroup
+        self._body()
+        helpers = [HELPERS[name] for name in with_requirements(self._helpers)]
+        head = [*_GRID, *self.arrays.head, *self._named.values(), *zero_lines(self.arrays, x * y * z)]
+        parts = [
+            f"struct Block {{\n  words: array<vec4<u32>, {block_words(self._layout) // 4}>,\n}}",
+            "\n".join(["@group(0) @binding(0) var<uniform> block: Block;", *self.arrays.module]),
+            *helpers,
+            f"@compute @workgroup_size({x}, {y}, {z})\nfn {ENTRY_POINT}(\n" + "".join(f"  {text},\n" for text in _INPUTS) + ") {",
+        ]
+        return "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
+
+
+def _known(atom: Atom) -> int | None:
+    """The number that an integer operand is known to be."""
+    if isinstance(atom, Const):
+        return int(decode(atom.type, atom.bits))
+    return atom.value if isinstance(atom, DimConst) else None
+
+
+_LEAVES: Final[Mapping[type[Statement], str]] = {Break: "break;", Continue: "continue;", Return: "return;"}
+
+_EMITTERS: Final[Mapping[type[Statement], Callable[[Kernel, int, Any], None]]] = {
+    Let: Kernel._let, Var: Kernel._var, Get: Kernel._get, Set: Kernel._set,
+    Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic,
+    Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
+    Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
+}

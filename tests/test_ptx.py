@@ -1,0 +1,199 @@
+"""PTX: what must and must not stand in it; that LLVM takes every kernel, and ptxas too where it is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from generator import generate
+from test_generated import Seeded
+
+from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.check import check
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Access, Space, const
+from vyre_py.ir.ops import OPS
+from vyre_py.ir.parser import parse
+from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import f32, u32
+from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
+from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.llvm import nvptx
+from vyre_py.lowering.llvm.nvptx import nearest_arch
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target, parse_target
+
+ARCHS = ("sm_75", "sm_90", "sm_100", "sm_120")
+
+EVERYTHING = """program "every thing (ü)"(n, m) workgroup(8, 8) over(m, n) {
+  param a: f32
+  param flag: bool
+  param b8: u8
+  buffer x: f32[n, m] read
+  buffer bo: bool[n] read_write
+  buffer y: f32[n, m] read_write
+  buffer h: u32[256] read_write
+  buffer s: i32[4] read_write
+  workgroup tile: f32[8, 8]
+  workgroup count: u32[3]
+  private tmp: i32[8]
+  table t: u32[4] = [1, 2, 3, 4]
+  let j = global_id.x
+  let i = global_id.y
+  let li = local_index
+  tile[local_id.y, local_id.x] = x[i, j] * a
+  barrier
+  var acc: f32 = 0.0
+  for k in 0i32..8i32 {
+    if flag { continue }
+    acc = acc + tile[local_id.y, cast(k, u32)]
+    if acc > 3.0 { break } else if acc < -1.0 { acc = 0.0 } else { acc = acc / 3.0 }
+    tmp[k] = k * 3i32
+  }
+  for k in 10i32..-2147483647i32 step -3i32 {
+    loop {
+      if bo[i] { break }
+      acc = sqrt(acc) + fma(acc, acc, a) + exp(acc) + sin(acc)
+      if acc == 1.0 { return }
+    }
+  }
+  y[i, j] = acc + cast(tmp[li], f32) + cast(dim(n * m + 1), f32) + cast(b8, f32)
+  let old = atomic_add(h[li], t[li & 3u32])
+  atomic_max(s[0u32], -1i32)
+  let other = atomic_compare_exchange(h[0u32], old, 5u32)
+  atomic_add(count[1u32], other)
+  bo[i] = old == 1u32
+}"""
+
+
+def assemble(ptx, arch, tmp_path):
+    """Runs ptxas where there is one that knows the architecture."""
+    tool = shutil.which("ptxas")
+    if tool is None or f"'{arch}'" not in subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout:
+        return
+    source = tmp_path / "kernel.ptx"
+    source.write_text(ptx)
+    done = subprocess.run([tool, f"-arch={arch}", "-o", str(tmp_path / "kernel.cubin"), str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("opt", [0, 3])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_everything_assembles(arch, opt, tmp_path):
+    ptx = emit_text(parse(EVERYTHING), arch, CompileOptions(opt=opt))
+    assert f".target {arch}" in ptx and ".reqntid 8, 8, 1" in ptx and ".visible .entry vyre_every_thing____(" in ptx
+    assemble(ptx, arch, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_generated_programs_assemble(seed, tmp_path):
+    program = generate(Seeded(7000 + seed)).program
+    for arch in ARCHS:
+        assemble(emit_text(program, arch), arch, tmp_path)
+
+
+def every_op() -> Program:
+    """One kernel that stores the result of every op for every type, operands loaded so that nothing folds."""
+    a = Assembler("ops", (32, 1, 1))
+    memories = {t: (a.memory(f"in_{t}", Space.BUFFER, t, (DimConst(3),), Access.READ)) for t in sorted(OPS["select"].of, key=str)}
+    outs = {t: a.memory(f"out_{t}", Space.BUFFER, t, (DimConst(1000),), Access.WRITE) for t in memories}
+    loads = {t: [a.load(m, (const(u32, k),)) for k in range(3)] for t, m in memories.items()}
+    at = 0
+    for row in OPS.values():
+        if row.is_query:
+            a.store(outs[u32], (const(u32, at),), a.let(row, ()))
+        for t in memories:
+            for given in (None, *memories):
+                operands = tuple(loads[next(b for b in memories if b.bits == 1) if o.value == "bool" else t][k] for k, o in enumerate(row.operands))
+                result = row.result_type(tuple(o.type for o in operands), given) if operands else None
+                if result is not None:
+                    at += 1
+                    a.store(outs[result], (const(u32, at),), a.let(row, operands, given))
+    return a.finish()
+
+
+def test_every_op_assembles(tmp_path):
+    for arch in ARCHS:
+        assemble(emit_text(every_op(), arch), arch, tmp_path)
+
+
+def test_floats_are_strict():
+    ptx = emit_text(every_op(), "sm_90")
+    for instruction in ("add.rn.f32", "sub.rn.f32", "mul.rn.f32", "div.rn.f32", "sqrt.rn.f32", "fma.rn.f32"):
+        assert instruction in ptx
+    # Without a rounding mode ptxas may contract; .ftz flushes subnormals, .approx and .full round loosely.
+    assert not re.search(r"\b(add|sub|mul|div|sqrt)\.f32|\.ftz|\.approx|\.full", ptx)
+    contracted = emit_text(parse("program p(n) { buffer y: f32[n] read_write\n let i = global_id.x\n y[i] = y[i] * 3.0 + 1.0 }"), "sm_90")
+    assert "fma" not in contracted and "mul.rn.f32" in contracted
+
+
+def test_one_guard_around_unguarded_axpy():
+    ptx = emit_text(parse("program p(n) { buffer x: f32[n] read\n buffer y: f32[n] read_write\n let i = global_id.x\n y[i] = y[i] + x[i] }"), "sm_90")
+    assert ptx.count("setp") == 1 and "ld.global.nc" in ptx
+
+
+def test_loads_on_both_sides_of_a_barrier_stay():
+    text = """program p(n) workgroup(64) {
+  buffer y: f32[n] read_write
+  let i = global_id.x
+  let a = y[i + 1u32]
+  barrier
+  y[i] = a - y[i + 1u32]
+}"""
+    ptx = emit_text(parse(text), "sm_90")
+    first, second = ptx.split("bar.sync", 1)
+    assert "ld.global" in first and "ld.global" in second
+
+
+def test_endless_loops_stay():
+    ptx = emit_text(parse("program p(n) { buffer y: f32[n] read_write\n loop { }\n y[global_id.x] = 1.0 }"), "sm_90")
+    label = re.search(r"^(\S+):", ptx, re.MULTILINE)[1]
+    assert f"bra.uni \t{label}" in ptx and "st.global" not in ptx
+
+
+def test_atomics_go_to_their_memory():
+    ptx = emit_text(parse(EVERYTHING), "sm_90")
+    for instruction in ("atom.global.add.u32", "atom.global.max.s32", "atom.relaxed.gpu.global.cas.b32", "atom.shared.add.u32"):
+        assert instruction in ptx
+
+
+def test_output_is_deterministic():
+    assert emit_text(parse(EVERYTHING), "sm_90") == emit_text(parse(EVERYTHING), "sm_90")
+
+
+def test_refusals():
+    program = parse(EVERYTHING)
+    for options in (CompileOptions(numerics="fast"), CompileOptions(codegen="nvvm"), CompileOptions(debug=True), CompileOptions(interruptible=True)):
+        with pytest.raises(Unsupported, match="option"):
+            emit_text(program, "sm_90", options)
+    with pytest.raises(Unsupported, match="sm_777"):
+        compile_for(program, [parse_target("sm_777")])
+    raw = unoptimised(check(parse("program p(n) { buffer y: f32[n] read_write\n y[0u32] = exp(y[1u32]) }")), expand=frozenset())
+    with pytest.raises(Unsupported, match="op exp"):
+        nvptx.lower(raw, Target("ptx", "sm_90"), CompileOptions())
+    a = Assembler("many")
+    buffers = [a.memory(f"b{k}", Space.BUFFER, f32, (DimConst(4),), Access.READ_WRITE) for k in range(513)]
+    a.store(buffers[0], (const(u32, 0),), const(f32, 1.0))
+    with pytest.raises(Unsupported, match="4104 bytes of arguments"):
+        emit_text(a.finish(), "sm_90")
+
+
+def test_a_defect_carries_the_text(monkeypatch):
+    monkeypatch.setattr(nvptx, "write_kernel", lambda optimised, module, symbol: module.functions.append("define nonsense") or 0)
+    with pytest.raises(ToolchainError, match="LLVM") as caught:
+        emit_text(parse(EVERYTHING), "sm_90")
+    assert "define nonsense" in caught.value.text
+
+
+@pytest.mark.parametrize(("capability", "arch"), [((9, 0), "sm_90"), ((8, 9), "sm_89"), ((12, 1), "sm_121"), ((13, 7), "sm_121"), ((6, 1), None)])
+def test_nearest_arch(capability, arch):
+    assert nearest_arch(*capability) == arch
+
+
+def test_workgroup_memory_is_one_dynamic_block():
+    part = compile_for(parse(EVERYTHING), [parse_target("sm_90")]).parts[0]
+    assert part.steps[0].workgroup_bytes == 8 * 8 * 4 + 16
+    assert ".extern .shared .align 16 .b8 shared[];" in part.steps[0].entries[0].code.decode()

@@ -1,0 +1,124 @@
+"""The GPU walk against the interpreter, without a GPU: its LLVM IR runs on the host, an invocation a thread (`simt_host`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import simt_host
+from generator import generate
+from test_generated import Seeded
+
+from vyre_py.ir.check import check
+from vyre_py.ir.interpret import interpret
+from vyre_py.ir.parser import parse
+from vyre_py.ir.passes import optimise, unoptimised
+from vyre_py.ir.types import f32
+from vyre_py.lowering.compile import STRICT_EXPANSIONS
+
+
+def agree(program, arguments, sizes):
+    """Interpreter and walk give the same bits, with all passes and with none."""
+    checked = check(program)
+    results = []
+    for run, prepared in (
+        (interpret, unoptimised(checked, expand=STRICT_EXPANSIONS)),
+        (simt_host.run, unoptimised(checked, expand=STRICT_EXPANSIONS)),
+        (simt_host.run, optimise(checked, expand=STRICT_EXPANSIONS)),
+    ):
+        copies = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
+        run(prepared, copies, sizes)
+        results.append(copies)
+    for memory in program.buffers:
+        want = results[0][memory.name]
+        for got in [r[memory.name] for r in results[1:]]:
+            same = got == want
+            if memory.type is f32:
+                same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+            assert same.all(), f"{memory.name}: want {want}, got {got}\n{program}"
+    return results[0]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_generated_programs(seed):
+    case = generate(Seeded(9000 + seed))
+    arguments = {n: v for n, v in case.arguments.items() if n not in case.sizes}
+    for memory in case.program.buffers:
+        if memory.name not in arguments:
+            arguments[memory.name] = np.zeros([case.sizes[d.name] if hasattr(d, "name") else d.value for d in memory.shape], memory.type.dtype)
+    agree(case.program, arguments, case.sizes)
+
+
+def test_every_index_is_checked_by_its_value():
+    program = parse("""program edges(n, m) workgroup(16) over(16) {
+  buffer at: i32[16] read
+  buffer a: i32[n, m] read_write
+  buffer out: i32[5, 16] write
+  workgroup w: i32[3]
+  private p: i32[3]
+  table t: i32[3] = [7, 8, 9]
+  let i = local_index
+  let k = at[i]
+  w[k] = 5i32
+  p[k] = k
+  barrier
+  out[0u32, i] = w[k]
+  out[1u32, i] = p[k] + p[0u32]
+  out[2u32, i] = t[k]
+  out[3u32, i] = a[k, 1u32] + a[1i32, k]
+  if i == 3u32 { out[4u32, i] = atomic_add(a[0u32, k], 100i32) }
+  a[0u32, k] = 1i32
+}""")
+    at = np.array([-1, 0, 1, 2, 3, -(2**31), 2**31 - 1, 4, *[-5] * 8], np.int32)
+    got = agree(program, {"at": at, "a": np.arange(9, dtype=np.int32).reshape(3, 3), "out": np.zeros((5, 16), np.int32)}, {"n": 3, "m": 3})
+    assert got["out"][2].tolist()[:8] == [0, 7, 8, 9, 0, 0, 0, 0]
+    empty = {"at": at, "a": np.zeros((0, 3), np.int32), "out": np.zeros((5, 16), np.int32)}
+    agree(program, empty, {"n": 0, "m": 3})
+
+
+def test_trip_counts_do_not_wrap():
+    loops = [("i32", "2147483640", "2147483647", "3"), ("i32", "-2147483648", "2147483647", "2147483647"), ("i32", "5", "-2147483648", "-2147483648"),
+             ("i32", "7", "7", "1"), ("i32", "3", "-4", "-2"), ("u32", "4294967290", "4294967295", "4"), ("u32", "0", "4294967295", "4294967295"), ("u32", "9", "2", "1")]
+    body = "\n".join(f"""  for k in {a}{t}..{b}{t} step {c}{t} {{ turns = turns + 1u32; sum = sum + cast(k, f32) }}
+  out[{i}u32] = turns; sums[{i}u32] = sum""" for i, (t, a, b, c) in enumerate(loops))
+    text = f"program trips workgroup(1) over(1) {{\n  buffer out: u32[8] write\n  buffer sums: f32[8] write\n  var turns: u32 = 0\n  var sum: f32 = 0.0\n{body}\n}}"
+    got = agree(parse(text), {"out": np.zeros(8, np.uint32), "sums": np.zeros(8, np.float32)}, {})
+    assert np.diff(got["out"], prepend=0).tolist() == [3, 3, 2, 0, 4, 2, 1, 0]
+
+
+def test_memory_is_seen_over_barriers():
+    program = parse("""program rotate(n) workgroup(32) {
+  buffer y: i32[n] read_write
+  buffer out: i32[3, n] write
+  workgroup w: i32[32]
+  let i = global_id.x
+  let l = local_index
+  out[0u32, i] = w[l]
+  let before = y[i + 1u32]
+  barrier
+  y[i] = cast(i, i32) + 100i32
+  w[31u32 - l] = cast(l, i32)
+  barrier
+  let after = y[i + 1u32]
+  out[1u32, i] = before * 1000i32 + after
+  out[2u32, i] = w[l] + uniform_load(w[5u32])
+}""")
+    agree(program, {"y": np.arange(32, dtype=np.int32), "out": np.zeros((3, 32), np.int32)}, {"n": 32})
+
+
+def test_params_keep_their_bits():
+    program = parse("""program params workgroup(1) over(1) {
+  param f: f32
+  param b: bool
+  param c: u8
+  buffer out: f32[1] write
+  buffer flags: bool[2] write
+  buffer bytes: u8[2] read_write
+  out[0u32] = f
+  flags[0u32] = b
+  flags[1u32] = cast(bytes[0u32], bool)
+  bytes[1u32] = c
+}""")
+    nan = np.uint32(0xFFC12345).view(np.float32)
+    arguments = {"f": nan, "b": True, "c": 200, "out": np.zeros(1, np.float32), "flags": np.zeros(2, np.bool_), "bytes": np.array([3, 0], np.uint8)}
+    got = agree(program, arguments, {})
+    assert got["out"].view(np.uint32)[0] == 0xFFC12345 and got["bytes"][1] == 200
