@@ -1,5 +1,25 @@
 """The parser of `.vir` text: declarations and statements; expressions are in `ir.parser_expressions`.
 
+    program NAME(DIM, ...) workgroup(x, y, z) over(x, y, z) {     grid(x, y, z) counts workgroups; both may be left out
+      doc "text"
+      param NAME: TYPE
+      buffer NAME: TYPE[SIZE, ...] read                            or write, read_write; a SIZE is of dims, + - * ceil_div min max
+      workgroup NAME: TYPE[SIZE]                                   private alike
+      table NAME: TYPE[SIZE] = [1, 2]                              or hex "01000000 02000000"
+      let NAME = EXPRESSION
+      var NAME: TYPE = EXPRESSION
+      NAME = EXPRESSION
+      NAME[INDEX, ...] = EXPRESSION
+      atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands
+      if EXPRESSION { } else if EXPRESSION { } else { }
+      for NAME in START..STOP step NUMBER { }
+      loop { break; continue }
+      region "name" { return }
+      barrier
+    }
+
+Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`.
+
 Blocks are a list, not recursion. A statement that fails is reported, and reading goes on after it: a name that it would have
 declared counts as known, so that one mistake gives one finding.
 """

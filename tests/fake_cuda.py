@@ -46,7 +46,7 @@ class FakeDriver:
         self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
         self.CUstream = self.cuuint64_t = int
 
-    def CUmemPoolProps(self):  # noqa: N802
+    def CUmemPoolProps(self):
         return SimpleNamespace(location=SimpleNamespace())
 
     def __getattribute__(self, name):
@@ -145,7 +145,11 @@ class FakeDriver:
         ctypes.memmove(target, source, size)
         return OK
 
-    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
+    def cuMemcpyDtoHAsync(self, target, source, size, stream):
+        return self.__class__.cuMemcpyHtoDAsync(self, target, source, size, stream)
+
+    def cuMemcpyDtoDAsync(self, target, source, size, stream):
+        return self.__class__.cuMemcpyHtoDAsync(self, target, source, size, stream)
 
     def cuModuleLoadDataEx(self, image, count, options, values):
         assert image.endswith(b"\0") and count == len(options) == len(values)

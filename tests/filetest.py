@@ -23,26 +23,29 @@ VYRE_UPDATE=1 in the environment rewrites what comes out of passes, and goldens.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
+from filetest_arguments import Arguments
 
 from vyre_py.ir.check import check
 from vyre_py.ir.errors import Diagnostic, ProgramError
-from vyre_py.ir.lexer import Tokens, literal_bits, split_literal, unquote
-from vyre_py.ir.nodes import Space
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import PASSES, annotate, optimise
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Scalar
 
-__all__ = ["ROOT", "Case", "Failure", "files", "read_cases", "run_check", "run_lower", "run_on", "run_pass", "run_program"]
+__all__ = [
+    "UPDATE", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
+    "run_pass", "run_program",
+]  # fmt: skip
 
 ROOT: Final = Path(__file__).parent / "filetests"
 GOLDEN: Final = Path(__file__).parent / "golden"
@@ -177,112 +180,10 @@ def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
 # ---------------------------------------------------------------- run
 
 
-class _Arguments:
-    """Reads `name = value ...` with the language's own tokens."""
-
-    def __init__(self, case: Case, directive: Directive, program: Program, text: str) -> None:
-        self.case, self.directive, self.program = case, directive, program
-        try:
-            self.tokens = Tokens(text.strip(), "directive")
-        except ProgramError as error:
-            case.fail(directive.line, str(error))
-        self.position = 0
-
-    def fail(self, why: str) -> NoReturn:
-        self.case.fail(self.directive.line, f"{why}, at {self.tokens.describe(self.position)}")
-
-    def next(self, kind: str = "") -> str:
-        if kind and self.tokens.kinds[self.position] != kind:
-            self.fail(f"expected {kind}")
-        self.position += 1
-        return self.tokens.texts[self.position - 1]
-
-    def read(self) -> dict[str, Any]:
-        """The values by name: arrays for buffers, Python or NumPy scalars for params and dims."""
-        made: dict[str, Any] = {}
-        while self.tokens.kinds[self.position] != "end":
-            name = unquote(self.next()) if self.tokens.kinds[self.position] == "string" else self.next("name")
-            self.next("=")
-            made[name] = self.value(name)
-        return made
-
-    def value(self, name: str) -> Any:
-        for memory in self.program.memories:
-            if memory.name == name and memory.space is Space.BUFFER:
-                return self.array(memory.type, memory.rank)
-        for param in self.program.params:
-            if param.name == name:
-                return self.numpy(param.type, [self.literal(param.type)])[0]
-        if any(dim.name == name for dim in self.program.dims):
-            return int(self.next("number"), 0)
-        self.fail(f"{name} is no argument")
-
-    @staticmethod
-    def numpy(type_: Scalar, bits: list[int]) -> Array:
-        return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
-
-    def literal(self, type_: Scalar) -> int:
-        if self.tokens.texts[self.position] in SCALARS:
-            self.next("name")
-            self.next(":")
-            text = self.tokens.texts[self.position]
-            if text.startswith("0x"):
-                return int(self.next("number"), 16)
-        negative = self.tokens.kinds[self.position] == "-"
-        self.position += negative
-        kind, text = self.tokens.kinds[self.position], self.next()
-        try:
-            return literal_bits(type_, split_literal(text)[0] if kind == "number" else text, negative)
-        except (ValueError, KeyError) as error:
-            self.position -= 1
-            self.fail(str(error))
-
-    def array(self, type_: Scalar, rank: int) -> Array:
-        if self.tokens.kinds[self.position] == "name" and self.tokens.texts[self.position] in ("zeros", "iota", "fill"):
-            return self.made(type_)
-        bits: list[int] = []
-        shape = self.nested(type_, bits)
-        if len(shape) != rank:
-            shape = [*shape, *[0] * (rank - len(shape))] if not bits else self.fail(f"a list of {rank} axes is needed")
-        return self.numpy(type_, bits).reshape(shape)
-
-    def nested(self, type_: Scalar, bits: list[int]) -> list[int]:
-        self.next("[")
-        count, inner = 0, None
-        while self.tokens.kinds[self.position] != "]":
-            if self.tokens.kinds[self.position] == "[":
-                shape = self.nested(type_, bits)
-                if inner is not None and inner != shape:
-                    self.fail("rows of one length are needed")
-                inner = shape
-            else:
-                bits.append(self.literal(type_))
-            count += 1
-            if self.tokens.kinds[self.position] != "]":
-                self.next(",")
-        self.next("]")
-        return [count, *(inner or [])]
-
-    def made(self, type_: Scalar) -> Array:
-        word = self.next("name")
-        self.next("(")
-        fill = 0
-        if word == "fill":
-            fill = self.literal(type_)
-            self.next(",")
-        shape = [int(self.next("number"), 0)]
-        while self.tokens.kinds[self.position] == ",":
-            self.next(",")
-            shape.append(int(self.next("number"), 0))
-        self.next(")")
-        if word == "iota":
-            return np.arange(int(np.prod(shape)), dtype=type_.dtype).reshape(shape)
-        return np.broadcast_to(self.numpy(type_, [fill])[0], shape).copy()
-
-
 def run_on(device: str, program: Program, arguments: Mapping[str, Any], opt: int = 3) -> dict[str, Array]:
     """Compiles and runs a Program on the device of this kind; gives the written buffers."""
-    from tests.conftest import open_device
+    from device_kinds import open_device
+
     from vyre_py.lowering.options import CompileOptions
 
     result: dict[str, Array] = open_device(device).compile_native(program, CompileOptions(opt=opt)).dispatch(arguments)
@@ -291,10 +192,10 @@ def run_on(device: str, program: Program, arguments: Mapping[str, Any], opt: int
 
 def devices_of(path: Path, kinds: tuple[str, ...]) -> list[str]:
     """The kinds of device that a file of `run/` is for."""
-    only: list[str] = []
-    for case in read_cases(path)[:1]:
-        only += [kind for d in case.common if d.word == "devices" for kind in d.text.split()]
-    return [kind for kind in kinds if not only or kind in only]
+    common = read_cases(path)[0].common
+    only = [kind for d in common if d.word == "devices" for kind in d.text.split()]
+    never = [d.word.removeprefix("not on ") for d in common if d.word.startswith("not on ")]
+    return [kind for kind in kinds if kind not in never and (not only or kind in only)]
 
 
 def run_program(case: Case, device: str) -> None:
@@ -311,8 +212,8 @@ def run_program(case: Case, device: str) -> None:
         given, arrow, wanted = directive.text.partition("==>")
         if not arrow:
             case.fail(directive.line, "==> is missing")
-        arguments = _Arguments(case, directive, program, given).read()
-        expected = _Arguments(case, directive, program, wanted).read()
+        refuse = partial(case.fail, directive.line)
+        arguments, expected = Arguments(program, given, refuse).read(), Arguments(program, wanted, refuse).read()
         if not expected:
             case.fail(directive.line, "nothing is expected")
         if unsupported:
@@ -445,7 +346,9 @@ def run_lower(case: Case, emit: Callable[[Program, str], str]) -> None:
 
 def _golden(case: Case, directive: Directive, name: str, target: str, text: str) -> None:
     path = GOLDEN / re.sub(r"[^A-Za-z0-9_.-]", "-", f"{case.path.stem}.{name}.{target}.txt")
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
     if UPDATE:
         path.write_text(text, encoding="utf-8")
-    elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-        case.fail(directive.line, f"{path.name} differs from what {target} emits now; VYRE_UPDATE=1 rewrites it:\n{text}")
+    elif before != text:
+        changes = "\n".join([*difflib.unified_diff(before.split("\n"), text.split("\n"), path.name, target, lineterm="")][:60])
+        case.fail(directive.line, f"{target} emits something else now; VYRE_UPDATE=1 rewrites the golden:\n{changes}")

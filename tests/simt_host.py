@@ -32,7 +32,8 @@ def host_text(optimised) -> str:
     text = text.replace("@shared = external global [0 x i8]", f"@shared = global [{size} x i8] zeroinitializer")
     text = re.sub(r"declare \S+ @llvm\.nvvm\.\S+\(\)\n", "", text)
     for k, name in enumerate(_REGISTERS):
-        text = re.sub(rf"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.{re.escape(name)}\(\)", rf"\1.p = getelementptr i32, ptr %ctx, i64 {k}\n  \1 = load i32, ptr \1.p", text)
+        call = rf"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.{re.escape(name)}\(\)"
+        text = re.sub(call, rf"\1.p = getelementptr i32, ptr %ctx, i64 {k}\n  \1 = load i32, ptr \1.p", text)
     text = text.replace("call void @llvm.nvvm.barrier0()", "call void %wait()")
     parameters = re.search(r"define ptx_kernel void @kernel\((.*)\) \"", text)[1]
     loads = ["  %wait.p = getelementptr i8, ptr %ctx, i64 40", "  %wait = load ptr, ptr %wait.p"]

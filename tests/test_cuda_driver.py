@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,7 +189,7 @@ def test_a_launch_costs_one_python_frame(device):
 
 
 def test_set_rebinds_in_place(device):
-    launch, x, y = bound(device)
+    launch, _, y = bound(device)
     z = device.upload(np.zeros(4, np.float32))
     launch.set(a=-1.0, y=z)()
     assert y.read().tolist() == [1, 1, 1, 1] and z.read().tolist() == [0, -1, -2, -3]
@@ -208,7 +210,7 @@ def test_a_freed_buffer_disarms_its_launches(device):
 
 
 def test_another_thread_gets_the_context_once(device, fake):
-    launch, _, y = bound(device)
+    launch, _, _ = bound(device)
     fake.log.clear()
 
     def twice():
@@ -243,7 +245,7 @@ def test_other_streams(device, fake):
 
 
 def test_launch_errors(device, fake):
-    launch, _, y = bound(device)
+    launch, _, _ = bound(device)
     fake.fail["cuLaunchKernel"] = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
     with pytest.raises(LaunchError, match="smaller workgroup"):
         launch()
@@ -322,3 +324,9 @@ def test_the_table_covers_real_statuses():
     error = failure(driver.CUresult(709), "x")
     assert isinstance(error, DeviceLost) and error.status == "CUDA_ERROR_CONTEXT_IS_DESTROYED (709)"
     assert failure(driver.CUresult(304 + 96), "x", LaunchError).__class__ is LaunchError
+
+
+def test_importing_the_folder_loads_no_library():
+    code = "import sys, vyre_py.drivers.cuda; print([m for m in sys.modules if m.startswith(('cuda', 'llvmlite'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+    assert done.stdout.strip() == "[]"

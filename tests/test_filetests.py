@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tests.conftest import KINDS
-from tests.filetest import (
+from device_kinds import KINDS, open_device
+from filetest import (
     UPDATE,
+    Case,
     Failure,
     devices_of,
     expected_after,
@@ -20,6 +20,7 @@ from tests.filetest import (
     run_pass,
     run_program,
 )
+
 from vyre_py.lowering.compile import emit_text
 
 RUNS = [pytest.param(path, kind, id=f"{path.stem}-{kind}") for path in files("run") for kind in devices_of(path, KINDS)]
@@ -43,8 +44,6 @@ def test_passes(path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "kind"), RUNS)
 def test_run(path: Path, kind: str) -> None:
-    from tests.conftest import open_device
-
     open_device(kind)  # an absent device skips the file, or fails it where it is required
     problems = []
     for case in read_cases(path):
@@ -60,3 +59,51 @@ def test_run(path: Path, kind: str) -> None:
 def test_lower(path: Path) -> None:
     for case in read_cases(path):
         run_lower(case, emit_text)
+
+
+AXPY = """program axpy(n) workgroup(64) {
+  buffer x: f32[n] read
+  buffer y: f32[n] write
+  y[global_id.x] = x[global_id.x] * 2.0
+}
+"""
+
+
+def one(tmp_path: Path, text: str) -> Case:
+    path = tmp_path / "one.vir"
+    path.write_text(text, encoding="utf-8")
+    (case,) = read_cases(path)
+    return case
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("// run: x = [1, 2] ==> y = [2, 5]", r"y\[1\] = 4.0, expected 5.0"),
+        ("// run: x = [0.0] ==> y = [-0.0]", r"y\[0\] = 0.0, expected -0.0"),
+        ("// run: x = [1] ==> y = [nan]", "expected nan"),
+        ("// run: x = [1] ==> y = [2, 2]", r"float32\[1\], expected float32\[2\]"),
+        ("// run: x = [1] ==> x = [1]", "x is not written"),
+        ("// run: x = [1] ==> z = [1]", "z is no argument"),
+        ("// run: x = [1, [2]] ==> y = [2]", "list of 1 axes"),
+        ("// run: x = [1u32 2] ==> y = [2]", "expected ,"),
+        ("// run: x = [1] y = [2]", "==> is missing"),
+        ("// run: x = [1] ==> ", "nothing is expected"),
+        ("// note that nothing runs", "no run directive"),
+        ("// tolerance: ulp 1\n// run: x = [1.0000001] ==> y = [2]\n// run: x = [1.0000002] ==> y = [2]", "one.vir:8.*expected 2.0"),
+    ],
+)
+def test_the_runner_notices(tmp_path: Path, line: str, why: str) -> None:
+    with pytest.raises(Failure, match=why):
+        run_program(one(tmp_path, AXPY + line), "reference")
+
+
+def test_the_runner_notices_findings_that_are_missing_or_too_many(tmp_path: Path) -> None:
+    run_check(one(tmp_path, AXPY))
+    with pytest.raises(Failure, match=r"one\.vir:4: expected, but not found: V201"):
+        run_check(one(tmp_path, AXPY.replace("2.0\n", "2.0 // error: V201\n")))
+    with pytest.raises(Failure, match=r"one\.vir:4: not expected"):
+        run_check(one(tmp_path, AXPY.replace("2.0", "2u32")))
+    run_check(one(tmp_path, AXPY.replace("2.0", "2u32 // error: V201 convert one side")))
+    with pytest.raises(Failure, match="no directive is named 'rnu'"):
+        one(tmp_path, AXPY + "// rnu: x = [1]")

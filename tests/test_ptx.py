@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 from generator import generate
 from test_generated import Seeded
@@ -16,13 +19,14 @@ from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Space, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.parser import parse
-from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.passes import optimise, unoptimised
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import f32, u32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import nvptx
+from vyre_py.lowering.llvm import nvptx, simt
 from vyre_py.lowering.llvm.nvptx import nearest_arch
+from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
@@ -191,6 +195,30 @@ def test_a_defect_carries_the_text(monkeypatch):
 @pytest.mark.parametrize(("capability", "arch"), [((9, 0), "sm_90"), ((8, 9), "sm_89"), ((12, 1), "sm_121"), ((13, 7), "sm_121"), ((6, 1), None)])
 def test_nearest_arch(capability, arch):
     assert nearest_arch(*capability) == arch
+
+
+GOLDENS = {
+    "axpy": """program axpy(n) workgroup(256) {
+  param a: f32
+  buffer x: f32[n] read
+  buffer y: f32[n] read_write
+  let i = global_id.x
+  y[i] = a * x[i] + y[i]
+}""",
+    "everything": EVERYTHING.replace(" + exp(acc) + sin(acc)", ""),
+}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_the_text_that_llvm_reads(name):
+    module = ModuleText()
+    simt.write_kernel(optimise(check(parse(GOLDENS[name])), expand=STRICT_EXPANSIONS), module, f"vyre_{name}")
+    text = str(module)
+    llvm.parse_assembly(text).verify()
+    golden = Path(__file__).parent / "golden" / f"simt.{name}.ll"
+    if os.environ.get("VYRE_UPDATE", "") not in ("", "0"):
+        golden.write_text(text, encoding="utf-8")
+    assert golden.read_text(encoding="utf-8") == text, "VYRE_UPDATE=1 rewrites it"
 
 
 def test_workgroup_memory_is_one_dynamic_block():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import simt_host
+from filetest import files, read_cases, run_program
 from generator import generate
 from test_generated import Seeded
 
+import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.parser import parse
@@ -48,6 +50,21 @@ def test_generated_programs(seed):
     agree(case.program, arguments, case.sizes)
 
 
+@pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
+def test_run_filetests(path, monkeypatch):
+    """The reference device with the walk in the interpreter's place."""
+    ran = []
+
+    def run(code, arguments, sizes):
+        ran.append(code)
+        simt_host.run(code, {name: value if value.ndim else value[()] for name, value in arguments.items()}, sizes)
+
+    monkeypatch.setattr(reference_device, "interpret", run)
+    for case in read_cases(path):
+        run_program(case, "reference")
+    assert ran
+
+
 def test_every_index_is_checked_by_its_value():
     program = parse("""program edges(n, m) workgroup(16) over(16) {
   buffer at: i32[16] read
@@ -76,11 +93,13 @@ def test_every_index_is_checked_by_its_value():
 
 
 def test_trip_counts_do_not_wrap():
-    loops = [("i32", "2147483640", "2147483647", "3"), ("i32", "-2147483648", "2147483647", "2147483647"), ("i32", "5", "-2147483648", "-2147483648"),
-             ("i32", "7", "7", "1"), ("i32", "3", "-4", "-2"), ("u32", "4294967290", "4294967295", "4"), ("u32", "0", "4294967295", "4294967295"), ("u32", "9", "2", "1")]
+    least, most, full = -(2**31), 2**31 - 1, 2**32 - 1
+    loops = [("i32", most - 7, most, 3), ("i32", least, most, most), ("i32", 5, least, least), ("i32", 7, 7, 1), ("i32", 3, -4, -2),
+             ("u32", full - 5, full, 4), ("u32", 0, full, full), ("u32", 9, 2, 1)]  # fmt: skip
     body = "\n".join(f"""  for k in {a}{t}..{b}{t} step {c}{t} {{ turns = turns + 1u32; sum = sum + cast(k, f32) }}
   out[{i}u32] = turns; sums[{i}u32] = sum""" for i, (t, a, b, c) in enumerate(loops))
-    text = f"program trips workgroup(1) over(1) {{\n  buffer out: u32[8] write\n  buffer sums: f32[8] write\n  var turns: u32 = 0\n  var sum: f32 = 0.0\n{body}\n}}"
+    head = "buffer out: u32[8] write; buffer sums: f32[8] write; var turns: u32 = 0; var sum: f32 = 0.0"
+    text = f"program trips workgroup(1) over(1) {{ {head}\n{body}\n}}"
     got = agree(parse(text), {"out": np.zeros(8, np.uint32), "sums": np.zeros(8, np.float32)}, {})
     assert np.diff(got["out"], prepend=0).tolist() == [3, 3, 2, 0, 4, 2, 1, 0]
 

@@ -87,7 +87,8 @@ class Maker:
 
     def size(self, depth: int = 0) -> DimExpr:
         if depth > 3 or self.r.random() < 0.4:
-            return self.r.choice((*self.a.dims, DimConst(self.r.choice((0, 1, 7, 2**32 - 1)))))
+            leaves: list[DimExpr] = [*self.a.dims, DimConst(self.r.choice((0, 1, 7, 2**32 - 1)))]
+            return self.r.choice(leaves)
         op = self.r.choice(("add", "sub", "mul", "ceil_div", "min", "max"))
         right = self.size(depth + 1)
         return DimOp(op, self.size(depth + 1), right if right != DimConst(0) else DimConst(1))
@@ -544,4 +545,4 @@ def test_printing_is_linear() -> None:
 
 def test_bits_of_python_numbers_agree() -> None:
     for value in (0.1, -0.0, 1e-45, 3.4e38, 16777217.0):
-        assert literal_bits(f32, repr(abs(value)), value < 0 or str(value).startswith("-")) == encode(f32, np.float32(value))
+        assert literal_bits(f32, repr(abs(value)), value < 0 or str(value).startswith("-")) == encode(f32, float(np.float32(value)))

@@ -63,9 +63,8 @@ class CudaDevice(Device):
             capability = (self.context.attribute("COMPUTE_CAPABILITY_MAJOR"), self.context.attribute("COMPUTE_CAPABILITY_MINOR"))
             arch = nearest_arch(*capability)
             if arch is None:
-                raise DeviceUnavailable(
-                    f"cuda:{ordinal} is too old", meaning=f"its compute capability is {capability[0]}.{capability[1]}, 7.0 is needed", remedy="choose another device"
-                )
+                found = f"its compute capability is {capability[0]}.{capability[1]}, 7.0 is needed"
+                raise DeviceUnavailable(f"cuda:{ordinal} is too old", meaning=found, remedy="choose another device")
             limits = _limits(self.context)
             super().__init__(ordinal, Target("ptx", arch), limits, _description(self.context, capability, limits))
             self.capability = capability

@@ -17,7 +17,9 @@ def count() -> int:
     """How many adapters are here, one at least. Raises DeviceUnavailable, which says why there is none."""
     if found := len(adapters()):
         return found
-    raise DeviceUnavailable("no WebGPU adapter is here", cause="there is no Vulkan, Metal or D3D12 driver", remedy="install one; mesa-vulkan-drivers runs on any CPU")
+    raise DeviceUnavailable(
+        "no WebGPU adapter is here", cause="there is no Vulkan, Metal or D3D12 driver", remedy="install one; Mesa's Vulkan drivers run on any CPU"
+    )
 
 
 def open_device(ordinal: int) -> Device:

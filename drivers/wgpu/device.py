@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
@@ -14,7 +13,7 @@ from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, O
 from vyre_py.drivers.launch import LaunchPlan
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
-from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage
+from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage, Watched
 from vyre_py.drivers.wgpu.module import Module, require_limits
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact import Entry, Step
@@ -51,8 +50,9 @@ def _limits(limits: dict[str, int]) -> Limits:
 class WgpuDevice(Device):
     """One adapter with its largest limits.
 
-    Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `is_software` says that a program on the CPU stands in for a GPU;
-    `grid_limit` workgroups can be dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes.
+    Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `is_software` says that a
+    program on the CPU stands in for a GPU; `grid_limit` workgroups can be dispatched along an axis; bindings begin at multiples of
+    `offset_alignment` bytes.
     """
 
     kind: ClassVar[str] = "wgpu"
@@ -75,8 +75,8 @@ class WgpuDevice(Device):
         kind = "software on the CPU" if self.is_software else info["adapter_type"]
         super().__init__(ordinal, Target("wgsl"), _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
         self._memory = Memory(package, self.gpu)
-        self._storages: weakref.WeakSet[Storage] = weakref.WeakSet()
-        self.launches: weakref.WeakSet[WgpuLaunch] = weakref.WeakSet()
+        self._storages: Watched[Storage] = Watched()
+        self.launches: Watched[WgpuLaunch] = Watched()
 
     @property
     def raw(self) -> RawHandles:
@@ -138,9 +138,9 @@ class WgpuDevice(Device):
 
     def _close(self) -> None:
         # As with buffers, wgpu's own `destroy` would end the process if another thread were submitting: all is let go of instead.
-        for launch in list(self.launches):
+        for launch in self.launches.now():
             launch.disarm()
-        for storage in list(self._storages):
+        for storage in self._storages.now():
             storage.release()
         self._memory.close()
         self.gpu = None

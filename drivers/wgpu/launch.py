@@ -35,7 +35,9 @@ def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
 class WgpuLaunch(Launch):
     """A launch that submits one command buffer a call."""
 
-    __slots__ = ("__weakref__", "_begin", "_block", "_buffers", "_dispatched", "_errors", "_group", "_label", "_module", "_numbers", "_owner", "_pipeline", "_submit", "_telemetry")
+    __slots__ = (
+        "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_numbers", "_owner", "_telemetry",
+    )
 
     def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Module) -> None:
         super().__init__(plan)
@@ -43,7 +45,8 @@ class WgpuLaunch(Launch):
         self._owner, self._module = device, module
         self._errors = errors()
         self._telemetry = device.telemetry
-        self._begin: Callable[..., Any]
+        # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
+        self._armed: tuple[Callable[..., Any], Callable[..., Any], Any, Any] | None = None
         self._dispatched = fold_grid(plan.grid, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
@@ -65,14 +68,18 @@ class WgpuLaunch(Launch):
 
     def __call__(self) -> None:
         """Enqueues the kernel."""
+        armed = self._armed
+        if armed is None:
+            self._refuse()
+        begin, submit, pipeline, group = armed
         try:
-            encoder = self._begin(label=self._label)
+            encoder = begin(label=self._label)
             compute = encoder.begin_compute_pass()
-            compute.set_pipeline(self._pipeline)
-            compute.set_bind_group(0, self._group)
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
             compute.dispatch_workgroups(*self._dispatched)
             compute.end()
-            self._submit([encoder.finish()])
+            submit([encoder.finish()])
         except self._errors as error:
             self._owner._require_usable()
             raise self._failure(error) from error
@@ -80,12 +87,14 @@ class WgpuLaunch(Launch):
 
     def disarm(self) -> None:
         """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
-        self._begin = self._refuse
-        self._group = self._pipeline = self._submit = None
+        self._armed = None
 
-    def _refuse(self, **_: Any) -> NoReturn:
+    def _refuse(self) -> NoReturn:
         self._owner._require_usable()
-        raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name, b in self._buffers.items() if b.allocation.freed])
+        raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in self._freed()])
+
+    def _freed(self) -> list[str]:
+        return [name for name, buffer in self._buffers.items() if buffer.allocation.freed]
 
     def _failure(self, error: Exception) -> DriverError:
         name = self.plan.binding.interface.name
@@ -93,14 +102,10 @@ class WgpuLaunch(Launch):
 
     def _bind(self) -> None:
         """Makes the bind group, and writes the element offsets that go with it. With a freed buffer the launch refuses instead."""
-        if any(b.allocation.freed for b in self._buffers.values()):
+        if self._freed():
             self.disarm()
             return
-        written = {id(b.allocation) for s in self.plan.step.layout.buffers if s.memory and s.memory.access.writes for b in [self._buffers[s.name]] if b.size_bytes}
-        shared = any(
-            s.memory is not None and not s.memory.access.writes and id(self._buffers[s.name].allocation) in written for s in self.plan.step.layout.buffers
-        )
-        variant = self._module.variant(shared)
+        variant = self._module.variant(self._is_shared())
         entries: list[dict[str, Any]] = [{"binding": 0, "resource": {"buffer": self._block, "offset": 0, "size": self._module.block_bytes}}]
         offsets: list[int] = []
         for name, number in self._numbers.items():
@@ -110,14 +115,21 @@ class WgpuLaunch(Launch):
         if self._module.tables:
             entries.append(self._module.tables)
         gpu = self._owner.gpu
-        self._group = gpu.create_bind_group(layout=variant.layout, entries=entries)
-        self._pipeline = variant.pipeline
+        group = gpu.create_bind_group(layout=variant.layout, entries=entries)
         if offsets:
             self._write(offset_word(0), struct.pack(f"<{len(offsets)}I", *offsets))
-        self._submit = gpu.queue.submit
-        self._begin = gpu.create_command_encoder
         for buffer in self._buffers.values():
             buffer.handle.launches.add(self)
+        self._armed = (gpu.create_command_encoder, gpu.queue.submit, variant.pipeline, group)
+        if self._freed():  # by another thread, meanwhile
+            self.disarm()
+
+    def _is_shared(self) -> bool:
+        """Whether an argument that is written and one that is only read are ranges of one buffer."""
+        sides: tuple[set[int], set[int]] = set(), set()
+        for memory in self.plan.binding.interface.buffers:
+            sides[memory.access.writes].add(id(self._buffers[memory.name].allocation))
+        return not sides[0].isdisjoint(sides[1])
 
     def _range(self, buffer: Buffer) -> tuple[dict[str, Any], int]:
         """The range to bind, which begins where the device allows it, and how many elements lie in it before the argument's first."""

@@ -5,20 +5,45 @@ WebGPU copies whole words only. A range that begins or ends inside a word is cop
 
 from __future__ import annotations
 
+import threading
 import weakref
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
+
+from vyre_py.drivers.errors import BindingError
 
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
-__all__ = ["WORD_BYTES", "Memory", "Storage", "words_around"]
+__all__ = ["WORD_BYTES", "Memory", "Storage", "Watched", "words_around"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_T = TypeVar("_T")
 
 WORD_BYTES: Final = 4
+
+
+class Watched(Generic[_T]):
+    """Objects that are held weakly, and that threads and finalisers may add and list at any time."""
+
+    __slots__ = ("_members",)
+
+    _lock: ClassVar[threading.RLock] = threading.RLock()  # a finaliser may run inside a call that holds it
+
+    def __init__(self) -> None:
+        self._members: weakref.WeakSet[_T] = weakref.WeakSet()
+
+    def add(self, member: _T) -> None:
+        """Adds an object."""
+        with self._lock:
+            self._members.add(member)
+
+    def now(self) -> list[_T]:
+        """Those that live."""
+        with self._lock:
+            return list(self._members)
 
 
 class Storage:
@@ -28,16 +53,24 @@ class Storage:
     buffer is submitted, which another thread may be about to do. wgpu keeps the memory until submitted work is done.
     """
 
-    __slots__ = ("__weakref__", "buffer", "launches")
+    __slots__ = ("__weakref__", "_buffer", "launches")
 
     def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-        self.launches: weakref.WeakSet[WgpuLaunch] = weakref.WeakSet()
+        self._buffer = buffer
+        self.launches: Watched[WgpuLaunch] = Watched()
+
+    @property
+    def buffer(self) -> Any:
+        """wgpu's buffer. Raises BindingError when another thread has let go of it meanwhile."""
+        buffer = self._buffer
+        if buffer is None:
+            raise BindingError("buffer", ["the buffer was freed"])
+        return buffer
 
     def release(self) -> None:
         """Lets go of the buffer, and has the launches that are bound to it refuse from now on."""
-        self.buffer = None
-        for launch in list(self.launches):
+        self._buffer = None
+        for launch in self.launches.now():
             launch.disarm()
 
 

@@ -25,11 +25,11 @@ _LOST: Final = "lost"
 
 # wgpu-py's class of error, or `lost` -> row.
 STATUSES: Final[Mapping[str, Status]] = {
-    _LOST: Status(DeviceLost, "the device no longer answers", "a driver that was reset, a kernel that ran too long, or an unplugged device", "close the device and ask for it again; what was resident on it is gone"),
-    "GPUOutOfMemoryError": Status(OutOfMemory, "the device has too little free memory", "buffers of this process or of others", "free buffers, or ask for less"),
-    "GPUValidationError": Status(DriverError, "a call breaks a rule of WebGPU", "a limit of this adapter, or a defect of ours", "report the Program and the arguments"),
-    "GPUPipelineError": Status(DriverError, "the driver's compiler refused the kernel", "a defect of the graphics driver, or a limit of this adapter", "update the graphics driver"),
-    "GPUInternalError": Status(DriverError, "something failed inside the implementation", "a defect of the graphics driver, or a limit of this adapter", "update the graphics driver"),
+    _LOST: Status(DeviceLost, "the device no longer answers", "a kernel ran too long, or the driver was reset", "close the device and ask again"),
+    "GPUOutOfMemoryError": Status(OutOfMemory, "the device has too little free memory", "buffers of this or other processes", "free buffers, or ask for less"),
+    "GPUValidationError": Status(DriverError, "a call breaks a rule of WebGPU", "an adapter's limit, or a defect of ours", "report the Program"),
+    "GPUPipelineError": Status(DriverError, "the driver's compiler refused the kernel", "its defect, or a limit of the adapter", "update the graphics driver"),
+    "GPUInternalError": Status(DriverError, "something failed inside wgpu", "its defect, or a limit of the adapter", "update the graphics driver"),
 }  # fmt: skip
 
 _UNLISTED: Final = Status(DriverError, "", "", "look at what the driver says")

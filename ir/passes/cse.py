@@ -144,8 +144,9 @@ class _Sharer(Rewriter):
 
 
 def cse(program: Program) -> Program:
-    """Merges equal pure Lets, and equal loads of memory that nothing writes; carries variables from sets to gets."""
+    """Merges equal pure Lets, and equal loads of memory that nothing writes; carries variables from sets to gets. A
+    Program in which nothing is to be done is given back itself."""
     sharer = _Sharer(program)
     for index in range(len(program.body)):
         sharer.take(index)
-    return sharer.finish()
+    return program if len(sharer.body) == len(program.body) else sharer.finish()

@@ -106,12 +106,17 @@ def _acts(statement: Statement) -> bool:
 
 
 def dce(program: Program) -> Program:
-    """Drops unused values, variables nobody reads, stores to private and workgroup memory nobody loads, and empty blocks."""
+    """Drops unused values, variables nobody reads, stores to private and workgroup memory nobody loads, and empty blocks. A
+    Program in which nothing is to be done is given back itself."""
     marker = _Marker(program)
     marker.spread()
-    rewriter = Rewriter(program)
     for index, statement in enumerate(program.body):
-        kept = marker.needed[program.match[index]] if isinstance(statement, End) else marker.needed[index]
-        if kept:
+        if isinstance(statement, End):
+            marker.needed[index] = marker.needed[program.match[index]]
+    if all(marker.needed):
+        return program
+    rewriter = Rewriter(program)
+    for index, needed in enumerate(marker.needed):
+        if needed:
             rewriter.copy(index)
     return rewriter.finish()

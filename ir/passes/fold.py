@@ -65,6 +65,7 @@ class _Folder(Rewriter):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.frames = [_Frame(_Block.KEPT, -1)]
+        self.copied = 0  # statements that stay as they were
 
     def atom(self, atom: Atom) -> Atom:
         new = super().atom(atom)
@@ -88,16 +89,20 @@ class _Folder(Rewriter):
             assert statement.result is not None
             self.map[statement.result.id] = folded
             return index + 1
-        self.copy(index)
+        self._keep(index)
         if statement.opens:
             self.frames.append(_Frame(_Block.KEPT, index))
         frame.dead = isinstance(statement, (Break, Continue, Return))
         return index + 1
 
+    def _keep(self, index: int) -> None:
+        self.copy(index)
+        self.copied += not any(isinstance(a, DimConst) for a in self.program.body[index].args)
+
     def _turn(self, frame: _Frame, index: int) -> int:
         if frame.block is _Block.INLINED:
             return self.program.match[index]
-        self.copy(index)
+        self._keep(index)
         frame.then_dead, frame.dead = frame.dead, False
         return index + 1
 
@@ -105,7 +110,7 @@ class _Folder(Rewriter):
         frame = self.frames.pop()
         opened = self.program.body[frame.index]
         if frame.block is _Block.KEPT:
-            self.copy(index)
+            self._keep(index)
         straight = frame.block is _Block.INLINED or not isinstance(opened, (If, For, Loop))
         if straight or (isinstance(opened, If) and frame.then_dead):
             self.frames[-1].dead = frame.dead
@@ -147,9 +152,9 @@ class _Folder(Rewriter):
 
 def fold(program: Program) -> Program:
     """Lets of constants become constants; branches on a constant lose the block that can't run, loops without a turn and
-    statements after a jump go."""
+    statements after a jump go. A Program in which nothing is to be done is given back itself."""
     folder = _Folder(program)
     index = 0
     while index < len(program.body):
         index = folder.step(index)
-    return folder.finish()
+    return program if folder.copied == len(program.body) else folder.finish()

@@ -28,7 +28,8 @@ PASSES: Final[Mapping[str, Callable[[Program], Program]]] = {
     "guards": guards,
 }
 
-# Level -> the passes after expansion; what one leaves may give another something to do, so the cheap ones run twice.
+# Level -> the passes after expansion; what one leaves may give another something to do, so the cheap ones
+# run twice, unless nothing has changed since.
 _CHEAP: Final = ("fold", "simplify", "dce")
 _THOROUGH: Final = ("fold", "simplify", "cse", "dce")
 _LEVELS: Final[tuple[tuple[str, ...], ...]] = ((), (*_CHEAP, *_CHEAP), (*_THOROUGH, *_THOROUGH, "guards"))
@@ -96,8 +97,11 @@ def optimise(checked: Checked, *, expand: frozenset[str], level: int = 2) -> Opt
 
     if expand:
         run("expand", lambda p: expand_ops(p, expand))
+    settled: dict[str, Program] = {}  # what each pass left; it has nothing to do there
     for name in _LEVELS[level]:
-        run(name, PASSES[name])
+        if settled.get(name) is not program:
+            run(name, PASSES[name])
+            settled[name] = program
     proven = bounds(program) if level >= _BOUNDS_LEVEL else (0,) * len(program.body)
     removed = sum([bits.bit_count() for bits in proven])
     report = PassReport(tuple(steps), axis_checks(program) - removed, removed)

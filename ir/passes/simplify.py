@@ -230,6 +230,7 @@ class _Simplifier(Rewriter):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.calls: list[_Call | None] = []  # by new value id
+        self.changed = False
 
     def defined(self, atom: Atom) -> _Call | None:
         """The call that made a value."""
@@ -246,7 +247,7 @@ class _Simplifier(Rewriter):
             )
             if made is None:
                 break
-            now = made
+            now, self.changed = made, True
             if not isinstance(now, _Call):
                 break
         return now
@@ -272,8 +273,8 @@ class _Simplifier(Rewriter):
 
 def simplify(program: Program) -> Program:
     """Replaces Lets by cheaper or simpler ones, or by an operand: identities, absorbers, double negation, cast chains, selects,
-    powers of two, constants gathered on the right."""
+    powers of two, constants gathered on the right. A Program in which nothing is to be done is given back itself."""
     simplifier = _Simplifier(program)
     for index in range(len(program.body)):
         simplifier.take(index)
-    return simplifier.finish()
+    return simplifier.finish() if simplifier.changed else program

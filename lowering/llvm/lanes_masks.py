@@ -36,10 +36,12 @@ class Frame:
 
 @dataclass(slots=True)
 class Branch(Frame):
-    """An open If, and the label after it."""
+    """An open If, and the labels of its second block and of what follows. Lanes of a first block that all share are done with it after
+    it; others still have the second to look at."""
 
     opener: int
     condition: Form
+    other: str
     merge: str
 
 
@@ -161,7 +163,8 @@ class Control:
         other = w.label("else") if isinstance(state.program.body[close], Else) else merge
         around, entered = self.frames[-1], state.mask
         same = condition.is_same
-        self._push(Branch(close, entered, other, around.whole and same, around.all and same, index, condition, merge))
+        skip = merge if same else other
+        self._push(Branch(close, entered, skip, around.whole and same, around.all and same, index, condition, other, merge))
         then = w.label("then")
         if same:
             w.branch(condition.name, then, other)
@@ -176,8 +179,8 @@ class Control:
         frame = self.frames[-1]
         assert isinstance(frame, Branch)
         if w.open:
-            w.jump(frame.merge if frame.condition.is_same else frame.skip)
-        w.block(frame.skip)
+            w.jump(frame.skip)
+        w.block(frame.other)
         frame.close = state.program.match[index]
         frame.skip = frame.merge
         state.mask = frame.entered
@@ -191,7 +194,8 @@ class Control:
     def _only_escapes(self, index: int) -> bool:
         """Whether all that an If does is to let lanes leave, which needs no branch."""
         program = self.state.program
-        return program.match[index] == index + 2 and bool(self.state.plan.escapes[index + 1])
+        close = program.match[index]
+        return close == index + 2 and isinstance(program.body[close], End) and bool(self.state.plan.escapes[index + 1])
 
     def _escape_where(self, index: int, condition: Form) -> int:
         state, w = self.state, self.w

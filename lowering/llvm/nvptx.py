@@ -28,10 +28,10 @@ _LARGE_BODY: Final = 2048
 
 # The architectures that LLVM 22 knows. It takes any other name with a word on stderr and then emits PTX that can't be loaded, so
 # names are looked up here first.
-_ARCHS: Final = frozenset(
-    "sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a sm_100 sm_100a sm_100f sm_101 sm_101a sm_101f sm_103 sm_103a sm_103f "
-    "sm_110 sm_110a sm_110f sm_120 sm_120a sm_120f sm_121 sm_121a sm_121f".split()
-)
+_ARCHS: Final = frozenset({
+    "sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_101", "sm_101a",
+    "sm_101f", "sm_103", "sm_103a", "sm_103f", "sm_110", "sm_110a", "sm_110f", "sm_120", "sm_120a", "sm_120f", "sm_121", "sm_121a", "sm_121f",
+})  # fmt: skip
 
 
 def nearest_arch(major: int, minor: int) -> str | None:
@@ -45,8 +45,9 @@ def nearest_arch(major: int, minor: int) -> str | None:
 
 
 def _optimise(module: Any, machine: Any, level: int) -> None:
-    # Loops stay scalar: vector code per thread is not what a GPU runs, wide loads come from the back end's own pass.
     tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    # A thread computes on scalars; wide loads come from the back end's own pass.
+    tuning.loop_vectorization = tuning.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from vyre_py.ir.types import Kind, Scalar
 from vyre_py.lowering.llvm.text import Writer
-from vyre_py.lowering.llvm.types import bits_type, integer, literal, llvm_type, number
+from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, number
 
 __all__ = ["EMITTERS", "Emitter", "atomic_operation"]
 

@@ -12,18 +12,42 @@ from typing import Any, Final
 
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import (
-    Atom, Atomic, Barrier, Break, Const, Continue, Else, End, For, Get, If, Let, Load, Loop, Memory, MemoryStatement, Param, Region,
-    Return, Set, Space, Statement, Store, UniformLoad, Value, Var,
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    MemoryStatement,
+    Param,
+    Region,
+    Return,
+    Set,
+    Space,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
 )
 from vyre_py.ir.ops import Op
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Kind, Scalar
-from vyre_py.lowering.layout import Slot, SlotKind, lay_out
+from vyre_py.lowering.layout import Slot, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, element_count, has_barrier, workgroup_offsets
 from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation
 from vyre_py.lowering.llvm.text import ModuleText, Writer
-from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
+from vyre_py.lowering.llvm.types import literal, llvm_type, memory_type, number
 
 __all__ = ["write_kernel"]
 

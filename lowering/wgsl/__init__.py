@@ -27,7 +27,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     options.refuse("wgsl", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics in ("strict", "native") else frozenset()))
     exact = is_exact(optimised.program)
     if options.numerics == "strict" and not exact:
-        raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding and NaN to the device: leave numerics out, or take another device")])
+        raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding to the device: leave numerics out, or take another")])
     layout = lay_out(optimised.program)
     require_expressible(optimised.program, layout)
     kernel = Kernel(optimised, layout)

@@ -11,14 +11,36 @@ from typing import Any, Final
 
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import (
-    Atom, Atomic, Barrier, Break, Const, Continue, Else, End, For, Get, If, Let, Load, Loop, MemoryStatement, Param, Region, Return, Set,
-    Statement, Store, UniformLoad, Value, Var,
-)
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    Loop,
+    MemoryStatement,
+    Param,
+    Region,
+    Return,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
+)  # fmt: skip
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Kind, decode, f32, i32, u32
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.wgsl.legal import HELPERS, helpers_of, with_requirements
-from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, zero_lines
+from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_text, exchange_lines, zero_lines
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
 from vyre_py.lowering.wgsl.types import is_finite_normal, literal, value_type, zero
 from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, ZERO, block_words, first_scalar_word, word_text
@@ -108,7 +130,7 @@ class Kernel:
 
     def _operands(self, statement: Let) -> list[str]:
         operands = [self._atom(a) for a in statement.args]
-        if operands and all([isinstance(a, (Const, DimConst)) for a in statement.args]):
+        if operands and all(isinstance(a, (Const, DimConst)) for a in statement.args):
             # An op over constants alone is computed by the compiler of WGSL, which refuses what has no result in its eyes.
             for place, operand in enumerate(operands):
                 self._line(f"let k{self._hidden} = {operand};")
@@ -210,7 +232,14 @@ class Kernel:
         assert statement.result is not None  # an atomic binds
         operands = [self._atom(a) for a in statement.operands]
         name = f"v{statement.result.id}"
-        self._access(index, statement, lambda array, address: atomic_lines(statement.op.name, array, address, operands, name), None)
+        if statement.op.name == "compare_exchange":
+            self._access(index, statement, lambda array, address: exchange_lines(array, address, operands, name), None)
+            return
+
+        def text(array: Array, address: str) -> str:
+            return atomic_text(statement.op.name, array, address, operands)
+
+        self._access(index, statement, lambda array, address: [f"{name} = {text(array, address)};"], text)
 
     # ---- control
 

@@ -125,7 +125,7 @@ def is_exact(program: Program) -> bool:
     for statement in program.body:
         if isinstance(statement, Let) and statement.op.name not in _EXACT_OPS and statement.result is not None:
             types = (statement.result.type, *[a.type for a in statement.args])
-            if any([t.is_float for t in types]):
+            if any(t.is_float for t in types):
                 return False
     return True
 

@@ -20,7 +20,7 @@ from vyre_py.lowering.layout import WORD_BYTES, Layout
 from vyre_py.lowering.wgsl.types import is_packed, value_type, zero
 from vyre_py.lowering.wgsl.words import offset_word, word_text
 
-__all__ = ["Array", "Arrays", "arrays_of", "atomic_lines", "count_of", "zero_lines"]
+__all__ = ["Array", "Arrays", "arrays_of", "atomic_text", "count_of", "exchange_lines", "zero_lines"]
 
 _TABLES: Final = "tables"
 
@@ -78,16 +78,18 @@ _ATOMICS: Final[Mapping[str, str]] = {
 }
 
 
-def atomic_lines(op: str, array: Array, address: str, operands: Sequence[str], old: str) -> list[str]:
-    """Lines that do an atomic and put the old element into the variable `old`."""
-    pointer = f"&{array.name}[{address}]"
-    if op != "compare_exchange":
-        return [f"{old} = {_ATOMICS[op]}({pointer}, {operands[0]});"]
+def atomic_text(op: str, array: Array, address: str, operands: Sequence[str]) -> str:
+    """An atomic other than compare_exchange, as an expression for the old element."""
+    return f"{_ATOMICS[op]}(&{array.name}[{address}], {operands[0]})"
+
+
+def exchange_lines(array: Array, address: str, operands: Sequence[str], old: str) -> list[str]:
+    """Lines that compare and exchange, and put the old element into the variable `old`."""
     # The weak exchange may fail though the element was as expected: then it is tried again.
     expected, desired = operands
     return [
         "loop {",
-        f"  let tried = atomicCompareExchangeWeak({pointer}, {expected}, {desired});",
+        f"  let tried = atomicCompareExchangeWeak(&{array.name}[{address}], {expected}, {desired});",
         f"  {old} = tried.old_value;",
         f"  if (tried.exchanged || {old} != {expected}) {{ break; }}",
         "}",

@@ -15,8 +15,6 @@ __all__ = ["QUERIES", "ROWS", "form_of"]
 
 Row = str | Mapping[str, str]
 
-_COUNT = "(u32({1}) & 31u)"
-
 _CASTS: Final[Mapping[str, str]] = {
     "bool->u8": "select(0u, 1u, {0})", "bool->i32": "select(0i, 1i, {0})", "bool->u32": "select(0u, 1u, {0})", "bool->f32": "select(0.0f, 1.0f, {0})",
     "u8->bool": "{0} != 0u", "u8->i32": "i32({0})", "u8->u32": "{0}", "u8->f32": "f32({0})",
@@ -52,10 +50,10 @@ ROWS: Final[Mapping[str, Row]] = {
     "or": "{0} | {1}",
     "xor": "{0} ^ {1}",
     "not": "~{0}",
-    "shl": "{0} << " + _COUNT,
-    "shr": "{0} >> " + _COUNT,
+    "shl": {"i32": "{0} << (u32({1}) & 31u)", "u32": "{0} << ({1} & 31u)"},
+    "shr": {"i32": "{0} >> (u32({1}) & 31u)", "u32": "{0} >> ({1} & 31u)"},
     "rotl": {"i32": "bitcast<i32>(rotl_u32(u32({0}), u32({1})))", "u32": "rotl_u32({0}, {1})"},
-    "rotr": {"i32": "bitcast<i32>(rotl_u32(u32({0}), 32u - " + _COUNT + "))", "u32": "rotl_u32({0}, 32u - " + _COUNT + ")"},
+    "rotr": {"i32": "bitcast<i32>(rotl_u32(u32({0}), 32u - (u32({1}) & 31u)))", "u32": "rotl_u32({0}, 32u - ({1} & 31u))"},
     "popcount": "countOneBits({0})",
     "clz": "countLeadingZeros({0})",
     "ctz": "countTrailingZeros({0})",

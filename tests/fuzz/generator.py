@@ -157,6 +157,7 @@ class _Generator:
         self.own = self.keep(a.let(OPS["add"], (first, local)))
         for t in self.types:
             self.keep(a.load(next(m for m in self.inputs if m.type is t), (self.own,)))
+        self.mixed = a.var(u32, self.own)
 
     # ---- statements
 
@@ -182,7 +183,7 @@ class _Generator:
         self.keep(self.a.load(memory, tuple(self.index() for _ in memory.shape)))
 
     def own_load(self) -> None:
-        self.keep(self.a.load(self.pick(self.outputs), (self.own,)))
+        self.seen(self.a.load(self.pick(self.outputs), (self.own,)))
 
     def store(self) -> None:
         memory = self.pick(self.outputs)
@@ -199,8 +200,9 @@ class _Generator:
         self.a.atomic(ATOMICS[op], memory, (self.index(),), (self.operand(memory.type),))
 
     def var(self) -> None:
+        # Constants and other uniform values make variables that vary only by who comes to set them.
         t = self.pick(self.types)
-        self.scopes[-1].variables.append(self.a.var(t, self.operand(t)))
+        self.scopes[-1].variables.append(self.a.var(t, (self.operand, self.uniform_operand)[self.source.below(2)](t)))
 
     def variables(self) -> list[Variable]:
         return [v for scope in self.scopes for v in scope.variables]
@@ -208,7 +210,7 @@ class _Generator:
     def set(self) -> None:
         if known := self.variables():
             variable = self.pick(known)
-            self.a.set(variable, self.operand(variable.type))
+            self.a.set(variable, (self.operand, self.uniform_operand)[self.source.below(2)](variable.type))
 
     def get(self) -> None:
         if known := self.variables():
@@ -217,7 +219,29 @@ class _Generator:
     def block(self, uniform: bool) -> None:
         self.scopes.append(_Scope())
         self.statements(1 + self.source.below(8), uniform)
+        self.stir()
         self.scopes.pop()
+
+    def stir(self) -> None:
+        """At the end of a block, works its variables and a value into the mixture, so that who came here, and how often, shows."""
+        for variable in self.scopes[-1].variables[-3:]:
+            self.mix(self.a.get(variable))
+        self.mix(self.operand(self.pick(self.types)))
+
+    def mix(self, value: Atom) -> None:
+        """Works a value into the one variable that is stored at the end."""
+        if value.type is f32:
+            value = self.a.let(OPS["bitcast"], (value,), u32)
+        elif value.type is not u32:
+            value = self.a.let(OPS["cast"], (value,), u32)
+        turned = self.a.let(OPS["rotl"], (self.a.get(self.mixed), const(u32, 5)))
+        self.a.set(self.mixed, self.a.let(OPS["add"], (turned, value)))
+
+    def seen(self, value: Atom) -> None:
+        """Keeps what came from memory that is written, and mixes one in two."""
+        self.keep(value)
+        if self.chance(2):
+            self.mix(value)
 
     def if_(self, uniform: bool) -> None:
         stays = uniform and self.chance(2)
@@ -248,6 +272,7 @@ class _Generator:
         self.scopes.append(_Scope())
         self.keep(counter, stays)
         self.statements(1 + self.source.below(7), stays)
+        self.stir()
         self.scopes.pop()
         self.loops.pop()
         self.a.end()
@@ -265,6 +290,7 @@ class _Generator:
         self.scopes.append(_Scope())
         self.keep(now, stays)
         self.statements(1 + self.source.below(8), stays)
+        self.stir()
         self.scopes.pop()
         self.loops.pop()
         self.a.end()
@@ -288,7 +314,7 @@ class _Generator:
         self.a.store(tile, (self.local,), self.operand(tile.type))
         self.a.barrier()
         for _ in range(1 + self.source.below(2)):
-            self.keep(self.a.load(tile, (self.index(),)))
+            self.seen(self.a.load(tile, (self.index(),)))
         if self.chance(2):
             self.keep(self.a.uniform_load(tile, (Const(u32, self.source.below(self.invocations + 2)),)), True)
         else:
@@ -302,7 +328,7 @@ class _Generator:
         where = self.a.let(OPS["and"], (self.operand(u32), const(u32, 7)))
         self.a.atomic(ATOMICS[op], self.counts, (where,), (self.operand(u32),))
         self.a.barrier()
-        self.keep(self.a.load(self.counts, (self.index(),)))
+        self.seen(self.a.load(self.counts, (self.index(),)))
         self.a.barrier()
 
     def region(self, uniform: bool) -> None:
@@ -356,7 +382,9 @@ def generate(source: Source, *, floats: bool = True, budget: int = 126) -> Case:
     g.finish_prologue()
     while g.budget > 0:
         g.statements(4, True)
+    for variable in g.scopes[0].variables:
+        g.mix(g.a.get(variable))
     for memory in g.outputs:
-        g.a.store(memory, (g.own,), g.operand(memory.type))
+        g.a.store(memory, (g.own,), g.a.get(g.mixed) if memory.type is u32 else g.operand(memory.type))
     given, sizes = g.arguments()
     return Case(g.a.finish(), given, sizes, floats)

@@ -1,0 +1,121 @@
+"""The arguments of run filetests: `name = value ...`, written with the language's own tokens and literals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from vyre_py.ir.errors import ProgramError
+from vyre_py.ir.lexer import Tokens, literal_bits, split_literal, unquote
+from vyre_py.ir.nodes import Space
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import SCALARS, Scalar
+
+__all__ = ["Arguments"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Arguments:
+    """A cursor over `name = value ...`; `refuse` is called with what is wrong, and raises."""
+
+    def __init__(self, program: Program, text: str, refuse: Callable[[str], NoReturn]) -> None:
+        self.program, self.refuse = program, refuse
+        try:
+            self.tokens = Tokens(text.strip(), "directive")
+        except ProgramError as error:
+            refuse(str(error))
+        self.position = 0
+
+    def fail(self, why: str) -> NoReturn:
+        self.refuse(f"{why}, at {self.tokens.describe(self.position)}")
+
+    def next(self, kind: str = "") -> str:
+        if kind and self.tokens.kinds[self.position] != kind:
+            self.fail(f"expected {kind}")
+        self.position += 1
+        return self.tokens.texts[self.position - 1]
+
+    def read(self) -> dict[str, Any]:
+        """The values by name: arrays for buffers, Python or NumPy scalars for params and dims."""
+        made: dict[str, Any] = {}
+        while self.tokens.kinds[self.position] != "end":
+            name = unquote(self.next()) if self.tokens.kinds[self.position] == "string" else self.next("name")
+            self.next("=")
+            made[name] = self.value(name)
+        return made
+
+    def value(self, name: str) -> Any:
+        for memory in self.program.memories:
+            if memory.name == name and memory.space is Space.BUFFER:
+                return self.array(memory.type, memory.rank)
+        for param in self.program.params:
+            if param.name == name:
+                return self.numpy(param.type, [self.literal(param.type)])[0]
+        if all(dim.name != name for dim in self.program.dims):
+            self.fail(f"{name} is no argument")
+        return int(self.next("number"), 0)
+
+    @staticmethod
+    def numpy(type_: Scalar, bits: list[int]) -> Array:
+        return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
+
+    def literal(self, type_: Scalar) -> int:
+        if self.tokens.texts[self.position] in SCALARS:
+            self.next("name")
+            self.next(":")
+            text = self.tokens.texts[self.position]
+            if text.startswith("0x"):
+                return int(self.next("number"), 16)
+        negative = self.tokens.kinds[self.position] == "-"
+        self.position += negative
+        kind, text = self.tokens.kinds[self.position], self.next()
+        try:
+            return literal_bits(type_, split_literal(text)[0] if kind == "number" else text, negative)
+        except (ValueError, KeyError) as error:
+            self.position -= 1
+            self.fail(str(error))
+
+    def array(self, type_: Scalar, rank: int) -> Array:
+        if self.tokens.kinds[self.position] == "name" and self.tokens.texts[self.position] in ("zeros", "iota", "fill"):
+            return self.made(type_)
+        bits: list[int] = []
+        shape = self.nested(type_, bits)
+        if len(shape) != rank:
+            shape = [*shape, *[0] * (rank - len(shape))] if not bits else self.fail(f"a list of {rank} axes is needed")
+        return self.numpy(type_, bits).reshape(shape)
+
+    def nested(self, type_: Scalar, bits: list[int]) -> list[int]:
+        self.next("[")
+        count, inner = 0, None
+        while self.tokens.kinds[self.position] != "]":
+            if self.tokens.kinds[self.position] == "[":
+                shape = self.nested(type_, bits)
+                if inner is not None and inner != shape:
+                    self.fail("rows of one length are needed")
+                inner = shape
+            else:
+                bits.append(self.literal(type_))
+            count += 1
+            if self.tokens.kinds[self.position] != "]":
+                self.next(",")
+        self.next("]")
+        return [count, *(inner or [])]
+
+    def made(self, type_: Scalar) -> Array:
+        word = self.next("name")
+        self.next("(")
+        fill = 0
+        if word == "fill":
+            fill = self.literal(type_)
+            self.next(",")
+        shape = [int(self.next("number"), 0)]
+        while self.tokens.kinds[self.position] == ",":
+            self.next(",")
+            shape.append(int(self.next("number"), 0))
+        self.next(")")
+        if word == "iota":
+            return np.arange(int(np.prod(shape)), dtype=type_.dtype).reshape(shape)
+        return np.broadcast_to(self.numpy(type_, [fill])[0], shape).copy()
