@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Final, Literal
 
 from vyre_py.lowering.errors import Missing, Unsupported
 
@@ -12,13 +13,28 @@ __all__ = ["CompileOptions"]
 Numerics = Literal["strict", "fast", "native"]
 
 
+def _is_workgroup(value: object) -> bool:
+    return value is None or (isinstance(value, tuple) and len(value) == 3 and all(type(v) is int and v > 0 for v in value))
+
+
+# Field -> what a value must satisfy, and how to say it.
+_FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "workgroup": (_is_workgroup, "three positive whole numbers, along x, y, z"),
+    "numerics": (lambda v: v in (None, "strict", "fast", "native"), "strict, fast or native"),
+    "codegen": (lambda v: v in ("llvm", "nvvm"), "llvm or nvvm"),
+    "opt": (lambda v: type(v) is int and 0 <= v <= 3, "0, 1, 2 or 3"),
+    "debug": (lambda v: isinstance(v, bool), "true or false"),
+    "interruptible": (lambda v: isinstance(v, bool), "true or false"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """How to compile. A field that a target can't honour is refused by name, never ignored.
 
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for
     the target's default (strict, on wgpu native); `codegen` picks the PTX back end; `opt` is 0 (none) to 3; `debug` keeps source places
-    in the code; `interruptible` lets loops look at a cancel flag.
+    in the code; `interruptible` lets loops look at a cancel flag. Raises Unsupported for a value that no target knows.
     """
 
     workgroup: tuple[int, int, int] | None = None
@@ -27,6 +43,15 @@ class CompileOptions:
     opt: int = 3
     debug: bool = False
     interruptible: bool = False
+
+    def __post_init__(self) -> None:
+        wrong = [
+            Missing(f"option {name}={getattr(self, name)!r}", help=f"it is {wanted}")
+            for name, (fits, wanted) in _FITS.items()
+            if not fits(getattr(self, name))
+        ]
+        if wrong:
+            raise Unsupported("vyre-py", wrong)
 
     def refuse(self, who: str, honoured: frozenset[str]) -> None:
         """Raises Unsupported that names every field which differs from its default and is not in `honoured`."""

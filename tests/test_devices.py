@@ -249,6 +249,8 @@ def test_what_is_not_there_is_refused_by_name(device: Device) -> None:
         device.compile_native(axpy()).dispatch({}, config=vp.DispatchConfig(cooperative=True))
     with pytest.raises(vp.Unsupported, match="interruptible"):
         device.compile_native(axpy(), vp.CompileOptions(interruptible=True))
+    with pytest.raises(vp.Unsupported, match=r"opt=7.*codegen='gcc'|codegen='gcc'.*opt=7"):
+        vp.CompileOptions(opt=7, codegen="gcc")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(vp.Unsupported, match="capture"):
         device.capture(lambda: None)
     with pytest.raises(vp.Unsupported, match="submit"):

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from device_kinds import open_device
 
-import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.wgpu import library
@@ -30,7 +29,10 @@ from vyre_py.lowering.options import CompileOptions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-INTEGERS = [0, 1, 2, 3, 5, 7, 31, 32, 33, 63, 255, 256, 65535, 65536, 0x12345678, 0x55555555, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF]
+INTEGERS = [
+    0, 1, 2, 3, 5, 7, 31, 32, 33, 63, 255, 256, 65535, 65536, 0x12345678, 0x55555555, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE,
+    0xFFFFFFFF,
+]
 FLOATS = [
     0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 255.0, 255.5, 256.0, -1e-3, 16777216.0, 2147483520.0, 2147483648.0, -2147483648.0, -2147483904.0,
     4294967040.0, 4294967296.0, 3e38, -3e38, 1e-30, float("inf"), float("-inf"), float("nan"),
@@ -62,18 +64,16 @@ def from_text(text: str) -> Program:
 
 def cases_of(op: Op) -> list[tuple[tuple[Scalar, ...], Scalar | None]]:
     """Every choice of operand types that a row accepts, with the type that is written out where one is."""
-    found = []
-    for types in itertools.product(SCALARS.values(), repeat=len(op.operands)):
-        for given in (*SCALARS.values(), None) if op.result is Result.GIVEN else (None,):
-            if op.result_type(types, given) is not None:
-                found.append((types, given))
-    return found
+    written = (*SCALARS.values(), None) if op.result is Result.GIVEN else (None,)
+    chosen = itertools.product(itertools.product(SCALARS.values(), repeat=len(op.operands)), written)
+    return [(types, given) for types, given in chosen if op.result_type(types, given) is not None]
 
 
 COMPUTED = [(op, types, given) for op in OPS.values() if op.evaluate is not None for types, given in cases_of(op)]
 EXACT = [c for c in COMPUTED if f32 not in c[1] and c[2] is not f32]
 # Floats whose result is decided by bits and comparisons, which software and hardware alike get right over NaN and infinities.
-BITWISE = [c for c in COMPUTED if c not in EXACT and c[0].name in ("is_nan", "is_inf", "is_finite", "min", "max", "sign", "select", "cast", "bitcast", "abs", "neg", "eq", "ne", "lt", "le", "gt", "ge")]
+BIT_OPS = {"is_nan", "is_inf", "is_finite", "min", "max", "sign", "select", "cast", "bitcast", "abs", "neg", "eq", "ne", "lt", "le", "gt", "ge"}
+BITWISE = [c for c in COMPUTED if c not in EXACT and c[0].name in BIT_OPS]
 
 
 def operands_of(types: tuple[Scalar, ...]) -> list[Array]:
@@ -120,7 +120,10 @@ def test_an_op_over_edge_values(device: Device, case: tuple[Op, tuple[Scalar, ..
     assert_same(got, want)
 
 
-RISKY = ("add", "sub", "mul", "div", "rem", "neg", "abs", "shl", "shr", "rotl", "rotr", "mul_hi", "abs_diff", "clz", "cast", "bitcast", "min", "clamp", "sqrt", "is_nan")
+RISKY = (
+    "add", "sub", "mul", "div", "rem", "neg", "abs", "shl", "shr", "rotl", "rotr", "mul_hi", "abs_diff", "clz", "cast", "bitcast", "min", "clamp", "sqrt",
+    "is_nan",
+)
 
 
 @pytest.mark.parametrize("name", RISKY)
@@ -549,7 +552,14 @@ def test_folding() -> None:
 
 def test_scalars_and_buffers_are_set_between_launches(device: Device) -> None:
     """Launches that were enqueued keep the words that they were given."""
-    program = from_text("program add(n) { param a: u32\n buffer x: u32[n] read\n buffer y: u32[n] read_write\n y[global_id.x] = y[global_id.x] * 3u32 + x[global_id.x] + a }")
+    program = from_text(
+        """program add(n) {
+  param a: u32
+  buffer x: u32[n] read
+  buffer y: u32[n] read_write
+  y[global_id.x] = y[global_id.x] * 3u32 + x[global_id.x] + a
+}"""
+    )
     x, other, y = device.upload(np.arange(70, dtype=np.uint32)), device.upload(np.full(140, 1000, np.uint32)), device.allocate(70, u32)
     launch = device.compile_native(program).bind(x=x, y=y, a=1)
     want = np.zeros(70, np.uint32)
@@ -620,13 +630,35 @@ def test_an_own_device_closes_quietly_in_any_order(device: Device) -> None:
     np.testing.assert_array_equal(y.read(), np.arange(5))
     own.close()
     own.close()
-    for call in (launch, y.read, own.synchronize, lambda: launch.set(x=x), lambda: own.raw):
+    for call in (launch, y.read, own.synchronize, lambda x=x, launch=launch: launch.set(x=x), lambda own=own: own.raw):
         with pytest.raises(DeviceLost, match="closed"):
             call()
+    del call
     x.free()
     del x, y, launch, pipeline, own
     gc.collect()
     assert run(device, from_text(COPY.replace("KIND", "u32")), x=np.ones(3, np.uint32), y=np.zeros(3, np.uint32))["y"].tolist() == [1, 1, 1]
+
+
+def test_a_lost_device_says_so_on_every_later_call() -> None:
+    from vyre_py.drivers.wgpu import open_device as open_own
+
+    program = from_text(COPY.replace("KIND", "u32"))
+    for first in ("launch", "read", "write", "bind", "allocate", "compile", "wait"):
+        own = open_own(0)
+        pipeline = own.compile_native(program)
+        x, y = own.upload(np.arange(5, dtype=np.uint32)), own.allocate(5, u32)
+        launch = pipeline.bind(x=x, y=y)
+        calls = {
+            "launch": launch, "read": y.read, "write": lambda y=y: y.write(np.zeros(5, np.uint32)), "bind": lambda p=pipeline, x=x, y=y: p.bind(x=x, y=y),
+            "allocate": lambda own=own: own.allocate(4, u32), "compile": lambda own=own: own.compile_native(program, CompileOptions(opt=1)),
+            "wait": own.synchronize,
+        }  # fmt: skip
+        own.raw.device.destroy()
+        for name in (first, *calls):
+            with pytest.raises(DeviceLost, match="lost"):
+                calls[name]()
+        own.close()
 
 
 def test_limits_are_refused_by_name(device: Device) -> None:
@@ -635,7 +667,9 @@ def test_limits_are_refused_by_name(device: Device) -> None:
     with pytest.raises(Unsupported, match="41 buffers"):
         device.compile_native(from_text(f"program many(n) {{ {many}\n buffer y: u32[n] write\n y[global_id.x] = {total} }}"))
     with pytest.raises(Unsupported, match="bytes of workgroup memory"):
-        device.compile_native(from_text("program tile(n) over(n) { buffer y: u32[n] write\n workgroup t: u32[50000]\n t[local_index] = 1u32\n barrier\n y[global_id.x] = t[5u32] }"))
+        device.compile_native(
+            from_text("program tile(n) { buffer y: u32[n] write\n workgroup t: u32[50000]\n t[local_index] = 1u32\n barrier\n y[global_id.x] = t[5u32] }")
+        )
     with pytest.raises(OutOfMemory):
         device.allocate(1 << 40, u8)
     assert device.allocate(3, u8).read().tolist() == [0, 0, 0]
@@ -684,7 +718,8 @@ def test_adapters_are_ranked_and_each_device_comes_once(monkeypatch: pytest.Monk
     class Gpu:
         @staticmethod
         def enumerate_adapters_sync() -> list[Adapter]:
-            kinds = [("CPU", "Vulkan", 0), ("IntegratedGPU", "Vulkan", 1), ("DiscreteGPU", "Vulkan", 2), ("DiscreteGPU", "Vulkan", 2), ("DiscreteGPU", "D3D12", 2), ("CPU", "OpenGL", 0)]
+            first = [("CPU", "Vulkan", 0), ("IntegratedGPU", "Vulkan", 1), ("DiscreteGPU", "Vulkan", 2)]
+            kinds = [*first, ("DiscreteGPU", "Vulkan", 2), ("DiscreteGPU", "D3D12", 2), ("CPU", "OpenGL", 0)]
             return [Adapter(*k) for k in kinds]
 
     class Package:

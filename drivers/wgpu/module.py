@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.drivers.wgpu.library import errors
+from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact import Entry, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.wgsl.words import block_words
@@ -81,6 +83,8 @@ class Module:
             whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
             pipeline = self._device.create_compute_pipeline(layout=whole, compute={"module": module, "entry_point": self._symbol})
         except errors() as error:
+            if isinstance(failure(error, self._symbol), (DeviceLost, OutOfMemory)):
+                raise
             raise ToolchainError("naga", str(error), text) from error
         return Variant(pipeline, layout)
 

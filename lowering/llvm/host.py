@@ -100,7 +100,7 @@ def _undefined_symbols(code: bytes) -> Iterator[str]:
                 yield code[names + name : code.index(b"\0", names + name)].decode()
 
 
-def _compile(text: str, machine: Any, opt: int, width: int) -> bytes:
+def _compile(text: str, machine: Any, opt: int) -> bytes:
     """The object of a module. Raises ToolchainError with the text when LLVM refuses it."""
     try:
         module = llvm.parse_assembly(text)
@@ -108,7 +108,9 @@ def _compile(text: str, machine: Any, opt: int, width: int) -> bytes:
         module.data_layout = str(machine.target_data)
         module.verify()
         tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
-        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = width == 1  # the walk has done it otherwise
+        # The walk has made vectors already; and the loop vectoriser of LLVM 22 fails an assertion, which ends the process, on loops with
+        # many exits.
+        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, tuning)
         builder.getModulePassManager().run(module, builder)
         code = bytes(machine.emit_object(module))
@@ -126,6 +128,6 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
     kernel = emit_lanes(optimised, width)
-    code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt, width)
+    code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
     return Lowered((Entry("object", SYMBOL, code, details=details),), kernel.workgroup_bytes, kernel.text)
