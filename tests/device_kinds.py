@@ -20,4 +20,4 @@ def open_device(kind: str) -> Device:
     except DeviceUnavailable as error:
         if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
             pytest.fail(f"device {kind} is required: {error}")
-        pytest.skip(f"device {kind}: {error}")
+        pytest.skip(f"device {kind}: {str(error).splitlines()[0]}")

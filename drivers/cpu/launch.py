@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel

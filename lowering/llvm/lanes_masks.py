@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.nodes import Break, Const, Continue, Else, End, For, If, Loop, Region, Return, Statement
-from vyre_py.ir.ops import Level
 from vyre_py.ir.types import Scalar
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread
 from vyre_py.lowering.llvm.lanes_state import State

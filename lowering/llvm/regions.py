@@ -13,7 +13,22 @@ from enum import IntFlag
 from typing import Final
 
 from vyre_py.ir.check.uniformity import Uniformity
-from vyre_py.ir.nodes import Barrier, Break, Continue, Else, End, For, Get, If, Let, Loop, Return, Set, Statement, UniformLoad, Value, Var
+from vyre_py.ir.nodes import (
+    Barrier,
+    Break,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    Loop,
+    Return,
+    Set,
+    Statement,
+    UniformLoad,
+    Value,
+    Var,
+)
 from vyre_py.ir.ops import Level
 from vyre_py.ir.program import Program
 

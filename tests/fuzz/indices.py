@@ -15,7 +15,7 @@ from vyre_py.ir.ops import OPS
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import Scalar, i32, u8, u32
 
-__all__ = ["EDGES", "SIZES", "U32_MAX", "bindable", "random_arguments", "random_program"]
+__all__ = ["EDGES", "SIZES", "U32_MAX", "bindable", "random_arguments", "random_program", "random_updates"]
 
 U32_MAX = (1 << 32) - 1
 EDGES = {
@@ -244,6 +244,84 @@ def random_program(seed: int, budget: int = 14, *, loops_end: bool = False) -> P
     author = Author(random.Random(seed), loops_end)
     author.statements(budget)
     return author.a.finish()
+
+
+@dataclass
+class Updates:
+    """Writes a Program of loads and stores at few indices, most of them unguarded, between variables, loops and branches: what the
+    guards pass may move, and must not."""
+
+    random: random.Random
+    a: Assembler = field(init=False)
+    values: list[Atom] = field(init=False)
+    variables: list[Variable] = field(init=False)
+    loops: int = 0
+
+    def __post_init__(self) -> None:
+        a = self.a = Assembler("updates", (64, 1, 1))
+        n = a.dim("n")
+        self.memories = [a.memory(name, Space.BUFFER, u32, (n,), Access.READ_WRITE) for name in "yz"]
+        self.memories.append(a.memory("w", Space.BUFFER, u32, (DimConst(64),), Access.READ_WRITE))
+        a.grid = Grid(False, (DimConst(2), DimConst(1), DimConst(1)))
+        i = a.let(OPS["global_id.x"], ())
+        self.places = [i, i, i, i, a.let(OPS["local_id.x"], ()), a.let(OPS["add"], (i, const(u32, 3)))]
+        self.values = [i]
+        self.variables = []
+
+    def pick(self) -> Atom:
+        return self.random.choice(self.values[-3:])
+
+    def statement(self, depth: int) -> None:
+        r, a = self.random, self.a
+        kind = r.random()
+        if kind < 0.25:
+            self.values.append(a.load(r.choice(self.memories), (r.choice(self.places),)))
+        elif kind < 0.5:
+            a.store(r.choice(self.memories), (r.choice(self.places),), self.pick())
+        elif kind < 0.6:
+            self.values.append(a.let(OPS["add"], (self.pick(), self.pick())))
+        elif kind < 0.66:
+            self.variables.append(a.var(u32, self.pick()))
+        elif kind < 0.84 and self.variables:
+            variable = r.choice(self.variables)
+            if r.random() < 0.5:
+                a.set(variable, self.pick())
+            else:
+                self.values.append(a.get(variable))
+        elif kind < 0.97 and depth < 3:
+            self.block(depth)
+        elif depth == 0:
+            a.barrier()
+
+    def block(self, depth: int) -> None:
+        r, a = self.random, self.a
+        loop = r.random() < 0.6
+        if loop:
+            turn = a.for_(const(u32, 0), const(u32, r.randrange(1, 4)), const(u32, 1))
+            self.places.append(turn)
+        else:
+            a.if_(a.let(OPS["lt"], (a.let(OPS["and"], (self.pick(), const(u32, 3))), const(u32, 2))))
+        self.loops += loop
+        kept = len(self.values), len(self.variables)
+        for _ in range(r.randrange(1, 7)):
+            self.statement(depth + 1)
+        del self.values[kept[0] :], self.variables[kept[1] :]
+        self.loops -= loop
+        if loop:
+            self.places.pop()
+        elif self.loops and r.random() < 0.4:
+            (a.continue_ if r.random() < 0.5 else a.break_)()
+        elif r.random() < 0.1:
+            a.return_()
+        a.end()
+
+
+def random_updates(seed: int, budget: int = 16) -> Program:
+    """A Program of about `budget` statements that updates memory."""
+    updates = Updates(random.Random(seed))
+    for _ in range(budget):
+        updates.statement(0)
+    return updates.a.finish()
 
 
 def bindable(program: Program, sizes: dict[str, int]) -> bool:
