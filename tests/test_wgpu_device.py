@@ -442,6 +442,28 @@ def test_atomics_and_tables_outside(device: Device) -> None:
     np.testing.assert_array_equal(got["looked"], [0, 0, 1, 4, 5, 6, 0, 0])
 
 
+@pytest.mark.parametrize("opt", [0, 1, 2, 3])
+def test_indices_that_a_compiler_may_know_to_be_outside(device: Device, opt: int) -> None:
+    """naga refuses an index that it can see to be outside of an array of fixed size, though it is checked."""
+    program = from_text(
+        """program known workgroup(16) over(16) {
+  buffer y: u32[16] read_write
+  workgroup t: u32[8]
+  private p: u32[8]
+  table c: u32[2] = [4, 5]
+  let far = workgroup_size.x
+  let byte = cast(200u8, u32)
+  let sum = 7u32 + 9u32
+  t[far] = 1u32
+  p[byte] = 1u32
+  t[sum] = 2u32
+  y[local_index] = t[far] + p[byte] + p[abs(99u32)] + t[sum] + c[far] + select(true, 40u32, 50u32)
+  y[byte] = p[select(true, 40u32, 50u32)]
+}"""
+    )
+    assert (device.compile_native(program, CompileOptions(opt=opt)).dispatch({"y": np.zeros(16, np.uint32)})["y"] == 40).all()
+
+
 def test_constant_indices_outside_and_statements_never_reached(device: Device) -> None:
     program = from_text(
         """program odd(n) workgroup(4) over(4) {

@@ -15,12 +15,11 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
 __all__ = ["CpuDevice"]
 
-# Kernels compute offsets of neighbouring lanes modulo 2^32, so the last few elements that 32 bits reach can't exist.
-_MAX_ELEMENTS: Final = (1 << 32) - 64
 _LIMITS: Final = Limits(workgroups=(2**32 - 1,) * 3, invocations=1024, workgroup_bytes=232448, buffer_bytes=1 << 40)
 
 
@@ -78,9 +77,13 @@ class CpuDevice(Device):
         return load_kernel(entry)
 
     def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
-        large = [name for name, buffer in plan.buffers.items() if buffer.size_bytes // buffer.type.size_bytes > _MAX_ELEMENTS]
-        if large:
-            raise BindingError(plan.binding.interface.name, [f"{name!r} has more than {_MAX_ELEMENTS} elements, the most that {self.name} takes" for name in large])
+        problems = [
+            f"{name!r} has more than {MAX_ELEMENTS} elements, the most that {self.name} takes"
+            for name, buffer in plan.buffers.items()
+            if buffer.size_bytes // buffer.type.size_bytes > MAX_ELEMENTS
+        ]
+        if problems:
+            raise BindingError(plan.binding.interface.name, problems)
         return CpuLaunch(self, plan, code)
 
     def _synchronize(self) -> None:

@@ -26,7 +26,7 @@ def core_count() -> int:
 
 
 class _Scratch(threading.local):
-    """This thread's scratch memory: as much as the largest kernel so far has asked for."""
+    """Scratch memory, each thread its own: as much as the largest kernel so far has asked for."""
 
     def __init__(self) -> None:
         self.owner: Any = None

@@ -37,19 +37,6 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-@lru_cache(maxsize=8)
-def target_machine(arch: str, opt: int) -> Any:
-    """LLVM's target machine for "native" or a CPU's name. Raises Unsupported for a CPU that LLVM does not know."""
-    _initialize()
-    triple = llvm.get_default_triple()
-    native = arch == "native"
-    features = llvm.get_host_cpu_features().flatten() if native else ""
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=llvm.get_host_cpu_name() if native else arch, features=features, opt=opt, reloc="pic", codemodel="default",
-    )
-    return machine
-
-
 # x86-64 levels -> the features that tell them apart here.
 _LEVELS: Final = {"x86-64": (), "x86-64-v2": ("sse4.2",), "x86-64-v3": ("avx2", "fma", "bmi2"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl")}
 
@@ -60,19 +47,35 @@ def _host_features() -> frozenset[str]:
     return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
 
 
+def _levels() -> dict[str, tuple[str, ...]]:
+    """The levels that this kind of machine has."""
+    return _LEVELS if llvm.get_default_triple().startswith("x86_64") else {}
+
+
+@lru_cache(maxsize=8)
+def target_machine(arch: str, opt: int) -> Any:
+    """LLVM's target machine for "native", this machine's CPU by name, or an x86-64 level on x86-64. Raises Unsupported for others."""
+    _initialize()
+    native = arch == "native"
+    # LLVM itself takes any name, and says on standard error that it does not know it.
+    if not native and arch not in _levels() and arch != llvm.get_host_cpu_name():
+        raise Unsupported("the cpu target", [Missing(f"CPU {arch!r}", help=f"use {', '.join(['native', *_levels()])}")])
+    return llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name() if native else arch, features=llvm.get_host_cpu_features().flatten() if native else "",
+        opt=opt, reloc="pic", codemodel="default",
+    )
+
+
 def runs_here(arch: str) -> bool:
     """Whether this machine has all that code for `arch` may use."""
-    if arch == "native":
-        return True
-    needed = _LEVELS.get(arch)
-    if needed is None:
-        return bool(arch == llvm.get_host_cpu_name())
-    return llvm.get_default_triple().startswith("x86_64") and _host_features().issuperset(needed)
+    if arch in _levels():
+        return _host_features().issuperset(_LEVELS[arch])
+    return arch in ("native", llvm.get_host_cpu_name())
 
 
 def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
     """How many lanes to use: as many as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
-    features = _LEVELS[arch] if arch in _LEVELS else _host_features() if runs_here(arch) else ()
+    features = _levels().get(arch) or _host_features()
     lanes = next((n for feature, n in _LANES_BY_FEATURE if feature in features), _LANES_ELSEWHERE)
     x, rest = workgroup[0], workgroup[1] * workgroup[2]
     row = x & -x  # the largest power of two that divides a row

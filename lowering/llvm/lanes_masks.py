@@ -153,6 +153,7 @@ class Control:
     # ---- If
 
     def if_(self, index: int, s: If) -> int:
+        """Opens an If: a branch where lanes agree, else each block for the lanes that it is for."""
         state, w = self.state, self.w
         condition = state.form(s.args[0])
         if condition.spread is Spread.EACH and self._only_escapes(index):
@@ -174,6 +175,7 @@ class Control:
         return index + 1
 
     def else_(self, index: int, s: Else) -> int:
+        """Goes from an If's first block to its second."""
         state, w = self.state, self.w
         frame = self.frames[-1]
         assert isinstance(frame, Branch)
@@ -206,6 +208,7 @@ class Control:
     # ---- loops
 
     def for_(self, index: int, s: For) -> int:
+        """Opens a For. Its lanes take their turns together, each as many as it has; trips are counted before the first."""
         state, w = self.state, self.w
         assert s.result is not None
         type_, (start, stop) = s.result.type, (state.form(s.args[0]), state.form(s.args[1]))
@@ -251,6 +254,7 @@ class Control:
         return w.let(f"select {bits_type(1, width)} {runs}, {t} {trips}, {t} {integer(0, 32, width)}")
 
     def loop(self, index: int, s: Loop) -> int:
+        """Opens a Loop."""
         turns = self._open(index, parts=False)
         # Without lanes that go on by themselves, the last lane to leave jumps out by itself.
         go = self.w.any(self._read(turns.live)) if turns.live != turns.now else "true"
@@ -288,6 +292,7 @@ class Control:
             self.fill_masks(self.turn_offsets[turns.opener])
 
     def region(self, index: int, s: Region) -> int:
+        """Opens a Region, which is only a place to skip to the end of."""
         around = self.frames[-1]
         self._push(Frame(self.state.program.match[index], self.state.mask, self.w.label("region"), around.whole, around.all))
         return index + 1
@@ -295,6 +300,7 @@ class Control:
     # ---- End
 
     def end(self, index: int, s: End) -> int:
+        """Closes the innermost block."""
         state, w = self.state, self.w
         frame = self.frames.pop()
         if isinstance(frame, Turns):

@@ -131,9 +131,10 @@ class Kernel:
     def _operands(self, statement: Let) -> list[str]:
         operands = [self._atom(a) for a in statement.args]
         if operands and all(isinstance(a, (Const, DimConst)) for a in statement.args):
-            # An op over constants alone is computed by the compiler of WGSL, which refuses what has no result in its eyes.
+            # The compiler of WGSL computes an op over constants, and refuses it where it has no result in its eyes, or where the
+            # result is an index outside; it does not look into variables.
             for place, operand in enumerate(operands):
-                self._line(f"let k{self._hidden} = {operand};")
+                self._line(f"var k{self._hidden} = {operand};")
                 operands[place] = f"k{self._hidden}"
                 self._hidden += 1
         return operands
@@ -144,8 +145,10 @@ class Kernel:
         assert statement.result is not None  # a let binds
         if statement.op.is_query:
             name, _, axis = statement.op.name.partition(".")
-            size = self._program.workgroup["xyz".index(axis)] if axis else 0
-            text = QUERIES[name].format(axis=axis, size=size)
+            text = QUERIES[name].format(axis=axis, size=self._program.workgroup["xyz".index(axis)] if axis else 0)
+            if name == "workgroup_size":
+                # A variable, for the same reason as in `_operands`.
+                self._named["size"] = "var size = vec3<u32>({}u, {}u, {}u);".format(*self._program.workgroup)
         else:
             form = form_of(statement)
             self._helpers.update(helpers_of(form))

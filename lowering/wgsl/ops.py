@@ -87,7 +87,7 @@ QUERIES: Final[Mapping[str, str]] = {
     "local_id": "local.{axis}",
     "workgroup_id": "group.{axis}",
     "num_workgroups": "groups.{axis}",
-    "workgroup_size": "{size}u",
+    "workgroup_size": "size.{axis}",
     "local_index": "local_index",
 }
 
