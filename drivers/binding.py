@@ -233,7 +233,7 @@ def bind_arguments(device: Device, interface: Interface, arguments: Any, named: 
 def solve_grid(
     step: Step, sizes: Mapping[str, int], override: tuple[int, int, int] | None, limits: tuple[int, int, int], device: str
 ) -> tuple[int, int, int]:
-    """The grid in workgroups along x, y, z. Raises BindingError past 2^32 invocations on an axis, or past the device's limits."""
+    """The grid in workgroups along x, y, z. Raises BindingError from 2^32 invocations on an axis, or past the device's limits."""
     problems: list[str] = []
     counts: list[int] = []
     for axis in range(3):
@@ -250,8 +250,8 @@ def solve_grid(
             problems.append(f"the grid along {'xyz'[axis]} is {count}, which is no size")
         elif count > limits[axis]:
             problems.append(f"the grid along {'xyz'[axis]} is {count} workgroups; {device} takes at most {limits[axis]}")
-        elif count * step.workgroup[axis] > _SIZE_LIMIT:
-            problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; at most 2^32 are allowed")
+        elif count * step.workgroup[axis] >= _SIZE_LIMIT:
+            problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; fewer than 2^32 are needed")
         counts.append(int(count))
     if problems:
         raise BindingError("grid", problems)

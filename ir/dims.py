@@ -8,9 +8,10 @@ from typing import Final
 
 from vyre_py.ir.types import Scalar, u32
 
-__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim"]
+__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim"]
 
 MAX_DIM_TERMS: Final = 64
+SIZE_LIMIT: Final = 1 << 32  # every size is below it
 
 
 @dataclass(frozen=True, slots=True)

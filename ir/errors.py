@@ -14,8 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError"]
+__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError", "shown"]
+
+
+_SHOWN: Final = 80  # characters of a value that a message shows
+
+
+def shown(value: object) -> str:
+    """A value as messages show it, whatever it is: cut when it is long, and only its type where Python cannot print it."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a number of too many digits, or whatever a stranger's __repr__ raises
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.types import Kind, Scalar
+from vyre_py.ir.types import Array, Kind, Scalar
 
-__all__: list[str] = []
-
-Array = np.ndarray[Any, np.dtype[Any]]
+__all__: list[str] = []  # read as a module, since many of its names are Python's own
 
 _UINT: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 _CANONICAL_NAN = {4: 0x7FC00000}

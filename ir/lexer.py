@@ -13,7 +13,7 @@ import numpy as np
 from vyre_py.ir.errors import Diagnostic, ParseError, Place
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import SCALARS, Kind, Scalar, encode
+from vyre_py.ir.types import SCALARS, Kind, Scalar, element, encode
 
 __all__ = [
     "INFIX", "KEYWORDS", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "Tokens", "literal_bits", "literal_text",
@@ -257,7 +257,7 @@ def literal_text(type_: Scalar, bits: int, suffix: bool) -> str:
         return "true" if bits else "false"
     if type_.is_integer:
         return str(bits - (1 << type_.bits) if type_.is_signed and bits >> (type_.bits - 1) else bits) + (type_.name if suffix else "")
-    value = np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)[()]
+    value = element(type_, bits)[()]
     if np.isnan(value):
         plain = bits == encode(type_, math.nan)
         return ("nan" if not suffix else f"{type_}:nan") if plain else f"{type_}:{bits:#0{2 + type_.bits // 4}x}"

@@ -14,11 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir import evaluate as ev
-from vyre_py.ir.types import SCALARS, Kind, Scalar, bool_, f32, i32, u32, unsigned_of
+from vyre_py.ir.types import SCALARS, Array, Kind, Scalar, bool_, f32, i32, u32, unsigned_of
 
 __all__ = ["ATOMICS", "OPS", "AtomicOp", "Law", "Level", "Op", "Operand", "Result", "op"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Level(IntEnum):

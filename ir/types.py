@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SCALARS", "Kind", "Scalar", "Type", "bool_", "decode", "encode", "f32", "i32", "scalar_of", "u8", "u32"]
+from vyre_py.ir.errors import shown
+
+__all__ = ["SCALARS", "Array", "Kind", "Scalar", "Type", "bool_", "decode", "element", "encode", "f32", "i32", "scalar_of", "u8", "u32", "unsigned_of"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Kind(Enum):
@@ -70,7 +74,7 @@ class Scalar:
     __str__ = __repr__
 
 
-# Vectors and tiles join this alias later; nothing outside asks for more than the attributes above.
+# What a value may be of: nothing outside asks a type for more than the attributes above.
 Type = Scalar
 
 bool_ = Scalar("bool", Kind.BOOL, 1, np.dtype(np.bool_))
@@ -103,21 +107,28 @@ def encode(type_: Scalar, value: bool | int | float) -> int:
     """
     if type_.kind is Kind.BOOL:
         if not isinstance(value, (bool, np.bool_)):
-            raise TypeError(f"{value!r} is not a bool")
+            raise TypeError(f"{shown(value)} is not a bool")
         return int(value)
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"a bool is no {type_}")
     if type_.is_integer:
         if not isinstance(value, (int, np.integer)):
-            raise TypeError(f"{value!r} is not an integer")
+            raise TypeError(f"{shown(value)} is not an integer")
         if not type_.minimum <= value <= type_.maximum:
-            raise OverflowError(f"{value} does not fit {type_} ({type_.minimum} to {type_.maximum})")
+            raise OverflowError(f"{shown(value)} does not fit {type_} ({type_.minimum} to {type_.maximum})")
         return int(value) & ((1 << type_.bits) - 1)
     if not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{value!r} is not a number")
+        raise TypeError(f"{shown(value)} is not a number")
     with np.errstate(over="ignore"):
-        element = np.array(value, dtype=np.float64 if isinstance(value, (int, np.integer)) else None).astype(type_.dtype)
-    return int(element.view(_BITS_DTYPE[type_.bits]))
+        rounded = np.array(value, dtype=np.float64 if isinstance(value, (int, np.integer)) else None).astype(type_.dtype)
+    return int(rounded.view(_BITS_DTYPE[type_.bits]))
+
+
+def element(type_: Scalar, bits: int) -> Array:
+    """The element that a bit pattern of `type_` stands for, as a 0-d array: a float's NaN payload survives."""
+    if type_.kind is Kind.BOOL:
+        return np.array(bits != 0)
+    return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
 
 
 def decode(type_: Scalar, bits: int) -> bool | int | float:
@@ -125,5 +136,5 @@ def decode(type_: Scalar, bits: int) -> bool | int | float:
     if type_.kind is Kind.BOOL:
         return bool(bits)
     if type_.is_float:
-        return float(np.array(bits, dtype=_BITS_DTYPE[type_.bits]).view(type_.dtype))
+        return float(element(type_, bits))
     return bits - (1 << type_.bits) if type_.kind is Kind.SINT and bits >> (type_.bits - 1) else bits

@@ -7,13 +7,16 @@ from typing import Final
 
 __all__ = ["PROGRAMS", "ControlFlow"]
 
-# Name -> text. Each has buffers out: u32[n, 4] and rd: u32[80], a param p: u32, and any grid and workgroup; sums of n are made by the test.
+# Name -> text without its name and its declarations, which are those of _HEAD.
 _HEAD: Final = "param p: u32\n buffer rd: u32[80] read\n buffer out: u32[n, 4] read_write\n"
 
 PROGRAMS: Final[dict[str, str]] = {
     "divergent if and else, nested": """workgroup(40) over(n) {
       let i = global_id.x
-      if i % 3u32 == 0u32 { if i % 2u32 == 0u32 { out[i, 0u32] = 1u32 } else { out[i, 0u32] = 2u32 }; out[i, 1u32] = i } else if i > p { out[i, 2u32] = i } else { out[i, 3u32] = 9u32 }
+      if i % 3u32 == 0u32 {
+        if i % 2u32 == 0u32 { out[i, 0u32] = 1u32 } else { out[i, 0u32] = 2u32 }
+        out[i, 1u32] = i
+      } else if i > p { out[i, 2u32] = i } else { out[i, 3u32] = 9u32 }
     }""",
     "loops of different lengths": """workgroup(33) over(n) {
       let i = global_id.x
@@ -129,6 +132,7 @@ PROGRAMS: Final[dict[str, str]] = {
     "atomics, one place and many": """workgroup(40) over(n) {
       workgroup bins: u32[5]
       workgroup marks: i32[3]
+      workgroup mixed: u32[1]
       let l = local_index
       let i = global_id.x
       if i % 4u32 != 1u32 {
@@ -137,13 +141,13 @@ PROGRAMS: Final[dict[str, str]] = {
         atomic_max(marks[1u32], cast(l, i32))
         atomic_sub(bins[p], 3u32)
         atomic_or(marks[2u32], 1i32 << cast(l, i32))
-        atomic_xor(bins[4u32], l)
+        atomic_xor(mixed[0u32], l)
         atomic_add(out[0u32, 3u32], 2u32)
         atomic_max(out[l % 3u32, 2u32], i)
         atomic_and(out[n, 2u32], i)
       }
       barrier
-      if l < 5u32 { out[i, 0u32] = bins[l] }
+      if l < 5u32 { out[i, 0u32] = bins[l] + mixed[l] }
       if l < 3u32 { out[i, 1u32] = cast(marks[l], u32) }
     }""",
     "old values of atomics": """workgroup(1) over(n) {
@@ -208,17 +212,17 @@ PROGRAMS: Final[dict[str, str]] = {
       out[i, 0u32] = rd[i - 3u32] + rd[s] + t[i % 3u32, 0u32] + t[0u32, i % 5u32] + t[s, 1u32] + t[p, p]
       out[s, 1u32] = i
       out[i + 1u32, 4u32] = 1u32
-      out[i - 2u32, 2u32] = i
-      out[i, s] = 100u32 + i
+      out[i - 2u32, 3u32] = i
+      if s < 0i32 { out[i, s] = 100u32 }
+      out[i, s + 9i32] = 100u32 + i
       if p > 90u32 { out[4294967295u32, 0u32] = 1u32 }
-      out[p * 1000u32, 3u32] = 1u32
+      out[p * 1000u32 + 1000u32, 3u32] = 1u32
       out[i, 2u32] = out[i, 2u32] + rd[4294967290u32 + i] + rd[2147483640i32 + s] + tile[7u32, 0u32] + tile[p, 3u32]
     }""",
     "two axes in a workgroup": """workgroup(16, 3) grid(2, 2, 1) {
-      let i = (global_id.y * 32u32 + global_id.x) % n
+      let i = global_id.y * 32u32 + global_id.x
       out[i, 0u32] = local_id.x * 1000u32 + local_id.y * 100u32 + local_index
-      out[i, 1u32] = workgroup_id.y * num_workgroups.x + global_id.y * workgroup_size.y
-      out[global_id.y, local_id.x] = rd[global_id.y * 8u32 + local_id.x]
+      out[i, 1u32] = workgroup_id.y * num_workgroups.x + global_id.y * workgroup_size.y + rd[global_id.y * 8u32 + local_id.x]
       if local_id.y == 1u32 { if workgroup_id.x == 1u32 { out[i, 2u32] = 4u32 } else { return } }
       out[i, 3u32] = 3u32
     }""",
@@ -296,7 +300,7 @@ class ControlFlow:
             kind = below(20)
             if kind < 5:
                 name = self.name()
-                lines.append(f"{'let' if kind < 3 else f'var'} {name}{'' if kind < 3 else ': u32'} = {self.value(scope)}")
+                lines.append(f"{'let' if kind < 3 else 'var'} {name}{'' if kind < 3 else ': u32'} = {self.value(scope)}")
                 scope.append(name)
                 variables += [] if kind < 3 else [name]
             elif kind < 9:

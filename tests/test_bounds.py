@@ -40,6 +40,7 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.passes import optimise, ranges, transfer
 from vyre_py.ir.passes.bounds import bounds
 from vyre_py.ir.passes.fold import evaluate_constant, merged_end
+from vyre_py.ir.passes.forms import shifted
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, u8, u32
 
@@ -177,7 +178,7 @@ def _wrapping(facts: Any, t: Scalar, made: transfer.Range) -> transfer.Range:
 
 
 def _remainder_below(facts: Any, t: Scalar, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range | None:
-    below = tuple(transfer.shifted(u, -1) for u in r[1].uppers)
+    below = tuple(shifted(u, -1) for u in r[1].uppers)
     return transfer.Range(0, max(0, r[1].high - 1), below) if min(r[0].low, r[1].low) >= 0 else None
 
 
@@ -196,8 +197,8 @@ def _one_too_low(self: ranges.Ranges, a: Atom, b: Atom, by: int) -> None:
 _AT_MOST = ranges.Ranges._at_most
 DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "arithmetic never wraps": lambda m: m.setattr(transfer, "_within", _wrapping),
-    "x % 0 lies below 0": lambda m: m.setitem(transfer.TRANSFER, "rem", _remainder_below),  # type: ignore[arg-type]
-    "max lies below either bound": lambda m: m.setitem(transfer.TRANSFER, "max", _either_bound),  # type: ignore[arg-type]
+    "x % 0 lies below 0": lambda m: m.setitem(transfer.TRANSFER, "rem", _remainder_below),
+    "max lies below either bound": lambda m: m.setitem(transfer.TRANSFER, "max", _either_bound),
     "facts outlive their block": lambda m: m.setattr(ranges.Ranges, "_leave", _never_leave),
     "< is off by one": lambda m: m.setattr(ranges.Ranges, "_at_most", _one_too_low),
 }

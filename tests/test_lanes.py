@@ -70,18 +70,19 @@ def test_programs(name: str, width: int) -> None:
 @pytest.mark.parametrize("batch", range(8))
 def test_random_control_flow(batch: int) -> None:
     ran = 0
+    unexpected: list[str] = []
     for seed in range(batch * 30, batch * 30 + 30):
         flow = ControlFlow(seed)
         text = flow.text()
         try:
             check(Program.from_text(text))
         except ValidationError as error:
-            assert set(error.codes) <= {"V401", "V402", "V403"}, text
+            unexpected += [code for code in error.codes if code not in ("V401", "V402", "V403")]
             continue
         ran += 1
         given = {**arguments(flow.elements, seed), "count": np.zeros(10, np.uint32)}
         assert_agrees(text, given, (WIDTHS[seed % 6], WIDTHS[(seed + 3) % 6]), (WORST if seed % 3 == 0 else BEST,))
-    assert ran > 15
+    assert ran > 15 and not unexpected
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -105,12 +106,11 @@ def test_small_elements_gather_and_scatter(width: int) -> None:
         m = 101 - start
         y, z = device(width).allocate(97, pipeline.artifact.interface.buffers[2].type), device(width).allocate(97, pipeline.artifact.interface.buffers[3].type)
         pipeline.bind({"x": xd[start:], "flags": fd[start:], "y": y, "z": z})()
-        bits = flags.view(np.uint8)[start:] != 0
         at = np.arange(97)
-        j = at * 7 % (m + 2)
-        take = lambda a, k: np.where(k < m, a[np.minimum(k, m - 1)], 0)  # noqa: E731 - said twice
-        np.testing.assert_array_equal(y.read(), np.where(take(bits, j), take(x[start:], j), take(x[start:], at)))
-        np.testing.assert_array_equal(z.read()[::-1], take(bits, at))
+        inside, j = at < m, np.minimum(at * 7 % (m + 2), m)
+        bits, bytes_ = np.append(flags.view(np.uint8)[start:] != 0, False), np.append(x[start:], 0)
+        np.testing.assert_array_equal(y.read(), np.where(bits[j], bytes_[j], bytes_[at]))
+        np.testing.assert_array_equal(z.read()[::-1], bits[at] & inside)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -167,7 +167,8 @@ def test_neighbours_are_vector_accesses() -> None:
 
 
 def test_full_chunks_without_checks_are_plain_vector_accesses() -> None:
-    text = text_of("program own(n) workgroup(64) over(n) { buffer y: f32[n] write\n workgroup t: f32[64]\n t[local_index] = 1.0f32\n barrier\n y[0u32] = t[local_index] }")
+    text = text_of("""program own(n) workgroup(64) over(n) { buffer y: f32[n] write\n workgroup t: f32[64]
+      t[local_index] = 1.0f32\n barrier\n y[0u32] = t[local_index] }""")
     assert "store <16 x float>" in text and "load <16 x float>" in text and "masked" not in text
 
 
@@ -179,7 +180,8 @@ def test_what_lanes_share_is_scalar() -> None:
 
 
 def test_private_arrays_at_shared_indices_are_rows_of_lanes() -> None:
-    text = text_of("program own(n) workgroup(64) over(n) { buffer y: f32[n] write\n private t: f32[4]\n t[1u32] = y_\n y[global_id.x] = t[1u32] }".replace("y_", "cast(global_id.x, f32)"))
+    text = text_of("""program own(n) workgroup(64) over(n) { buffer y: f32[n] write\n private t: f32[4]
+      t[1u32] = cast(global_id.x, f32)\n y[global_id.x] = t[1u32] }""")
     assert "gather" not in text and "scatter" not in text
 
 
@@ -197,7 +199,8 @@ def test_text_is_deterministic_and_verified() -> None:
 def test_emission_is_linear() -> None:
     def lines(count: int) -> int:
         body = "\n".join(f"var a{k}: u32 = i\n if i > {k}u32 {{ a{k} = {k}u32 }}\n barrier\n s = s + a{k}" for k in range(count))
-        return text_of(f"program long(n) workgroup(64) over(n) {{ buffer out: u32[n] write\n let i = global_id.x\n var s: u32 = 0u32\n {body}\n out[i] = s }}").count("\n")
+        head = "buffer out: u32[n] write\n let i = global_id.x\n var s: u32 = 0u32"
+        return text_of(f"program long(n) workgroup(64) over(n) {{ {head}\n {body}\n out[i] = s }}").count("\n")
 
     few, many = lines(50), lines(200)
     assert many < 4.2 * few
@@ -232,7 +235,10 @@ def test_regions() -> None:
 
 @pytest.mark.parametrize(
     ("workgroup", "lanes"),
-    [((256, 1, 1), 16), ((16, 1, 1), 16), ((10, 1, 1), 16), ((8, 1, 1), 8), ((1, 1, 1), 1), ((3, 1, 1), 4), ((8, 8, 1), 8), ((48, 4, 1), 16), ((5, 3, 2), 16), ((20, 20, 1), 4), ((1, 64, 1), 16)],
+    [
+        ((256, 1, 1), 16), ((16, 1, 1), 16), ((10, 1, 1), 16), ((8, 1, 1), 8), ((1, 1, 1), 1), ((3, 1, 1), 4),
+        ((8, 8, 1), 8), ((48, 4, 1), 16), ((5, 3, 2), 16), ((20, 20, 1), 4), ((1, 64, 1), 16),
+    ],
 )
 def test_lanes_fit_the_workgroup(workgroup: tuple[int, int, int], lanes: int) -> None:
     assert host.choose_lanes(workgroup, "x86-64-v3") == lanes

@@ -429,10 +429,12 @@ def test_atomics_and_tables_outside(device: Device) -> None:
   buffer old: u32[n] write
   buffer looked: u8[n] write
   table t: u8[6] = [1, 2, 3, 4, 5, 6]
-  let k = i[global_id.x]
-  old[global_id.x] = atomic_exchange(acc[k], 7u32)
-  atomic_compare_exchange(acc[k], 7u32, 9u32)
-  looked[global_id.x] = t[k]
+  if global_id.x < n {
+    let k = i[global_id.x]
+    old[global_id.x] = atomic_exchange(acc[k], 7u32)
+    atomic_compare_exchange(acc[k], 7u32, 9u32)
+    looked[global_id.x] = t[k]
+  }
 }"""
     )
     i = np.array([-(1 << 31), -1, 0, 3, 4, 5, 6, (1 << 31) - 1], np.int32)
@@ -684,13 +686,16 @@ def test_a_lost_device_says_so_on_every_later_call() -> None:
 
 
 def test_limits_are_refused_by_name(device: Device) -> None:
-    many = "\n".join(f"buffer b{k}: u32[n] read" for k in range(40))
-    total = " + ".join(f"b{k}[global_id.x]" for k in range(40))
-    with pytest.raises(Unsupported, match="41 buffers"):
-        device.compile_native(from_text(f"program many(n) {{ {many}\n buffer y: u32[n] write\n y[global_id.x] = {total} }}"))
+    too_many = int(device.raw.device.limits["max-storage-buffers-per-shader-stage"])
+    if too_many <= 256:  # some drivers take a million
+        many = "\n".join(f"buffer b{k}: u32[n] read" for k in range(too_many))
+        total = "\n".join(f"t = t + b{k}[global_id.x]" for k in range(too_many))
+        with pytest.raises(Unsupported, match=f"{too_many + 1} buffers"):
+            device.compile_native(from_text(f"program many(n) {{ {many}\n buffer y: u32[n] write\n var t: u32 = 0\n {total}\n y[global_id.x] = t }}"))
+    words = device.limits.workgroup_bytes // 4 + 1
     with pytest.raises(Unsupported, match="bytes of workgroup memory"):
         device.compile_native(
-            from_text("program tile(n) { buffer y: u32[n] write\n workgroup t: u32[50000]\n t[local_index] = 1u32\n barrier\n y[global_id.x] = t[5u32] }")
+            from_text(f"program tile(n) {{ buffer y: u32[n] write\n workgroup t: u32[{words}]\n t[local_index] = 1u32\n barrier\n y[global_id.x] = t[5u32] }}")
         )
     with pytest.raises(OutOfMemory):
         device.allocate(1 << 40, u8)

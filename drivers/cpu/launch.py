@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuLaunch"]
 
-# Waking a thread takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; the first
-# workgroup of a smaller one tells.
+# Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
+# the first workgroups tell, less what the call itself takes.
 _SHARED_INVOCATIONS: Final = 1 << 15
 _SHARED_NS: Final = 40_000
+_CALL_NS: Final = 1_500
 
 
 class CpuLaunch(Launch):
@@ -65,14 +66,19 @@ class CpuLaunch(Launch):
         self._device.telemetry.launches += 1
 
     def _run_small(self) -> None:
-        """Runs one workgroup; the rest here too, unless it would take long."""
-        began = perf_counter_ns()
-        run_alone(self._kernel, self._address, 0, 1, self.plan.grid)
-        rest = (perf_counter_ns() - began) * (self._total - 1)
-        if rest > _SHARED_NS and self._threads > 1:
-            run_together(self._kernel, self._address, 1, self._total, self.plan.grid, self._threads)
-        else:
-            run_alone(self._kernel, self._address, 1, self._total, self.plan.grid)
+        """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""
+        total, begin, count = self._total, 0, 1
+        while True:
+            end = min(begin + count, total)
+            began = perf_counter_ns()
+            run_alone(self._kernel, self._address, begin, end, self.plan.grid)
+            if end == total:
+                return
+            elapsed = perf_counter_ns() - began - _CALL_NS
+            if elapsed * (total - end) > _SHARED_NS * (end - begin) and self._threads > 1:
+                run_together(self._kernel, self._address, end, total, self.plan.grid, self._threads)
+                return
+            begin, count = end, count * 8
 
     def _failure(self, error: BaseException) -> LaunchError:
         scratch = self._kernel.scratch_bytes

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp, evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
@@ -43,7 +43,6 @@ from vyre_py.ir.types import Scalar, bool_, i32, u32
 __all__ = ["check_types", "operand_fault"]
 
 _INDEX_TYPES = (i32, u32)
-_SIZE_LIMIT = 1 << 32
 
 
 def operand_fault(op: Op, operands: tuple[Scalar, ...], given: Scalar | None = None) -> tuple[str, str | None]:
@@ -131,7 +130,7 @@ class _Types:
                     return
             elif isinstance(part, Dim):
                 symbolic = True
-            elif not 0 <= part.value < _SIZE_LIMIT:
+            elif not 0 <= part.value < SIZE_LIMIT:
                 self.findings.add(
                     "V209", where, f"{number(part.value)} is no size", "write a whole number from 0 to 2^32 - 1"
                 )
@@ -145,7 +144,7 @@ class _Types:
         except ZeroDivisionError:  # by an expression that is 0
             self.findings.add("V209", where, "a size divides by 0", "divide by at least 1")
             return
-        if not 0 <= value < _SIZE_LIMIT:
+        if not 0 <= value < SIZE_LIMIT:
             self.findings.add("V209", where, f"a size is {number(value)}", "write an expression from 0 to 2^32 - 1")
 
     # ---- by kind

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.dims import DimExpr, evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, DimExpr, evaluate_dim
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.nodes import Atom, Const, Let, Memory, Param, Space, Value
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Kind, Scalar, encode
+from vyre_py.ir.types import Array, Kind, Scalar, element, encode
 
-__all__ = ["Arguments", "Array", "InterpretError", "storage_dtype"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-MAX_SIZE: Final = (1 << 32) - 1
+__all__ = ["Arguments", "InterpretError", "storage_dtype"]
 
 
 class InterpretError(VyreError):
@@ -27,12 +23,6 @@ class InterpretError(VyreError):
 def storage_dtype(type_: Scalar) -> np.dtype[Any]:
     """The dtype in which elements lie in memory: a bool is a byte of which any bit may be set."""
     return np.dtype(np.uint8) if type_.kind is Kind.BOOL else type_.dtype
-
-
-def _bits_array(type_: Scalar, bits: int) -> Array:
-    if type_.kind is Kind.BOOL:
-        return np.array([bits != 0])
-    return np.frombuffer(bits.to_bytes(type_.size_bytes, "little"), type_.dtype.newbyteorder("<")).astype(type_.dtype)
 
 
 class Arguments:
@@ -62,7 +52,7 @@ class Arguments:
             raise InterpretError(f"dim {missing} has no size") from None
         except ZeroDivisionError:
             raise InterpretError("a dim expression divides by zero") from None
-        if not 0 <= value <= MAX_SIZE:
+        if not 0 <= value < SIZE_LIMIT:
             raise InterpretError(f"a dim expression is {value}; sizes are whole numbers below 2^32")
         return value
 
@@ -73,7 +63,7 @@ class Arguments:
             assert not isinstance(atom, Value)  # the caller looks values up itself
             if isinstance(atom, Param):
                 raise InterpretError(f"param {atom.name!r} is not declared")
-            found = _bits_array(atom.type, atom.bits if isinstance(atom, Const) else self.size(atom))
+            found = element(atom.type, atom.bits if isinstance(atom, Const) else self.size(atom)).reshape(1)
             self._atoms[atom] = found
         return found
 
@@ -87,7 +77,7 @@ class Arguments:
                 raise InterpretError(f"param {param.name!r} needs one {param.type}, got {given.dtype} of shape {given.shape}")
             return np.array(given).reshape(1)
         try:
-            return _bits_array(param.type, encode(param.type, given))
+            return element(param.type, encode(param.type, given)).reshape(1)
         except (TypeError, OverflowError) as error:
             raise InterpretError(f"param {param.name!r}: {error}") from None
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.interpret.arguments import Array
 from vyre_py.ir.ops import AtomicOp
+from vyre_py.ir.types import Array
 
 __all__ = ["apply"]
 

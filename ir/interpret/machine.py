@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.interpret.arguments import Arguments, Array
+from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
 from vyre_py.ir.nodes import (
@@ -38,6 +38,7 @@ from vyre_py.ir.nodes import (
     Var,
 )
 from vyre_py.ir.program import Program
+from vyre_py.ir.types import Array
 
 __all__ = ["Machine"]
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from vyre_py.ir.interpret import atomics
-from vyre_py.ir.interpret.arguments import Arguments, Array, storage_dtype
+from vyre_py.ir.interpret.arguments import Arguments, storage_dtype
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.nodes import Memory, Space
 from vyre_py.ir.ops import AtomicOp
-from vyre_py.ir.types import Kind
+from vyre_py.ir.types import Array, Kind
 
 __all__ = ["Bank"]
 
@@ -73,7 +72,7 @@ class Bank:
         (and anywhere when `wants_old` is false)."""
         offset, inside = self._locate(indices)
         lanes = np.flatnonzero(active & inside)
-        old: np.ndarray[Any, np.dtype[Any]] = np.zeros(active.shape, self.flat.dtype)
+        old: Array = np.zeros(active.shape, self.flat.dtype)
         if lanes.size:
             chosen = tuple(_of(lanes, operand) for operand in operands)
             found = atomics.apply(op, self.flat, _of(lanes, offset), chosen, wants_old)

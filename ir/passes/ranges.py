@@ -94,7 +94,8 @@ class Ranges:
         """Takes in statement `index`."""
         statement = self.program.body[index]
         if isinstance(statement, Let):
-            self.defined[statement.result.id] = statement  # type: ignore[union-attr]
+            assert statement.result is not None  # a Let binds
+            self.defined[statement.result.id] = statement
             self._bind(statement.result, self._computed(statement, self.of))
         elif isinstance(statement, If):
             self._enter()

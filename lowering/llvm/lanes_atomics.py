@@ -38,6 +38,7 @@ class Atomics:
         self.state = memories.state
         self.w = memories.w
         self._uses = uses(self.state.program)
+        self._slots: dict[tuple[str, str], str] = {}
 
     def atomic(self, index: int, s: Atomic) -> int:
         """An atomic; dropped outside, and then its result is zero."""
@@ -98,10 +99,10 @@ class Atomics:
         """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
         w, t, width, memories = self.w, s.memory.type, self.state.width, self.memories
         vector, bits = llvm_type(t, width), f"i{width}"
-        offsets = self._spill(f"<{width} x i32>", memories.offsets(spot))
-        spilled = [o.name if o.is_same else self._spill(vector, w.vector(o)) for o in operands]
-        old = self._spill(vector, "zeroinitializer") if wanted else ""
-        left = self._spill(bits, w.mask_bits(w.spelled(memories.everywhere(spot))))
+        offsets = self._spill("offsets", f"<{width} x i32>", memories.offsets(spot))
+        spilled = [o.name if o.is_same else self._spill(f"operand {k}", vector, w.vector(o)) for k, o in enumerate(operands)]
+        old = self._spill("old", vector, "zeroinitializer") if wanted else ""
+        left = self._spill("left", bits, w.mask_bits(w.spelled(memories.everywhere(spot))))
         head, body, done = w.label("lanes"), w.label("lane"), w.label("done")
         w.block(head)
         now = w.let(f"load {bits}, ptr {left}")
@@ -121,9 +122,10 @@ class Atomics:
             return self._nothing(t)
         return w.each(t, w.let(f"load {vector}, ptr {old}"))
 
-    def _spill(self, type_: str, name: str) -> str:
-        """A local that holds a vector, for lanes to be taken by number."""
-        slot = self.w.local(type_)
+    def _spill(self, role: str, type_: str, name: str) -> str:
+        """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""
+        slot = self._slots.get((role, type_)) or self.w.local(type_)
+        self._slots[role, type_] = slot
         self.w.line(f"store {type_} {name}, ptr {slot}")
         return slot
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.nodes import Atom, Const, Let, Param, Statement, Value
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Atom, Const, Let, Statement, Value
 from vyre_py.ir.ops import Level
 from vyre_py.ir.types import Kind, Scalar, u32
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
@@ -99,11 +100,9 @@ class State:
             return self.forms[atom.id]
         if isinstance(atom, Const):
             return Form(Spread.SAME, atom.type, literal(atom), atom)
-        name = self._atoms.get(atom)
-        if name is None:
-            assert not isinstance(atom, Param)  # every param has a slot
-            return self.number(getattr(atom, "value"))  # noqa: B009 - only a DimConst has no slot (layout.lay_out)
-        return Form(Spread.SAME, atom.type, name)
+        if isinstance(atom, DimConst):
+            return self.number(atom.value)
+        return Form(Spread.SAME, atom.type, self._atoms[atom])
 
     @staticmethod
     def number(value: int) -> Form:

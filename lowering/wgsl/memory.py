@@ -59,6 +59,8 @@ class Array:
             byte = f"({self._read(f'({address}) >> 2u')} >> ((({address}) & 3u) * 8u)) & 255u"
             return f"({byte}) != 0u" if self.element is bool_ else byte
         word = self._read(address)
+        if self.raw and self.element is bool_:
+            return f"{word} != 0u"
         return f"bitcast<{value_type(self.element)}>({word})" if self.raw and self.element is not u32 else word
 
     def store(self, address: str, value: str) -> list[str]:
@@ -67,6 +69,8 @@ class Array:
             byte = f"select(0u, 1u, {value})" if self.element is bool_ else value
             word, shift = f"{self.name}[({address}) >> 2u]", f"((({address}) & 3u) * 8u)"
             return [f"atomicAnd(&{word}, ~(255u << {shift}));", f"atomicOr(&{word}, ({byte}) << {shift});"]
+        if self.raw and self.element is bool_:
+            value = f"select(0u, 1u, {value})"
         if self.atomic:
             return [f"atomicStore(&{self.name}[{address}], {value});"]
         return [f"{self.name}[{address}] = {value};"]
@@ -143,7 +147,8 @@ def arrays_of(program: Program, layout: Layout) -> Arrays:
             tables.append(memory.data + bytes(-len(memory.data) % WORD_BYTES))
             table_bytes += len(tables[-1])
         else:
-            array = Array(memory, f"a{number}", False, memory in atomic, False, "")
+            # A driver was seen to lose the elements of workgroup arrays of bool, so bools are words in every array.
+            array = Array(memory, f"a{number}", False, memory in atomic, memory.type is bool_, "")
             declared = f"{array.name}: array<{array.words}, {count_of(memory)}>;"
             if memory.space is Space.WORKGROUP:
                 module.append(f"var<workgroup> {declared}")

@@ -1,0 +1,283 @@
+"""The CPU device's own: threads, scratch memory, code in this process, and what a launch holds on to."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vyre_py as vp
+from vyre_py.drivers.cpu import count, open_device, workers
+from vyre_py.drivers.cpu import device as cpu_device
+from vyre_py.drivers.cpu.device import CpuDevice
+from vyre_py.drivers.cpu.launch import CpuLaunch
+from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
+from vyre_py.drivers.cpu.module import Kernel, load_kernel
+from vyre_py.ir.program import Program
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.compile import compile_for
+
+COUNT = """program count(n) workgroup(64) over(n) { param turns: u32\n buffer y: u32[n] write
+  var a: u32 = global_id.x\n for k in 0u32..turns { a = a * 1664525u32 + 1013904223u32 }\n y[global_id.x] = a }"""
+
+BLOCKS = """program blocks(n) workgroup(64) over(n) { buffer x: u32[n] read\n buffer y: u32[n] write\n workgroup tile: u32[64]
+  let l = local_index\n tile[l] = x[global_id.x]\n barrier\n y[global_id.x] = tile[63u32 - l] }"""
+
+
+@pytest.fixture
+def cpu() -> Iterator[CpuDevice]:
+    made = CpuDevice(0)
+    yield made
+    made.close()
+
+
+def counted(size: int, turns: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    a = np.arange(size, dtype=np.uint32)
+    for _ in range(turns):
+        a = a * np.uint32(1664525) + np.uint32(1013904223)
+    return a
+
+
+def test_there_is_one() -> None:
+    assert count() == 1 and open_device(0).kind == "cpu" and "core" in open_device(0).description
+
+
+def test_memory_is_aligned_zeroed_and_padded() -> None:
+    for size in (0, 1, 63, 64, 65, 4097):
+        memory = HostMemory(size)
+        assert memory.address % ALIGN == 0 and memory.bytes.size == size and not memory.bytes.any()
+        assert memory.bytes.base is not None and memory.bytes.base.size >= size + ALIGN
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("size", [64, 128, 1000, 50_000])
+def test_every_workgroup_runs_once_whatever_the_threads(cpu: CpuDevice, size: int, threads: int) -> None:
+    total = cpu.upload(np.zeros(size, np.uint32))
+    add = Program.from_text("program add(n) workgroup(64) over(n) { buffer y: u32[n] read_write\n y[global_id.x] = y[global_id.x] + global_id.x + 1u32 }")
+    launch = cpu.compile_native(add).bind({"y": total})
+    assert isinstance(launch, CpuLaunch)
+    launch._threads = threads
+    for large in (True, False, True):
+        launch._large = large
+        launch()
+    np.testing.assert_array_equal(total.read(), 3 * (np.arange(size, dtype=np.uint32) + 1))
+    assert cpu.telemetry.launches == 3
+
+
+@pytest.mark.parametrize(("elapsed_ns", "shared_from"), [((1_000, 1_600, 2_000, 2_000), []), ((1_600, 5_000), [9]), ((1_000_000,), [1])])
+def test_what_takes_long_is_shared(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch, elapsed_ns: tuple[int, ...], shared_from: list[int]) -> None:
+    calls: list[int] = []
+    real = workers.run_together
+    clock = iter([moment for ns in elapsed_ns for moment in (0, ns)])
+    monkeypatch.setattr("vyre_py.drivers.cpu.launch.run_together", lambda *a: (calls.append(a[2]), real(*a))[1])
+    monkeypatch.setattr("vyre_py.drivers.cpu.launch.perf_counter_ns", lambda: next(clock))
+    y = cpu.allocate(64 * 200, vp.u32)
+    launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": y, "turns": 1})
+    assert isinstance(launch, CpuLaunch)
+    launch._threads = 2
+    launch()
+    assert calls == shared_from
+    np.testing.assert_array_equal(y.read(), counted(64 * 200, 1))
+
+
+def test_launches_release_the_gil_and_run_beside_each_other(cpu: CpuDevice) -> None:
+    """Threads launch different kernels with scratch memory at once; each sees its own results only."""
+    pipelines = [cpu.compile_native(Program.from_text(text)) for text in (COUNT, BLOCKS)]
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(20):
+            x = rng.integers(0, 1 << 32, 64 * 700, dtype=np.uint32)
+            if not np.array_equal(pipelines[1].dispatch(x=x)["y"], x.reshape(-1, 64)[:, ::-1].reshape(-1)):
+                wrong.append("blocks")
+            if not np.array_equal(pipelines[0].dispatch(n=33_000, turns=3)["y"], counted(33_000, 3)):
+                wrong.append("count")
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+    ticks = 0
+    y = cpu.allocate(64, vp.u32)
+    launch = pipelines[0].bind({"y": y, "turns": 50_000_000})
+    runner = threading.Thread(target=launch)
+    runner.start()
+    while runner.is_alive():
+        ticks += 1
+        time.sleep(0.001)
+    assert ticks > 5
+
+
+def test_scratch_memory_is_each_threads_own_and_only_grows() -> None:
+    first = workers._scratch.at_least(100)
+    assert first % ALIGN == 0 and workers._scratch.at_least(50) == first
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(workers._scratch.at_least(100)))
+    thread.start()
+    thread.join()
+    assert seen[0] != first
+
+
+def test_what_goes_wrong_in_a_thread_is_a_launch_error(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": cpu.allocate(100_000, vp.u32), "turns": 1})
+    assert isinstance(launch, CpuLaunch)
+    launch._threads = 3
+    here = threading.get_ident()
+    real = workers._Scratch.at_least
+
+    def fail(self: Any, size: int) -> int:
+        if threading.get_ident() == here:
+            time.sleep(0.05)  # so that the others have begun
+            return real(self, size)
+        raise MemoryError("no scratch")
+
+    monkeypatch.setattr(workers._Scratch, "at_least", fail)
+    with pytest.raises(vp.LaunchError, match="no scratch"):
+        launch()
+    monkeypatch.undo()
+    launch()
+    np.testing.assert_array_equal(launch.plan.buffers["y"].read(), counted(100_000, 1))
+
+
+def test_an_interrupt_waits_for_the_threads_that_use_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, end, left = threading.Event(), threading.Event(), threading.Event()
+
+    def run(block: int, scratch: int, first: int, *rest: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            began.wait(5)
+            raise KeyboardInterrupt
+        began.set()
+        end.wait(5)
+        left.set()
+
+    kernel = Kernel(None, 0, 0)
+    kernel.run = run
+    threading.Timer(0.1, end.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        workers.run_together(kernel, 0, 0, 100, (100, 1, 1), 2)
+    assert left.is_set()
+
+
+def test_a_helper_that_comes_too_late_does_nothing() -> None:
+    kernel = Kernel(None, 0, 0)
+    kernel.run = lambda *_: pytest.fail("run after the end")
+    job = workers.Job(kernel, 0, 10, 0, 1, (10, 1, 1))
+    job.finish()
+    job.help()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own(cpu: CpuDevice) -> None:
+    pipeline = cpu.compile_native(Program.from_text(COUNT))
+    np.testing.assert_array_equal(pipeline.dispatch(n=100_000, turns=2)["y"], counted(100_000, 2))
+    child = os.fork()
+    if child == 0:
+        right = np.array_equal(pipeline.dispatch(n=100_000, turns=2)["y"], counted(100_000, 2))
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_set_writes_into_the_block(cpu: CpuDevice) -> None:
+    x, y = (cpu.upload(np.arange(640, dtype=np.uint32) * k) for k in (1, 3))
+    out, other = cpu.allocate(640, vp.u32), cpu.allocate(640, vp.u32)
+    launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": x, "y": out})
+    launch()
+    launch.set(x=y, y=other)()
+    turned = np.arange(640, dtype=np.uint32).reshape(-1, 64)[:, ::-1].reshape(-1)
+    np.testing.assert_array_equal(out.read(), turned)
+    np.testing.assert_array_equal(other.read(), turned * np.uint32(3))
+
+
+def test_views_begin_where_they_should(cpu: CpuDevice) -> None:
+    x, y = cpu.upload(np.arange(650, dtype=np.uint32)), cpu.allocate(650, vp.u32)
+    cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": x[7:71], "y": y[3:67]})()
+    got = y.read()
+    np.testing.assert_array_equal(got[3:67], np.arange(70, 6, -1))
+    assert not got[:3].any() and not got[67:].any()
+
+
+def test_a_freed_buffer_and_a_closed_device_end_launches(cpu: CpuDevice) -> None:
+    x, y = cpu.upload(np.arange(64, dtype=np.uint32)), cpu.allocate(64, vp.u32)
+    launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": x, "y": y})
+    launch()
+    x.free()
+    for _ in range(2):
+        with pytest.raises(vp.BindingError, match="'x' was freed"):
+            launch()
+    launch.set(x=cpu.upload(np.arange(64, dtype=np.uint32)))()
+    cpu.close()
+    with pytest.raises(vp.DeviceLost):
+        launch()
+
+
+def test_memory_goes_with_its_last_user(cpu: CpuDevice) -> None:
+    x, y = cpu.upload(np.arange(64, dtype=np.uint32)), cpu.allocate(64, vp.u32)
+    raw = weakref.ref(x.handle.bytes.base)
+    launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": x, "y": y})
+    x.free()
+    assert raw() is not None  # a launch that runs in another thread may be reading it
+    del launch, x
+    gc.collect()
+    assert raw() is None
+
+
+def test_limits(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(vp.OutOfMemory):
+        cpu.allocate(1 << 50, vp.u8)
+    monkeypatch.setattr("vyre_py.drivers.cpu.device.HostMemory", lambda size: (_ for _ in ()).throw(MemoryError("full")))
+    with pytest.raises(vp.OutOfMemory, match="full"):
+        cpu.allocate(8, vp.u8)
+    monkeypatch.undo()
+    monkeypatch.setattr(cpu_device, "MAX_ELEMENTS", 100)
+    with pytest.raises(vp.BindingError, match="more than 100 elements"):
+        cpu.compile_native(Program.from_text(COUNT)).dispatch(n=101, turns=0)
+
+
+def test_code_for_another_machine_is_refused(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vyre_py.lowering.llvm import host
+
+    artifact = compile_for(Program.from_text(COUNT), [vp_target("cpu:x86-64-v4")])
+    monkeypatch.setattr(host, "_host_features", lambda: frozenset({"sse4.2"}))
+    with pytest.raises(vp.Unsupported, match="x86-64-v4"):
+        cpu.load(artifact)
+    monkeypatch.undo()
+    with pytest.raises(vp.Unsupported):
+        cpu.load(compile_for(Program.from_text(COUNT), [vp_target("wgsl")]))
+
+
+def vp_target(name: str) -> Any:
+    from vyre_py.lowering.target import parse_target
+
+    return parse_target(name)
+
+
+def test_an_object_that_does_not_link_is_a_toolchain_error() -> None:
+    with pytest.raises(vp.ToolchainError):
+        load_kernel(Entry("object", "vyre_kernel", b"no object", details={"scratch_bytes": 0}))
+
+
+def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
+    """Python functions entered by a small launch: the call, its one way to run, and the scratch memory's lookup."""
+    import sys
+
+    launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": cpu.allocate(64, vp.u32), "y": cpu.allocate(64, vp.u32)})
+    launch()
+    entered: list[str] = []
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        launch()
+    finally:
+        sys.setprofile(None)
+    assert entered == ["__call__", "run_alone", "at_least"]
