@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vyre_py.ir.passes import Optimised
+from vyre_py.ir.passes import Optimised, annotate
 from vyre_py.ir.printer import print_program
 from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
@@ -13,7 +13,7 @@ __all__ = ["lower"]
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    """Keeps the Program. Raises Unsupported for options that mean nothing here."""
+    """Keeps the Program; the text says of each access whether its check was removed. Raises Unsupported for options that mean nothing here."""
     options.refuse("the reference device", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics == "strict" else frozenset()))
     entry = Entry("program", optimised.program.name, program=optimised)
-    return Lowered((entry,), 0, print_program(optimised.program))
+    return Lowered((entry,), 0, print_program(optimised.program, annotate(optimised)))
