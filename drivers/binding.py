@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,27 +12,22 @@ import numpy as np
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import Dim, DimExpr, dims_of, evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim
+from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory, Param
+from vyre_py.ir.printer_declarations import print_dim
 from vyre_py.ir.types import encode
 from vyre_py.lowering.artifact import Interface, Step
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["BindingPlan", "bind_arguments", "encode_scalar", "print_dim", "solve_grid"]
+__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "encode_scalar", "solve_grid"]
 
-_SIZE_LIMIT: Final = 1 << 32
+_GROUPS_LIMIT: Final = 1 << 63  # so that a signed word counts them
 
 # An argument of a buffer slot: resident already, or a host array that dispatch will stage.
 Argument = Buffer | np.ndarray[Any, Any]
-
-
-def print_dim(expr: DimExpr) -> str:
-    """An expression as text, for messages."""
-    from vyre_py.ir.printer import print_dim as spell
-
-    return spell(expr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +68,10 @@ def encode_scalar(param: Param, value: Any) -> int:
     try:
         return encode(param.type, value)
     except (TypeError, OverflowError) as error:
-        raise BindingError(param.name, [f"param {param.name!r}: {error}"]) from error
+        raise BindingError(param.name, [f"param {param.name!r} ({param.type}): {error}"]) from error
 
 
-def _as_mapping(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by name: a mapping, or a sequence in order of declaration, buffers before params; keywords are added."""
     if arguments is None:
         return dict(named)
@@ -108,7 +104,7 @@ class _Binder:
     def names(self) -> None:
         known = {b.name for b in self.interface.buffers} | {p.name for p in self.interface.params} | {d.name for d in self.interface.dims}
         expected = ", ".join([b.name for b in self.interface.buffers] + [p.name for p in self.interface.params])
-        self.problems += [f"there is no argument {name!r}; expected {expected or 'none'}" for name in self.given if name not in known]
+        self.problems += [f"there is no argument {shown(name)}; expected {expected or 'none'}" for name in self.given if name not in known]
 
     def params(self) -> None:
         for param in self.interface.params:
@@ -124,8 +120,8 @@ class _Binder:
         for dim in self.interface.dims:
             if dim.name in self.given:
                 size = self.given[dim.name]
-                if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 0 <= size < _SIZE_LIMIT:
-                    self.problems.append(f"dim {dim.name!r} is a whole number from 0 to 2^32 - 1, got {size!r}")
+                if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 0 <= size < SIZE_LIMIT:
+                    self.problems.append(f"dim {dim.name!r} is a whole number from 0 to 2^32 - 1, got {shown(size)}")
                 else:
                     self.sizes[dim.name], self.sources[dim.name] = int(size), "its argument"
 
@@ -145,7 +141,7 @@ class _Binder:
             if value.device is not self.device:
                 self.problems.append(f"{memory.name!r} is on {value.device.name}, the pipeline on {self.device.name}")
             elif value.allocation.freed:
-                self.problems.append(f"{memory.name!r} was freed")
+                self.problems.append(f"{memory.name!r} was freed; upload or allocate it again")
             elif value.type is not memory.type:
                 self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}")
             elif len(value.shape) != memory.rank:
@@ -162,7 +158,8 @@ class _Binder:
             self.problems += error.problems
             return None
         if array.dtype != memory.type.dtype:
-            self.problems.append(f"{memory.name!r} needs elements of {memory.type} (dtype {memory.type.dtype}), got dtype {array.dtype}")
+            wanted = f"{memory.name!r} needs elements of {memory.type}, got dtype {array.dtype}"
+            self.problems.append(f"{wanted}; np.asarray(x, np.{memory.type.dtype.name}) converts")
         elif array.ndim != memory.rank:
             self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(array.shape)}")
         else:
@@ -193,11 +190,10 @@ class _Binder:
         if given is not None:
             for axis, (want, got) in enumerate(zip(shape, given.shape, strict=True)):
                 if want != got and not isinstance(memory.shape[axis], Dim):
-                    self.problems.append(f"axis {axis} of {memory.name!r} is {print_dim(memory.shape[axis])} = {want}, got {got}")
-        count = 1
-        for size in shape:
-            count *= size
-        if count >= _SIZE_LIMIT or any(size >= _SIZE_LIMIT for size in shape):
+                    spelled = "" if isinstance(memory.shape[axis], DimConst) else f"{print_dim(memory.shape[axis])} = "
+                    self.problems.append(f"axis {axis} of {memory.name!r} is {spelled}{want}, got {got}")
+        count = prod(shape)
+        if count >= SIZE_LIMIT or any(size >= SIZE_LIMIT for size in shape):
             self.problems.append(f"{memory.name!r} has {count} elements; fewer than 2^32 are needed")
         self.shapes[memory.name] = shape
 
@@ -217,7 +213,7 @@ def bind_arguments(device: Device, interface: Interface, arguments: Any, named: 
 
     Raises BindingError with every mismatch of name, dtype, rank, size, device and overlap.
     """
-    given = _as_mapping(interface, arguments, named)
+    given = arguments_by_name(interface, arguments, named)
     binder = _Binder(device, interface, given, staged)
     for step in (binder.names, binder.params, binder.dims, binder.buffers, binder.check_shapes):
         step()
@@ -238,21 +234,24 @@ def solve_grid(
     counts: list[int] = []
     for axis in range(3):
         if override is not None:
-            count = override[axis]
+            count = int(override[axis])
         else:
             try:
                 extent = evaluate_dim(step.grid.extents[axis], sizes)
             except ZeroDivisionError:
                 problems.append(f"the grid along {'xyz'[axis]} divides by zero")
                 continue
+            if extent < 0:
+                problems.append(f"the grid along {'xyz'[axis]} is {shown(extent)}, which is negative")
+                continue
             count = -(-extent // step.workgroup[axis]) if step.grid.over else extent
-        if not isinstance(count, (int, np.integer)) or count < 0:
-            problems.append(f"the grid along {'xyz'[axis]} is {count}, which is no size")
-        elif count > limits[axis]:
-            problems.append(f"the grid along {'xyz'[axis]} is {count} workgroups; {device} takes at most {limits[axis]}")
-        elif count * step.workgroup[axis] >= _SIZE_LIMIT:
+        if count > limits[axis]:
+            problems.append(f"the grid along {'xyz'[axis]} is {shown(count)} workgroups; {device} takes at most {limits[axis]}")
+        elif count * step.workgroup[axis] >= SIZE_LIMIT:
             problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; fewer than 2^32 are needed")
-        counts.append(int(count))
+        counts.append(count)
+    if not problems and prod(counts) >= _GROUPS_LIMIT:
+        problems.append(f"the grid has {prod(counts)} workgroups; fewer than 2^63 are needed")
     if problems:
         raise BindingError("grid", problems)
     return counts[0], counts[1], counts[2]

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+
+from vyre_py.ir.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["DispatchConfig"]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0
+
+
+# Field -> what a value must satisfy, and how to say it.
+_FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "label": (lambda v: isinstance(v, str), "text"),
+    "grid": (lambda v: v is None or (isinstance(v, tuple) and len(v) == 3 and all(map(_is_count, v))), "three whole numbers, workgroups along x, y, z"),
+    "fixpoint": (lambda v: v is None or isinstance(v, str), "the name of a buffer"),
+    "cooperative": (lambda v: isinstance(v, bool), "true or false"),
+    "timeout": (lambda v: v is None or (isinstance(v, (int, float)) and v >= 0), "a time in seconds"),
+    "stream": (lambda v: v is None or hasattr(v, "__cuda_stream__"), "an object with __cuda_stream__"),
+    "max_output_bytes": (lambda v: v is None or _is_count(v), "a whole number of bytes"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +36,7 @@ class DispatchConfig:
 
     Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that
     is looked at between launches; `cooperative` asks that all workgroups run at once; `timeout` in seconds; `max_output_bytes` refuses
-    larger results before anything runs; `stream` is any object with `__cuda_stream__`.
+    larger results before anything runs; `stream` is any object with `__cuda_stream__`. Raises Unsupported for a value that no device takes.
     """
 
     label: str = ""
@@ -26,6 +46,24 @@ class DispatchConfig:
     timeout: float | None = None
     max_output_bytes: int | None = None
     stream: Any = None
+
+    def __post_init__(self) -> None:
+        wrong = [
+            Missing(f"dispatch option {name}={shown(getattr(self, name))}", help=f"it is {wanted}")
+            for name, (fits, wanted) in _FITS.items()
+            if not fits(getattr(self, name))
+        ]
+        if wrong:
+            raise Unsupported("vyre-py", wrong)
+
+    @classmethod
+    def given(cls, config: DispatchConfig | None) -> DispatchConfig:
+        """What a caller gave, or the defaults for None. Raises Unsupported for anything else."""
+        if config is None:
+            return cls()
+        if not isinstance(config, cls):
+            raise Unsupported("vyre-py", [Missing(f"config {shown(config)}", help="it is a DispatchConfig")])
+        return config
 
     def refuse(self, who: str, honoured: frozenset[str]) -> None:
         """Raises Unsupported that names every field which differs from its default and is not in `honoured`."""

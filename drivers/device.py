@@ -11,17 +11,17 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Final, NoReturn
 
-import numpy as np
-
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
-from vyre_py.drivers.hostarray import host_array
+from vyre_py.drivers.hostarray import Bytes, Host, host_array
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.pipeline import Pipeline
-from vyre_py.drivers.resident import Allocation, Buffer
+from vyre_py.drivers.resident import Allocation, Buffer, whole_sizes
 from vyre_py.drivers.telemetry import Telemetry
-from vyre_py.ir.check import Checked
+from vyre_py.ir.check import Checked, check
+from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, scalar_of
 from vyre_py.lowering.artifact import Artifact, Entry, Step
@@ -49,10 +49,11 @@ class Device(ABC):
     """A machine that runs Programs. Use `vyre_py.device(name)`, which gives the same object for the same name.
 
     Attributes: `kind` ("cuda", "wgpu", "cpu", "reference"), `ordinal`, `target` that it compiles for, `limits`, `telemetry`,
-    `description` for people.
+    `description` for people, `is_software` where a program on the CPU stands in for another machine.
     """
 
     kind: ClassVar[str]
+    is_software: bool = False
     honoured_options: ClassVar[frozenset[str]] = frozenset({"label", "grid", "max_output_bytes"})
 
     def __init__(self, ordinal: int, target: Target, limits: Limits, description: str) -> None:
@@ -82,9 +83,13 @@ class Device(ABC):
         Raises ValidationError, Unsupported, ToolchainError, DeviceLost.
         """
         self._require_usable()
-        options = options or CompileOptions()
+        options = CompileOptions.given(options)
         plain = program.program if isinstance(program, Checked) else program
-        key = (plain.code_digest, plain.interface_digest, options)
+        try:
+            key = (plain.code_digest, plain.interface_digest, options)
+        except Exception:  # what has no digest breaks a rule, and the check says which
+            check(plain)
+            raise
         with self._lock:
             if (found := self._pipelines.get(key)) is not None:
                 self._pipelines.move_to_end(key)
@@ -101,6 +106,8 @@ class Device(ABC):
     def load(self, artifact: Artifact) -> Pipeline:
         """A pipeline from compiled code. Raises Unsupported when no part is for this device, or the code is over its limits."""
         self._require_usable()
+        if not isinstance(artifact, Artifact):
+            raise Unsupported(self.name, [Missing(f"loading {shown(artifact)}", help="load takes an Artifact, which compile_native gives")])
         fitting = [part for part in artifact.parts if self._accepts(part.target)]
         if not fitting:
             raise Unsupported(self.name, [Missing(f"code for {', '.join(artifact.targets) or 'no target'}", help=f"compile for {self.target}")])
@@ -128,37 +135,43 @@ class Device(ABC):
     def allocate(self, shape: int | Sequence[int], type_: Scalar) -> Buffer:
         """A resident buffer of zeros. Raises OutOfMemory, BindingError for a size that is none."""
         self._require_usable()
-        sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-        if not sizes or any(not isinstance(s, (int, np.integer)) or s < 0 for s in sizes):
-            raise BindingError("allocate", [f"shape {shape!r} is not one or more whole numbers"])
-        count = 1
-        for s in sizes:
-            count *= int(s)
-        size_bytes = count * type_.size_bytes
+        sizes = whole_sizes(shape)
+        if sizes is None:
+            raise BindingError("allocate", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
+        if not isinstance(type_, Scalar):
+            raise BindingError("allocate", [f"a type of the language is needed, got {shown(type_)}"])
+        size_bytes = prod(sizes) * type_.size_bytes
         if size_bytes > self.limits.buffer_bytes:
             raise OutOfMemory(
-                f"{self.name} cannot allocate {size_bytes} bytes",
+                f"{self.name} cannot allocate {shown(size_bytes)} bytes",
                 meaning=f"one buffer holds at most {self.limits.buffer_bytes} bytes",
                 remedy="ask for less, or split the data",
             )
         handle = self._allocate(size_bytes)
         self.telemetry.allocations += 1
         self.telemetry.bytes_allocated += size_bytes
-        return Buffer(self, Allocation(self, handle, size_bytes), 0, tuple(map(int, sizes)), type_)
+        return Buffer(self, Allocation(self, handle, size_bytes), 0, sizes, type_)
 
     def upload(self, array: Any, type_: Scalar | None = None) -> Buffer:
-        """A resident copy of a host array: anything with the buffer protocol or `__array__`, any strides."""
+        """A resident copy of a host array: anything with the buffer protocol or `__array__`, any strides.
+
+        Raises BindingError for elements that are of no type of the language, or not of `type_`; OutOfMemory.
+        """
         data = host_array(array, "array")
+        if type_ is not None and not isinstance(type_, Scalar):
+            raise BindingError("upload", [f"a type of the language is needed, got {shown(type_)}"])
         element = type_ or scalar_of(data.dtype)
         if element is None or element.dtype != data.dtype:
-            wanted = "none of the language's types" if element is None else f"not {element}"
+            wanted = "none of the language's types; np.asarray(x, np.float32) converts" if element is None else f"not {element}"
             raise BindingError("upload", [f"dtype {data.dtype} is {wanted}"])
         buffer = self.allocate(data.shape or (1,), element)
         buffer.write(data.reshape(buffer.shape))
         return buffer
 
-    def download(self, buffer: Buffer, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+    def download(self, buffer: Buffer, out: Host | None = None) -> Host:
         """A host copy of a resident buffer; waits for the launches before it. `out` of the same shape and dtype is written in place."""
+        if not isinstance(buffer, Buffer):
+            raise BindingError("download", [f"a buffer is needed, got {type(buffer).__name__}"])
         return buffer.read(out)
 
     # ---- life
@@ -205,7 +218,7 @@ class Device(ABC):
         if self._lost is None:
             self._lost = str(error)
 
-    # ---- named by the contract, on no device yet
+    # ---- named by the contract: a device kind that has one overrides it, the others refuse by name
 
     def _lacks(self, what: str) -> NoReturn:
         raise Unsupported(self.name, [Missing(what)])
@@ -250,11 +263,11 @@ class Device(ABC):
         """Gives memory back once nothing launched so far uses it. Never raises; may be called from a finaliser or after close."""
 
     @abstractmethod
-    def _write(self, handle: Any, offset: int, source: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    def _write(self, handle: Any, offset: int, source: Bytes) -> None:
         """Copies contiguous host bytes in; the source may be reused on return."""
 
     @abstractmethod
-    def _read(self, handle: Any, offset: int, target: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    def _read(self, handle: Any, offset: int, target: Bytes) -> None:
         """Waits for the launches before, then copies bytes out into contiguous host memory."""
 
     @abstractmethod

@@ -13,11 +13,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from vyre_py.ir.errors import VyreError
 
 __all__ = [
-    "BindingError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory",
+    "BindingError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory", "Status",
 ]
 
 
@@ -41,11 +42,11 @@ class OutOfMemory(DriverError):
 
 
 class BindingError(DriverError):
-    """The arguments do not fit the Program; nothing was run. `problems` holds every mismatch."""
+    """The arguments do not fit; nothing was run. `problems` holds every mismatch; `what` names the Program, or the call."""
 
-    def __init__(self, program: str, problems: Iterable[str]) -> None:
+    def __init__(self, what: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__(f"the arguments do not fit {program!r}:\n" + "\n".join(f"  - {p}" for p in self.problems))
+        super().__init__(f"the arguments do not fit {what!r}:\n" + "\n".join(f"  - {p}" for p in self.problems))
 
 
 class LaunchError(DriverError):
@@ -58,3 +59,18 @@ class DispatchTimeout(DriverError):
 
 class DeviceLost(DriverError):
     """The device is unusable in this process; the first cause is in the message of every later call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A row of a device kind's table of statuses: the class of error that the caller can branch on, and three sentences for people."""
+
+    error: type[DriverError]
+    meaning: str
+    cause: str
+    remedy: str
+
+    def failure(self, doing: str, status: str, otherwise: type[DriverError]) -> DriverError:
+        """The error for what was tried; of class `otherwise` where the row itself does not tell what the caller should do."""
+        kind = otherwise if self.error is DriverError else self.error
+        return kind(doing, status=status, meaning=self.meaning, cause=self.cause, remedy=self.remedy)

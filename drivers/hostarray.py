@@ -1,4 +1,4 @@
-"""Host arrays: whatever a caller hands over, as a NumPy array in native byte order."""
+"""Host arrays: whatever a caller hands over, as a NumPy array in native byte order; and where results may go."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.ir.errors import VyreError
 
-__all__ = ["host_array"]
+__all__ = ["Bytes", "Host", "host_array", "takes"]
+
+Host = np.ndarray[Any, Any]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]  # one axis, contiguous
 
 
-def host_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+def host_array(value: Any, name: str) -> Host:
     """A NumPy view (or copy, where bytes are swapped) of anything with the buffer protocol or `__array__`; any strides.
 
     Raises BindingError naming `name` for anything else, object arrays included.
@@ -20,10 +24,20 @@ def host_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         raise BindingError(name, [f"{name!r} is a {type(value).__name__}, not an array"])
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
+    except VyreError:
+        raise
+    except Exception as error:  # whatever a stranger's __array__, or NumPy reading it, raises
         raise BindingError(name, [f"{name!r}: {error}"]) from error
     if array.dtype.kind not in "biuf":
         raise BindingError(name, [f"{name!r} has dtype {array.dtype}, which holds no numbers of the language"])
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array
+
+
+def takes(array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether results of this shape and dtype can be written into what a caller gave as `out`."""
+    if not isinstance(array, np.ndarray):
+        return False
+    plain = np.asarray(array)  # a subclass may say anything of itself
+    return plain.shape == shape and plain.dtype == dtype and plain.flags.writeable

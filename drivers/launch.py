@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from vyre_py.drivers.binding import BindingPlan, encode_scalar, solve_grid
+from vyre_py.drivers.binding import BindingPlan, arguments_by_name, encode_scalar, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, evaluate_dim
+from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import SlotKind
@@ -19,7 +20,7 @@ from vyre_py.lowering.layout import SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Launch", "LaunchPlan", "plan_launch"]
+__all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "plan_launch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class LaunchPlan:
 
 
 def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
-    """The plan for bound arguments. Raises BindingError for a grid over 2^32 or over the device's limits."""
+    """The plan for bound arguments. Raises BindingError for a size used as a value that is none, and what `solve_grid` raises."""
     grid = solve_grid(step, binding.sizes, config.grid, device.limits.workgroups, device.name)
     block = bytearray(step.layout.size_bytes)
     for slot in step.layout.scalars:
@@ -54,7 +55,7 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
         else:
             assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
             word = evaluate_dim(slot.expr, binding.sizes)
-            if not 0 <= word < 1 << 32:
+            if not 0 <= word < SIZE_LIMIT:
                 raise BindingError(binding.interface.name, [f"a size used as a value is {word}, which is outside 0 to 2^32 - 1"])
         struct.pack_into("<I", block, slot.offset_bytes, word)
     return LaunchPlan(device, step, len(step.entries) - 1, grid, binding.buffers, block, config.label, binding)
@@ -75,13 +76,13 @@ class Launch:
         """Enqueues the kernel."""
         raise Unsupported(self.plan.device.name, [Missing("launch")])
 
-    def set(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> Self:
-        """Rebinds params or buffers; a buffer must have the shape and type of the one it replaces. Gives the launch itself.
+    def set(self, arguments: Any = None, /, **named: Any) -> Self:
+        """Rebinds params or buffers, given as for `bind`; a buffer must have the shape and type of the one it replaces. Gives the launch itself.
 
         Raises BindingError for anything that does not fit; then nothing was changed.
         """
-        wanted = {**(arguments or {}), **named}
         plan = self.plan
+        wanted = arguments_by_name(plan.binding.interface, arguments, named)
         problems: list[str] = []
         buffers: dict[str, Buffer] = dict(plan.binding.buffers)
         words: dict[str, int] = {}
@@ -90,7 +91,7 @@ class Launch:
             if name in buffers:
                 old = buffers[name]
                 if not isinstance(value, Buffer) or value.device is not old.device or value.shape != old.shape or value.type is not old.type:
-                    problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {value!r}")
+                    problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
                 elif value.allocation.freed:
                     problems.append(f"{name!r} was freed")
                 else:
@@ -101,7 +102,7 @@ class Launch:
                 except BindingError as error:
                     problems += error.problems
             else:
-                problems.append(f"there is no param or buffer {name!r}")
+                problems.append(f"there is no param or buffer {shown(name)}")
         problems += plan.binding.overlaps(buffers)
         if problems:
             raise BindingError(plan.binding.interface.name, problems)

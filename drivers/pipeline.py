@@ -10,8 +10,10 @@ import numpy as np
 from vyre_py.drivers.binding import BindingPlan, bind_arguments
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.hostarray import Host, takes
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
 from vyre_py.drivers.resident import Buffer
+from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Artifact, Part
 from vyre_py.lowering.errors import Missing, Unsupported
 
@@ -64,7 +66,7 @@ class Pipeline:
         return self._launch(binding, config)
 
     def _config(self, config: DispatchConfig | None) -> DispatchConfig:
-        config = config or DispatchConfig()
+        config = DispatchConfig.given(config)
         config.refuse(self.device.name, self.device.honoured_options)
         return config
 
@@ -75,7 +77,7 @@ class Pipeline:
         return EmptyLaunch(plan) if plan.empty else self.device._make_launch(plan, codes[plan.entry])
 
     def dispatch(
-        self, arguments: Any = None, /, *, config: DispatchConfig | None = None, out: Mapping[str, np.ndarray[Any, Any]] | None = None, **named: Any
+        self, arguments: Any = None, /, *, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None, **named: Any
     ) -> dict[str, Any]:
         """Runs once over host arrays (never changed) and resident buffers, waits, and gives the written buffers by name.
 
@@ -86,22 +88,25 @@ class Pipeline:
         self.device._require_usable()
         config = self._config(config)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=True)
-        self._check_outputs(binding, config, out or {})
+        out = {} if out is None else out
+        self._check_outputs(binding, config, out)
         staged = self._stage(binding)
         try:
             self._launch(binding, config)()
-            return self._collect(binding, out or {}, staged)
+            return self._collect(binding, out, staged)
         finally:
             for buffer in staged.values():
                 buffer.free()
 
     def _check_outputs(self, binding: BindingPlan, config: DispatchConfig, out: Mapping[str, Any]) -> None:
+        if not isinstance(out, Mapping):
+            raise BindingError(binding.interface.name, [f"out is a mapping of names to arrays, got {type(out).__name__}"])
         problems: list[str] = []
         written = {m.name: m for m in binding.interface.buffers if m.access.writes}
         for name, array in out.items():
             if name not in written or name in binding.buffers:
-                problems.append(f"out[{name!r}] names no written host argument")
-            elif not _fits(array, binding.shapes[name], written[name].type.dtype):
+                problems.append(f"out[{shown(name)}] names no written host argument")
+            elif not takes(array, binding.shapes[name], written[name].type.dtype):
                 problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(binding.shapes[name])}")
         total = sum(int(np.prod(binding.shapes[n], dtype=object)) * m.type.size_bytes for n, m in written.items() if n not in binding.buffers)
         if config.max_output_bytes is not None and total > config.max_output_bytes:
@@ -136,7 +141,7 @@ class Pipeline:
             self.device.synchronize()
         return results
 
-    # ---- named by the contract, on no device yet
+    # ---- named by the contract, and refused by name
 
     def _lacks(self, what: str) -> NoReturn:
         raise Unsupported(self.device.name, [Missing(what)])
@@ -148,8 +153,3 @@ class Pipeline:
     def dispatch_timed(self, arguments: Any = None, /, **named: Any) -> Any:
         """A dispatch with wall, device, enqueue and wait times."""
         self._lacks("timed dispatch")
-
-
-def _fits(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether results of this shape and dtype can be written into a host array."""
-    return isinstance(array, np.ndarray) and array.shape == shape and array.dtype == dtype and array.flags.writeable

@@ -14,7 +14,7 @@ import numpy as np
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.errors import VyreError
+from vyre_py.ir.errors import VyreError, shown
 from vyre_py.ir.nodes import Access, Space, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.program import Program
@@ -22,9 +22,9 @@ from vyre_py.ir.types import u32
 
 __all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available"]
 
-# Best first; a wgpu adapter that runs in software ranks below the CPU itself.
+# Best first. A device that runs in software is taken by name only: the CPU itself is faster, and exact.
 KINDS: Final = ("cuda", "wgpu", "cpu", "reference")
-_NAME = re.compile(r"([a-z_]+)(?::(\d{1,4}))?\Z")
+_NAME = re.compile(r"([a-z_]+)(?::(\d{1,4}))?\Z", re.ASCII)
 
 _open: dict[tuple[str, int], Device] = {}
 _lock = threading.RLock()
@@ -49,12 +49,12 @@ def device(name: str | None = None) -> Device:
 
     Without a name: what VYRE_DEVICE says, else the best device that passes a self test. Raises DeviceUnavailable, which says why.
     """
-    name = name or os.environ.get("VYRE_DEVICE") or None
+    name = name if name is not None else os.environ.get("VYRE_DEVICE") or None
     if name is None:
         return _best()
     found = _NAME.match(name) if isinstance(name, str) else None
     if found is None or found[1] not in KINDS:
-        raise DeviceUnavailable(f"there is no device {name!r}", remedy=f"devices are {', '.join(KINDS)}, each with an ordinal if wanted: cuda:0")
+        raise DeviceUnavailable(f"there is no device {shown(name)}", remedy=f"devices are {', '.join(KINDS)}, each with an ordinal if wanted: cuda:0")
     return _opened(found[1], int(found[2] or 0))
 
 
@@ -73,19 +73,16 @@ def _opened(kind: str, ordinal: int) -> Device:
 
 def _best() -> Device:
     reasons: list[str] = []
-    fallback: Device | None = None
     for kind in KINDS:
         try:
             candidate = _opened(kind, 0)
-            if kind == "wgpu" and getattr(candidate, "is_software", False):
-                fallback = candidate
+            if candidate.is_software:
+                reasons.append(f"{kind}: {candidate.description}, which is taken by name only")
                 continue
             _self_test(candidate)
             return candidate
         except VyreError as error:
             reasons.append(f"{kind}: {error}")
-    if fallback is not None:
-        return fallback
     raise DeviceUnavailable("no device passes its self test", cause="; ".join(reasons))
 
 

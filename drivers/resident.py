@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import host_array
+from vyre_py.drivers.hostarray import Host, host_array, takes
+from vyre_py.ir.errors import shown
 from vyre_py.ir.types import Scalar
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Allocation", "Buffer"]
+__all__ = ["Allocation", "Buffer", "whole_sizes"]
+
+# What a NumPy array can have, and thus what can be read back.
+_MAX_RANK: Final = 32
+_MAX_COUNT: Final = 1 << 60
+
+
+def whole_sizes(shape: Any) -> tuple[int, ...] | None:
+    """A shape given as one whole number or several, as Python's own; None for what is no shape."""
+    given = shape if isinstance(shape, (list, tuple)) else (shape,)
+    if not 1 <= len(given) <= _MAX_RANK or not all(isinstance(s, (int, np.integer)) and s >= 0 for s in given):
+        return None
+    sizes = tuple(map(int, given))
+    # A shape without elements may still be too large for an array.
+    return None if 0 in sizes and prod(s for s in sizes if s) > _MAX_COUNT else sizes
 
 
 def _give_back(device: Device, handle: Any, size_bytes: int) -> None:
@@ -23,7 +39,7 @@ def _give_back(device: Device, handle: Any, size_bytes: int) -> None:
 
 
 class Allocation:
-    """A piece of device memory, given back when the last buffer over it goes."""
+    """A piece of device memory, given back when the last buffer over it goes. `handle` is the device kind's own name for it."""
 
     __slots__ = ("__weakref__", "_finalizer", "handle", "size_bytes")
 
@@ -57,10 +73,7 @@ class Buffer:
         self.offset_bytes = offset_bytes
         self.shape = shape
         self.type = type_
-        count = 1
-        for axis in shape:
-            count *= axis
-        self.size_bytes = count * type_.size_bytes
+        self.size_bytes = prod(shape) * type_.size_bytes
 
     def __repr__(self) -> str:
         return f"<Buffer {self.type}{list(self.shape)} on {self.device.name}>"
@@ -69,22 +82,22 @@ class Buffer:
         return self.shape[0]
 
     def __getitem__(self, range_: slice) -> Buffer:
-        """A view of rows `start:stop`; both must lie within the buffer, and the step must be 1."""
-        if not isinstance(range_, slice) or range_.step not in (None, 1):
-            raise BindingError("buffer", ["only ranges start:stop of the first axis can be taken"])
-        start = 0 if range_.start is None else range_.start
-        stop = self.shape[0] if range_.stop is None else range_.stop
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise BindingError("buffer", [f"rows {start}:{stop} do not lie within 0:{self.shape[0]}"])
+        """A view of rows `start:stop`. Raises BindingError unless both lie within the buffer and the step is 1."""
+        if not isinstance(range_, slice) or not (range_.step is None or (isinstance(range_.step, int) and range_.step == 1)):
+            raise BindingError("buffer", ["only ranges start:stop of the first axis can be taken; read() gives the elements as a NumPy array"])
+        rows = whole_sizes((0 if range_.start is None else range_.start, self.shape[0] if range_.stop is None else range_.stop))
+        if rows is None or not rows[0] <= rows[1] <= self.shape[0]:
+            raise BindingError("buffer", [f"rows {shown(range_.start)}:{shown(range_.stop)} do not lie within 0:{self.shape[0]}"])
+        start, stop = rows
         row = self.size_bytes // self.shape[0] if self.shape[0] else 0
         return Buffer(self.device, self.allocation, self.offset_bytes + start * row, (stop - start, *self.shape[1:]), self.type)
 
     def reshape(self, *shape: int) -> Buffer:
         """The same elements in another shape of the same count."""
-        view = Buffer(self.device, self.allocation, self.offset_bytes, tuple(shape), self.type)
-        if view.size_bytes != self.size_bytes or not shape or min(shape) < 0:
-            raise BindingError("buffer", [f"shape {list(shape)} does not hold the elements of {list(self.shape)}"])
-        return view
+        sizes = whole_sizes(shape)
+        if sizes is None or prod(sizes) != prod(self.shape):
+            raise BindingError("buffer", [f"shape {shown(list(shape))} does not hold the elements of {list(self.shape)}"])
+        return Buffer(self.device, self.allocation, self.offset_bytes, sizes, self.type)
 
     @property
     def handle(self) -> Any:
@@ -94,7 +107,7 @@ class Buffer:
         return self.allocation.handle
 
     def write(self, array: Any) -> None:
-        """Copies a host array of this shape and dtype in."""
+        """Copies a host array of this shape and dtype in. Raises BindingError for any other, and after `free`; DeviceLost."""
         data = host_array(array, "array")
         if data.dtype != self.type.dtype or data.shape != self.shape:
             raise BindingError("write", [f"{self.type.dtype}{list(self.shape)} is needed, got {data.dtype}{list(data.shape)}"])
@@ -104,33 +117,41 @@ class Buffer:
             self.device._write(handle, self.offset_bytes, np.ascontiguousarray(data).reshape(-1).view(np.uint8))
             self.device.telemetry.bytes_uploaded += self.size_bytes
 
-    def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """A host copy; waits for the launches before it. `out`, of this shape and dtype and any strides, is written in place."""
-        if out is not None and (out.dtype != self.type.dtype or out.shape != self.shape or not out.flags.writeable):
-            raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(self.shape)}, got {out.dtype}{list(out.shape)}"])
+    def read(self, out: Host | None = None) -> Host:
+        """A host copy; waits for the launches before it. `out`, of this shape and dtype and any strides, is written in place.
+
+        Raises BindingError for any other `out` and after `free`, DeviceLost.
+        """
+        if out is not None and not takes(out, self.shape, self.type.dtype):
+            got = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else type(out).__name__
+            raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(self.shape)}, got {got}"])
         handle = self.handle
         self.device._require_usable()
-        direct = out is not None and out.flags.c_contiguous
-        target = out if out is not None and direct else np.empty(self.shape, self.type.dtype)
+        # A subclass has methods of its own; what is written is the array below them.
+        plain = None if out is None else np.asarray(out)
+        direct = plain is not None and plain.flags.c_contiguous
+        target = plain if plain is not None and direct else np.empty(self.shape, self.type.dtype)
         if self.size_bytes:
             self.device._read(handle, self.offset_bytes, target.reshape(-1).view(np.uint8))
             self.device.telemetry.bytes_downloaded += self.size_bytes
         self.device.telemetry.syncs += 1
-        if out is not None and not direct:
-            out[...] = target
-            return out
-        return target
+        if plain is not None and not direct:
+            plain[...] = target
+        return target if out is None else out
 
     def copy_from(self, source: Buffer) -> None:
-        """Copies another buffer of the same device, shape and type in."""
-        if source.device is not self.device or source.shape != self.shape or source.type is not self.type or self.overlaps(source):
-            raise BindingError("copy_from", [f"a separate {self.type}{list(self.shape)} on {self.device.name} is needed, got {source!r}"])
+        """Copies another buffer of the same device, shape and type in. Raises BindingError for any other, and for one that overlaps."""
+        fits = isinstance(source, Buffer) and source.device is self.device and source.shape == self.shape and source.type is self.type
+        if not fits or self.overlaps(source):
+            raise BindingError("copy_from", [f"a separate {self.type}{list(self.shape)} on {self.device.name} is needed, got {shown(source)}"])
         self.device._require_usable()
         if self.size_bytes:
             self.device._copy(source.handle, source.offset_bytes, self.handle, self.offset_bytes, self.size_bytes)
 
     def overlaps(self, other: Buffer) -> bool:
         """Whether the two share any byte."""
+        if not isinstance(other, Buffer):
+            raise BindingError("overlaps", [f"a buffer is needed, got {type(other).__name__}"])
         return (
             self.allocation is other.allocation
             and self.offset_bytes < other.offset_bytes + other.size_bytes

@@ -78,15 +78,6 @@ class Assembler:
         self._values = 0
         self._variables = 0
 
-    @classmethod
-    def like(cls, program: Program) -> Assembler:
-        """An assembler with a Program's declarations and an empty body."""
-        made = cls(program.name, program.workgroup)
-        made.grid, made.doc = program.grid, program.doc
-        made.dims, made.params, made.memories = list(program.dims), list(program.params), list(program.memories)
-        made.declared = dict(program.declared)
-        return made
-
     # ---- declarations
 
     def note(self, name: str | None) -> None:

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Final, Self
 
 import numpy as np
 
 from vyre_py.ir.assembler import Assembler, OperandTypeError
+from vyre_py.ir.blocks import Block
 from vyre_py.ir.dims import DimConst, DimExpr
-from vyre_py.ir.expressions import ArrayHandle, Expr, Operand, Size, VariableHandle, as_size, fail, number
-from vyre_py.ir.nodes import Access, Atom, Memory, Space, Variable
+from vyre_py.ir.errors import ValidationError, shown
+from vyre_py.ir.expressions import (
+    ArrayHandle,
+    Expr,
+    Index,
+    Operand,
+    Size,
+    VariableHandle,
+    as_size,
+    fail,
+    number,
+    require_type,
+)
+from vyre_py.ir.hints import axes_hint, convert_hint, operands_hint
+from vyre_py.ir.nodes import Access, Atom, Memory, Space, Value, Variable
 from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.ops import Operand as Pattern
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Scalar, bool_, i32, scalar_of, u32
+from vyre_py.ir.rules import finding
+from vyre_py.ir.tables import table_data
+from vyre_py.ir.types import Scalar, bool_, i32, u32
 from vyre_py.ir.where import user_place
 
 __all__ = ["ProgramBuilder"]
 
-Index = Operand | tuple[Operand, ...]
+
+_SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are none"
 
 
 class ProgramBuilder:
@@ -37,8 +53,8 @@ class ProgramBuilder:
     """
 
     def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "") -> None:
-        sizes = (workgroup,) if isinstance(workgroup, int) else tuple(workgroup)
-        if not isinstance(name, str) or not 1 <= len(sizes) <= 3 or any(not isinstance(s, int) or s < 1 for s in sizes):
+        sizes = tuple(workgroup) if isinstance(workgroup, Sequence) else (workgroup,)
+        if not isinstance(name, str) or not name or not 1 <= len(sizes) <= 3 or any(not isinstance(s, int) or s < 1 for s in sizes):
             message = f"a name and a workgroup size of 1 to 3 positive whole numbers are needed, got {name!r} and {workgroup!r}"
             fail("B108", message, "ProgramBuilder('axpy', workgroup=(16, 16))")
         x, y, z = [*sizes, 1, 1][:3]
@@ -49,6 +65,7 @@ class ProgramBuilder:
         self._names: set[str] = set()
         self._program: Program | None = None
         self._finished = False
+        self.unopened: list[Block[Any]] = []
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -56,8 +73,11 @@ class ProgramBuilder:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._finished = True
-        if kind is None:
-            self._program = self._a.finish()
+        if kind is not None:
+            return
+        if self.unopened:
+            raise ValidationError(finding("B107", f"{block.name} was called without `with`", block.place) for block in self.unopened)
+        self._program = self._a.finish()
 
     @property
     def program(self) -> Program:
@@ -68,7 +88,7 @@ class ProgramBuilder:
 
     def _require_open(self) -> None:
         if self._finished:
-            fail("B103", f"the builder of {self._a.name!r} is finished")
+            fail("B103", f"the builder of {self._a.name!r} is finished, and its values, arrays and sizes with it")
 
     def _here(self) -> Assembler:
         self._require_open()
@@ -87,20 +107,23 @@ class ProgramBuilder:
         return self._here()
 
     def dim(self, name: str) -> Size:
-        """A symbolic size, solved from the arguments' shapes when the Program is bound."""
+        """A symbolic size of 0 to 2^32 - 1, solved from the arguments' shapes when the Program is bound, or given there by name.
+
+        A u32 where it meets values; `+`, `-`, `*`, `vp.min`, `vp.max` and `vp.ceil_div` of sizes are sizes.
+        """
         return Size(self, self._declare(name).dim(name))
 
     def param(self, name: str, type_: Scalar) -> Expr:
-        """A scalar argument, passed by value."""
-        _require_type(type_)
+        """A scalar argument, passed by value: a Python or NumPy number that `type_` holds."""
+        require_type(type_)
         return Expr(self, self._declare(name).param(name, type_))
 
     def read(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
-        """An argument array that is only read."""
+        """An argument array that is only read: one size per axis, the last axis contiguous; a NumPy array of `type_.dtype` when bound."""
         return self._memory(name, Space.BUFFER, type_, shape, Access.READ)
 
     def write(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
-        """An argument array that is only written."""
+        """An argument array that is only written; `dispatch` makes it of zeros when it is left out."""
         return self._memory(name, Space.BUFFER, type_, shape, Access.WRITE)
 
     def read_write(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
@@ -116,30 +139,29 @@ class ProgramBuilder:
         return self._memory(name, Space.PRIVATE, type_, shape, Access.READ_WRITE)
 
     def table(self, name: str, data: Any, type_: Scalar | None = None) -> ArrayHandle:
-        """A constant array with the elements and shape of `data`, whose type is the array's own unless given."""
-        array = np.asarray(data, dtype=None if type_ is None else type_.dtype)
-        element = type_ or scalar_of(array.dtype)
-        if element is None or array.ndim == 0:
-            message = f"a table holds an array of one of the language's types, got dtype {array.dtype} of {array.ndim} axes"
-            fail("B108", message, "pass type_=, or a NumPy array of that dtype")
-        stored = np.ascontiguousarray(array, dtype=element.dtype.newbyteorder("<"))
-        return self._memory(name, Space.TABLE, element, array.shape, Access.READ, stored.tobytes())
+        """A constant array with the elements and shape of `data`, whose type is the array's own unless given.
+
+        Numbers become elements as in `vp.const`: exactly for integers, rounded once for floats.
+        """
+        element, shape, stored = table_data(name, data, type_)
+        return self._memory(name, Space.TABLE, element, shape, Access.READ, stored)
 
     def _memory(self, name: str, space: Space, type_: Scalar, shape: Sequence[int | Expr], access: Access, data: bytes = b"") -> ArrayHandle:
-        _require_type(type_)
-        axes = tuple(self._axis(name, axis) for axis in shape)
+        require_type(type_)
+        axes = tuple(self._axis(repr(name), axis) for axis in shape)
         if not axes:
-            fail("B108", f"{name!r} needs at least one axis", "b.read('x', f32, n)")
+            fail("B108", f"{name!r} needs at least one axis", axes_hint(space, access, name, type_))
         if space is not Space.BUFFER and not all(isinstance(a, DimConst) for a in axes):
             fail("B108", f"the axes of {space.value} array {name!r} must be whole numbers", "only argument buffers have symbolic sizes")
         return ArrayHandle(self, self._declare(name).memory(name, space, type_, axes, access, data))
 
-    def _axis(self, name: str, axis: int | Expr) -> DimExpr:
+    def _axis(self, what: str, axis: int | Expr) -> DimExpr:
         if isinstance(axis, Size) and axis.builder not in (self, None):
-            fail("B105", f"an axis of {name!r} is a size of another builder")
+            fail("B105", f"an axis of {what} is a size of another builder")
         expr = as_size(axis)
         if expr is None:
-            fail("B108", f"an axis of {name!r} must be a whole number or a size, got {axis!r}", "make sizes with b.dim(name), and + - * of them")
+            hint = "write one size per axis: n, m rather than (n, m)" if isinstance(axis, (tuple, list)) else _SIZES
+            fail("B108", f"an axis of {what} must be a whole number or a size, got {shown(axis)}", hint)
         return expr
 
     def over(self, *extents: int | Expr) -> None:
@@ -193,65 +215,78 @@ class ProgramBuilder:
 
     def let(self, name: str, value: Operand) -> Expr:
         """Gives a value a name, for reading; the value itself."""
-        if not isinstance(value, Expr):
-            fail("B108", "let names an expression", "vp.const(1, vp.u32) makes a constant")
-        atom = value.atom
-        if hasattr(atom, "id"):
+        if not isinstance(name, str) or not isinstance(value, Expr):
+            hint = "b.let('i', b.global_id(0)); vp.const(1, vp.u32) makes a constant, b.var a variable"
+            fail("B108", f"let takes a name and an expression, got {shown(name)} and {shown(value)}", hint)
+        atom = self._own(value)
+        if isinstance(atom, Value):
             self._a.value_names.setdefault(atom.id, name)
         return Expr(self, atom)
 
     def var(self, name: str, type_: Scalar, first: Operand = 0) -> VariableHandle:
-        """A mutable scalar of one invocation."""
-        _require_type(type_)
+        """A mutable scalar of one invocation, `first` at the start. `v.set(x)` and `v += x` write it; using `v` reads it now."""
+        if not isinstance(name, str):
+            fail("B108", f"a variable's name is a string, got {shown(name)}", "b.var('total', vp.f32)")
+        require_type(type_)
         value = self._typed(first if type_ is not bool_ or first != 0 or isinstance(first, Expr) else False, type_, f"variable {name!r}")
         return VariableHandle(self, self._here().var(type_, value, name))
 
-    @contextmanager
-    def if_(self, condition: Operand) -> Iterator[None]:
-        """The block runs where the condition is true."""
-        atom = self._typed(condition, bool_, "a condition")
-        self._here().if_(atom)
-        yield from self._block()
+    def if_(self, condition: Operand) -> Block[None]:
+        """The block runs where the condition, a bool, is true."""
+        return Block(self, "b.if_", lambda: self._begin_if(condition))
 
-    @contextmanager
-    def else_(self) -> Iterator[None]:
+    def _begin_if(self, condition: Operand) -> None:
+        self._here().if_(self._typed(condition, bool_, "a condition"))
+
+    def else_(self) -> Block[None]:
         """The block runs where the condition of the `if_` block just before is false."""
+        return Block(self, "b.else_", self._begin_else)
+
+    def _begin_else(self) -> None:
         a = self._here()
         if not a.body or not a.can_reopen():
             fail("B107", "else_ does not follow an if_ block", "write `with b.else_():` directly after the `with b.if_(...)` block")
         a.reopen()
         a.else_()
-        yield from self._block()
 
-    @contextmanager
-    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Scalar | None = None, name: str | None = None) -> Iterator[Expr]:
-        """The block runs for start, start + step, ... below stop (above it for a negative step); u32 unless an operand or `type_` says."""
+    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Scalar | None = None, name: str | None = None) -> Block[Expr]:
+        """The block runs for start, start + step, ... below stop (above it for a negative step); u32 unless an operand or `type_` says.
+
+        `with b.for_(0, n) as k:` gives the number of the turn, of the bounds' type.
+        """
+        return Block(self, "b.for_", lambda: self._begin_for(start, stop, step, type_, name))
+
+    def _begin_for(self, start: Operand, stop: Operand, step: int, type_: Scalar | None, name: str | None) -> Expr:
+        if type_ is not None:
+            require_type(type_)
+        if not isinstance(name, str | None):
+            fail("B108", f"a loop's name is a string, got {shown(name)}", "b.for_(0, n, name='k')")
         wanted = type_ or next((o.type for o in (start, stop) if isinstance(o, Expr)), u32)
+        if wanted not in (i32, u32):
+            fail("B108", f"a loop counts in i32 or u32, got {wanted}", "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable")
         first, last = self._typed(start, wanted, "a loop's start"), self._typed(stop, wanted, "a loop's stop")
         if not isinstance(step, int) or step == 0:
-            fail("B108", f"a loop's step is a whole number other than 0, got {step!r}", "use b.loop() for other steps")
-        value = self._here().for_(first, last, number(step, wanted), name)
-        for _ in self._block():
-            yield Expr(self, value)
+            fail("B108", f"a loop's step is a whole number other than 0, got {shown(step)}", "use b.loop() for other steps")
+        return Expr(self, self._here().for_(first, last, number(step, wanted), name))
 
-    @contextmanager
-    def loop(self) -> Iterator[None]:
+    def loop(self) -> Block[None]:
         """The block runs until a break or return."""
-        self._here().loop()
-        yield from self._block()
+        return Block(self, "b.loop", lambda: self._here().loop())
 
-    @contextmanager
-    def region(self, name: str) -> Iterator[None]:
+    def region(self, name: str) -> Block[None]:
         """A named block, for people and profilers."""
         if not isinstance(name, str):
-            fail("B108", f"a region's name is a string, got {name!r}", "b.region('blur rows')")
-        self._here().region(name)
-        yield from self._block()
+            fail("B108", f"a region's name is a string, got {shown(name)}", "b.region('blur rows')")
+        return Block(self, "b.region", lambda: self._here().region(name))
 
-    def _block(self) -> Iterator[None]:
-        depth = len(self._a.open)
-        yield
-        if len(self._a.open) != depth:
+    @property
+    def depth(self) -> int:
+        """How many blocks are open."""
+        return len(self._a.open)
+
+    def end_block(self, depth: int) -> None:
+        """Ends the innermost block, which must be the one at `depth`."""
+        if self.depth != depth:
             fail("B107", "a block was left open, or closed out of order")
         self._here().end()
 
@@ -282,7 +317,7 @@ class ProgramBuilder:
         """Emits an op; a number takes the type of the first expression that the row marks T."""
         row = OPS[name]
         if len(operands) != len(row.operands):
-            fail("V202", f"{name} takes {len(row.operands)} operands, got {len(operands)}")
+            fail("V202", f"{name} takes {len(row.operands)} operands, got {len(operands)}", row.doc)
         typed = next((o.type for o, p in zip(operands, row.operands, strict=True) if isinstance(o, Expr) and p is Pattern.T), None)
         atoms: list[Atom] = []
         for operand, pattern in zip(operands, row.operands, strict=True):
@@ -295,7 +330,8 @@ class ProgramBuilder:
         try:
             return Expr(self, self._here().let(row, tuple(atoms), given))
         except OperandTypeError as error:
-            fail("V201", str(error))
+            got = " and ".join(map(str, error.operands)) + (f" to {given}" if given else "")
+            fail("V201", f"{name} does not accept {got}", operands_hint(row, error.operands, given))
 
     def _own(self, operand: Expr) -> Atom:
         if operand.builder is not None and operand.builder is not self:
@@ -306,23 +342,25 @@ class ProgramBuilder:
         if not isinstance(operand, Expr):
             return number(operand, type_)
         if operand.type is not type_:
-            fail("V201", f"{what} is {type_}, got {operand.type}", f"convert it: vp.cast(x, vp.{type_.name.rstrip('_')})")
+            fail("V201", f"{what} is {type_}, got {operand.type}", convert_hint(type_))
         return self._own(operand)
 
     def _indices(self, memory: Memory, index: Index) -> tuple[Atom, ...]:
         given = index if isinstance(index, tuple) else (index,)
         if len(given) != memory.rank:
-            fail("V202", f"{memory.name!r} has {memory.rank} axes, got {len(given)} indices")
+            axes = f"{memory.rank} {'axis' if memory.rank == 1 else 'axes'}"
+            hint = f"write one index per axis: {memory.name}[{', '.join('ijklmnpq'[: memory.rank])}]"
+            fail("V202", f"{memory.name!r} has {axes}, got {len(given)} {'index' if len(given) == 1 else 'indices'}", hint)
         atoms: list[Atom] = []
         for i in given:
             if isinstance(i, Expr):
                 if not i.type.is_integer or i.type.storage_only:
                     fail("V201", f"an index of {memory.name!r} is i32 or u32, got {i.type}", "convert it: vp.cast(i, vp.u32)")
                 atoms.append(self._own(i))
-            elif isinstance(i, int) and not isinstance(i, bool):
+            elif isinstance(i, (int, np.integer)) and not isinstance(i, bool):
                 atoms.append(number(i, u32 if i >= 0 else i32))
             else:
-                fail("V201", f"an index of {memory.name!r} is a whole number, got {i!r}", "slices and floats are no indices")
+                fail("V201", f"an index of {memory.name!r} is a whole number, got {i!r}", "slices, floats and arrays are no indices; b.for_ runs over a range")
         return tuple(atoms)
 
     def emit_load(self, memory: Memory, index: Index, uniform: bool = False) -> Expr:
@@ -359,8 +397,3 @@ class ProgramBuilder:
         """Emits a set."""
         atom = self._typed(value, variable.type, "the variable")
         self._here().set(variable, atom)
-
-
-def _require_type(type_: object) -> None:
-    if not isinstance(type_, Scalar):
-        fail("B108", f"a type of the language is needed, got {type_!r}", "vp.f32, vp.i32, vp.u32, vp.u8, vp.bool_")

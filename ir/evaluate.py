@@ -23,10 +23,6 @@ def _bits(a: Array) -> Array:
     return a.view(_UINT[a.dtype.itemsize])
 
 
-def _is_int(a: Array) -> bool:
-    return a.dtype.kind in "iu"
-
-
 # ---------------------------------------------------------------- arithmetic
 
 

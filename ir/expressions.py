@@ -7,21 +7,30 @@ Every operation is emitted at once through the builder that made the operands, s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from vyre_py.ir.dims import DimConst, DimExpr, dim_op
-from vyre_py.ir.errors import ValidationError
+import numpy as np
+
+from vyre_py.ir.dims import SIZE_LIMIT, DimConst, DimExpr, dim_op
+from vyre_py.ir.errors import ValidationError, shown
+from vyre_py.ir.hints import number_hint
 from vyre_py.ir.nodes import Atom, Const, Memory, Variable
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Scalar, encode, u32
+from vyre_py.ir.types import Scalar, bool_, encode, u32
 from vyre_py.ir.where import user_place
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder import ProgramBuilder
 
-__all__ = ["ArrayHandle", "Expr", "Number", "Operand", "Size", "VariableHandle", "apply", "const", "fail"]
+__all__ = [
+    "ArrayHandle", "Expr", "Index", "Number", "Operand", "Size", "VariableHandle", "apply", "as_size", "const", "fail", "number", "require_type",
+    "size_op",
+]
 
-Number = bool | int | float
+Number = bool | int | float | np.generic
+
+_NO_FLOAT = "compute inside the Program: vp.sqrt, vp.exp, vp.floor and their like; vp.cast(x, vp.f32) converts"
+_NO_INDEX = "use `with b.for_(start, stop) as k:`; a value picks from a buffer, b.table or b.private; vp.cast(x, vp.i32) converts"
 
 
 def fail(code: str, message: str, help: str | None = None) -> NoReturn:
@@ -53,10 +62,12 @@ class Expr:
 
     def cast(self, type_: Scalar) -> Expr:
         """The value in another type; itself when the type is the same."""
+        require_type(type_)
         return self if self.type is type_ else apply("cast", self, given=type_)
 
     def bitcast(self, type_: Scalar) -> Expr:
         """The bits as another type of the same width; itself when the type is the same."""
+        require_type(type_)
         return self if self.type is type_ else apply("bitcast", self, given=type_)
 
     # ---- operators
@@ -80,24 +91,25 @@ class Expr:
         return apply("mul", other, self)
 
     def __truediv__(self, other: Operand) -> Expr:
-        if not self.type.is_float:
-            fail("B108", "`/` divides floats", "integers divide with `//`, toward zero")
+        _divides_floats(self)
         return apply("div", self, other)
 
     def __rtruediv__(self, other: Operand) -> Expr:
-        if not self.type.is_float:
-            fail("B108", "`/` divides floats", "integers divide with `//`, toward zero")
+        _divides_floats(self)
         return apply("div", other, self)
 
     def __floordiv__(self, other: Operand) -> Expr:
-        if self.type.is_float:
-            fail("B108", "`//` divides integers", "floats divide with `/`; vp.floor(x / y) rounds down")
+        _divides_integers(self)
         return apply("div", self, other)
 
     def __rfloordiv__(self, other: Operand) -> Expr:
-        if self.type.is_float:
-            fail("B108", "`//` divides integers", "floats divide with `/`; vp.floor(x / y) rounds down")
+        _divides_integers(self)
         return apply("div", other, self)
+
+    def __pow__(self, other: Operand) -> Expr:
+        fail("B108", "`**` is not an op", "write x * x; for other powers of x > 0, vp.exp(vp.log(x) * y)")
+
+    __rpow__ = __pow__
 
     def __mod__(self, other: Operand) -> Expr:
         return apply("rem", self, other)
@@ -106,22 +118,22 @@ class Expr:
         return apply("rem", other, self)
 
     def __and__(self, other: Operand) -> Expr:
-        return apply(_logic("and", self, other), self, other)
+        return apply(_logic("and", self), self, other)
 
     def __rand__(self, other: Operand) -> Expr:
-        return apply(_logic("and", self, other), other, self)
+        return apply(_logic("and", self), other, self)
 
     def __or__(self, other: Operand) -> Expr:
-        return apply(_logic("or", self, other), self, other)
+        return apply(_logic("or", self), self, other)
 
     def __ror__(self, other: Operand) -> Expr:
-        return apply(_logic("or", self, other), other, self)
+        return apply(_logic("or", self), other, self)
 
     def __xor__(self, other: Operand) -> Expr:
-        return apply("ne" if self.type.name == "bool" else "xor", self, other)
+        return apply("ne" if self.type is bool_ else "xor", self, other)
 
     def __rxor__(self, other: Operand) -> Expr:
-        return apply("ne" if self.type.name == "bool" else "xor", other, self)
+        return apply("ne" if self.type is bool_ else "xor", other, self)
 
     def __lshift__(self, other: Operand) -> Expr:
         return apply("shl", self, other)
@@ -145,7 +157,7 @@ class Expr:
         return apply("abs", self)
 
     def __invert__(self) -> Expr:
-        return apply("logical_not" if self.type.name == "bool" else "not", self)
+        return apply("logical_not" if self.type is bool_ else "not", self)
 
     def __eq__(self, other: Operand) -> Expr:  # type: ignore[override]  # comparisons build ops, as in NumPy
         return apply("eq", self, other)
@@ -177,10 +189,16 @@ class Expr:
         fail("B102", f"a {self.type} value of the Program was converted to a Python int")
 
     def __float__(self) -> float:
-        fail("B102", f"a {self.type} value of the Program was converted to a Python float")
+        fail("B102", f"a {self.type} value of the Program was converted to a Python float", _NO_FLOAT)
 
     def __index__(self) -> int:
-        fail("B102", f"a {self.type} value of the Program was used as a Python index")
+        fail("B102", f"a {self.type} value of the Program was used as a Python index, or in range()", _NO_INDEX)
+
+    # NumPy's numbers and arrays leave an operator to the value on its other side.
+    __array_priority__ = 1000
+
+    def __array__(self, *rest: Any, **named: Any) -> NoReturn:
+        fail("B102", f"a {self.type} value of the Program was handed to NumPy", _NO_FLOAT)
 
     def __iter__(self) -> NoReturn:
         fail("B101", "a value of the Program was iterated over", "use `with b.for_(start, stop) as k:`")
@@ -198,10 +216,21 @@ class Expr:
 
 
 Operand = Expr | Number
+Index = Operand | tuple[Operand, ...]
 
 
-def _logic(name: str, a: Expr, b: Operand) -> str:
-    return f"logical_{name}" if a.type.name == "bool" else name
+def _logic(name: str, a: Expr) -> str:
+    return f"logical_{name}" if a.type is bool_ else name
+
+
+def _divides_floats(x: Expr) -> None:
+    if not x.type.is_float:
+        fail("B108", "`/` divides floats", "integers divide with `//`, toward zero")
+
+
+def _divides_integers(x: Expr) -> None:
+    if x.type.is_float:
+        fail("B108", "`//` divides integers", "floats divide with `/`; vp.floor(x / y) rounds down")
 
 
 class Size(Expr):
@@ -242,8 +271,8 @@ def as_size(operand: Operand) -> DimExpr | None:
     """The dim expression of a size or a whole number, or None."""
     if isinstance(operand, Size):
         return operand.expr
-    if isinstance(operand, int) and not isinstance(operand, bool) and 0 <= operand < 1 << 32:
-        return DimConst(operand)
+    if isinstance(operand, (int, np.integer)) and not isinstance(operand, bool) and 0 <= operand < SIZE_LIMIT:
+        return DimConst(int(operand))
     return None
 
 
@@ -358,51 +387,62 @@ class ArrayHandle:
     def __repr__(self) -> str:
         return f"<{self.memory.space.value} {self.memory.name!r} {self.memory.type}>"
 
-    def __getitem__(self, index: Operand | tuple[Operand, ...]) -> Expr:
+    def __getitem__(self, index: Index) -> Expr:
         return self.builder.emit_load(self.memory, index)
 
-    def __setitem__(self, index: Operand | tuple[Operand, ...], value: Operand) -> None:
+    def __setitem__(self, index: Index, value: Operand) -> None:
         self.builder.emit_store(self.memory, index, value)
 
-    def uniform_load(self, index: Operand | tuple[Operand, ...]) -> Expr:
+    def uniform_load(self, index: Index) -> Expr:
         """A barrier, a load that the whole workgroup shares, a barrier."""
         return self.builder.emit_load(self.memory, index, uniform=True)
 
-    def atomic_add(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_add(self, index: Index, value: Operand) -> Expr:
         """Adds; gives the old value."""
         return self.builder.emit_atomic("add", self.memory, index, value)
 
-    def atomic_sub(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_sub(self, index: Index, value: Operand) -> Expr:
         """Subtracts; gives the old value."""
         return self.builder.emit_atomic("sub", self.memory, index, value)
 
-    def atomic_min(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_min(self, index: Index, value: Operand) -> Expr:
         """Keeps the lesser; gives the old value."""
         return self.builder.emit_atomic("min", self.memory, index, value)
 
-    def atomic_max(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_max(self, index: Index, value: Operand) -> Expr:
         """Keeps the greater; gives the old value."""
         return self.builder.emit_atomic("max", self.memory, index, value)
 
-    def atomic_and(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_and(self, index: Index, value: Operand) -> Expr:
         """Bitwise and; gives the old value."""
         return self.builder.emit_atomic("and", self.memory, index, value)
 
-    def atomic_or(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_or(self, index: Index, value: Operand) -> Expr:
         """Bitwise or; gives the old value."""
         return self.builder.emit_atomic("or", self.memory, index, value)
 
-    def atomic_xor(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_xor(self, index: Index, value: Operand) -> Expr:
         """Bitwise exclusive or; gives the old value."""
         return self.builder.emit_atomic("xor", self.memory, index, value)
 
-    def atomic_exchange(self, index: Operand | tuple[Operand, ...], value: Operand) -> Expr:
+    def atomic_exchange(self, index: Index, value: Operand) -> Expr:
         """Stores the operand; gives the old value."""
         return self.builder.emit_atomic("exchange", self.memory, index, value)
 
-    def atomic_compare_exchange(self, index: Operand | tuple[Operand, ...], expected: Operand, desired: Operand) -> Expr:
+    def atomic_compare_exchange(self, index: Index, expected: Operand, desired: Operand) -> Expr:
         """Stores `desired` where the old value equals `expected`; gives the old value."""
         return self.builder.emit_atomic("compare_exchange", self.memory, index, expected, desired)
+
+    def _whole(self, *others: object) -> NoReturn:
+        fail("B108", f"{self.memory.name!r} is an array, and operators work on values", f"take an element: {self.memory.name}[i]")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _whole
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _whole
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __neg__ = __invert__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _whole
+    # Otherwise x == y would be Python's own False: a condition that silently never holds.
+    __eq__ = __ne__ = _whole
+    __hash__ = object.__hash__
+    __array_priority__ = 1000
 
     def __iter__(self) -> NoReturn:
         fail("B101", f"{self.memory.name!r} was iterated over", "use `with b.for_(0, n) as k:`")
@@ -417,19 +457,30 @@ class ArrayHandle:
         fail("B102", f"{self.memory.name!r} has no length yet", "sizes are dims: b.dim(name)")
 
 
+def require_type(type_: object) -> None:
+    """Raises ValidationError B108 for anything but a type of the language."""
+    if not isinstance(type_, Scalar):
+        fail("B108", f"a type of the language is needed, got {shown(type_)}", "vp.f32, vp.i32, vp.u32, vp.u8, vp.bool_")
+
+
 def const(value: Number, type_: Scalar) -> Expr:
-    """A constant of a given type. Raises ValidationError B106 when the number does not fit."""
+    """A constant of a given type. Raises ValidationError: B106 when the number does not fit, B108 when one of the two is none."""
+    require_type(type_)
     return Expr(None, number(value, type_))
 
 
 def number(value: object, type_: Scalar) -> Const:
-    """A Python number as a constant of a type, exactly for integers."""
+    """A Python or NumPy number as a constant of a type, exactly for integers, rounded once for floats."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, ArrayHandle):
+        fail("B108", f"the array {value.memory.name!r} was used as a {type_} value", f"take an element: {value.memory.name}[i]")
     if not isinstance(value, (bool, int, float)):
-        fail("B108", f"a value or number of type {type_} is needed, got {type(value).__name__}", "pass an expression of this builder, or a Python number")
+        fail("B108", f"a value or number of type {type_} is needed, got {type(value).__name__}", "pass an expression of this builder, or a number")
     try:
         return Const(type_, encode(type_, value))
     except (TypeError, OverflowError) as error:
-        fail("B106", f"{value!r} does not become {type_}: {error}")
+        fail("B106", f"{shown(value)} does not become {type_}: {error}", number_hint(value, type_))
 
 
 def apply(name: str, *operands: Operand, given: Scalar | None = None) -> Expr:

@@ -1,7 +1,7 @@
 """The ops that have no Python operator, as functions over expressions and numbers.
 
 Each takes expressions of one builder; a Python number takes the type of the other operands. All raise ValidationError at the
-caller's line. What each op computes stands in its row of `ir.ops` (and in OPS.md).
+caller's line. What each op computes stands in its row of `ir.ops`.
 """
 
 from __future__ import annotations

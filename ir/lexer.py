@@ -16,8 +16,8 @@ from vyre_py.ir.rules import finding
 from vyre_py.ir.types import SCALARS, Kind, Scalar, element, encode
 
 __all__ = [
-    "INFIX", "KEYWORDS", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "Tokens", "literal_bits", "literal_text",
-    "quote", "split_literal", "unquote", "written_name",
+    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "Tokens",
+    "literal_bits", "literal_text", "quote", "split_literal", "unquote", "written_name",
 ]  # fmt: skip
 
 MAX_TEXT: Final = 64 << 20

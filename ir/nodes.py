@@ -140,6 +140,12 @@ class Statement:
     payload: ClassVar[tuple[str, ...]] = ()  # names of the fields beyond result and args
     opens: ClassVar[bool] = False  # begins a block that an Else or End closes
 
+    @property
+    def bound(self) -> Value:
+        """The result of a statement of a kind that binds one."""
+        assert self.result is not None  # V101
+        return self.result
+
     def rebuilt(self, result: Value | None, args: tuple[Atom, ...]) -> Self:
         """The same statement over another result and other operands."""
         return type(self)(result, args, *(getattr(self, name) for name in self.payload))

@@ -124,7 +124,6 @@ _T, _B, _A = Operand.T, Operand.BOOL, Operand.ANY
 _INT = frozenset({i32, u32})
 _FLOAT = frozenset({f32})
 _NUMERIC = _INT | _FLOAT
-_SIGNED = frozenset({i32, f32})
 _BOOL = frozenset({bool_})
 _ALL = frozenset(SCALARS.values())
 

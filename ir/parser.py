@@ -53,7 +53,10 @@ def parse(text: str, file: str = "<text>") -> Program:
     Raises ParseError with what was found and expected at each place, at most 20 of them; ValidationError when the text is well
     formed but an operation does not accept its operands. Whether the Program keeps the other rules is for `ir.check`.
     """
-    return _Parser(Tokens(text, file)).program()
+    given: object = text
+    if not isinstance(given, str):
+        raise ParseError(finding("P102", f"text was expected, got {type(given).__name__}"))
+    return _Parser(Tokens(text, str(file))).program()
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vyre_py.ir.check.facts import uses
 from vyre_py.ir.dims import Dim
 from vyre_py.ir.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
 from vyre_py.ir.nodes import (
@@ -44,7 +45,7 @@ from vyre_py.ir.printer_declarations import head_lines, print_dim
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, i32, u32
 
-__all__ = ["print_dim", "print_program"]
+__all__ = ["print_program"]
 
 MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
@@ -79,7 +80,7 @@ class _Printer:
         self.indent = 1
         self.pending: deque[_Text] = deque()
         self.waiting: dict[int, _Text] = {}  # the same, by value id
-        self.uses = [0] * program.value_count
+        self.uses = uses(program)
         self.value_names: dict[int, str] = {}
         self.variable_names: dict[int, str] = {}
         self.params = {p.name for p in program.params}
@@ -90,10 +91,6 @@ class _Printer:
         self.silent: set[int] = set()  # End markers of an If that is printed as `else if`
 
     def text(self) -> str:
-        for statement in self.program.body:
-            for atom in statement.args:
-                if isinstance(atom, Value):
-                    self.uses[atom.id] += 1
         self.lines += head_lines(self.program)
         for index, statement in enumerate(self.program.body):
             _PRINTERS[type(statement)](self, index, statement)

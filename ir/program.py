@@ -11,7 +11,7 @@ from vyre_py.ir.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
 
-__all__ = ["Grid", "Program", "default_over"]
+__all__ = ["DEFAULT_WORKGROUP", "Grid", "Program", "default_over", "first_written"]
 
 DEFAULT_WORKGROUP: Final = (256, 1, 1)
 
@@ -56,6 +56,8 @@ class Program:
         """The argument buffers, in order of declaration."""
         return tuple(m for m in self.memories if m.space is Space.BUFFER)
 
+    # What describes Programs imports this module, so it is imported where it is called.
+
     @cached_property
     def code_digest(self) -> bytes:
         """SHA-256 of what the Program computes: names and places out, region names in."""
@@ -98,12 +100,17 @@ class Program:
         return parse(text, file)
 
 
+def first_written(memories: tuple[Memory, ...]) -> Memory | None:
+    """The first buffer that is written, if any."""
+    return next((m for m in memories if m.space is Space.BUFFER and m.access.writes), None)
+
+
 def default_over(memories: tuple[Memory, ...]) -> Grid | None:
     """The grid when none is given: one invocation per element of the first written buffer, its last axis on x.
 
     None when there is no written buffer, or its rank is above 3.
     """
-    written = next((m for m in memories if m.space is Space.BUFFER and m.access.writes), None)
+    written = first_written(memories)
     if written is None or written.rank > 3:
         return None
     axes: list[DimExpr] = [*reversed(written.shape), DimConst(1), DimConst(1), DimConst(1)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from vyre_py.ir.errors import shown
 
-__all__ = ["SCALARS", "Array", "Kind", "Scalar", "Type", "bool_", "decode", "element", "encode", "f32", "i32", "scalar_of", "u8", "u32", "unsigned_of"]
+__all__ = ["SCALARS", "Array", "Kind", "Scalar", "bool_", "decode", "element", "encode", "f32", "i32", "scalar_of", "u8", "u32", "unsigned_of"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -74,9 +74,6 @@ class Scalar:
     __str__ = __repr__
 
 
-# What a value may be of: nothing outside asks a type for more than the attributes above.
-Type = Scalar
-
 bool_ = Scalar("bool", Kind.BOOL, 1, np.dtype(np.bool_))
 u8 = Scalar("u8", Kind.UINT, 8, np.dtype(np.uint8), storage_only=True)
 i32 = Scalar("i32", Kind.SINT, 32, np.dtype(np.int32))
@@ -120,7 +117,8 @@ def encode(type_: Scalar, value: bool | int | float) -> int:
     if not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{shown(value)} is not a number")
     with np.errstate(over="ignore"):
-        rounded = np.array(value, dtype=np.float64 if isinstance(value, (int, np.integer)) else None).astype(type_.dtype)
+        exact = np.float64(_to_odd(int(value))) if isinstance(value, (int, np.integer)) else value
+        rounded = np.array(exact).astype(type_.dtype)
     return int(rounded.view(_BITS_DTYPE[type_.bits]))
 
 
@@ -129,6 +127,15 @@ def element(type_: Scalar, bits: int) -> Array:
     if type_.kind is Kind.BOOL:
         return np.array(bits != 0)
     return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
+
+
+def _to_odd(value: int) -> int:
+    """A whole number in the 53 bits of an f64, its last bit set if others were cut: rounding it again is rounding once."""
+    cut = max(0, abs(value).bit_length() - 53)
+    kept = abs(value) >> cut
+    if kept << cut != abs(value):
+        kept |= 1
+    return (kept << cut) * (-1 if value < 0 else 1)
 
 
 def decode(type_: Scalar, bits: int) -> bool | int | float:

@@ -1,4 +1,4 @@
-"""Artifacts: all that a machine without the Program and without the compiler needs to run a kernel. In memory for now."""
+"""Artifacts: all that a machine without the Program and without the compiler needs to run a kernel."""
 
 from __future__ import annotations
 
@@ -12,30 +12,21 @@ from vyre_py.ir.program import Grid
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.target import Target
 
-__all__ = ["Artifact", "Entry", "Interface", "Part", "Precondition", "Step"]
-
-
-@dataclass(frozen=True, slots=True)
-class Precondition:
-    """What must hold of a buffer's address for an entry to be picked: a multiple of `bytes`."""
-
-    buffer: str
-    aligned_bytes: int
+__all__ = ["Artifact", "Entry", "Interface", "Part", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One piece of code for a step. Bind picks the first entry whose preconditions hold; the last has none.
+    """One piece of code for a step.
 
     `format` is "ptx", "wgsl", "object" (a relocatable file for the host) or "program" (`program` is then the optimised Program that
-    the reference device runs). `symbol` names the function in the code. `data` is constant data that the driver binds beside the code (the
-    tables of WGSL).
+    the reference device runs). `symbol` names the function in the code. `details` are numbers that the device's driver asks for by name.
+    `data` is constant data that the driver binds beside the code (the tables of WGSL).
     """
 
     format: str
     symbol: str
     code: bytes = b""
-    preconditions: tuple[Precondition, ...] = ()
     program: Any = None
     details: Mapping[str, int] = field(default_factory=dict)
     data: bytes = b""
@@ -43,7 +34,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel: its entries, argument layout, workgroup size, grid rule and bytes of workgroup memory."""
+    """One kernel: its entries (the last of which takes any arguments, and is what a launch runs), argument layout, workgroup size, grid
+    rule and bytes of workgroup memory."""
 
     entries: tuple[Entry, ...]
     layout: Layout

@@ -62,7 +62,7 @@ def compile_for(program: Program | Checked, targets: Sequence[Target], options: 
 
     Raises ValidationError for a Program that breaks a rule, Unsupported for what a target lacks, ToolchainError for a defect of ours.
     """
-    options = options or CompileOptions()
+    options = CompileOptions.given(options)
     checked = program if isinstance(program, Checked) else check(program)
     plain = checked.program
     parts = tuple(_part(checked, target, options) for target in targets)
@@ -80,7 +80,7 @@ def _part(checked: Checked, target: Target, options: CompileOptions) -> Part:
 def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None) -> str:
     """The text that a target emits for a Program: PTX for sm_NN, WGSL, LLVM IR for the host, optimised .vir for the reference."""
     parsed = parse_target(target)
-    options = options or CompileOptions()
+    options = CompileOptions.given(options)
     text = _lower(prepare(program, parsed, options), parsed, options).text
     if not text:
         raise ToolchainError(target, "nothing was emitted")

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
+from typing import Final
 
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import Const, Memory, MemoryStatement, Param, Space, Value
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, u32
 
-__all__ = ["Layout", "Slot", "SlotKind", "lay_out"]
+__all__ = ["WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "lay_out"]
 
-POINTER_BYTES = 8
-WORD_BYTES = 4
+POINTER_BYTES: Final = 8
+WORD_BYTES: Final = 4
 
 
 class SlotKind(Enum):
@@ -71,6 +73,11 @@ def _extents(program: Program) -> Iterator[DimExpr]:
         for atom in statement.args:
             if not isinstance(atom, (Value, Const, Param)):
                 yield atom
+
+
+def element_count(memory: Memory) -> int:
+    """How many elements an array of constant shape has (all but buffers, as `check` proves)."""
+    return prod([axis.value for axis in memory.shape if isinstance(axis, DimConst)])
 
 
 def lay_out(program: Program) -> Layout:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
+from vyre_py.ir.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["CompileOptions"]
@@ -20,8 +21,8 @@ def _is_workgroup(value: object) -> bool:
 # Field -> what a value must satisfy, and how to say it.
 _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "workgroup": (_is_workgroup, "three positive whole numbers, along x, y, z"),
-    "numerics": (lambda v: v in (None, "strict", "fast", "native"), "strict, fast or native"),
-    "codegen": (lambda v: v in ("llvm", "nvvm"), "llvm or nvvm"),
+    "numerics": (lambda v: v is None or (isinstance(v, str) and v in ("strict", "fast", "native")), "strict, fast or native"),
+    "codegen": (lambda v: isinstance(v, str) and v in ("llvm", "nvvm"), "llvm or nvvm"),
     "opt": (lambda v: type(v) is int and 0 <= v <= 3, "0, 1, 2 or 3"),
     "debug": (lambda v: isinstance(v, bool), "true or false"),
     "interruptible": (lambda v: isinstance(v, bool), "true or false"),
@@ -46,15 +47,27 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         wrong = [
-            Missing(f"option {name}={getattr(self, name)!r}", help=f"it is {wanted}")
+            Missing(f"option {name}={shown(getattr(self, name))}", help=f"it is {wanted}")
             for name, (fits, wanted) in _FITS.items()
             if not fits(getattr(self, name))
         ]
         if wrong:
             raise Unsupported("vyre-py", wrong)
 
-    def refuse(self, who: str, honoured: frozenset[str]) -> None:
-        """Raises Unsupported that names every field which differs from its default and is not in `honoured`."""
+    @classmethod
+    def given(cls, options: CompileOptions | None) -> CompileOptions:
+        """What a caller gave, or the defaults for None. Raises Unsupported for anything else."""
+        if options is None:
+            return cls()
+        if not isinstance(options, cls):
+            raise Unsupported("vyre-py", [Missing(f"options {shown(options)}", help="they are a CompileOptions")])
+        return options
+
+    def refuse(self, who: str, honoured: frozenset[str], numerics: Sequence[Numerics] = ()) -> None:
+        """Raises Unsupported that names every field which differs from its default and is not in `honoured`; of the rules of floating
+        point those in `numerics` are honoured."""
+        if self.numerics in numerics:
+            honoured |= {"numerics"}
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default and f.name not in honoured]
         if changed:
             raise Unsupported(who, [Missing(f"option {name}={getattr(self, name)!r}") for name in changed])

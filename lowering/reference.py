@@ -14,6 +14,6 @@ __all__ = ["lower"]
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Keeps the Program; the text says of each access whether its check was removed. Raises Unsupported for options that mean nothing here."""
-    options.refuse("the reference device", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics == "strict" else frozenset()))
+    options.refuse("the reference device", frozenset({"workgroup", "opt"}), numerics=("strict",))
     entry = Entry("program", optimised.program.name, program=optimised)
     return Lowered((entry,), 0, print_program(optimised.program, annotate(optimised)))

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from vyre_py.ir.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["Target", "parse_target"]
@@ -38,8 +39,8 @@ class Target:
 
 
 _MIN_SM: Final = 70
-_SM = re.compile(r"sm_(\d+)[af]?\Z")
-_CPU = re.compile(r"cpu(?::([A-Za-z0-9_.+-]+?))?(?::(\d{1,2}))?\Z")
+_SM = re.compile(r"sm_(\d{2,3})[af]?\Z", re.ASCII)
+_CPU = re.compile(r"cpu(?::([A-Za-z0-9_.+-]+?))?(?::(\d{1,2}))?\Z", re.ASCII)
 
 
 def parse_target(name: str) -> Target:
@@ -47,10 +48,12 @@ def parse_target(name: str) -> Target:
 
     Raises Unsupported for any other name.
     """
+    if not isinstance(name, str):
+        raise Unsupported("vyre-py", [Missing(f"target {shown(name)}", help="a target is named by a string")])
     if name in ("wgsl", "reference"):
         return Target("wgsl" if name == "wgsl" else "reference")
     if (found := _SM.match(name)) and int(found[1]) >= _MIN_SM:
         return Target("ptx", name)
     if found := _CPU.match(name):
         return Target("host", found[1] or "native", int(found[2] or 0))
-    raise Unsupported("vyre-py", [Missing(f"target {name!r}", help="targets are sm_70 and newer, wgsl, cpu, cpu:NAME:LANES and reference")])
+    raise Unsupported("vyre-py", [Missing(f"target {shown(name)}", help="targets are sm_70 and newer, wgsl, cpu, cpu:NAME:LANES and reference")])

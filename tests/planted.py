@@ -36,7 +36,7 @@ def _before_lowering(change: Callable[[Optimised], Optimised]) -> None:
 
 def wrong_mask() -> None:
     """The other side of a branch runs with the mask of the first."""
-    LaneWriter.negated = lambda self, mask: mask  # type: ignore[method-assign]  # planted
+    LaneWriter.negated = lambda self, mask: mask  # type: ignore[method-assign]  # the planted mistake
 
 
 def missed_barrier() -> None:
@@ -83,7 +83,7 @@ def short_loop() -> None:
     def fewer(self: Control, type_: Any, start: Any, stop: Any, step: int, width: int) -> str:
         return trips(self, type_, start, stop, step if abs(step) == 1 else step * 2, width)
 
-    Control._trips = fewer  # type: ignore[method-assign]  # planted
+    Control._trips = fewer  # type: ignore[method-assign]  # the planted mistake
 
 
 def uniform_by_mistake() -> None:
@@ -92,7 +92,7 @@ def uniform_by_mistake() -> None:
     def assign(self: Analysis, index: int, s: Set) -> None:
         self._feed(s.args, self.variables + s.variable.id)
 
-    _RULES[Set] = assign  # type: ignore[index]  # planted
+    _RULES[Set] = assign  # type: ignore[index]  # the planted mistake
 
 
 def merged_loads() -> None:
@@ -104,12 +104,12 @@ def merged_loads() -> None:
             return (statement.memory, *[repr(getattr(self.atom(a), "id", a)) for a in statement.args])
         return pure(self, statement)
 
-    Sharer._pure = careless  # type: ignore[method-assign]  # planted
+    Sharer._pure = careless  # type: ignore[method-assign]  # the planted mistake
 
 
 def wrong_way() -> None:
     """Rotating left rotates right."""
-    ops.EMITTERS["rotl"] = ops.EMITTERS["rotr"]  # type: ignore[index]  # planted
+    ops.EMITTERS["rotl"] = ops.EMITTERS["rotr"]  # type: ignore[index]  # the planted mistake
 
 
 PLANTS: dict[str, Callable[[], None]] = {

@@ -88,6 +88,14 @@ def test_a_number_takes_the_type_it_meets() -> None:
     check(b.program)
 
 
+def test_numpy_numbers_are_numbers() -> None:
+    with vp.ProgramBuilder("numpy") as b:
+        y = b.write("y", vp.f32, np.int64(8))
+        f = b.param("f", vp.f32)
+        y[np.int64(3)] = np.float32(2) * f + f * np.float32(0.1) + np.int32(3)
+    assert str(b.program).splitlines()[-2].strip() == "y[3] = 2.0 * f + f * 0.1 + 3.0"
+
+
 def place_of(marker: str) -> int:
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return 1 + next(k for k, line in enumerate(lines) if line.endswith(f"# here: {marker}"))
@@ -118,20 +126,25 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("B101", "for_", lambda s: list(s.x)),  # type: ignore[call-overload]  # the mistake under test
     ("B101", "for_", lambda s: list(s.i)),  # type: ignore[call-overload]  # the mistake under test
     ("B102", "vp.cast", lambda s: int(s.i)),
-    ("B102", "vp.cast", lambda s: float(s.f)),
-    ("B102", "vp.cast", lambda s: range(s.i)),
+    ("B102", "vp.sqrt", lambda s: float(s.f)),
+    ("B102", "b.for_", lambda s: range(s.i)),
+    ("B102", "vp.sqrt", lambda s: np.sqrt(s.f)),  # type: ignore[call-overload]  # the mistake under test
     ("B102", "dims", lambda s: len(s.x)),
     ("B104", "another name", lambda s: s.b.read("x", vp.f32, 3)),
     ("B104", "another name", lambda s: s.b.dim("f")),
     ("B105", "argument", lambda s: s.i + Scene().i),
     ("B105", "", lambda s: s.b.read("z", vp.f32, Scene().n)),
-    ("B106", "vp.const", lambda s: s.i + 1.5),
-    ("B106", "", lambda s: s.i + -1),
-    ("B106", "", lambda s: s.f + True),
+    ("B106", "vp.cast", lambda s: s.i + 1.5),
+    ("B106", "vp.const", lambda s: s.i + -1),
+    ("B106", "0 or 1", lambda s: s.f + True),
+    ("B106", "x != 0", lambda s: (s.i < 3) & 1),
+    ("B106", "0 to 255", lambda s: s.b.table("t", [300], vp.u8)),
+    ("B106", "whole numbers", lambda s: s.b.table("t", [1.5], vp.u32)),
     ("B106", "", lambda s: s.i * (1 << 40)),
     ("B106", "vp.const", lambda s: vp.select(s.i < 3, 1, 2)),
     ("B107", "b.else_", lambda s: s.b.else_().__enter__()),
     ("B107", "with", lambda s: s.b.program),
+    ("B107", "with b.for_", lambda s: list(s.b.for_(0, s.n))),  # type: ignore[call-overload]  # the mistake under test
     ("B108", "read_write", lambda s: s.x.__setitem__(s.i, s.f)),
     ("B108", "read_write", lambda s: s.y[s.i]),
     ("B108", "read_write buffers", lambda s: s.x.atomic_add(0, 1.0)),
@@ -139,15 +152,34 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("B108", "`//`", lambda s: s.i / 2),
     ("B108", "`/`", lambda s: s.f // 2),
     ("B108", "axis", lambda s: s.b.global_id(3)),
+    ("B108", "x * x", lambda s: s.f**2),
+    ("B108", "x[i]", lambda s: s.x + 1),
+    ("B108", "x[i]", lambda s: np.float32(2) * s.x),
+    ("B108", "x[i]", lambda s: s.x == s.y),
+    ("B108", "x[i]", lambda s: s.y.__setitem__(0, s.x)),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "same length", lambda s: s.b.table("t", [[1], [2, 3]], vp.u32)),
+    ("B108", "vp.u32", lambda s: s.b.table("t", [1, 2])),
+    ("B108", "vp.u32", lambda s: s.b.table("t", [1], np.uint32)),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "vp.u32", lambda s: vp.const(1, "u32")),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "vp.u32", lambda s: vp.cast(s.i, np.float32)),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "ceil_div", lambda s: s.b.read("q", vp.f32, s.n // 2)),
+    ("B108", "n, m rather than", lambda s: s.b.read("q", vp.f32, (s.n, s.n))),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "b.workgroup('t', vp.f32, 64)", lambda s: s.b.workgroup("t", vp.f32)),
+    ("B108", "vp.cast", lambda s: s.b.for_(0, s.f).__enter__()),
+    ("B108", "b.let", lambda s: s.b.let(3, s.i)),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "b.var", lambda s: s.b.var(3, vp.u32)),  # type: ignore[arg-type]  # the mistake under test
     ("B108", "type of the language", lambda s: s.b.param("q", np.float32)),  # type: ignore[arg-type]  # the mistake under test
     ("V201", "cast", lambda s: s.i + s.f),
     ("V201", "cast", lambda s: s.bytes[s.i] + s.bytes[s.i]),
     ("V201", "cast", lambda s: s.y.__setitem__(s.i, s.i)),
     ("V201", "cast", lambda s: s.x[s.f]),
-    ("V201", "", lambda s: s.b.if_(s.i).__enter__()),
+    ("V201", "x != 0", lambda s: s.b.if_(s.i).__enter__()),
+    ("V201", "vp.cast(x, vp.f32)", lambda s: vp.sqrt(s.i)),
+    ("V201", "(x > 0) & (y < 1)", lambda s: 0.0 & s.f),
+    ("V201", "x != 0", lambda s: vp.select(s.i, s.f, 0.0)),
     ("V201", "", lambda s: s.x[0:3]),  # type: ignore[index]  # the mistake under test
-    ("V202", "axes", lambda s: s.u[s.i]),
-    ("V202", "axes", lambda s: s.x[s.i, s.i]),
+    ("V202", "u[i, j]", lambda s: s.u[s.i]),
+    ("V202", "x[i]", lambda s: s.x[s.i, s.i]),
 ]
 
 
@@ -180,6 +212,19 @@ def test_a_finished_builder_refuses() -> None:
         with pytest.raises(vp.ValidationError) as caught:
             late()
         assert caught.value.codes == ("B103",)
+
+
+def test_a_block_without_with_is_refused() -> None:
+    b = vp.ProgramBuilder("bare")
+    y = b.write("y", vp.u32, b.dim("n"))
+    b.if_(b.global_id(0) > 3)  # here: bare
+    y[0] = 1
+    b.loop()
+    with pytest.raises(vp.ValidationError) as caught, b:
+        pass
+    assert caught.value.codes == ("B107", "B107")
+    place = caught.value.diagnostics[0].place
+    assert place is not None and place.line == place_of("bare")
 
 
 def test_an_error_in_the_block_leaves_no_program() -> None:

@@ -15,9 +15,11 @@ from device_kinds import open_device
 from generator import Case, generate
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from lane_programs import ControlFlow
 
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
+from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import unoptimised
@@ -85,6 +87,29 @@ def test_devices_agree(kind: str, batch: int) -> None:
         print(f"Program {number}")
         floats = kind != "wgpu" and number % 3 != 0
         assert_agrees(device, generate(Seeded(SEED * 100_003 + number), floats=floats))
+
+
+@pytest.mark.parametrize("batch", range(4))
+@pytest.mark.parametrize("kind", ["reference", "wgpu", "cuda"])  # test_lanes.py does the same on the CPU, lane by lane
+def test_control_flow_agrees(kind: str, batch: int) -> None:
+    device, ran = open_device(kind), 0
+    refused: set[str] = set()
+    print(f"VYRE_SEED={SEED}")
+    for number in range(batch * 40, batch * 40 + 40):
+        flow = ControlFlow(SEED * 7919 + number)
+        try:
+            checked = check(parse(flow.text()))
+        except ValidationError as error:
+            refused |= set(error.codes)
+            continue
+        rng = np.random.default_rng(number)
+        given: dict[str, Any] = {"p": number % 6, "rd": rng.integers(0, 9 if number % 2 else 1 << 32, 80, dtype=np.uint32)}
+        given |= {"out": rng.integers(0, 99, (flow.elements, 4), dtype=np.uint32), "count": np.zeros(10, np.uint32), "n": flow.elements}
+        print(f"flow {number}")
+        assert_agrees(device, Case(checked.program, given, {"n": flow.elements}, False))
+        ran += 1
+    assert ran > 10
+    assert refused <= {"V401", "V402", "V403"}  # barriers that not all reach together
 
 
 @seed(SEED)

@@ -67,6 +67,14 @@ def test_programs(name: str, width: int) -> None:
         assert_agrees(text, arguments(count, seed), (width,), (BEST,) if count == 1 else (WORST, BEST))
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_few_passes_for_large_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_LARGE_LINES", 1)
+    device(8).trim()
+    assert_agrees(program(name), arguments(133, 3), (8,), (BEST,))
+    device(8).trim()
+
+
 @pytest.mark.parametrize("batch", range(8))
 def test_random_control_flow(batch: int) -> None:
     ran = 0

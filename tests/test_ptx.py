@@ -25,7 +25,7 @@ from vyre_py.ir.types import f32, u32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import nvptx, simt
-from vyre_py.lowering.llvm.nvptx import nearest_arch
+from vyre_py.lowering.llvm.architectures import nearest_arch
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,7 @@ def __getattr__(name: str) -> object:
 
     module = _LAZY.get(name)
     if module is None:
-        raise AttributeError(f"module 'vyre_py' has no attribute {name!r}")
+        raise AttributeError(f"module 'vyre_py' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     found: object = getattr(import_module(module), name)
     globals()[name] = found
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+__all__ = ["LAZY"]
+
 _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.check": ("Checked", "check"),
     "vyre_py.lowering.artifact": ("Artifact",),

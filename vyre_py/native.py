@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vyre_py.ir.check import Checked
+from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact
 from vyre_py.lowering.compile import compile_for
+from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 
@@ -19,5 +21,7 @@ def compile_native(program: Program | Checked, targets: str | Sequence[str], opt
 
     `device.load(artifact)` runs the part for that device. Raises ValidationError, Unsupported, ToolchainError.
     """
+    if not isinstance(targets, Sequence):
+        raise Unsupported("vyre-py", [Missing(f"targets {shown(targets)}", help="name one, or a list of them")])
     names = [targets] if isinstance(targets, str) else list(targets)
     return compile_for(program, [parse_target(name) for name in names], options)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.memory import Memory
-from vyre_py.drivers.cuda.module import Module, runs_on
+from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError
+from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import LaunchPlan
 from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.llvm.architectures import nearest_arch, runs_on
 from vyre_py.lowering.target import Target
 
 __all__ = ["CudaDevice", "RawHandles"]
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,6 @@ class CudaDevice(Device):
     kind: ClassVar[str] = "cuda"
 
     def __init__(self, ordinal: int) -> None:
-        from vyre_py.lowering.llvm.nvptx import nearest_arch
-
         self.context = Context(library.load(), ordinal)
         try:
             capability = (self.context.attribute("COMPUTE_CAPABILITY_MAJOR"), self.context.attribute("COMPUTE_CAPABILITY_MINOR"))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import DriverError, OutOfMemory
+from vyre_py.drivers.hostarray import Bytes
 
 __all__ = ["Memory"]
 
 _KEPT_BYTES: Final = 256 << 20
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Memory:

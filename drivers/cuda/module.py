@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from typing import Any, Final
 
@@ -11,22 +10,10 @@ from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["Module", "runs_on"]
+__all__ = ["Module"]
 
 _LOG_BYTES: Final = 16 << 10
 _STATIC_WORKGROUP_BYTES: Final = 48 << 10
-_ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
-
-
-def runs_on(arch: str, capability: tuple[int, int]) -> bool:
-    """Whether PTX for an architecture runs on a GPU of this compute capability: plain PTX on newer ones too, with an `f` on newer ones
-    of its family, with an `a` on its own only."""
-    found = _ARCH.match(arch)
-    if found is None:
-        return False
-    wanted, here = int(found[1]), 10 * capability[0] + capability[1]
-    oldest = {"": 0, "f": here - here % 10, "a": here}[found[2]]
-    return oldest <= wanted <= here
 
 
 def _unload(context: Context, handle: Any) -> None:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
+from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory, Status
 
-__all__ = ["STATUSES", "Status", "failure"]
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A row: the class of error that the caller can branch on, and three sentences for people. DeviceLost says that the context
-    answers every later call with the same status: only a new process recovers."""
-
-    error: type[DriverError]
-    meaning: str
-    cause: str
-    remedy: str
+__all__ = ["STATUSES", "failure"]
 
 
 _NEW_PROCESS: Final = "start a new process; what was resident on the device is lost"
 _REPORT: Final = "this is a defect: report the Program and the arguments"
 _DRIVER: Final = "update NVIDIA's display driver"
 
+# DeviceLost stands where the context answers every later call with the same status, so that only a new process recovers.
 STATUSES: Final[Mapping[str, Status]] = {
     "CUDA_ERROR_INVALID_VALUE": Status(DriverError, "an argument of the call is out of range",
         "a size, a grid or an address that the driver refuses", _REPORT),
@@ -111,6 +100,4 @@ _UNLISTED: Final = Status(DriverError, "", "", "look the status up in NVIDIA's d
 def failure(status: Any, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
     """The error for a status other than success; `doing` says what was tried ("cuda:0 cannot allocate 12 bytes"), `otherwise` is the
     class where the status alone does not tell what the caller should do."""
-    row = STATUSES.get(status.name, _UNLISTED)
-    kind = otherwise if row.error is DriverError else row.error
-    return kind(doing, status=f"{status.name} ({int(status)})", meaning=row.meaning, cause=row.cause, remedy=row.remedy)
+    return STATUSES.get(status.name, _UNLISTED).failure(doing, f"{status.name} ({int(status)})", otherwise)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import platform
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
+from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Grid
+from vyre_py.ir.types import element
 from vyre_py.lowering.artifact import Entry, Step
 from vyre_py.lowering.target import Target
 
 __all__ = ["ReferenceDevice"]
 
-_LIMITS = Limits(workgroups=(2**32, 2**32, 2**32), invocations=1024, workgroup_bytes=232448, buffer_bytes=2**40)
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_LIMITS = Limits(workgroups=(2**32, 2**32, 2**32), invocations=1024, workgroup_bytes=227 << 10, buffer_bytes=2**40)
 
 
 class ReferenceLaunch(Launch):
@@ -36,7 +36,7 @@ class ReferenceLaunch(Launch):
         x, y, z = plan.grid
         grid = Grid(False, (DimConst(x), DimConst(y), DimConst(z)))
         self._code = replace(code, program=replace(code.program, grid=grid))
-        self._scalars = {p.name: _decode(p.type.dtype, plan.binding.scalars[p.name]) for p in plan.binding.interface.params}
+        self._scalars = {p.name: element(p.type, plan.binding.scalars[p.name]) for p in plan.binding.interface.params}
 
     def __call__(self) -> None:
         """Runs the kernel."""
@@ -50,16 +50,10 @@ class ReferenceLaunch(Launch):
 
     def _set_scalar(self, name: str, word: int) -> None:
         param = next(p for p in self.plan.binding.interface.params if p.name == name)
-        self._scalars[name] = _decode(param.type.dtype, word)
+        self._scalars[name] = element(param.type, word)
 
 
-def _decode(dtype: np.dtype[Any], word: int) -> np.ndarray[Any, Any]:
-    """The scalar that a slot's word holds, as a 0-d array."""
-    stored = np.frombuffer(word.to_bytes(4, "little")[: dtype.itemsize], dtype.newbyteorder("<"))
-    return stored.astype(dtype).reshape(())
-
-
-def _elements(buffer: Buffer) -> np.ndarray[Any, Any]:
+def _elements(buffer: Buffer) -> Host:
     raw: Bytes = buffer.handle
     return raw[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes].view(buffer.type.dtype).reshape(buffer.shape)
 

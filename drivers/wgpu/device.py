@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
-import numpy as np
-
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, OutOfMemory
+from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import LaunchPlan
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
@@ -22,7 +21,6 @@ from vyre_py.lowering.target import Target
 __all__ = ["RawHandles", "WgpuDevice"]
 
 _T = TypeVar("_T")
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _MAX_GROUPS: Final = 2**32 - 1
 
@@ -50,9 +48,8 @@ def _limits(limits: dict[str, int]) -> Limits:
 class WgpuDevice(Device):
     """One adapter with its largest limits.
 
-    Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `is_software` says that a
-    program on the CPU stands in for a GPU; `grid_limit` workgroups can be dispatched along an axis; bindings begin at multiples of
-    `offset_alignment` bytes.
+    Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `grid_limit` workgroups can be
+    dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes.
     """
 
     kind: ClassVar[str] = "wgpu"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.hostarray import Bytes
 
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
 __all__ = ["WORD_BYTES", "Memory", "Storage", "Watched", "words_around"]
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _T = TypeVar("_T")
 
 WORD_BYTES: Final = 4

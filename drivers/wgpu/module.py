@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,11 @@ from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact import Entry, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.layout import WORD_BYTES
+from vyre_py.lowering.wgsl.memory import READ, READ_WRITE
 from vyre_py.lowering.wgsl.words import block_words
 
 __all__ = ["Module", "Variant", "require_limits"]
-
-# Not to be told apart from what `lowering.wgsl.memory` writes.
-_READ: Final = "var<storage, read>"
-_READ_WRITE: Final = "var<storage, read_write>"
-_WORD_BYTES: Final = 4
 
 
 def require_limits(name: str, limits: dict[str, int], step: Step, entry: Entry) -> None:
@@ -59,7 +56,7 @@ class Module:
     def __init__(self, package: ModuleType, device: Any, step: Step, entry: Entry) -> None:
         self._package, self._device, self._step = package, device, step
         self._text, self._symbol = entry.code.decode(), entry.symbol
-        self.block_bytes = block_words(step.layout) * _WORD_BYTES
+        self.block_bytes = block_words(step.layout) * WORD_BYTES
         self.tables: dict[str, Any] | None = None
         if entry.data:
             usage = package.BufferUsage.STORAGE | package.BufferUsage.COPY_DST
@@ -76,7 +73,7 @@ class Module:
         return found
 
     def _compile(self, shared: bool) -> Variant:
-        text = self._text.replace(_READ, _READ_WRITE) if shared else self._text
+        text = self._text.replace(READ, READ_WRITE) if shared else self._text
         try:
             layout = self._device.create_bind_group_layout(entries=self._layout_entries(shared))
             module = self._device.create_shader_module(code=text)

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
+from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory, Status
 
-__all__ = ["STATUSES", "Status", "failure"]
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A row: the class of error that the caller can branch on, and three sentences for people."""
-
-    error: type[DriverError]
-    meaning: str
-    cause: str
-    remedy: str
+__all__ = ["STATUSES", "failure"]
 
 
 _LOST: Final = "lost"
@@ -41,6 +30,4 @@ def failure(error: Exception, doing: str, otherwise: type[DriverError] = DriverE
     where that alone does not tell what the caller should do."""
     message = " ".join(str(error).split())
     name = _LOST if any(sign in message.lower() for sign in _LOST_SIGNS) else type(error).__name__
-    row = STATUSES.get(name, _UNLISTED)
-    kind = otherwise if row.error is DriverError else row.error
-    return kind(doing, status=message, meaning=row.meaning, cause=row.cause, remedy=row.remedy)
+    return STATUSES.get(name, _UNLISTED).failure(doing, message, otherwise)

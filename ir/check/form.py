@@ -231,10 +231,7 @@ class _Form:
             type(p.workgroup) is tuple and len(p.workgroup) == 3 and all(type(n) is int for n in p.workgroup),
             "the workgroup is not three whole numbers",
         )
-        if self.expect(
-            _is_grid(p.grid),
-            "the grid is not three extents",
-        ):
+        if self.expect(_is_grid(p.grid), "the grid is not three extents"):
             for extent in p.grid.extents:
                 self.dim(HEAD, extent)
         self.expect(

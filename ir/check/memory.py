@@ -22,7 +22,7 @@ from typing import Final
 from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
-from vyre_py.ir.program import Grid, Program, default_over
+from vyre_py.ir.program import Grid, Program, default_over, first_written
 
 __all__ = ["MAX_RANK", "check_memory"]
 
@@ -85,7 +85,7 @@ def check_memory(program: Program, findings: Findings) -> None:
     """Reports declarations that cannot be, and accesses that a declaration does not allow."""
     for memory in program.memories:
         _check_declaration(memory, findings)
-    written = next((m for m in program.memories if m.space is Space.BUFFER and m.access.writes), None)
+    written = first_written(program.memories)
     if written is not None and default_over(program.memories) is None and program.grid == _ONE_WORKGROUP:
         findings.add("V310", written.name, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")
     declared = set(program.memories)

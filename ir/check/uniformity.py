@@ -166,28 +166,28 @@ class Analysis:
     # ---- values and variables
 
     def _let(self, index: int, s: Let) -> None:
-        result = _bound(s)
+        result = s.bound.id
         if s.op.level is not None:
             self.level[result] = int(s.op.level)
         self._feed(s.args, result)
 
     def _load(self, index: int, s: Load) -> None:
         if s.memory.access.writes:
-            self.level[_bound(s)] = _VARYING
+            self.level[s.bound.id] = _VARYING
         else:
-            self._feed(s.args, _bound(s))
+            self._feed(s.args, s.bound.id)
 
     def _uniform_load(self, index: int, s: UniformLoad) -> None:
-        self.level[_bound(s)] = int(Level.WORKGROUP)
+        self.level[s.bound.id] = int(Level.WORKGROUP)
 
     def _atomic(self, index: int, s: Atomic) -> None:
-        self.level[_bound(s)] = _VARYING
+        self.level[s.bound.id] = _VARYING
 
     def _var(self, index: int, s: Var) -> None:
         self._feed(s.args, self.variables + s.variable.id)
 
     def _get(self, index: int, s: Get) -> None:
-        self.edge(self.variables + s.variable.id, _bound(s))
+        self.edge(self.variables + s.variable.id, s.bound.id)
 
     def _assign(self, index: int, s: Set) -> None:
         self._feed(s.args, self.variables + s.variable.id)
@@ -209,7 +209,7 @@ class Analysis:
     def _count(self, index: int, s: For) -> None:
         first = self.segment(index, self.current)
         self._feed(s.args, first)
-        self._feed(s.args, _bound(s))
+        self._feed(s.args, s.bound.id)
         self._enter(first, loop=True)
 
     def _endless(self, index: int, s: Loop) -> None:
@@ -294,12 +294,6 @@ class Analysis:
             return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
         assert isinstance(statement, Load)  # nothing else differs by itself
         return f"a load from {quoted(statement.memory.name)}, which can be written"
-
-
-def _bound(statement: Statement) -> int:
-    """The id of the result of a statement that binds one."""
-    assert statement.result is not None  # V101
-    return statement.result.id
 
 
 _ESCAPES = (Break, Continue, Return)

@@ -80,7 +80,7 @@ class Batches:
         if program.grid.over:
             extents = [-(-extent // size) for extent, size in zip(extents, program.workgroup, strict=True)]
         self.groups = (extents[0], extents[1], extents[2])
-        if any(groups * size >= 1 << 32 for groups, size in zip(self.groups, program.workgroup, strict=True)):
+        if any(groups * size >= SIZE_LIMIT for groups, size in zip(self.groups, program.workgroup, strict=True)):
             raise InterpretError(f"a grid of {self.groups} workgroups of {self.workgroup} has 2^32 or more invocations along an axis")
         group_lanes = prod(program.workgroup)
         group_bytes = 1 + sum(

@@ -129,8 +129,8 @@ class Machine:
         if s.op.is_query:
             self._bind(s, self.lanes.query(s.op.name))
         else:
-            assert s.op.evaluate is not None and s.result is not None  # Arguments refuses what is not expanded
-            self._bind(s, s.op.evaluate(s.result.type, *self._atoms(s.args)))
+            assert s.op.evaluate is not None  # Arguments refuses what is not expanded
+            self._bind(s, s.op.evaluate(s.bound.type, *self._atoms(s.args)))
         return index + 1
 
     def _load(self, index: int, s: Load) -> int:

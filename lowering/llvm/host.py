@@ -103,6 +103,28 @@ def _undefined_symbols(code: bytes) -> Iterator[str]:
                 yield code[names + name : code.index(b"\0", names + name)].decode()
 
 
+# Past so many lines of text, which some 6,000 statements make, LLVM's pipeline takes minutes where a few linear passes take a second.
+_LARGE_LINES: Final = 20_000
+
+
+def _optimise(text: str, module: Any, machine: Any, opt: int) -> None:
+    """Runs LLVM's pipeline over a module, or what is linear of it over a large one."""
+    tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
+    # The walk has made vectors already; and the loop vectoriser of LLVM 22 fails an assertion, which ends the process, on loops with
+    # many exits.
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    if text.count("\n") < _LARGE_LINES:
+        builder.getModulePassManager().run(module, builder)
+        return
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_sccp_pass()
+    passes.add_aggressive_dce_pass()
+    passes.run(module, builder)
+
+
 def _compile(text: str, machine: Any, opt: int) -> bytes:
     """The object of a module. Raises ToolchainError with the text when LLVM refuses it."""
     try:
@@ -110,12 +132,7 @@ def _compile(text: str, machine: Any, opt: int) -> bytes:
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
-        tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
-        # The walk has made vectors already; and the loop vectoriser of LLVM 22 fails an assertion, which ends the process, on loops with
-        # many exits.
-        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
-        builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
+        _optimise(text, module, machine, opt)
         code = bytes(machine.emit_object(module))
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error

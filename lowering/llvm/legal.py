@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Final
 
-from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Barrier, Let, Memory, Space, UniformLoad
 from vyre_py.ir.program import Program
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.ops import EMITTERS
 
-__all__ = ["WORKGROUP_ALIGN", "element_count", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
+__all__ = ["WORKGROUP_ALIGN", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
 
 WORKGROUP_ALIGN: Final = 16
 
@@ -36,11 +35,6 @@ def require_ops(who: str, program: Program) -> None:
     """Raises Unsupported that names every op without a row in the table."""
     if missing := list(_missing_ops(program)):
         raise Unsupported(who, missing)
-
-
-def element_count(memory: Memory) -> int:
-    """How many elements an array of constant shape has (all but buffers, as `check` proves)."""
-    return prod(axis.value for axis in memory.shape if isinstance(axis, DimConst))
 
 
 def has_barrier(program: Program) -> bool:

@@ -11,13 +11,14 @@ from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
 from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["lower", "nearest_arch"]
+__all__ = ["lower"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
@@ -25,23 +26,6 @@ _PARAMETER_BYTES: Final = 4096
 # Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
 # square of a body's length, and ptxas optimises what it is given anyway.
 _LARGE_BODY: Final = 2048
-
-# The architectures that LLVM 22 knows. It takes any other name with a word on stderr and then emits PTX that can't be loaded, so
-# names are looked up here first.
-_ARCHS: Final = frozenset({
-    "sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_101", "sm_101a",
-    "sm_101f", "sm_103", "sm_103a", "sm_103f", "sm_110", "sm_110a", "sm_110f", "sm_120", "sm_120a", "sm_120f", "sm_121", "sm_121a", "sm_121f",
-})  # fmt: skip
-
-
-def nearest_arch(major: int, minor: int) -> str | None:
-    """The newest known architecture whose PTX runs on a GPU of this compute capability, or None.
-
-    PTX for a plain architecture runs on all later ones; for one with a suffix only on its own, so those are left out.
-    """
-    plain = [int(name[3:]) for name in _ARCHS if name[-1].isdigit()]
-    fitting = [number for number in plain if number <= 10 * major + minor]
-    return f"sm_{max(fitting)}" if fitting else None
 
 
 def _optimise(module: Any, machine: Any, level: int) -> None:
@@ -67,9 +51,9 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     """PTX for one kernel. Raises Unsupported for an option, op, architecture or number of arguments that is too much, ToolchainError
     for text that LLVM refuses."""
     who = f"target {target}"
-    options.refuse(who, frozenset({"workgroup", "opt"}) | (frozenset({"numerics"}) if options.numerics == "strict" else frozenset()))
-    if target.arch not in _ARCHS:
-        raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in _ARCHS)}")])
+    options.refuse(who, frozenset({"workgroup", "opt"}), numerics=("strict",))
+    if target.arch not in ARCHITECTURES:
+        raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
     program = optimised.program
     require_ops(who, program)
     if (size := lay_out(program).size_bytes) > _PARAMETER_BYTES:

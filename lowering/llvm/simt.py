@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vyre_py.ir.dims import DimConst
+from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
@@ -42,9 +42,9 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.ops import Op
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Kind, Scalar
-from vyre_py.lowering.layout import Slot, lay_out
+from vyre_py.lowering.layout import Slot, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
-from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, element_count, has_barrier, workgroup_offsets
+from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
 from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import literal, llvm_type, memory_type, number
@@ -67,7 +67,8 @@ _QUERIES: Final[Mapping[str, str]] = {"local_id": "tid", "workgroup_id": "ctaid"
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """An open block: `end` runs after it; for a loop, `again` is where a continue goes and `leave` where a break goes."""
+    """An open block: `end` runs after it. For a loop, `again` is where a continue goes and `leave` where a break goes; for an If, where
+    its second block begins and what follows both."""
 
     opener: Statement
     end: Callable[[], None]
@@ -86,11 +87,11 @@ class _Walk:
         self.values: list[str] = [""] * self.program.value_count
         self.variables: list[str] = [""] * self.program.variable_count
         self.params: dict[Param, str] = {}
-        self.extents: dict[Any, str] = {}
+        self.extents: dict[DimExpr, str] = {}
         self.bases: dict[Memory, str] = {}
         self.blocks: list[_Block] = []
         self.layout = lay_out(self.program)
-        self.signature = [self._slot(number_, slot) for number_, slot in enumerate(self.layout.slots)]
+        self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
 
     # ---- declarations
 
@@ -102,7 +103,7 @@ class _Walk:
             return f"ptr addrspace(1){self._promises(slot.memory)} align {slot.type.size_bytes} {name}"
         if slot.param is not None:
             self.params[slot.param] = self._param(slot.param.type, name)
-        else:
+        elif slot.expr is not None:
             self.extents[slot.expr] = name
         return f"i32 {name}"
 
@@ -201,11 +202,10 @@ class _Walk:
         return self._register(_QUERIES[name], axis)
 
     def let(self, index: int, s: Let) -> None:
-        assert s.result is not None
         if s.op.is_query:
-            self.values[s.result.id] = self._query(s.op)
+            self.values[s.bound.id] = self._query(s.op)
         else:
-            self.values[s.result.id] = EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.result.type, [self.atom(a) for a in s.args])
+            self.values[s.bound.id] = EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, [self.atom(a) for a in s.args])
 
     # ---- memory
 
@@ -241,8 +241,7 @@ class _Walk:
         return w.let(f"icmp ne {type_} {frozen}, 0") if s.memory.type.kind is Kind.BOOL else frozen
 
     def load(self, index: int, s: Load | UniformLoad) -> None:
-        assert s.result is not None
-        self.values[s.result.id] = self._guarded(index, s, lambda: self._frozen(s))
+        self.values[s.bound.id] = self._guarded(index, s, lambda: self._frozen(s))
 
     def uniform_load(self, index: int, s: UniformLoad) -> None:
         self._barrier()
@@ -260,7 +259,6 @@ class _Walk:
         self._guarded(index, s, write)
 
     def atomic(self, index: int, s: Atomic) -> None:
-        assert s.result is not None
         orders = "monotonic monotonic" if s.op.operands == 2 else "monotonic"
         scope = f'syncscope("{_SCOPES[s.memory.space]}") {orders}'
 
@@ -268,7 +266,7 @@ class _Walk:
             old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], scope)
             return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
 
-        self.values[s.result.id] = self._guarded(index, s, change)
+        self.values[s.bound.id] = self._guarded(index, s, change)
 
     # ---- variables
 
@@ -277,8 +275,7 @@ class _Walk:
         self.set(index, s)
 
     def get(self, index: int, s: Get) -> None:
-        assert s.result is not None
-        self.values[s.result.id] = self.w.let(f"load {llvm_type(s.variable.type)}, ptr {self.variables[s.variable.id]}")
+        self.values[s.bound.id] = self.w.let(f"load {llvm_type(s.variable.type)}, ptr {self.variables[s.variable.id]}")
 
     def set(self, index: int, s: Var | Set) -> None:
         self.w.line(f"store {llvm_type(s.variable.type)} {self.atom(s.args[0])}, ptr {self.variables[s.variable.id]}")
@@ -303,7 +300,7 @@ class _Walk:
         w = self.w
         start, stop = [self.atom(a) for a in s.args[:2]]
         signed, step = s.args[0].type.is_signed, s.args[2]
-        assert isinstance(step, Const)
+        assert isinstance(step, Const)  # V208
         stride = abs(int(step.value))
         low, high = (start, stop) if int(step.value) > 0 else (stop, start)
         some = w.let(f"icmp {'s' if signed else 'u'}lt i32 {low}, {high}")
@@ -314,7 +311,7 @@ class _Walk:
         return w.let(f"select i1 {some}, i32 {turns}, i32 0")
 
     def for_(self, index: int, s: For) -> None:
-        assert s.result is not None and isinstance(s.args[2], Const)
+        assert isinstance(s.args[2], Const)  # V208
         w = self.w
         counter = w.local("i32")
         turns = self._trips(s)
@@ -325,7 +322,7 @@ class _Walk:
         w.branch(w.let(f"icmp ult i32 {turn}, {turns}"), body, leave)
         w.block(body)
         moved = w.let(f"mul i32 {turn}, {literal(s.args[2])}")
-        self.values[s.result.id] = w.let(f"add i32 {self.atom(s.args[0])}, {moved}")
+        self.values[s.bound.id] = w.let(f"add i32 {self.atom(s.args[0])}, {moved}")
 
         def end() -> None:
             w.block(again)

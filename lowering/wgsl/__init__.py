@@ -24,7 +24,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
 
     Raises Unsupported for what WGSL cannot say, for options that mean nothing here, and for strict floating point.
     """
-    options.refuse("wgsl", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics in ("strict", "native") else frozenset()))
+    options.refuse("wgsl", frozenset({"workgroup", "opt"}), numerics=("strict", "native"))
     exact = is_exact(optimised.program)
     if options.numerics == "strict" and not exact:
         raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding to the device: leave numerics out, or take another")])

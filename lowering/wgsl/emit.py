@@ -142,7 +142,6 @@ class Kernel:
     # ---- computing
 
     def _let(self, index: int, statement: Let) -> None:
-        assert statement.result is not None  # a let binds
         if statement.op.is_query:
             name, _, axis = statement.op.name.partition(".")
             text = QUERIES[name].format(axis=axis, size=self._program.workgroup["xyz".index(axis)] if axis else 0)
@@ -153,14 +152,13 @@ class Kernel:
             form = form_of(statement)
             self._helpers.update(helpers_of(form))
             text = form.format(*self._operands(statement))
-        self._line(f"let v{statement.result.id} = {text};")
+        self._line(f"let v{statement.bound.id} = {text};")
 
     def _var(self, index: int, statement: Var) -> None:
         self._line(f"var m{statement.variable.id}: {value_type(statement.variable.type)} = {self._atom(statement.args[0])};")
 
     def _get(self, index: int, statement: Get) -> None:
-        assert statement.result is not None  # a get binds
-        self._line(f"let v{statement.result.id} = m{statement.variable.id};")
+        self._line(f"let v{statement.bound.id} = m{statement.variable.id};")
 
     def _set(self, index: int, statement: Set) -> None:
         self._line(f"m{statement.variable.id} = {self._atom(statement.args[0])};")
@@ -218,8 +216,7 @@ class Kernel:
             self._all(done)
 
     def _load(self, index: int, statement: Load | UniformLoad) -> None:
-        assert statement.result is not None  # a load binds
-        name = f"v{statement.result.id}"
+        name = f"v{statement.bound.id}"
         self._access(index, statement, lambda array, address: [f"{name} = {array.load(address)};"], Array.load)
 
     def _uniform_load(self, index: int, statement: UniformLoad) -> None:
@@ -232,9 +229,8 @@ class Kernel:
         self._access(index, statement, lambda array, address: array.store(address, value), None)
 
     def _atomic(self, index: int, statement: Atomic) -> None:
-        assert statement.result is not None  # an atomic binds
         operands = [self._atom(a) for a in statement.operands]
-        name = f"v{statement.result.id}"
+        name = f"v{statement.bound.id}"
         if statement.op.name == "compare_exchange":
             self._access(index, statement, lambda array, address: exchange_lines(array, address, operands, name), None)
             return
@@ -261,13 +257,12 @@ class Kernel:
 
     def _for(self, index: int, statement: For) -> None:
         """Counts turns from 0, so that neither the count nor the loop's value can wrap."""
-        assert statement.result is not None  # a for binds
         start, _, step = statement.args
         assert isinstance(step, Const)  # V208
-        number, by = statement.result.id, int(step.value)
+        number, by = statement.bound.id, int(step.value)
         self._line(f"let n{number} = {self._turns(statement, by)};")
         self._open(f"for (var c{number} = 0u; c{number} < n{number}; c{number}++) {{")
-        signed = statement.result.type is i32
+        signed = statement.bound.type is i32
         turn = f"i32(c{number})" if signed else f"c{number}"
         moved = turn if by == 1 else f"{turn} * {literal(step)}"
         self._line(f"let v{number} = {moved if _known(start) == 0 else f'{self._atom(start)} + {moved}'};")

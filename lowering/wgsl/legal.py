@@ -123,8 +123,8 @@ _EXACT_OPS: Final = frozenset({"select", "bitcast", "is_nan", "is_inf", "is_fini
 def is_exact(program: Program) -> bool:
     """Whether a Program computes nothing in floating point, so that WGSL gives the language's own bits."""
     for statement in program.body:
-        if isinstance(statement, Let) and statement.op.name not in _EXACT_OPS and statement.result is not None:
-            types = (statement.result.type, *[a.type for a in statement.args])
+        if isinstance(statement, Let) and statement.op.name not in _EXACT_OPS:
+            types = (statement.bound.type, *[a.type for a in statement.args])
             if any(t.is_float for t in types):
                 return False
     return True
@@ -146,7 +146,7 @@ def _missing(program: Program, layout: Layout) -> Iterator[Missing]:
                 yield Missing(f"blocks more than {_MAX_NESTING} deep", program.place(index), "merge conditions")
         elif isinstance(statement, End):
             depth -= 1
-        elif isinstance(statement, Let) and statement.op.level is None and statement.op.name not in seen:
+        elif isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in seen:
             seen.add(statement.op.name)
             if statement.op.name not in ROWS:
                 yield Missing(f"op {statement.op.name}", program.place(index))

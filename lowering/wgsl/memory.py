@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
-from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Atomic, Memory, MemoryStatement, Space, Store
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, bool_, u32
-from vyre_py.lowering.layout import WORD_BYTES, Layout
+from vyre_py.lowering.layout import WORD_BYTES, Layout, element_count
 from vyre_py.lowering.wgsl.types import is_packed, value_type, zero
 from vyre_py.lowering.wgsl.words import offset_word, word_text
 
-__all__ = ["Array", "Arrays", "arrays_of", "atomic_text", "count_of", "exchange_lines", "zero_lines"]
+__all__ = ["READ", "READ_WRITE", "Array", "Arrays", "arrays_of", "atomic_text", "exchange_lines", "zero_lines"]
+
+# How buffers are declared. A driver may turn the first into the second: see `drivers.wgpu.module`.
+READ: Final = "var<storage, read>"
+READ_WRITE: Final = "var<storage, read_write>"
 
 _TABLES: Final = "tables"
 
@@ -113,11 +115,6 @@ class Arrays:
     tables: bytes
 
 
-def count_of(memory: Memory) -> int:
-    """How many elements a memory of constant shape has."""
-    return prod([axis.value for axis in memory.shape if isinstance(axis, DimConst)])
-
-
 def _element_bytes(memory: Memory) -> int:
     return WORD_BYTES if is_packed(memory.type) else memory.type.size_bytes
 
@@ -138,8 +135,8 @@ def arrays_of(program: Program, layout: Layout) -> Arrays:
         if memory.space is Space.BUFFER:
             slot = numbers[memory.name]
             array = Array(memory, f"b{slot}", packed, memory in atomic, False, f"o{slot}")
-            access = "read_write" if memory.access.writes else "read"
-            module.append(f"@group(0) @binding({slot + 1}) var<storage, {access}> {array.name}: array<{array.words}>;")
+            declared = READ_WRITE if memory.access.writes else READ
+            module.append(f"@group(0) @binding({slot + 1}) {declared} {array.name}: array<{array.words}>;")
             head.append(f"let {array.offset} = {word_text(offset_word(slot))};")
         elif memory.space is Space.TABLE:
             base = table_bytes // (1 if packed else WORD_BYTES)
@@ -149,16 +146,16 @@ def arrays_of(program: Program, layout: Layout) -> Arrays:
         else:
             # A driver was seen to lose the elements of workgroup arrays of bool, so bools are words in every array.
             array = Array(memory, f"a{number}", False, memory in atomic, memory.type is bool_, "")
-            declared = f"{array.name}: array<{array.words}, {count_of(memory)}>;"
+            declared = f"{array.name}: array<{array.words}, {element_count(memory)}>;"
             if memory.space is Space.WORKGROUP:
                 module.append(f"var<workgroup> {declared}")
             else:
                 head.append(f"var {declared}")
         by_memory[memory] = array
     if tables:
-        module.append(f"@group(0) @binding({len(layout.buffers) + 1}) var<storage, read> {_TABLES}: array<u32>;")
+        module.append(f"@group(0) @binding({len(layout.buffers) + 1}) {READ} {_TABLES}: array<u32>;")
     workgroup = tuple(a for a in by_memory.values() if a.memory.space is Space.WORKGROUP)
-    size = sum(_element_bytes(a.memory) * count_of(a.memory) for a in workgroup)
+    size = sum(_element_bytes(a.memory) * element_count(a.memory) for a in workgroup)
     return Arrays(by_memory, tuple(module), tuple(head), workgroup, size, b"".join(tables))
 
 
@@ -171,5 +168,5 @@ def zero_lines(arrays: Arrays, invocations: int) -> list[str]:
     lines: list[str] = []
     for array in arrays.workgroup:
         (store,) = array.store("z", zero(array.element))
-        lines += [f"for (var z = local_index; z < {count_of(array.memory)}u; z += {invocations}u) {{", f"  {store}", "}"]
+        lines += [f"for (var z = local_index; z < {element_count(array.memory)}u; z += {invocations}u) {{", f"  {store}", "}"]
     return [*lines, "workgroupBarrier();"] if lines else []

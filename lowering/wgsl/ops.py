@@ -99,6 +99,5 @@ def form_of(statement: Let) -> str:
         return row
     source = statement.args[0].type.name
     if statement.op.name in ("cast", "bitcast"):
-        assert statement.result is not None  # a let binds
-        return row[f"{source}->{statement.result.type.name}"]
+        return row[f"{source}->{statement.bound.type.name}"]
     return row[source]

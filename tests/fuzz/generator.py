@@ -22,7 +22,7 @@ from vyre_py.ir.ops import ATOMICS, OPS, Level, Operand, Result
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import SCALARS, Scalar, bool_, f32, i32, u8, u32
 
-__all__ = ["Case", "Source", "generate"]
+__all__ = ["INTERESTING", "Case", "Source", "generate"]
 
 _X = TypeVar("_X")
 
@@ -44,7 +44,7 @@ class Case:
     uses_floats: bool
 
 
-_INTERESTING = {
+INTERESTING = {
     i32: [0, 1, -1, 2, 7, -8, 31, 32, 255, 1 << 30, -(1 << 31), (1 << 31) - 1, 12345],
     u32: [0, 1, 2, 3, 8, 31, 32, 33, 255, 65535, 1 << 31, (1 << 32) - 1, 0x9E3779B9],
     u8: [0, 1, 127, 128, 255],
@@ -89,7 +89,7 @@ class _Generator:
     def constant(self, t: Scalar) -> Const:
         if t.is_integer and not t.storage_only and self.chance(3):
             return Const(t, self.source.below(1 << 16))
-        return const(t, self.pick(_INTERESTING[t]))
+        return const(t, self.pick(INTERESTING[t]))
 
     def operand(self, t: Scalar) -> Atom:
         if self.chance(5):
@@ -365,7 +365,7 @@ class _Generator:
 
 def _array(rng: np.random.Generator, t: Scalar, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Random elements, one in three of them an interesting one."""
-    special = np.array(_INTERESTING[t]).astype(t.dtype) if t is not u32 else np.array(_INTERESTING[t], np.uint64).astype(np.uint32)
+    special = np.array(INTERESTING[t]).astype(t.dtype) if t is not u32 else np.array(INTERESTING[t], np.uint64).astype(np.uint32)
     if t is f32:
         plain = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(np.float32)
     elif t is bool_:
