@@ -12,7 +12,7 @@ import numpy as np
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim, is_size
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.printer_declarations import print_dim
@@ -120,7 +120,7 @@ class _Binder:
         for dim in self.interface.dims:
             if dim.name in self.given:
                 size = self.given[dim.name]
-                if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 0 <= size < SIZE_LIMIT:
+                if not is_size(size):
                     self.problems.append(f"dim {dim.name!r} is a whole number from 0 to 2^32 - 1, got {shown(size)}")
                 else:
                     self.sizes[dim.name], self.sources[dim.name] = int(size), "its argument"

@@ -15,7 +15,7 @@ __all__ = ["DispatchConfig"]
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
 
 
 # Field -> what a value must satisfy, and how to say it.

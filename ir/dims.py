@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from vyre_py.ir.types import Scalar, u32
 
-__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim"]
+__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_size"]
 
 MAX_DIM_TERMS: Final = 64
 SIZE_LIMIT: Final = 1 << 32  # every size is below it
+
+
+def is_size(value: Any) -> bool:
+    """Whether this is a size: a whole number, Python's or NumPy's, from 0 to 2^32 - 1."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(0 <= value < SIZE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

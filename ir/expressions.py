@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.dims import SIZE_LIMIT, DimConst, DimExpr, dim_op
+from vyre_py.ir.dims import DimConst, DimExpr, dim_op, is_size
 from vyre_py.ir.errors import ValidationError, shown
 from vyre_py.ir.hints import number_hint
 from vyre_py.ir.nodes import Atom, Const, Memory, Variable
@@ -271,9 +271,7 @@ def as_size(operand: Operand) -> DimExpr | None:
     """The dim expression of a size or a whole number, or None."""
     if isinstance(operand, Size):
         return operand.expr
-    if isinstance(operand, (int, np.integer)) and not isinstance(operand, bool) and 0 <= operand < SIZE_LIMIT:
-        return DimConst(int(operand))
-    return None
+    return DimConst(int(operand)) if is_size(operand) else None
 
 
 def size_op(name: str, a: Operand, b: Operand) -> Size | None:

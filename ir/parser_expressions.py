@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.assembler import Assembler, OperandTypeError
-from vyre_py.ir.check.types import operand_fault
 from vyre_py.ir.errors import Place
 from vyre_py.ir.lexer import INFIX, LEVEL_COMPARISON, LEVEL_UNARY, PREFIX, Tokens, literal_bits, split_literal
 from vyre_py.ir.nodes import Atom, Const, Memory, Value, Variable
@@ -110,8 +109,8 @@ class ExpressionParser(Cursor):
             try:
                 node.atom = node.make(node, _atoms(node.children))
             except OperandTypeError as error:
-                message, help = operand_fault(error.op, error.operands, error.given)
-                raise Failed(finding("V201", message, place, help)) from None
+                got = " and ".join(map(str, error.operands)) + (f" to {error.given}" if error.given else "")
+                raise Failed(finding("V201", f"{error.op.name} does not accept {got}", place, _operand_help(error))) from None
             except ValueError as error:
                 raise Failed(finding("P105", str(error), place)) from None
         self.nodes.clear()
@@ -287,3 +286,12 @@ class ExpressionParser(Cursor):
 
 def _atoms(nodes: tuple[Node, ...]) -> tuple[Atom, ...]:
     return tuple([node.atom for node in nodes if node.atom is not None])
+
+
+def _operand_help(error: OperandTypeError) -> str:
+    if error.given is not None:
+        return f"{error.op.name} goes from one type to another; a bitcast needs the same width, and no bool"
+    accepted = ", ".join(sorted(t.name for t in error.op.of))
+    if len(set(error.operands)) > 1 and Operand.BOOL not in error.op.operands:
+        return f"convert one side: cast(x, {error.operands[0]})"
+    return f"{error.op.name} is for {accepted}; convert with cast(x, type)"

@@ -133,6 +133,7 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("B104", "another name", lambda s: s.b.read("x", vp.f32, 3)),
     ("B104", "another name", lambda s: s.b.dim("f")),
     ("B105", "argument", lambda s: s.i + Scene().i),
+    ("B105", "argument", lambda s: s.b.let("j", Scene().i)),
     ("B105", "", lambda s: s.b.read("z", vp.f32, Scene().n)),
     ("B106", "vp.cast", lambda s: s.i + 1.5),
     ("B106", "vp.const", lambda s: s.i + -1),

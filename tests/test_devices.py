@@ -293,6 +293,18 @@ def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(d.description for d in listed)
 
 
+def test_the_best_device_is_no_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VYRE_DEVICE", raising=False)
+    reference = vp.device("reference")
+    monkeypatch.setattr("vyre_py.drivers.registry.KINDS", ("cpu", "reference"))
+    assert vp.device() is vp.device("cpu")
+    monkeypatch.setattr(vp.device("cpu"), "is_software", True, raising=False)
+    assert vp.device() is reference
+    monkeypatch.setattr(reference, "is_software", True, raising=False)
+    with pytest.raises(vp.DeviceUnavailable, match="taken by name only"):
+        vp.device()
+
+
 def test_close_is_quiet_in_any_order() -> None:
     from vyre_py.drivers.cpu import open_device
 

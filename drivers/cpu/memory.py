@@ -7,6 +7,8 @@ from weakref import WeakSet
 
 import numpy as np
 
+from vyre_py.drivers.errors import BindingError
+
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.launch import CpuLaunch
 
@@ -27,14 +29,22 @@ def aligned_bytes(size_bytes: int) -> tuple[Bytes, int]:
 
 
 class HostMemory:
-    """An allocation. `bytes` is a view of it, `address` where it begins. Launches that use it hold on to `bytes`, and are told when
-    it is freed."""
+    """An allocation; `address` is where it begins. Launches that use it hold on to `bytes`, and are told when it is freed."""
 
-    __slots__ = ("_launches", "address", "bytes")
+    __slots__ = ("_bytes", "_launches", "address")
 
     def __init__(self, size_bytes: int) -> None:
-        self.bytes, self.address = aligned_bytes(size_bytes)
+        self._bytes: Bytes | None
+        self._bytes, self.address = aligned_bytes(size_bytes)
         self._launches: WeakSet[CpuLaunch] = WeakSet()
+
+    @property
+    def bytes(self) -> Bytes:
+        """The memory. Raises BindingError when another thread has let go of it meanwhile."""
+        held = self._bytes
+        if held is None:
+            raise BindingError("buffer", ["the buffer was freed"])
+        return held
 
     def watch(self, launch: CpuLaunch) -> None:
         """From now on `launch` depends on this memory."""
@@ -42,6 +52,6 @@ class HostMemory:
 
     def release(self) -> None:
         """Lets go of the bytes; they are gone once no launch holds them."""
-        self.bytes = np.zeros(0, np.uint8)
+        self._bytes = None
         for launch in list(self._launches):
             launch.disarm()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vyre_py.drivers.errors import DeviceUnavailable
-from vyre_py.drivers.wgpu.library import adapters
+from vyre_py.drivers.wgpu.library import adapters, require_own_process
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -15,6 +15,7 @@ __all__ = ["count", "open_device"]
 
 def count() -> int:
     """How many adapters are here, one at least. Raises DeviceUnavailable, which says why there is none."""
+    require_own_process()
     if found := len(adapters()):
         return found
     raise DeviceUnavailable(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
+from weakref import WeakSet
 
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, OutOfMemory
@@ -21,6 +23,10 @@ from vyre_py.lowering.target import Target
 __all__ = ["RawHandles", "WgpuDevice"]
 
 _T = TypeVar("_T")
+
+# Devices that are open, and what a forked child must not even let go of.
+_opened: WeakSet[WgpuDevice] = WeakSet()
+_abandoned: list[Any] = []
 
 _MAX_GROUPS: Final = 2**32 - 1
 
@@ -74,6 +80,7 @@ class WgpuDevice(Device):
         self._memory = Memory(package, self.gpu)
         self._storages: Watched[Storage] = Watched()
         self.launches: Watched[WgpuLaunch] = Watched()
+        _opened.add(self)
 
     @property
     def raw(self) -> RawHandles:
@@ -81,7 +88,15 @@ class WgpuDevice(Device):
         self._require_usable()
         return RawHandles(self._adapter, self.gpu, self.gpu.queue)
 
-    # ---- for the launches of this folder
+    # ---- for the launches of this folder, and for forks
+
+    def abandon(self) -> None:
+        """In a forked child: makes every later call refuse. The driver's threads and locks stayed in the parent, so that any call of
+        the driver, and even letting go of its objects, may wait for them forever."""
+        self._mark_lost(DeviceLost(f"{self.name} was opened before this process was forked"))
+        for launch in self.launches.now():
+            launch.disarm()
+        _abandoned.append((self.gpu, self._memory, [storage.buffer for storage in self._storages.now() if not storage.released]))
 
     def failure(self, error: Exception, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
         """The error for what wgpu-py raised; a lost device is remembered."""
@@ -141,3 +156,13 @@ class WgpuDevice(Device):
             storage.release()
         self._memory.close()
         self.gpu = None
+
+
+def _after_fork() -> None:
+    Watched.forked()
+    for device in list(_opened):
+        device.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
 
-__all__ = ["adapters", "errors", "is_software", "load"]
+__all__ = ["adapters", "errors", "is_software", "load", "require_own_process"]
 
 _TYPE_RANKS: Final = {"DiscreteGPU": 0, "IntegratedGPU": 1, "CPU": 3}
 _OTHER_RANK: Final = 2
@@ -19,6 +19,20 @@ _SOFTWARE: Final = "CPU"
 
 # WebGPU over OpenGL lacks limits and exactness that the kernels rely on; every adapter that matters has another backend.
 _LEFT_OUT: Final = "OpenGL"
+
+
+_forked: list[str] = []  # why nothing of wgpu may be called in this process, if that is so
+
+
+def _forbid() -> None:
+    """In a forked child: the driver's threads and locks are its parent's, and any call may wait for them forever."""
+    _forked.append("this process was forked from one that used wgpu")
+
+
+def require_own_process() -> None:
+    """Raises DeviceUnavailable in a process that was forked after wgpu was loaded."""
+    if _forked:
+        raise DeviceUnavailable("wgpu cannot be used here", cause=_forked[0], remedy="start processes with multiprocessing's spawn")
 
 
 @cache
@@ -30,6 +44,8 @@ def load() -> ModuleType:
     except (ImportError, OSError, RuntimeError) as error:
         raise DeviceUnavailable("wgpu cannot be loaded", status=str(error), remedy="pip install 'vyre-py[wgpu]'") from error
     assert native  # importing it chooses the backend
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forbid)
     package: ModuleType = wgpu
     return package
 

@@ -35,6 +35,11 @@ class Watched(Generic[_T]):
     def __init__(self) -> None:
         self._members: weakref.WeakSet[_T] = weakref.WeakSet()
 
+    @classmethod
+    def forked(cls) -> None:
+        """In a forked child: a thread of the parent may have held the lock."""
+        cls._lock = threading.RLock()
+
     def add(self, member: _T) -> None:
         """Adds an object."""
         with self._lock:
@@ -66,6 +71,11 @@ class Storage:
         if buffer is None:
             raise BindingError("buffer", ["the buffer was freed"])
         return buffer
+
+    @property
+    def released(self) -> bool:
+        """Whether the buffer was let go of."""
+        return self._buffer is None
 
     def release(self) -> None:
         """Lets go of the buffer, and has the launches that are bound to it refuse from now on."""

@@ -37,7 +37,7 @@ from vyre_py.ir.nodes import (
     Var,
 )  # fmt: skip
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.types import Kind, decode, f32, i32, u32
+from vyre_py.ir.types import Kind, f32, i32, u32
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.wgsl.legal import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_text, exchange_lines, zero_lines
@@ -325,7 +325,7 @@ class Kernel:
 def _known(atom: Atom) -> int | None:
     """The number that an integer operand is known to be."""
     if isinstance(atom, Const):
-        return int(decode(atom.type, atom.bits))
+        return int(atom.value)
     return atom.value if isinstance(atom, DimConst) else None
 
 

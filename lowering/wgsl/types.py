@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
 from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import Scalar, bool_, decode, f32, i32, u8, u32
+from vyre_py.ir.types import Scalar, bool_, element, f32, i32, u8, u32
 
 __all__ = ["is_finite_normal", "is_packed", "literal", "value_type", "zero"]
 
@@ -48,10 +46,10 @@ def literal(const: Const) -> str:
     if const.type is bool_:
         return "true" if const.bits else "false"
     if const.type is f32:
-        shortest = repr(float(str(np.array(const.bits, np.uint32).view(np.float32))))
+        shortest = repr(float(str(element(f32, const.bits))))
         return f"({shortest}f)" if shortest.startswith("-") else f"{shortest}f"
     if const.type is i32:
-        number = int(decode(i32, const.bits))
+        number = int(const.value)
         # WGSL has no literal for the least i32, since the minus is an operator; negation of one out of range is refused.
         return f"{number}i" if number >= 0 else f"({number}i)" if number != i32.minimum else f"i32({number})"
     return f"{const.bits}u"
