@@ -6,27 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-import numpy as np
-
+from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["DispatchConfig"]
 
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
-
-
 # Field -> what a value must satisfy, and how to say it.
 _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "label": (lambda v: isinstance(v, str), "text"),
-    "grid": (lambda v: v is None or (isinstance(v, tuple) and len(v) == 3 and all(map(_is_count, v))), "three whole numbers, workgroups along x, y, z"),
+    "grid": (lambda v: v is None or (isinstance(v, tuple) and len(v) == 3 and all(map(is_count, v))), "three whole numbers, workgroups along x, y, z"),
     "fixpoint": (lambda v: v is None or isinstance(v, str), "the name of a buffer"),
     "cooperative": (lambda v: isinstance(v, bool), "true or false"),
     "timeout": (lambda v: v is None or (isinstance(v, (int, float)) and v >= 0), "a time in seconds"),
     "stream": (lambda v: v is None or hasattr(v, "__cuda_stream__"), "an object with __cuda_stream__"),
-    "max_output_bytes": (lambda v: v is None or _is_count(v), "a whole number of bytes"),
+    "max_output_bytes": (lambda v: v is None or is_count(v), "a whole number of bytes"),
 }
 
 

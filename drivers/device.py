@@ -82,14 +82,12 @@ class Device(ABC):
 
         Raises ValidationError, Unsupported, ToolchainError, DeviceLost.
         """
-        self._require_usable()
+        self.require_usable()
         options = CompileOptions.given(options)
+        if not isinstance(program, Checked) and not (isinstance(program, Program) and "code_digest" in vars(program)):
+            program = check(program)  # before its digest: what breaks a rule may have none, or one that takes forever
         plain = program.program if isinstance(program, Checked) else program
-        try:
-            key = (plain.code_digest, plain.interface_digest, options)
-        except Exception:  # what has no digest breaks a rule, and the check says which
-            check(plain)
-            raise
+        key = (plain.code_digest, plain.interface_digest, options)
         with self._lock:
             if (found := self._pipelines.get(key)) is not None:
                 self._pipelines.move_to_end(key)
@@ -105,7 +103,7 @@ class Device(ABC):
 
     def load(self, artifact: Artifact) -> Pipeline:
         """A pipeline from compiled code. Raises Unsupported when no part is for this device, or the code is over its limits."""
-        self._require_usable()
+        self.require_usable()
         if not isinstance(artifact, Artifact):
             raise Unsupported(self.name, [Missing(f"loading {shown(artifact)}", help="load takes an Artifact, which compile_native gives")])
         fitting = [part for part in artifact.parts if self._accepts(part.target)]
@@ -134,7 +132,7 @@ class Device(ABC):
 
     def allocate(self, shape: int | Sequence[int], type_: Scalar) -> Buffer:
         """A resident buffer of zeros. Raises OutOfMemory, BindingError for a size that is none."""
-        self._require_usable()
+        self.require_usable()
         sizes = whole_sizes(shape)
         if sizes is None:
             raise BindingError("allocate", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
@@ -178,13 +176,13 @@ class Device(ABC):
 
     def synchronize(self) -> None:
         """Waits until everything launched so far is done. Raises what went wrong since the last wait."""
-        self._require_usable()
+        self.require_usable()
         self.telemetry.syncs += 1
         self._synchronize()
 
     def warmup(self) -> None:
         """Does now what the first call would do: context, compiler, caches."""
-        self._require_usable()
+        self.require_usable()
         self._warmup()
 
     def trim(self) -> None:
@@ -207,7 +205,8 @@ class Device(ABC):
         """Whether `close` was called."""
         return self._closed
 
-    def _require_usable(self) -> None:
+    def require_usable(self) -> None:
+        """Raises DeviceLost once the device was closed or lost."""
         if self._closed:
             raise DeviceLost(f"{self.name} is closed", remedy="ask vyre_py.device() for it again")
         if self._lost is not None:

@@ -60,7 +60,7 @@ class Pipeline:
 
         Raises BindingError with every mismatch; Unsupported for a config that the device can't honour.
         """
-        self.device._require_usable()
+        self.device.require_usable()
         config = self._config(config)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=False)
         return self._launch(binding, config)
@@ -85,7 +85,7 @@ class Pipeline:
         is written in place; a written resident buffer comes back as itself. Raises BindingError with every mismatch, and then
         nothing was run.
         """
-        self.device._require_usable()
+        self.device.require_usable()
         config = self._config(config)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=True)
         out = {} if out is None else out

@@ -10,6 +10,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import Host, host_array, takes
+from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.ir.types import Scalar
 
@@ -26,7 +27,7 @@ _MAX_COUNT: Final = 1 << 60
 def whole_sizes(shape: Any) -> tuple[int, ...] | None:
     """A shape given as one whole number or several, as Python's own; None for what is no shape."""
     given = shape if isinstance(shape, (list, tuple)) else (shape,)
-    if not 1 <= len(given) <= _MAX_RANK or not all(isinstance(s, (int, np.integer)) and s >= 0 for s in given):
+    if not 1 <= len(given) <= _MAX_RANK or not all(map(is_count, given)):
         return None
     sizes = tuple(map(int, given))
     # A shape without elements may still be too large for an array.
@@ -112,7 +113,7 @@ class Buffer:
         if data.dtype != self.type.dtype or data.shape != self.shape:
             raise BindingError("write", [f"{self.type.dtype}{list(self.shape)} is needed, got {data.dtype}{list(data.shape)}"])
         handle = self.handle
-        self.device._require_usable()
+        self.device.require_usable()
         if self.size_bytes:
             self.device._write(handle, self.offset_bytes, np.ascontiguousarray(data).reshape(-1).view(np.uint8))
             self.device.telemetry.bytes_uploaded += self.size_bytes
@@ -126,7 +127,7 @@ class Buffer:
             got = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else type(out).__name__
             raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(self.shape)}, got {got}"])
         handle = self.handle
-        self.device._require_usable()
+        self.device.require_usable()
         # A subclass has methods of its own; what is written is the array below them.
         plain = None if out is None else np.asarray(out)
         direct = plain is not None and plain.flags.c_contiguous
@@ -144,7 +145,7 @@ class Buffer:
         fits = isinstance(source, Buffer) and source.device is self.device and source.shape == self.shape and source.type is self.type
         if not fits or self.overlaps(source):
             raise BindingError("copy_from", [f"a separate {self.type}{list(self.shape)} on {self.device.name} is needed, got {shown(source)}"])
-        self.device._require_usable()
+        self.device.require_usable()
         if self.size_bytes:
             self.device._copy(source.handle, source.offset_bytes, self.handle, self.offset_bytes, self.size_bytes)
 

@@ -10,15 +10,20 @@ import numpy as np
 
 from vyre_py.ir.types import Scalar, u32
 
-__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_size"]
+__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_count", "is_size"]
 
 MAX_DIM_TERMS: Final = 64
 SIZE_LIMIT: Final = 1 << 32  # every size is below it
 
 
+def is_count(value: Any) -> bool:
+    """Whether this is a whole number, Python's or NumPy's, from 0; a bool is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
+
+
 def is_size(value: Any) -> bool:
-    """Whether this is a size: a whole number, Python's or NumPy's, from 0 to 2^32 - 1."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(0 <= value < SIZE_LIMIT)
+    """Whether this is a size: a count, at most 2^32 - 1."""
+    return is_count(value) and bool(value < SIZE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

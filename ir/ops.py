@@ -16,7 +16,7 @@ import numpy as np
 from vyre_py.ir import evaluate as ev
 from vyre_py.ir.types import SCALARS, Array, Kind, Scalar, bool_, f32, i32, u32, unsigned_of
 
-__all__ = ["ATOMICS", "OPS", "AtomicOp", "Law", "Level", "Op", "Operand", "Result", "op"]
+__all__ = ["ATOMICS", "OPS", "AtomicOp", "Law", "Level", "Op", "Operand", "Result"]
 
 
 class Level(IntEnum):
@@ -203,11 +203,6 @@ OPS: Final[Mapping[str, Op]] = {
         _row("local_index", (), Result.U32, frozenset(), None, "The invocation's number in its workgroup, x fastest.", level=Level.VARYING),
     )
 }
-
-
-def op(name: str) -> Op:
-    """The row of this name. Raises KeyError for an unknown one."""
-    return OPS[name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from vyre_py.ir.nodes import (
     Statement,
     const,
 )
-from vyre_py.ir.ops import ATOMICS, op
+from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
 
@@ -53,14 +53,14 @@ def everything() -> Program:
     own = a.memory("own", Space.PRIVATE, u8, (DimConst(2), DimConst(2)), Access.READ_WRITE)
     table = a.memory("table", Space.TABLE, u32, (DimConst(2),), Access.READ, bytes(8))
     a.place = Place("x.py", 3)
-    i = a.let(op("global_id.x"), (), name="i")
-    small = a.let(op("cast"), (i,), u8)
+    i = a.let(OPS["global_id.x"], (), name="i")
+    small = a.let(OPS["cast"], (i,), u8)
     a.store(own, (ZERO, const(i32, -1)), small)
     v = a.var(f32, p, "v")
     a.region("r")
-    c = a.let(op("lt"), (i, DimOp("ceil_div", N, DimConst(2))))
+    c = a.let(OPS["lt"], (i, DimOp("ceil_div", N, DimConst(2))))
     a.if_(c)
-    a.set(v, a.let(op("add"), (a.get(v), p)))
+    a.set(v, a.let(OPS["add"], (a.get(v), p)))
     a.else_()
     a.atomic(ATOMICS["compare_exchange"], y, (i,), (ZERO, ONE))
     a.end()
@@ -69,7 +69,7 @@ def everything() -> Program:
     k = a.for_(ZERO, N, ONE, "k")
     a.barrier()
     u = a.uniform_load(tile, (k,))
-    a.if_(a.let(op("eq"), (u, a.load(table, (k,)))))
+    a.if_(a.let(OPS["eq"], (u, a.load(table, (k,)))))
     a.continue_()
     a.end()
     a.end()
@@ -88,7 +88,7 @@ def with_body(program: Program, *statements: Any) -> Program:
 
 def plain() -> Program:
     a, y = assembler()
-    a.store(y, (a.let(op("global_id.x"), ()),), ONE)
+    a.store(y, (a.let(OPS["global_id.x"], ()),), ONE)
     return a.finish()
 
 

@@ -86,6 +86,11 @@ def test_a_number_takes_the_type_it_meets() -> None:
         u[i] = (u[i] + 1) // 2 % 7 << 3
         s[i] = -1 - s[-1] * vp.select(s[i] > -5, -2, s[i])
     check(b.program)
+    assert [line.strip() for line in str(b.program).splitlines()[-4:-1]] == [
+        "f[v0] = 1.0 + f[v0] * 2.5 - max(3.0, f[v0])",
+        "u[v0] = (u[v0] + 1) / 2 % 7 << 3",
+        "s[v0] = -1 - s[-1] * select(s[v0] > -5, -2, s[v0])",
+    ]
 
 
 def test_numpy_numbers_are_numbers() -> None:

@@ -34,7 +34,7 @@ from vyre_py.ir.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.ops import Level, op
+from vyre_py.ir.ops import OPS, Level
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.rules import RULES
 from vyre_py.ir.types import f32, i32, u32
@@ -55,9 +55,9 @@ def test_checked_carries_the_proof() -> None:
 
 def test_facts() -> None:
     a, y = assembler()
-    i = a.let(op("global_id.x"), ())
+    i = a.let(OPS["global_id.x"], ())
     v = a.var(u32, i)
-    total = a.let(op("add"), (i, i))
+    total = a.let(OPS["add"], (i, i))
     a.store(y, (i,), total)
     a.get(v)
     program = a.finish()
@@ -168,7 +168,7 @@ def test_v107_undeclared() -> None:
 def test_v108_values() -> None:
     a, y = assembler()
     a.if_(TRUE)
-    inner = a.let(op("global_id.x"), ())
+    inner = a.let(OPS["global_id.x"], ())
     a.else_()
     a.store(y, (inner,), ONE)
     a.end()
@@ -182,7 +182,7 @@ def test_v108_values() -> None:
 
 def test_v108_a_value_is_no_operand_of_its_own_statement() -> None:
     own = Value(0, u32)
-    assert codes(loose(Let(own, (own, ONE), op("add")))) == ("V108",)
+    assert codes(loose(Let(own, (own, ONE), OPS["add"]))) == ("V108",)
     assert codes(loose(For(own, (own, ONE, ONE)), End(None, ()), match=(1, 0))) == ("V108",)
 
 

@@ -28,7 +28,7 @@ from vyre_py.ir.nodes import (
     Value,
     const,
 )
-from vyre_py.ir.ops import ATOMICS, OPS, op
+from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.program import Grid
 from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
 
@@ -37,7 +37,7 @@ from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
 
 def test_v201_v202_v203_ops() -> None:
     def one(result: Scalar, name: str, *args: Any) -> tuple[str, ...]:
-        return codes(loose(Let(Value(0, result), args, op(name))))
+        return codes(loose(Let(Value(0, result), args, OPS[name])))
 
     f, i, b = const(f32, 1.0), const(i32, 1), TRUE
     assert one(u32, "add", ONE, ONE) == ()
@@ -193,7 +193,7 @@ def test_v503_names() -> None:
     a = Assembler(long)
     a.dim(long)
     a.region(long)
-    a.let(op("local_index"), (), name=long)
+    a.let(OPS["local_index"], (), name=long)
     a.end()
     a.var(u32, ONE, "x" * MAX_NAME)
     assert codes(a.finish()) == ("V503",) * 4

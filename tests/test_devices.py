@@ -141,6 +141,16 @@ def test_copy_and_allocate(device: Device) -> None:
         first.copy_from(first)
 
 
+def test_a_bool_is_no_count(device: Device) -> None:
+    for wrong in (True, (4, True), np.True_):
+        with pytest.raises(vp.BindingError, match="whole numbers"):
+            device.allocate(wrong, vp.u32)
+    with pytest.raises(vp.BindingError, match="rows True:3"):
+        device.allocate(4, vp.u32)[True:3]
+    with pytest.raises(vp.Unsupported, match="grid"):
+        vp.DispatchConfig(grid=(1, 1, True))
+
+
 PROBLEMS: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ["'a'", "'x'", "'y'"]),
     ({"x": np.zeros(4, np.uint32), "y": np.zeros(5, np.uint32), "a": 1}, ["dim 'n' is 4 from axis 0 of 'x', but axis 0 of 'y' has 5"]),

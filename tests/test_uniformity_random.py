@@ -34,7 +34,7 @@ from vyre_py.ir.nodes import (
     Var,
     const,
 )
-from vyre_py.ir.ops import Level, op
+from vyre_py.ir.ops import OPS, Level
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import u32
 
@@ -56,14 +56,14 @@ class _Random:
         self.variables = [a.var(u32, const(u32, k)) for k in range(3)]
         self.scopes: list[list[Atom]] = [[self.param, const(u32, 1)]]
         for name in ("local_id.x", "workgroup_id.x"):
-            self.scopes[0].append(a.let(op(name), ()))
+            self.scopes[0].append(a.let(OPS[name], ()))
         self.block(0, False)
 
     def atom(self) -> Atom:
         return self.random.choice([v for scope in self.scopes for v in scope])
 
     def condition(self) -> Atom:
-        return self.a.let(op(self.random.choice(["lt", "eq"])), (self.atom(), self.atom()))
+        return self.a.let(OPS[self.random.choice(["lt", "eq"])], (self.atom(), self.atom()))
 
     def block(self, depth: int, in_loop: bool) -> None:
         self.scopes.append([])
@@ -76,7 +76,7 @@ class _Random:
         kind = r.choice(["let", "load", "get", "set", "set", "if", "loop", "for", "escape", "uniform", "shared"])
         here = self.scopes[-1]
         if kind == "let":
-            here.append(a.let(op(r.choice(["add", "xor", "min"])), (self.atom(), self.atom())))
+            here.append(a.let(OPS[r.choice(["add", "xor", "min"])], (self.atom(), self.atom())))
         elif kind == "load":
             here.append(a.load(self.given, (self.atom(),)))
         elif kind == "shared" and r.random() < 0.3:
@@ -231,7 +231,7 @@ def test_random_programs_do_what_the_analysis_says(first: int) -> None:
 def _reverse_chain(size: int) -> Program:
     """Each turn moves a difference one variable along, against program order."""
     a = Assembler("chain")
-    lane = a.let(op("local_id.x"), ())
+    lane = a.let(OPS["local_id.x"], ())
     variables = [a.var(u32, const(u32, 0)) for _ in range(size // 3)]
     a.loop()
     for target, source in pairwise(variables):
@@ -245,7 +245,7 @@ def _reverse_chain(size: int) -> Program:
 def _escapes(size: int) -> Program:
     """Deeply nested loops with escapes at every level, over and over."""
     a = Assembler("escapes")
-    condition = a.let(op("lt"), (a.let(op("local_id.x"), ()), const(u32, 3)))
+    condition = a.let(OPS["lt"], (a.let(OPS["local_id.x"], ()), const(u32, 3)))
     while len(a.body) < size:
         for _ in range(100):
             a.loop()
@@ -260,10 +260,10 @@ def _escapes(size: int) -> Program:
 
 def _long_block(size: int) -> Program:
     a = Assembler("block")
-    value = a.let(op("workgroup_id.x"), ())
-    condition = a.let(op("lt"), (value, const(u32, 3)))
+    value = a.let(OPS["workgroup_id.x"], ())
+    condition = a.let(OPS["lt"], (value, const(u32, 3)))
     while len(a.body) < size:
-        value = a.let(op("add"), (value, value))
+        value = a.let(OPS["add"], (value, value))
         a.if_(condition)
         a.return_()
         a.end()

@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import platform
 from typing import Any, ClassVar, Final
-from weakref import WeakSet
 
 from vyre_py.drivers.cpu.launch import CpuLaunch
-from vyre_py.drivers.cpu.memory import Bytes, HostMemory
+from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
 from vyre_py.drivers.cpu.workers import core_count
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import BindingError, OutOfMemory
+from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.watched import Watched
 from vyre_py.lowering.artifact import Entry, Step
 from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
 __all__ = ["CpuDevice"]
 
-_LIMITS: Final = Limits(workgroups=(2**32 - 1,) * 3, invocations=1024, workgroup_bytes=232448, buffer_bytes=1 << 40)
+_LIMITS: Final = Limits(workgroups=(2**32 - 1,) * 3, invocations=1024, workgroup_bytes=227 << 10, buffer_bytes=1 << 40)
 
 
 def _memory_bytes() -> int:
@@ -40,14 +41,14 @@ class CpuDevice(Device):
         cores = core_count()
         limits = Limits(_LIMITS.workgroups, _LIMITS.invocations, _LIMITS.workgroup_bytes, _memory_bytes())
         super().__init__(ordinal, Target("host", "native"), limits, f"{platform.machine()}, {cores} core{'s' if cores > 1 else ''}")
-        self._launches: WeakSet[CpuLaunch] = WeakSet()
+        self._launches: Watched[CpuLaunch] = Watched()
 
     def watch(self, launch: CpuLaunch) -> None:
         """From now on `launch` is told when the device is closed."""
         self._launches.add(launch)
 
     def _accepts(self, target: Target) -> bool:
-        from vyre_py.lowering.llvm.host import runs_here
+        from vyre_py.lowering.llvm.host import runs_here  # LLVM is loaded only when code is first wanted
 
         return target.kind == "host" and runs_here(target.arch)
 
@@ -90,10 +91,10 @@ class CpuDevice(Device):
         pass  # launches run to their end
 
     def _warmup(self) -> None:
-        from vyre_py.lowering.llvm.host import target_machine
+        from vyre_py.lowering.llvm.host import target_machine  # see `_accepts`
 
         target_machine("native", 3)
 
     def _close(self) -> None:
-        for launch in list(self._launches):
+        for launch in self._launches.now():
             launch.disarm()

@@ -92,11 +92,12 @@ class CpuLaunch(Launch):
         self._stale = True
 
     def _refuse(self) -> None:
-        self._device._require_usable()
+        self._device.require_usable()
+        self._stale = False  # before the look, so that a buffer freed meanwhile by another thread is noticed by the next call
         freed = sorted(name for name, buffer in self.plan.binding.buffers.items() if buffer.allocation.freed)
         if freed:
+            self._stale = True
             raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
-        self._stale = False  # what was freed has been replaced since
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         memory: HostMemory = buffer.handle

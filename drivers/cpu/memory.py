@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.hostarray import Bytes
+from vyre_py.drivers.watched import Watched
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.launch import CpuLaunch
 
-__all__ = ["ALIGN", "Bytes", "HostMemory", "aligned_bytes"]
+__all__ = ["ALIGN", "HostMemory", "aligned_bytes"]
 
 # A cache line, and the widest vector. Sizes are whole multiples too: kernels may read the aligned word around a byte.
 ALIGN: Final = 64
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def aligned_bytes(size_bytes: int) -> tuple[Bytes, int]:
@@ -36,7 +35,7 @@ class HostMemory:
     def __init__(self, size_bytes: int) -> None:
         self._bytes: Bytes | None
         self._bytes, self.address = aligned_bytes(size_bytes)
-        self._launches: WeakSet[CpuLaunch] = WeakSet()
+        self._launches: Watched[CpuLaunch] = Watched()
 
     @property
     def bytes(self) -> Bytes:
@@ -53,5 +52,5 @@ class HostMemory:
     def release(self) -> None:
         """Lets go of the bytes; they are gone once no launch holds them."""
         self._bytes = None
-        for launch in list(self._launches):
+        for launch in self._launches.now():
             launch.disarm()

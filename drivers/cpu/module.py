@@ -36,7 +36,7 @@ class Kernel:
 
 def load_kernel(entry: Entry) -> Kernel:
     """Links an object into this process. Raises ToolchainError when it can't be."""
-    from llvmlite import binding as llvm
+    from llvmlite import binding as llvm  # LLVM is loaded only when code is first wanted
 
     with _lock:
         if not _linker:

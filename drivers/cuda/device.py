@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,6 +15,7 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError
 from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import LaunchPlan
+from vyre_py.drivers.watched import Watched
 from vyre_py.lowering.artifact import Entry, Step
 from vyre_py.lowering.llvm.architectures import nearest_arch, runs_on
 from vyre_py.lowering.target import Target
@@ -69,20 +69,26 @@ class CudaDevice(Device):
             self.context.close()
             raise
         self.context.on_loss = self._mark_lost
-        self._modules: weakref.WeakSet[Module] = weakref.WeakSet()
+        self._modules: Watched[Module] = Watched()
         # Allocation -> the launches bound to it, told when it is freed; 0 stands for launches without memory.
-        self._watched: dict[int, weakref.WeakSet[CudaLaunch]] = {}
+        self._watched: dict[int, Watched[CudaLaunch]] = {}
 
     @property
     def raw(self) -> RawHandles:
         """The driver's own handles."""
-        self._require_usable()
+        self.require_usable()
         return RawHandles(int(self.context.device), int(self.context.handle), int(self.context.stream))
 
     def watch(self, launch: CudaLaunch, addresses: Iterable[int]) -> None:
         """Remembers which launches are bound to an allocation: a call checks nothing, so they are disarmed when it is freed."""
         for address in {0, *addresses}:
-            self._watched.setdefault(address, weakref.WeakSet()).add(launch)
+            self._watched.setdefault(address, Watched()).add(launch)
+
+    def _disarm(self, address: int) -> None:
+        """Has the launches bound to an allocation look again at what they may run."""
+        if (watched := self._watched.pop(address, None)) is not None:
+            for launch in watched.now():
+                launch.arm()
 
     def _accepts(self, target: Target) -> bool:
         return target.kind == "ptx" and runs_on(target.arch, self.capability)
@@ -92,8 +98,7 @@ class CudaDevice(Device):
 
     def _free(self, handle: int, size_bytes: int) -> None:
         if handle:
-            for launch in self._watched.pop(handle, ()):
-                launch.arm()
+            self._disarm(handle)
             self._memory.free(handle)
 
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
@@ -121,16 +126,15 @@ class CudaDevice(Device):
         self._memory.free(self._memory.allocate(1))
 
     def _trim(self) -> None:
-        self._require_usable()
+        self.require_usable()
         self.context.enter()
         self.context.wait(f"{self.name} failed while it ran")
         self._memory.trim()
 
     def _close(self) -> None:
-        for launch in tuple(self._watched.pop(0, ())):
-            launch.arm()
+        self._disarm(0)
         self._watched.clear()
-        for module in tuple(self._modules):
+        for module in self._modules.now():
             module.unload()
         self._memory.close()
         self.context.close()

@@ -59,7 +59,7 @@ class CudaLaunch(Launch):
             context.enter()
             (status,) = self._run()
         if status:
-            self._owner._require_usable()
+            self._owner.require_usable()
             symbol = self.plan.step.entries[self.plan.entry].symbol
             raise context.failure(status, f"{symbol} cannot be launched on {context.name}", LaunchError)
 
@@ -76,7 +76,7 @@ class CudaLaunch(Launch):
         )
 
     def _refuse(self, freed: list[str]) -> NoReturn:
-        self._owner._require_usable()
+        self._owner.require_usable()
         raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
 
     def on(self, stream: Any) -> Self:
@@ -89,7 +89,7 @@ class CudaLaunch(Launch):
         if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(part, int) for part in answer):
             raise BindingError("stream", [f"a stream is an object with __cuda_stream__(), got {type(stream).__name__}"])
         context = self._owner.context
-        self._owner._require_usable()
+        self._owner.require_usable()
         context.enter()
         context.wait(f"{context.name} cannot change streams")
         context.foreign = True

@@ -41,6 +41,7 @@ class ReferenceLaunch(Launch):
     def __call__(self) -> None:
         """Runs the kernel."""
         plan = self.plan
+        plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
         interpret(self._code, {**arrays, **self._scalars}, plan.binding.sizes)
         plan.device.telemetry.launches += 1

@@ -12,9 +12,10 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, OutOfMemory
 from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import LaunchPlan
+from vyre_py.drivers.watched import Watched
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
-from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage, Watched
+from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage
 from vyre_py.drivers.wgpu.module import Module, require_limits
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact import Entry, Step
@@ -85,7 +86,7 @@ class WgpuDevice(Device):
     @property
     def raw(self) -> RawHandles:
         """wgpu-py's own objects."""
-        self._require_usable()
+        self.require_usable()
         return RawHandles(self._adapter, self.gpu, self.gpu.queue)
 
     # ---- for the launches of this folder, and for forks
@@ -118,7 +119,7 @@ class WgpuDevice(Device):
         try:
             return call(*arguments)
         except errors() as error:
-            self._require_usable()
+            self.require_usable()
             raise self.failure(error, f"{self.name} cannot {doing}", otherwise) from error
 
     def _allocate(self, size_bytes: int) -> Storage:

@@ -81,7 +81,7 @@ class WgpuLaunch(Launch):
             compute.end()
             submit([encoder.finish()])
         except self._errors as error:
-            self._owner._require_usable()
+            self._owner.require_usable()
             raise self._failure(error) from error
         self._telemetry.launches += 1
 
@@ -90,7 +90,7 @@ class WgpuLaunch(Launch):
         self._armed = None
 
     def _refuse(self) -> NoReturn:
-        self._owner._require_usable()
+        self._owner.require_usable()
         raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in self._freed()])
 
     def _freed(self) -> list[str]:
@@ -145,7 +145,7 @@ class WgpuLaunch(Launch):
         self._owner.gpu.queue.write_buffer(self._block, word * WORD_BYTES, data)
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
-        self._owner._require_usable()
+        self._owner.require_usable()
         self._buffers[name] = buffer
         try:
             self._bind()
@@ -153,7 +153,7 @@ class WgpuLaunch(Launch):
             raise self._failure(error) from error
 
     def _set_scalar(self, name: str, word: int) -> None:
-        self._owner._require_usable()
+        self._owner.require_usable()
         layout = self.plan.step.layout
         number = next(n for n, slot in enumerate(layout.scalars) if slot.name == name)
         try:

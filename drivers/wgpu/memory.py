@@ -5,50 +5,21 @@ WebGPU copies whole words only. A range that begins or ends inside a word is cop
 
 from __future__ import annotations
 
-import threading
-import weakref
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import Bytes
+from vyre_py.drivers.watched import Watched
 
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
-__all__ = ["WORD_BYTES", "Memory", "Storage", "Watched", "words_around"]
-
-_T = TypeVar("_T")
+__all__ = ["WORD_BYTES", "Memory", "Storage", "words_around"]
 
 WORD_BYTES: Final = 4
-
-
-class Watched(Generic[_T]):
-    """Objects that are held weakly, and that threads and finalisers may add and list at any time."""
-
-    __slots__ = ("_members",)
-
-    _lock: ClassVar[threading.RLock] = threading.RLock()  # a finaliser may run inside a call that holds it
-
-    def __init__(self) -> None:
-        self._members: weakref.WeakSet[_T] = weakref.WeakSet()
-
-    @classmethod
-    def forked(cls) -> None:
-        """In a forked child: a thread of the parent may have held the lock."""
-        cls._lock = threading.RLock()
-
-    def add(self, member: _T) -> None:
-        """Adds an object."""
-        with self._lock:
-            self._members.add(member)
-
-    def now(self) -> list[_T]:
-        """Those that live."""
-        with self._lock:
-            return list(self._members)
 
 
 class Storage:

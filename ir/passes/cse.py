@@ -103,9 +103,8 @@ class _Sharer(Rewriter):
         elif isinstance(statement, Get):
             self._get(index, statement)
         elif (key := self._pure(statement)) is not None:
-            assert statement.result is not None
             if key in self.known:
-                self.map[statement.result.id] = self.known[key]
+                self.map[statement.bound.id] = self.known[key]
             else:
                 made = self.copy(index)
                 assert made is not None
@@ -121,23 +120,21 @@ class _Sharer(Rewriter):
                 self._open(index)
 
     def _get(self, index: int, statement: Get) -> None:
-        assert statement.result is not None
         atom = self._holds(statement.variable.id)
         if atom is None:
             made = self.copy(index)
             assert made is not None
             self._hold(statement.variable.id, made)
         else:
-            self.map[statement.result.id] = atom
+            self.map[statement.bound.id] = atom
 
     def _pure(self, statement: Statement) -> Hashable | None:
         """What a statement computes, where that depends on its operands only."""
         if isinstance(statement, Let):
-            assert statement.result is not None
             args = [_key(self.atom(a)) for a in statement.args]
             if statement.op.laws & Law.COMMUTES:
                 args.sort(key=lambda a: a.id if isinstance(a, Value) else -1)
-            return (statement.op.name, statement.result.type.name, *args)
+            return (statement.op.name, statement.bound.type.name, *args)
         if isinstance(statement, Load) and statement.memory.access is Access.READ:
             return (statement.memory, *[_key(self.atom(a)) for a in statement.args])
         return None

@@ -27,10 +27,10 @@ def expand(program: Program, names: frozenset[str]) -> Program:
         if not _wanted(statement, names):
             out.copy(index)
             continue
-        assert isinstance(statement, Let) and statement.result is not None  # a Let binds
+        assert isinstance(statement, Let)  # `_wanted`
         out.place = program.place(index)
         made = EXPANSIONS[statement.op.name](builder, out.atom(statement.args[0]))
-        out.map[statement.result.id] = made
-        if isinstance(made, Value) and statement.result.id in program.value_names:
-            out.value_names[made.id] = program.value_names[statement.result.id]
+        out.map[statement.bound.id] = made
+        if isinstance(made, Value) and statement.bound.id in program.value_names:
+            out.value_names[made.id] = program.value_names[statement.bound.id]
     return out.finish()

@@ -14,7 +14,7 @@ from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Atom, Break, Const, Continue, Else, End, For, If, Let, Loop, Return, const
 from vyre_py.ir.ops import Op
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, u32
+from vyre_py.ir.types import Scalar, element, u32
 
 __all__ = ["evaluate_constant", "fold", "merged_end"]
 
@@ -23,18 +23,13 @@ _CANONICAL_NAN: Final = 0x7FC00000
 _KEEPS_NAN_BITS: Final = frozenset({"select", "bitcast"})
 
 
-def _array(atom: Const) -> np.ndarray[Any, np.dtype[Any]]:
-    dtype = atom.type.dtype
-    return np.array([atom.bits], dtype=_BITS[dtype.itemsize]).view(dtype)
-
-
 def evaluate_constant(op: Op, type_: Scalar, args: tuple[Const, ...]) -> Const | None:
     """`op` of constants, by the op table's own evaluation; None for an op that has none. A NaN that is computed is the
     canonical quiet one; a NaN that is moved keeps its bits."""
     if op.evaluate is None:
         return None
     with np.errstate(all="ignore"):
-        made = op.evaluate(type_, *[_array(a) for a in args]).astype(type_.dtype, copy=False)
+        made = op.evaluate(type_, *[element(a.type, a.bits).reshape(1) for a in args]).astype(type_.dtype, copy=False)
     if type_.is_float and op.name not in _KEEPS_NAN_BITS and bool(np.isnan(made)[0]):
         return Const(type_, _CANONICAL_NAN)
     return Const(type_, int(made.view(_BITS[type_.dtype.itemsize])[0]))
@@ -86,8 +81,7 @@ class _Folder(Rewriter):
         if isinstance(statement, For) and self._never_runs(statement):
             return merged_end(self.program, index) + 1
         if isinstance(statement, Let) and (folded := self._folded(statement)) is not None:
-            assert statement.result is not None
-            self.map[statement.result.id] = folded
+            self.map[statement.bound.id] = folded
             return index + 1
         self._keep(index)
         if statement.opens:
@@ -131,12 +125,11 @@ class _Folder(Rewriter):
         return start.value >= stop.value if step.value > 0 else start.value <= stop.value
 
     def _folded(self, let: Let) -> Const | None:
-        assert let.result is not None
         if let.op.is_query:
             return self._query(let.op.name)
         args = tuple([self.atom(a) for a in let.args])
         constants = tuple([a for a in args if isinstance(a, Const)])
-        return evaluate_constant(let.op, let.result.type, constants) if len(constants) == len(args) else None
+        return evaluate_constant(let.op, let.bound.type, constants) if len(constants) == len(args) else None
 
     def _query(self, name: str) -> Const | None:
         """The workgroup's size is known, and so is an invocation's place along an axis of one."""

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.nodes import Space
 from vyre_py.ir.program import Program
 
-__all__ = ["Form", "Sizes", "constant", "minus", "plus", "shifted", "times"]
+__all__ = ["SIZE_MAX", "Form", "Sizes", "constant", "minus", "plus", "shifted", "times"]
 
 Monomial = tuple[int, ...]
 Form = Mapping[Monomial, int]
 
-SIZE_MAX: Final = (1 << 32) - 1  # every dim, extent and element count is at most this, or binding fails
+SIZE_MAX: Final = SIZE_LIMIT - 1  # every dim, extent and element count is at most this, or binding fails
 MAX_TERMS: Final = 8
 MAX_DEGREE: Final = 4
 MAX_FACTS: Final = 16

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.check.facts import uses
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import (
     Access,
@@ -136,7 +137,7 @@ class _Planner:
         self.program = program
         self.proven = bounds(program)
         self.made_at = [-1] * program.value_count
-        self.uses = [0] * program.value_count
+        self.uses = uses(program)
         self.get_at: list[list[int]] = [[] for _ in range(program.variable_count)]
         self.set_count = [0] * program.variable_count
         self.declared_in = [-1] * program.variable_count  # block number
@@ -181,9 +182,6 @@ class _Planner:
     def _count(self, index: int, statement: Statement, block: int) -> None:
         if statement.result is not None:
             self.made_at[statement.result.id] = index
-        for atom in statement.args:
-            if isinstance(atom, Value):
-                self.uses[atom.id] += 1
         if isinstance(statement, Get):
             self.get_at[statement.variable.id].append(index)
         elif isinstance(statement, Set):

@@ -94,15 +94,14 @@ class Ranges:
         """Takes in statement `index`."""
         statement = self.program.body[index]
         if isinstance(statement, Let):
-            assert statement.result is not None  # a Let binds
-            self.defined[statement.result.id] = statement
-            self._bind(statement.result, self._computed(statement, self.of))
+            self.defined[statement.bound.id] = statement
+            self._bind(statement.bound, self._computed(statement, self.of))
         elif isinstance(statement, If):
             self._enter()
             self._assume(statement.args[0], True)
         elif isinstance(statement, For):
             self._enter()
-            self._bind(statement.result, self._counter(statement))
+            self._bind(statement.bound, self._counter(statement))
             self._relate(statement)
         elif isinstance(statement, Else):
             self._turn(index)
@@ -111,13 +110,12 @@ class Ranges:
         elif statement.opens:
             self._enter()
         elif isinstance(statement, (Load, UniformLoad)):
-            self._bind(statement.result, self._elements(statement.memory))
+            self._bind(statement.bound, self._elements(statement.memory))
         elif statement.result is not None:
             self._bind(statement.result, full(statement.result.type))
 
-    def _bind(self, atom: Value | Param | None, range_: Range) -> None:
-        if atom is not None:
-            self._write(self._ranges, _key(atom), range_)
+    def _bind(self, atom: Value | Param, range_: Range) -> None:
+        self._write(self._ranges, _key(atom), range_)
 
     def _jumped(self, index: int) -> bool:
         return index > 0 and isinstance(self.program.body[index - 1], JUMPS)
@@ -175,8 +173,7 @@ class Ranges:
 
     def _computed(self, let: Let, of: Callable[[Atom], Range]) -> Range:
         """The range of a Let's result, from its operands' ranges."""
-        assert let.result is not None
-        type_ = let.result.type
+        type_ = let.bound.type
         if let.op.is_query:
             return self._query(let.op.name)
         if not type_.is_integer:
@@ -224,12 +221,11 @@ class Ranges:
         return Range(start.low, high, tuple(shifted(f, -1) for f in stop.uppers), start.lowers)
 
     def _relate(self, loop: For) -> None:
-        assert loop.result is not None
         up = self.of(loop.args[2]).low > 0
         first, last = (loop.args[0], loop.args[1]) if up else (loop.args[1], loop.args[0])
         # Running upward start <= k and k + 1 <= stop; running downward stop + 1 <= k and k <= start.
-        self._at_most(first, loop.result, 0 if up else -1)
-        self._at_most(loop.result, last, -1 if up else 0)
+        self._at_most(first, loop.bound, 0 if up else -1)
+        self._at_most(loop.bound, last, -1 if up else 0)
 
     def refined(self, atom: Atom, depth: int = REFINE_DEPTH) -> Range:
         """`of`, computed again from operands at most `depth` ops back, for the facts that were learned since."""
@@ -239,7 +235,7 @@ class Ranges:
             return known
         again = meet(known, self._computed(let, lambda operand: self.refined(operand, depth - 1)))
         if again != known:
-            self._bind(let.result, again)
+            self._bind(let.bound, again)
         return again
 
     def distance(self, a: Atom, b: Atom) -> int | None:
@@ -327,13 +323,12 @@ class Ranges:
     def _backwards(self, let: Let, fact: Range) -> list[tuple[Atom, Range]]:
         """What a fact about a result says of the operands."""
         name, args = let.op.name, let.args
-        assert let.result is not None
         if name in ("add", "sub") and isinstance(args[1], Const):
             by = int(args[1].value)
             r = (self.of(args[0]), exactly(by))
-            exact = total(self, let.result.type, *r) if name == "add" else difference(self, let.result.type, args, *r)
+            exact = total(self, let.bound.type, *r) if name == "add" else difference(self, let.bound.type, args, *r)
             return [] if exact is None else [(args[0], shift(fact, -by if name == "add" else by))]
-        everything = full(let.result.type)
+        everything = full(let.bound.type)
         if name == "max":
             return [(a, Range(everything.low, fact.high, fact.uppers)) for a in args]
         if name == "min":

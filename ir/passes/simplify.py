@@ -258,15 +258,15 @@ class _Simplifier(Rewriter):
         if not isinstance(statement, Let) or statement.op.is_query:
             self.copy(index)
             return
-        assert statement.result is not None
-        now = self.reduce(_Call(statement.op, tuple([self.atom(a) for a in statement.args]), statement.result.type))
+        old = statement.bound
+        now = self.reduce(_Call(statement.op, tuple([self.atom(a) for a in statement.args]), old.type))
         if not isinstance(now, _Call):
-            self.map[statement.result.id] = now
+            self.map[old.id] = now
             return
         self.place = self.program.place(index)
-        result = self.value(now.type, self.program.value_names.get(statement.result.id))
+        result = self.value(now.type, self.program.value_names.get(old.id))
         self.emit(Let(result, now.args, now.op))
-        self.map[statement.result.id] = result
+        self.map[old.id] = result
         self.calls += [None] * (result.id - len(self.calls))
         self.calls.append(now)
 

@@ -15,7 +15,7 @@ from vyre_py.ir.nodes import Atom
 from vyre_py.ir.passes.forms import Form, Sizes, constant, minus, plus, shifted, times
 from vyre_py.ir.types import Kind, Scalar
 
-__all__ = ["BOOLEAN", "TRANSFER", "Facts", "Range", "difference", "exactly", "full", "meet", "shift", "total"]
+__all__ = ["BOOLEAN", "TRANSFER", "Facts", "Range", "difference", "exactly", "full", "join", "meet", "shift", "total"]
 
 MAX_FORMS: Final = 4
 MAX_COEFFICIENT: Final = 1 << 31

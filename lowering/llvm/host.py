@@ -19,7 +19,7 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 
-__all__ = ["choose_lanes", "lower", "target_machine"]
+__all__ = ["choose_lanes", "lower", "runs_here", "target_machine"]
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 # Feature -> lanes of 32 bits, first match wins: two vectors of them, so that one hides the other's latency. Measured: mandelbrot with 16
@@ -143,7 +143,7 @@ def _compile(text: str, machine: Any, opt: int) -> bytes:
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here."""
-    options.refuse("the cpu target", frozenset({"workgroup", "opt"}) | ({"numerics"} if options.numerics == "strict" else frozenset()))
+    options.refuse("the cpu target", frozenset({"workgroup", "opt"}), numerics=("strict",))
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])

@@ -246,11 +246,10 @@ class _Walk:
 
     def let(self, index: int, s: Let) -> int:
         """A calculation, or a question where the invocation is."""
-        assert s.result is not None
         if s.op.is_query:
             form = self.state.query(s.op.name)
         else:
-            form = calculate(self.w, s.op.name, s.result.type, [self.state.form(a) for a in s.args])
+            form = calculate(self.w, s.op.name, s.bound.type, [self.state.form(a) for a in s.args])
         self.state.bind(s, form)
         return index + 1
 

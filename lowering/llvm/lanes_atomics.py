@@ -42,15 +42,14 @@ class Atomics:
 
     def atomic(self, index: int, s: Atomic) -> int:
         """An atomic; dropped outside, and then its result is zero."""
-        assert s.result is not None
         spot = self.memories.spot(index, s)
         operands = [self.state.form(a) for a in s.operands]
-        wanted = self._uses[s.result.id] > 0
+        wanted = self._uses[s.bound.id] > 0
         if self.state.width == 1:
             form = self._one(s, spot, operands)
         elif spot.is_same and not wanted and s.op.name in _REDUCTIONS:
             self._folded(s, spot, operands[0])
-            form = self._nothing(s.result.type)
+            form = self._nothing(s.bound.type)
         else:
             form = self._by_lane(s, spot, operands, wanted)
         self.state.bind(s, form)

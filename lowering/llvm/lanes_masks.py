@@ -210,8 +210,7 @@ class Control:
     def for_(self, index: int, s: For) -> int:
         """Opens a For. Its lanes take their turns together, each as many as it has; trips are counted before the first."""
         state, w = self.state, self.w
-        assert s.result is not None
-        type_, (start, stop) = s.result.type, (state.form(s.args[0]), state.form(s.args[1]))
+        type_, (start, stop) = s.bound.type, (state.form(s.args[0]), state.form(s.args[1]))
         assert isinstance(s.args[2], Const)  # V208
         step = int(s.args[2].value)
         same = start.is_same and stop.is_same

@@ -7,12 +7,12 @@ scatter. Lanes that are off or outside never touch memory: vector accesses are m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Load, Memory, MemoryStatement, Space, Store, UniformLoad
 from vyre_py.ir.types import Kind, Scalar, u32
+from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, memory_type
@@ -55,7 +55,6 @@ class Memories:
         self.w = state.w
         self.pointers: dict[Memory, str] = {}
         self.sink = ""
-        self._private: list[tuple[Memory, int]] = []  # arrays that are one area for all chunks, with bytes per chunk
         local_bytes = 0
         for number, memory in enumerate(state.program.memories):
             name = f"%m{number}"
@@ -65,18 +64,18 @@ class Memories:
                 state.area(name, self.size_bytes(memory))
             elif memory.space is Space.PRIVATE:
                 size = self.size_bytes(memory) * state.width
-                if not any(state.plan.shared) and size <= _LOCAL_BYTES and local_bytes + size <= _LOCALS_BYTES:
+                if not state.plan.has_barriers and size <= _LOCAL_BYTES and local_bytes + size <= _LOCALS_BYTES:
                     local_bytes += size
                     name = self.w.local(f"[{size} x i8]", align=AREA_ALIGN)
                 else:
-                    state.area(name, size * (state.chunks if any(state.plan.shared) else 1))
+                    state.area(name, size * (state.chunks if state.plan.has_barriers else 1))
             self.pointers[memory] = name
         self.bases = dict(self.pointers)
 
     @staticmethod
     def size_bytes(memory: Memory) -> int:
         """Bytes of a memory of constant shape."""
-        return prod(e.value for e in memory.shape if isinstance(e, DimConst)) * memory.type.size_bytes
+        return element_count(memory) * memory.type.size_bytes
 
     def _table(self, name: str, memory: Memory) -> str:
         # Bytes are read as whole words (`_gather_bytes`), so there must be a whole number of them.
@@ -92,7 +91,7 @@ class Memories:
     def begin_workgroup(self) -> None:
         """Zeroes what a workgroup finds zero."""
         for memory in self.state.program.memories:
-            shared = any(self.state.plan.shared) and memory.space is Space.PRIVATE
+            shared = self.state.plan.has_barriers and memory.space is Space.PRIVATE
             if shared or memory.space is Space.WORKGROUP:
                 self.zero(self.bases[memory], self.state.areas[self.bases[memory]])
 
@@ -101,7 +100,7 @@ class Memories:
         for memory in self.state.program.memories:
             if memory.space is Space.PRIVATE:
                 size = self.size_bytes(memory) * self.state.width
-                if any(self.state.plan.shared):
+                if self.state.plan.has_barriers:
                     offset = self.w.let(f"mul i64 {self.state.chunk}, {size}")
                     self.pointers[memory] = self.w.let(f"getelementptr i8, ptr {self.bases[memory]}, i64 {offset}")
                 else:
@@ -211,7 +210,6 @@ class Memories:
 
     def load(self, index: int, s: Load | UniformLoad) -> int:
         """A load; its value is zero outside."""
-        assert s.result is not None
         spot = self.spot(index, s)
         private = s.memory.space is Space.PRIVATE and self.state.width > 1
         if spot.is_same and private:

@@ -9,8 +9,9 @@ from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Atom, Const, Let, Statement, Value
 from vyre_py.ir.ops import Level
 from vyre_py.ir.types import Kind, Scalar, u32
-from vyre_py.lowering.layout import Layout, SlotKind, lay_out
+from vyre_py.lowering.layout import Layout, lay_out
 from vyre_py.lowering.llvm.lanes_forms import Form, LaneWriter, Mask, Spread, calculate
+from vyre_py.lowering.llvm.ops import param_value
 from vyre_py.lowering.llvm.regions import Plan, Run, plan_regions
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
@@ -52,7 +53,7 @@ class State:
         self._kept: dict[int, Form] = {}
         self._atoms: dict[Atom, str] = {}
         self.groups: dict[str, str] = {}
-        self._queries = {s.result.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query and s.result is not None}
+        self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
 
     # ---- scratch memory
 
@@ -79,18 +80,11 @@ class State:
         w = self.w
         for slot in self.layout.scalars:
             pointer = w.let(f"getelementptr i8, ptr %block, i64 {slot.offset_bytes}")
-            if slot.kind is SlotKind.PARAM and slot.param is not None:
-                self._atoms[slot.param] = self._param(pointer, slot.type)
+            word = w.let(f"load i32, ptr {pointer}, align 4")
+            if slot.param is not None:
+                self._atoms[slot.param] = param_value(w, slot.type, word)
             elif slot.expr is not None:
-                self._atoms[slot.expr] = w.let(f"load i32, ptr {pointer}, align 4")
-
-    def _param(self, pointer: str, type_: Scalar) -> str:
-        if type_.is_float:
-            return self.w.let(f"load {llvm_type(type_)}, ptr {pointer}, align 4")
-        word = self.w.let(f"load i32, ptr {pointer}, align 4")
-        if type_.kind is Kind.BOOL:
-            return self.w.let(f"icmp ne i32 {word}, 0")
-        return word if type_.bits == 32 else self.w.let(f"trunc i32 {word} to {llvm_type(type_)}")
+                self._atoms[slot.expr] = word
 
     def form(self, atom: Atom) -> Form:
         """What an operand is across the lanes, here."""

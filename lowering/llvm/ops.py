@@ -14,7 +14,7 @@ from vyre_py.ir.types import Kind, Scalar
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, number
 
-__all__ = ["EMITTERS", "Emitter", "atomic_operation"]
+__all__ = ["EMITTERS", "Emitter", "atomic_operation", "param_value"]
 
 # (writer, lanes, operand type T (that of the last operand), result type, operand names) -> result name
 Emitter = Callable[[Writer, int, Scalar, Scalar, Sequence[str]], str]
@@ -333,3 +333,12 @@ def atomic_operation(w: Writer, name: str, t: Scalar, pointer: str, operands: Se
         pair = w.let(f"cmpxchg {pointer}, {type_} {expected}, {type_} {desired} {ordering}, {align}")
         return w.let(f"extractvalue {{ {type_}, i1 }} {pair}, 0")
     return w.let(f"atomicrmw {_ATOMICS[name][not t.is_signed]} {pointer}, {type_} {operands[0]} {ordering}, {align}")
+
+
+def param_value(w: Writer, type_: Scalar, word: str) -> str:
+    """A param's value from its word in the argument block."""
+    if type_.kind is Kind.BOOL:
+        return w.let(f"icmp ne i32 {word}, 0")
+    if type_.is_float:
+        return w.let(f"bitcast i32 {word} to {llvm_type(type_)}")
+    return word if type_.bits == 32 else w.let(f"trunc i32 {word} to {llvm_type(type_)}")

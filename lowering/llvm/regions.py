@@ -73,10 +73,10 @@ class Run:
 class Plan:
     """How a body parts.
 
-    `shared[i]` says that statement i belongs to the workgroup; `runs` maps the first statement of each run to it. `escapes[i]` tells, for
-    a statement that opens a block, how lanes leave that block apart from its other lanes; a break and a continue count in their loop, not
-    beyond. `crossing` values and `carried` variables live across runs. `keeps_alive` says that lanes that returned must be known to
-    later runs; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes.
+    `shared[i]` says that statement i belongs to the workgroup, `has_barriers` that any does; `runs` maps the first statement of each run
+    to it. `escapes[i]` tells, for a statement that opens a block, how lanes leave that block apart from its other lanes; a break and a
+    continue count in their loop, not beyond. `crossing` values and `carried` variables live across runs. `keeps_alive` says that lanes
+    that returned must be known to later runs; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes.
     """
 
     shared: tuple[bool, ...]
@@ -86,6 +86,7 @@ class Plan:
     carried: frozenset[int]
     keeps_alive: bool
     keeps_turn: frozenset[int]
+    has_barriers: bool
 
 
 def _owners(program: Program) -> tuple[list[int], list[int]]:
@@ -217,4 +218,5 @@ def plan_regions(program: Program, uniformity: Uniformity, width: int) -> Plan:
         tuple(shared), runs, tuple(flags), frozenset(crossing), frozenset(carried),
         len(runs) > 1 and any(isinstance(s, Return) and home[i] >= 0 for i, s in enumerate(body)),
         frozenset(loops[i] for i, s in enumerate(body) if isinstance(s, Continue) and home[i] >= 0 and loops[i] >= 0 and shared[loops[i]]),
+        any(shared),
     )

@@ -41,11 +41,11 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import Op
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.types import Kind, Scalar
+from vyre_py.ir.types import Kind
 from vyre_py.lowering.layout import Slot, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
-from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation
+from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation, param_value
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import literal, llvm_type, memory_type, number
 
@@ -102,7 +102,7 @@ class _Walk:
             self.bases[slot.memory] = name
             return f"ptr addrspace(1){self._promises(slot.memory)} align {slot.type.size_bytes} {name}"
         if slot.param is not None:
-            self.params[slot.param] = self._param(slot.param.type, name)
+            self.params[slot.param] = param_value(self.w, slot.param.type, name)
         elif slot.expr is not None:
             self.extents[slot.expr] = name
         return f"i32 {name}"
@@ -113,14 +113,6 @@ class _Walk:
         if not memory.access.writes:
             return " noalias readonly"
         return "" if memory.access.reads and has_barrier(self.program) else " noalias"
-
-    def _param(self, type_: Scalar, word: str) -> str:
-        """A param's value from its word."""
-        if type_.kind is Kind.BOOL:
-            return self.w.let(f"icmp ne i32 {word}, 0")
-        if type_.is_float:
-            return self.w.let(f"bitcast i32 {word} to {llvm_type(type_)}")
-        return word if type_.bits == 32 else self.w.let(f"trunc i32 {word} to {llvm_type(type_)}")
 
     def memories(self) -> int:
         """Declares what is no argument and fills it with zeros; gives the bytes of workgroup memory."""
