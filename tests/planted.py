@@ -109,7 +109,7 @@ def merged_loads() -> None:
 
 def wrong_way() -> None:
     """Rotating left rotates right."""
-    ops.EMITTERS["rotl"] = ops.EMITTERS["rotr"]  # type: ignore[index]  # the planted mistake
+    ops.HOST_EMITTERS["rotl"] = ops.HOST_EMITTERS["rotr"]  # type: ignore[index]  # the planted mistake
 
 
 PLANTS: dict[str, Callable[[], None]] = {

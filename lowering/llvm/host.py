@@ -62,7 +62,9 @@ def target_machine(arch: str, opt: int) -> Any:
         raise Unsupported("the cpu target", [Missing(f"CPU {arch!r}", help=f"use {', '.join(['native', *_levels()])}")])
     return llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(
         cpu=llvm.get_host_cpu_name() if native else arch, features=llvm.get_host_cpu_features().flatten() if native else "",
-        opt=opt, reloc="pic", codemodel="default",
+        # The JIT may put code and constants further apart than an instruction reaches, as soon as another library (a GPU's driver) has
+        # taken the addresses between, and LLVM then ends the process; so every address is written out whole.
+        opt=opt, reloc="static", codemodel="large",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.types import Scalar
-from vyre_py.lowering.llvm.ops import EMITTERS
+from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 
@@ -150,11 +150,11 @@ def calculate(w: LaneWriter, op: str, result: Scalar, args: Sequence[Form]) -> F
     """The value of an op over forms: a scalar where all operands are, a step where it stays one, else a vector."""
     operand = args[-1].type
     if all(a.is_same for a in args):
-        return Form(Spread.SAME, result, EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
+        return Form(Spread.SAME, result, HOST_EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
     spreads = tuple(a.spread for a in args)
     if spreads in _STEPS.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
-        return Form(Spread.STEP, result, EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
-    name = EMITTERS[op](w, w.width, operand, result, [w.vector(a) for a in args])
+        return Form(Spread.STEP, result, HOST_EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
+    name = HOST_EMITTERS[op](w, w.width, operand, result, [w.vector(a) for a in args])
     return Form(Spread.EACH, result, name)
 
 

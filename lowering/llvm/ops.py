@@ -14,7 +14,7 @@ from vyre_py.ir.types import Kind, Scalar
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, number
 
-__all__ = ["EMITTERS", "Emitter", "atomic_operation", "param_value"]
+__all__ = ["EMITTERS", "HOST_EMITTERS", "Emitter", "atomic_operation", "param_value"]
 
 # (writer, lanes, operand type T (that of the last operand), result type, operand names) -> result name
 Emitter = Callable[[Writer, int, Scalar, Scalar, Sequence[str]], str]
@@ -183,9 +183,32 @@ _MIN = _intrinsic("smin", "umin", "minimumnum")
 _MAX = _intrinsic("smax", "umax", "maximumnum")
 
 
-def _clamp(w: Writer, width: int, t: Scalar, result: Scalar, args: Sequence[str]) -> str:
-    x, low, high = args
-    return _MIN(w, width, t, result, (_MAX(w, width, t, result, (x, low)), high))
+def _clamp(least: Emitter, greatest: Emitter) -> Emitter:
+    """min(max(x, low), high) by these two."""
+
+    def emit(w: Writer, width: int, t: Scalar, result: Scalar, args: Sequence[str]) -> str:
+        x, low, high = args
+        return least(w, width, t, result, (greatest(w, width, t, result, (x, low)), high))
+
+    return emit
+
+
+def _spelled(intrinsic: Emitter, predicate: str, tie: str) -> Emitter:
+    """min or max of floats by comparisons: a number wins over NaN, and of equal ones, which differ in a zero's sign at most, `tie` of the
+    bits is right. LLVM 22's x86 back end gives NaN for minimumnum(maximumnum(-inf, NaN), NaN)."""
+
+    def emit(w: Writer, width: int, t: Scalar, result: Scalar, args: Sequence[str]) -> str:
+        if not t.is_float:
+            return intrinsic(w, width, t, result, args)
+        a, b = args
+        type_, bits = llvm_type(t, width), bits_type(t.bits, width)
+        first, second = (w.let(f"bitcast {type_} {x} to {bits}") for x in (a, b))
+        tied = w.let(f"bitcast {bits} {w.let(f'{tie} {bits} {first}, {second}')} to {type_}")
+        picked = _choose(w, width, type_, w.let(f"fcmp {predicate} {type_} {a}, {b}"), a, b)
+        picked = _choose(w, width, type_, w.let(f"fcmp oeq {type_} {a}, {b}"), tied, picked)
+        return _choose(w, width, type_, w.let(f"fcmp uno {type_} {b}, {b}"), a, picked)
+
+    return emit
 
 
 def _fract(w: Writer, width: int, t: Scalar, result: Scalar, args: Sequence[str]) -> str:
@@ -279,7 +302,7 @@ EMITTERS: Final[Mapping[str, Emitter]] = {
     "sign": _sign,
     "min": _MIN,
     "max": _MAX,
-    "clamp": _clamp,
+    "clamp": _clamp(_MIN, _MAX),
     "fma": _intrinsic("fma"),
     "sqrt": _intrinsic("sqrt"),
     "floor": _intrinsic("floor"),
@@ -317,6 +340,11 @@ EMITTERS: Final[Mapping[str, Emitter]] = {
     "cast": _cast,
     "bitcast": _bitcast,
 }
+
+_HOST_MIN, _HOST_MAX = _spelled(_MIN, "olt", "or"), _spelled(_MAX, "ogt", "and")
+
+# The rows that host code takes.
+HOST_EMITTERS: Final[Mapping[str, Emitter]] = {**EMITTERS, "min": _HOST_MIN, "max": _HOST_MAX, "clamp": _clamp(_HOST_MIN, _HOST_MAX)}
 
 # Atomic -> its `atomicrmw` operation for signed and unsigned types; compare_exchange is an instruction of its own.
 _ATOMICS: Final[Mapping[str, tuple[str, str]]] = {
