@@ -12,17 +12,16 @@ from vyre_py.ir.blocks import Block
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.errors import ValidationError, shown
 from vyre_py.ir.expressions import (
-    ArrayHandle,
     Expr,
     Index,
     Operand,
     Size,
-    VariableHandle,
     as_size,
     fail,
     number,
     require_type,
 )
+from vyre_py.ir.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.hints import axes_hint, convert_hint, operands_hint
 from vyre_py.ir.nodes import Access, Atom, Memory, Space, Value, Variable
 from vyre_py.ir.ops import ATOMICS, OPS

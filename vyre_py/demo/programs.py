@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.builder import ProgramBuilder
-from vyre_py.ir.expressions import ArrayHandle, Expr
+from vyre_py.ir.expressions import Expr
 from vyre_py.ir.functions import cast, clamp, floor, max, min, round, select
+from vyre_py.ir.handles import ArrayHandle
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import f32, i32, u8, u32
 
