@@ -1,0 +1,72 @@
+"""Commands that look something up in a table of the language: `explain`, `ops`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable
+
+from vyre_py.cli import complain
+from vyre_py.ir import describe
+from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.rules import RULES
+
+__all__ = ["explain", "ops"]
+
+
+def _did_you_mean(given: str, known: Iterable[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(given[:64], list(known), 3)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """What a finding's code means, why the rule stands, and what helps."""
+    code = arguments.code.upper()
+    if code not in RULES:
+        return complain(f"no rule has the code {arguments.code}; {_did_you_mean(code, RULES, 'codes look like V201')}")
+    rule = RULES[code]
+    print(f"{rule.code} {rule.title}\n\n{rule.reason}" + (f"\nhelp: {rule.help}" if rule.help else ""))
+    return 0
+
+
+def _name(op: Op | AtomicOp) -> str:
+    return f"atomic_{op.name}" if isinstance(op, AtomicOp) else op.name
+
+
+def _signature(op: Op | AtomicOp) -> str:
+    return describe.atomic_signature(op) if isinstance(op, AtomicOp) else describe.signature(op)
+
+
+def _spelling(op: Op | AtomicOp) -> str:
+    return describe.atomic_spelling(op) if isinstance(op, AtomicOp) else describe.spelling(op)
+
+
+def _one(op: Op | AtomicOp) -> str:
+    """All that the table says about one op."""
+    types = describe.accepted(op)
+    lines = [_name(op), f"  spelled  {_spelling(op)}", f"  types    {_signature(op)}" + (f"   {types}" if types else ""), f"  meaning  {op.doc}"]
+    if isinstance(op, AtomicOp):
+        lines.append("  gives    the old value; 0 outside of the memory, which then stays as it is")
+    else:
+        if op.is_query:
+            lines.append(f"  uniform  {describe.how_uniform(op)}")
+        lines += [f"  {'laws' if k == 0 else '':7s}  {law}" for k, law in enumerate(describe.laws(op))]
+        if op.expands:
+            lines.append("  note     targets whose floating point is strict compute it by other ops, all with the same bits")
+    return "\n".join(lines)
+
+
+def ops(arguments: argparse.Namespace) -> int:
+    """All ops of the language in a table, or one of them: by name, by operator, or a query by its name without the axis."""
+    every: tuple[Op | AtomicOp, ...] = (*OPS.values(), *ATOMICS.values())
+    wanted = arguments.name
+    if wanted is None:
+        rows = [(_name(op), _spelling(op), _signature(op), op.doc) for op in every]
+        wide = [max(len(row[k]) for row in rows) for k in range(3)]
+        print("\n".join("  ".join([*(f"{text:{w}s}" for text, w in zip(row, wide, strict=False)), row[3]]) for row in rows))
+        return 0
+    found = [op for op in every if wanted in (_name(op), _name(op).partition(".")[0]) or (isinstance(op, Op) and op.infix == wanted)]
+    if not found:
+        return complain(f"no op is named {wanted}; {_did_you_mean(wanted, map(_name, every), 'vyre-py ops lists them')}")
+    print("\n\n".join(map(_one, found)))
+    return 0
