@@ -1,4 +1,4 @@
-"""Rows of the op table in words, for readers."""
+"""Rows of the op table in words, for readers: the generated page of ops and the command `ops` say the same."""
 
 from __future__ import annotations
 
