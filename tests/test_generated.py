@@ -30,6 +30,7 @@ from vyre_py.lowering.compile import STRICT_EXPANSIONS
 SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
 COUNTS = {"reference": 150, "cpu": 1000, "wgpu": 150, "cuda": 500}
 BATCH = 25
+HYPOTHESIS_BATCH = 50
 
 
 class Drawn:
@@ -112,12 +113,23 @@ def test_control_flow_agrees(kind: str, batch: int) -> None:
     assert refused <= {"V401", "V402", "V403"}  # barriers that not all reach together
 
 
-@seed(SEED)
-@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_hypothesis_finds_no_disagreement(data: st.DataObject) -> None:
+@pytest.mark.parametrize("batch", range(20))
+def test_hypothesis_finds_no_disagreement(batch: int) -> None:
+    """1,000 Programs drawn by Hypothesis, which shrinks what fails, in batches that workers share."""
     print(f"VYRE_SEED={SEED}")
-    assert_agrees(open_device("cpu"), generate(Drawn(data), budget=60))
+    ran: list[int] = []
+
+    @seed(SEED * 31 + batch)
+    @settings(max_examples=HYPOTHESIS_BATCH, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def agrees(data: st.DataObject) -> None:
+        case = generate(Drawn(data))
+        assert_agrees(open_device("cpu"), case)
+        ran.append(len(case.program.body))
+
+    agrees()
+    assert len(ran) >= HYPOTHESIS_BATCH  # none was thrown away for drawing too much
+    assert sorted(ran)[len(ran) // 2] >= 100
 
 
 def test_generated_programs_round_trip() -> None:
