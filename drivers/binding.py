@@ -16,13 +16,13 @@ from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluat
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.printer_declarations import print_dim
-from vyre_py.ir.types import encode
+from vyre_py.ir.types import Type, bf16, encode, scalar_of, u16
 from vyre_py.lowering.artifact import Interface, Step
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "encode_scalar", "solve_grid"]
+__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "encode_param", "solve_grid"]
 
 _GROUPS_LIMIT: Final = 1 << 63  # so that a signed word counts them
 
@@ -32,12 +32,12 @@ Argument = Buffer | np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class BindingPlan:
-    """Arguments that fit: `sizes` of every dim, `scalars` as words, `host` arrays (dispatch only), resident `buffers` by name, and the
-    shape of every buffer slot, those of omitted outputs included."""
+    """Arguments that fit: `sizes` of every dim, the bytes of `params`, `host` arrays (dispatch only), resident `buffers` by name, and the
+    shape of every declared buffer in elements, those of omitted outputs included."""
 
     interface: Interface
     sizes: dict[str, int]
-    scalars: dict[str, int]
+    params: dict[str, bytes]
     host: dict[str, np.ndarray[Any, Any]]
     buffers: dict[str, Buffer]
     shapes: dict[str, tuple[int, ...]]
@@ -57,18 +57,29 @@ class BindingPlan:
         return found
 
 
-def encode_scalar(param: Param, value: Any) -> int:
-    """The word that a param's slot holds. Raises BindingError."""
+def _bits(type_: Type, value: Any) -> int:
+    """The bit pattern of a number, NumPy's own included, as a value of a scalar type. Raises what `encode` raises."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, np.generic):
-        if param.type.is_float and value.dtype.kind == "f" and value.dtype == param.type.dtype:
-            return int(np.asarray(value).view(f"u{param.type.size_bytes}"))
-        value = value.item()
+        if type_.is_float and value.dtype == type_.dtype:
+            return int(np.asarray(value).view(f"u{type_.size_bytes}"))
+        value = float(value) if scalar_of(value.dtype) is bf16 else value.item()
+    return encode(type_, value)
+
+
+def encode_param(param: Param, value: Any) -> bytes:
+    """An argument for a param as it lies in memory: a number, or for a vector a sequence or array of its components. Raises BindingError."""
+    type_, what = param.type, f"param {param.name!r} ({param.type})"
+    components: Any = [value]
+    if type_.is_vector:
+        if not isinstance(value, (Sequence, np.ndarray)) or isinstance(value, (str, bytes)) or np.ndim(value) != 1 or len(value) != type_.lanes:
+            raise BindingError(param.name, [f"{what}: a sequence or array of its {type_.lanes} components is needed, got {shown(value)}"])
+        components = value
     try:
-        return encode(param.type, value)
+        return b"".join(_bits(type_.scalar, c).to_bytes(type_.scalar.size_bytes, "little") for c in components)
     except (TypeError, OverflowError) as error:
-        raise BindingError(param.name, [f"param {param.name!r} ({param.type}): {error}"]) from error
+        raise BindingError(param.name, [f"{what}: {error}"]) from error
 
 
 def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,6 +100,30 @@ def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, 
     return {**given, **named}
 
 
+def _host_shape(argument: Argument) -> tuple[int, ...]:
+    return argument.host_shape if isinstance(argument, Buffer) else argument.shape
+
+
+def _has_rank(memory: Memory, shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape has the memory's axes, and the components of vectors on one more, the last."""
+    return len(shape) == memory.rank + memory.type.is_vector and (not memory.type.is_vector or shape[-1] == memory.type.lanes)
+
+
+def _as_array(memory: Memory) -> str:
+    """What array holds vectors; nothing for scalars."""
+    if not memory.type.is_vector:
+        return ""
+    axes = ", ".join(map(print_dim, memory.shape))
+    return f"; {memory.type}[{axes}] is an array of shape ({axes}, {memory.type.lanes}) of {memory.type.dtype}"
+
+
+def _conversion(type_: Type, found: np.dtype[Any]) -> str:
+    """How to make an array of a type's dtype from one of another."""
+    if type_.scalar is bf16:
+        return "x.view(ml_dtypes.bfloat16) takes its bits" if found == u16.dtype else "np.asarray(x, ml_dtypes.bfloat16) converts"
+    return f"np.asarray(x, np.{type_.dtype.name}) converts"
+
+
 class _Binder:
     """Collects what fits and a sentence for everything that does not."""
 
@@ -96,7 +131,7 @@ class _Binder:
         self.device, self.interface, self.given, self.staged = device, interface, given, staged
         self.problems: list[str] = []
         self.arrays: dict[str, Argument] = {}
-        self.scalars: dict[str, int] = {}
+        self.encoded: dict[str, bytes] = {}
         self.sizes: dict[str, int] = {}
         self.sources: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -112,7 +147,7 @@ class _Binder:
                 self.problems.append(f"param {param.name!r} ({param.type}) is missing")
                 continue
             try:
-                self.scalars[param.name] = encode_scalar(param, self.given[param.name])
+                self.encoded[param.name] = encode_param(param, self.given[param.name])
             except BindingError as error:
                 self.problems += error.problems
 
@@ -134,7 +169,7 @@ class _Binder:
             argument = self._argument(memory, self.given[memory.name])
             if argument is not None:
                 self.arrays[memory.name] = argument
-                self._solve(memory, argument.shape)
+                self._solve(memory, argument)
 
     def _argument(self, memory: Memory, value: Any) -> Argument | None:
         if isinstance(value, Buffer):
@@ -142,10 +177,10 @@ class _Binder:
                 self.problems.append(f"{memory.name!r} is on {value.device.name}, the pipeline on {self.device.name}")
             elif value.allocation.freed:
                 self.problems.append(f"{memory.name!r} was freed; upload or allocate it again")
-            elif value.type is not memory.type:
-                self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}")
-            elif len(value.shape) != memory.rank:
-                self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(value.shape)}")
+            elif value.type.scalar is not memory.type.scalar:
+                self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}{_as_array(memory)}")
+            elif not _has_rank(memory, value.host_shape):
+                self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(value.shape)}{_as_array(memory)}")
             else:
                 return value
             return None
@@ -158,16 +193,16 @@ class _Binder:
             self.problems += error.problems
             return None
         if array.dtype != memory.type.dtype:
-            wanted = f"{memory.name!r} needs elements of {memory.type}, got dtype {array.dtype}"
-            self.problems.append(f"{wanted}; np.asarray(x, np.{memory.type.dtype.name}) converts")
-        elif array.ndim != memory.rank:
-            self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(array.shape)}")
+            wanted = f"{memory.name!r} needs elements of {memory.type}, got dtype {array.dtype}{_as_array(memory)}"
+            self.problems.append(f"{wanted}; {_conversion(memory.type, array.dtype)}")
+        elif not _has_rank(memory, array.shape):
+            self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(array.shape)}{_as_array(memory)}")
         else:
             return array
         return None
 
-    def _solve(self, memory: Memory, shape: tuple[int, ...]) -> None:
-        for axis, (expr, size) in enumerate(zip(memory.shape, shape, strict=True)):
+    def _solve(self, memory: Memory, argument: Argument) -> None:
+        for axis, (expr, size) in enumerate(zip(memory.shape, _host_shape(argument), strict=False)):
             if isinstance(expr, Dim):
                 known = self.sizes.setdefault(expr.name, size)
                 source = self.sources.setdefault(expr.name, f"axis {axis} of {memory.name!r}")
@@ -188,13 +223,14 @@ class _Binder:
         shape = tuple(self.evaluate(expr, f"axis {axis} of {memory.name!r}") for axis, expr in enumerate(memory.shape))
         given = self.arrays.get(memory.name)
         if given is not None:
-            for axis, (want, got) in enumerate(zip(shape, given.shape, strict=True)):
+            for axis, (want, got) in enumerate(zip(shape, _host_shape(given), strict=False)):
                 if want != got and not isinstance(memory.shape[axis], Dim):
                     spelled = "" if isinstance(memory.shape[axis], DimConst) else f"{print_dim(memory.shape[axis])} = "
                     self.problems.append(f"axis {axis} of {memory.name!r} is {spelled}{want}, got {got}")
-        count = prod(shape)
+        count = prod(shape) * memory.type.lanes
         if count >= SIZE_LIMIT or any(size >= SIZE_LIMIT for size in shape):
-            self.problems.append(f"{memory.name!r} has {count} elements; fewer than 2^32 are needed")
+            what = "components" if memory.type.is_vector else "elements"
+            self.problems.append(f"{memory.name!r} has {count} {what}; fewer than 2^32 are needed")
         self.shapes[memory.name] = shape
 
     def evaluate(self, expr: DimExpr, what: str) -> int:
@@ -219,7 +255,7 @@ def bind_arguments(device: Device, interface: Interface, arguments: Any, named: 
         step()
     resident = {name: a for name, a in binder.arrays.items() if isinstance(a, Buffer)}
     host = {name: a for name, a in binder.arrays.items() if not isinstance(a, Buffer)}
-    plan = BindingPlan(interface, binder.sizes, binder.scalars, host, resident, binder.shapes)
+    plan = BindingPlan(interface, binder.sizes, binder.encoded, host, resident, binder.shapes)
     binder.problems += plan.overlaps(resident)
     if binder.problems:
         raise BindingError(interface.name, binder.problems)

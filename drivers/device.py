@@ -23,7 +23,7 @@ from vyre_py.drivers.telemetry import Telemetry
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, scalar_of
+from vyre_py.ir.types import Type, scalar_of
 from vyre_py.lowering.artifact import Artifact, Entry, Step
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -130,13 +130,13 @@ class Device(ABC):
 
     # ---- memory
 
-    def allocate(self, shape: int | Sequence[int], type_: Scalar) -> Buffer:
+    def allocate(self, shape: int | Sequence[int], type_: Type) -> Buffer:
         """A resident buffer of zeros. Raises OutOfMemory, BindingError for a size that is none."""
         self.require_usable()
         sizes = whole_sizes(shape)
         if sizes is None:
             raise BindingError("allocate", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
-        if not isinstance(type_, Scalar):
+        if not isinstance(type_, Type):
             raise BindingError("allocate", [f"a type of the language is needed, got {shown(type_)}"])
         size_bytes = prod(sizes) * type_.size_bytes
         if size_bytes > self.limits.buffer_bytes:
@@ -150,20 +150,23 @@ class Device(ABC):
         self.telemetry.bytes_allocated += size_bytes
         return Buffer(self, Allocation(self, handle, size_bytes), 0, sizes, type_)
 
-    def upload(self, array: Any, type_: Scalar | None = None) -> Buffer:
-        """A resident copy of a host array: anything with the buffer protocol or `__array__`, any strides.
+    def upload(self, array: Any, type_: Type | None = None) -> Buffer:
+        """A resident copy of a host array: anything with the buffer protocol or `__array__`, any strides. Elements are scalars; as vectors
+        of `type_` the components lie along the array's last axis.
 
         Raises BindingError for elements that are of no type of the language, or not of `type_`; OutOfMemory.
         """
         data = host_array(array, "array")
-        if type_ is not None and not isinstance(type_, Scalar):
+        if type_ is not None and not isinstance(type_, Type):
             raise BindingError("upload", [f"a type of the language is needed, got {shown(type_)}"])
         element = type_ or scalar_of(data.dtype)
         if element is None or element.dtype != data.dtype:
             wanted = "none of the language's types; np.asarray(x, np.float32) converts" if element is None else f"not {element}"
             raise BindingError("upload", [f"dtype {data.dtype} is {wanted}"])
-        buffer = self.allocate(data.shape or (1,), element)
-        buffer.write(data.reshape(buffer.shape))
+        if element.is_vector and data.shape[-1:] != (element.lanes,):
+            raise BindingError("upload", [f"{element} needs an array whose last axis has {element.lanes} components, got shape {list(data.shape)}"])
+        buffer = self.allocate((data.shape[:-1] if element.is_vector else data.shape) or (1,), element)
+        buffer.write(data.reshape(buffer.host_shape))
         return buffer
 
     def download(self, buffer: Buffer, out: Host | None = None) -> Host:
@@ -243,7 +246,7 @@ class Device(ABC):
         """Makes a stream wait for an event."""
         self._lacks("wait_event")
 
-    def pinned(self, shape: int | Sequence[int], type_: Scalar) -> Any:
+    def pinned(self, shape: int | Sequence[int], type_: Type) -> Any:
         """Page-locked host memory."""
         self._lacks("pinned host memory")
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.ir.errors import VyreError
+from vyre_py.ir.types import scalar_of
 
 __all__ = ["Bytes", "Host", "host_array", "takes"]
 
@@ -28,7 +29,7 @@ def host_array(value: Any, name: str) -> Host:
         raise
     except Exception as error:  # whatever a stranger's __array__, or NumPy reading it, raises
         raise BindingError(name, [f"{name!r}: {error}"]) from error
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" and scalar_of(array.dtype) is None:  # NumPy does not know bf16 for a number
         raise BindingError(name, [f"{name!r} has dtype {array.dtype}, which holds no numbers of the language"])
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from vyre_py.drivers.binding import BindingPlan, arguments_by_name, encode_scalar, solve_grid
+from vyre_py.drivers.binding import BindingPlan, arguments_by_name, encode_param, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.resident import Buffer
@@ -15,7 +14,7 @@ from vyre_py.ir.dims import SIZE_LIMIT, evaluate_dim
 from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Step
 from vyre_py.lowering.errors import Missing, Unsupported
-from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -51,20 +50,21 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
     block = bytearray(step.layout.size_bytes)
     for slot in step.layout.scalars:
         if slot.kind is SlotKind.PARAM:
-            word = binding.scalars[slot.name]
+            data = slot.cut(binding.params[slot.source[0]])
         else:
             assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
-            word = evaluate_dim(slot.expr, binding.sizes)
-            if not 0 <= word < SIZE_LIMIT:
-                raise BindingError(binding.interface.name, [f"a size used as a value is {word}, which is outside 0 to 2^32 - 1"])
-        struct.pack_into("<I", block, slot.offset_bytes, word)
+            size = evaluate_dim(slot.expr, binding.sizes)
+            if not 0 <= size < SIZE_LIMIT:
+                raise BindingError(binding.interface.name, [f"a size used as a value is {size}, which is outside 0 to 2^32 - 1"])
+            data = size.to_bytes(slot.size_bytes, "little")
+        block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
     return LaunchPlan(device, step, len(step.entries) - 1, grid, binding.buffers, block, config.label, binding)
 
 
 class Launch:
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 
-    Device kinds subclass it with `__call__`, `_set_buffer`, `_set_scalar` and, where they have streams, `on`.
+    Device kinds subclass it with `__call__`, `_set_buffer`, `_set_slot` and, where they have streams, `on`.
     """
 
     __slots__ = ("plan",)
@@ -85,12 +85,12 @@ class Launch:
         wanted = arguments_by_name(plan.binding.interface, arguments, named)
         problems: list[str] = []
         buffers: dict[str, Buffer] = dict(plan.binding.buffers)
-        words: dict[str, int] = {}
+        encoded: dict[str, bytes] = {}
         params = {p.name: p for p in plan.binding.interface.params}
         for name, value in wanted.items():
             if name in buffers:
                 old = buffers[name]
-                if not isinstance(value, Buffer) or value.device is not old.device or value.shape != old.shape or value.type is not old.type:
+                if not isinstance(value, Buffer) or value.device is not old.device or not value.is_like(old):
                     problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
                 elif value.allocation.freed:
                     problems.append(f"{name!r} was freed")
@@ -98,7 +98,7 @@ class Launch:
                     buffers[name] = value
             elif name in params:
                 try:
-                    words[name] = encode_scalar(params[name], value)
+                    encoded[name] = encode_param(params[name], value)
                 except BindingError as error:
                     problems += error.problems
             else:
@@ -106,11 +106,12 @@ class Launch:
         problems += plan.binding.overlaps(buffers)
         if problems:
             raise BindingError(plan.binding.interface.name, problems)
-        for name, value in wanted.items():
-            if name in words:
-                self._set_scalar(name, words[name])
-            else:
-                self._set_buffer(name, value)
+        for name in wanted:
+            if name not in encoded:
+                self._set_buffer(name, buffers[name])
+        for slot in plan.step.layout.scalars:
+            if slot.kind is SlotKind.PARAM and slot.source[0] in encoded:
+                self._set_slot(slot, slot.cut(encoded[slot.source[0]]))
         plan.binding.buffers.update({name: buffers[name] for name in wanted if name in buffers})
         return self
 
@@ -121,7 +122,7 @@ class Launch:
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         raise Unsupported(self.plan.device.name, [Missing("launch.set of a buffer")])
 
-    def _set_scalar(self, name: str, word: int) -> None:
+    def _set_slot(self, slot: Slot, data: bytes) -> None:
         raise Unsupported(self.plan.device.name, [Missing("launch.set of a param")])
 
 
@@ -140,5 +141,5 @@ class EmptyLaunch(Launch):
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         pass
 
-    def _set_scalar(self, name: str, word: int) -> None:
+    def _set_slot(self, slot: Slot, data: bytes) -> None:
         pass

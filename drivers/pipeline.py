@@ -12,7 +12,7 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import Host, takes
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
-from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Artifact, Part
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -106,8 +106,8 @@ class Pipeline:
         for name, array in out.items():
             if name not in written or name in binding.buffers:
                 problems.append(f"out[{shown(name)}] names no written host argument")
-            elif not takes(array, binding.shapes[name], written[name].type.dtype):
-                problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(binding.shapes[name])}")
+            elif not takes(array, shape := host_shape(binding.shapes[name], written[name].type), written[name].type.dtype):
+                problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(shape)}")
         total = sum(int(np.prod(binding.shapes[n], dtype=object)) * m.type.size_bytes for n, m in written.items() if n not in binding.buffers)
         if config.max_output_bytes is not None and total > config.max_output_bytes:
             problems.append(f"the outputs take {total} bytes; max_output_bytes is {config.max_output_bytes}")

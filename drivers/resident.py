@@ -12,12 +12,12 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import Host, host_array, takes
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
-from vyre_py.ir.types import Scalar
+from vyre_py.ir.types import Type
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Allocation", "Buffer", "whole_sizes"]
+__all__ = ["Allocation", "Buffer", "host_shape", "whole_sizes"]
 
 # What a NumPy array can have, and thus what can be read back.
 _MAX_RANK: Final = 32
@@ -32,6 +32,11 @@ def whole_sizes(shape: Any) -> tuple[int, ...] | None:
     sizes = tuple(map(int, given))
     # A shape without elements may still be too large for an array.
     return None if 0 in sizes and prod(s for s in sizes if s) > _MAX_COUNT else sizes
+
+
+def host_shape(shape: tuple[int, ...], type_: Type) -> tuple[int, ...]:
+    """The shape of a NumPy array of so many elements of a type, the components of a vector along an axis of their own, the last."""
+    return (*shape, type_.lanes) if type_.is_vector else shape
 
 
 def _give_back(device: Device, handle: Any, size_bytes: int) -> None:
@@ -63,18 +68,23 @@ class Allocation:
 class Buffer:
     """A C-contiguous array in a device's memory. Slicing the first axis gives a view; `free` gives the memory back early.
 
-    Attributes: `device`, `shape`, `type`, `allocation`, `offset_bytes` within it, `size_bytes`.
+    Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`.
     """
 
     __slots__ = ("allocation", "device", "offset_bytes", "shape", "size_bytes", "type")
 
-    def __init__(self, device: Device, allocation: Allocation, offset_bytes: int, shape: tuple[int, ...], type_: Scalar) -> None:
+    def __init__(self, device: Device, allocation: Allocation, offset_bytes: int, shape: tuple[int, ...], type_: Type) -> None:
         self.device = device
         self.allocation = allocation
         self.offset_bytes = offset_bytes
         self.shape = shape
         self.type = type_
         self.size_bytes = prod(shape) * type_.size_bytes
+
+    @property
+    def host_shape(self) -> tuple[int, ...]:
+        """The shape of a NumPy array of the same elements: one axis more where they are vectors, the components."""
+        return host_shape(self.shape, self.type)
 
     def __repr__(self) -> str:
         return f"<Buffer {self.type}{list(self.shape)} on {self.device.name}>"
@@ -108,10 +118,10 @@ class Buffer:
         return self.allocation.handle
 
     def write(self, array: Any) -> None:
-        """Copies a host array of this shape and dtype in. Raises BindingError for any other, and after `free`; DeviceLost."""
+        """Copies a host array of `host_shape` and the components' dtype in. Raises BindingError for any other, and after `free`; DeviceLost."""
         data = host_array(array, "array")
-        if data.dtype != self.type.dtype or data.shape != self.shape:
-            raise BindingError("write", [f"{self.type.dtype}{list(self.shape)} is needed, got {data.dtype}{list(data.shape)}"])
+        if data.dtype != self.type.dtype or data.shape != self.host_shape:
+            raise BindingError("write", [f"{self.type.dtype}{list(self.host_shape)} is needed, got {data.dtype}{list(data.shape)}"])
         handle = self.handle
         self.device.require_usable()
         if self.size_bytes:
@@ -119,19 +129,20 @@ class Buffer:
             self.device.telemetry.bytes_uploaded += self.size_bytes
 
     def read(self, out: Host | None = None) -> Host:
-        """A host copy; waits for the launches before it. `out`, of this shape and dtype and any strides, is written in place.
+        """A host copy; waits for the launches before it. `out`, of `host_shape`, the components' dtype and any strides, is written in place.
 
         Raises BindingError for any other `out` and after `free`, DeviceLost.
         """
-        if out is not None and not takes(out, self.shape, self.type.dtype):
+        shape = self.host_shape
+        if out is not None and not takes(out, shape, self.type.dtype):
             got = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else type(out).__name__
-            raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(self.shape)}, got {got}"])
+            raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(shape)}, got {got}"])
         handle = self.handle
         self.device.require_usable()
         # A subclass has methods of its own; what is written is the array below them.
         plain = None if out is None else np.asarray(out)
         direct = plain is not None and plain.flags.c_contiguous
-        target = plain if plain is not None and direct else np.empty(self.shape, self.type.dtype)
+        target = plain if plain is not None and direct else np.empty(shape, self.type.dtype)
         if self.size_bytes:
             self.device._read(handle, self.offset_bytes, target.reshape(-1).view(np.uint8))
             self.device.telemetry.bytes_downloaded += self.size_bytes
@@ -148,6 +159,10 @@ class Buffer:
         self.device.require_usable()
         if self.size_bytes:
             self.device._copy(source.handle, source.offset_bytes, self.handle, self.offset_bytes, self.size_bytes)
+
+    def is_like(self, other: Buffer) -> bool:
+        """Whether both hold as many components of one scalar type, along the same axes."""
+        return self.type.scalar is other.type.scalar and self.host_shape == other.host_shape
 
     def overlaps(self, other: Buffer) -> bool:
         """Whether the two share any byte."""

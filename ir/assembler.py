@@ -39,7 +39,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program, default_over
-from vyre_py.ir.types import Scalar
+from vyre_py.ir.types import Type
 
 __all__ = ["Assembler", "OperandTypeError", "Rewriter"]
 
@@ -47,7 +47,7 @@ __all__ = ["Assembler", "OperandTypeError", "Rewriter"]
 class OperandTypeError(Exception):
     """An op does not accept these operand types; callers turn it into a diagnostic with a place."""
 
-    def __init__(self, op: Op, operands: tuple[Scalar, ...], given: Scalar | None) -> None:
+    def __init__(self, op: Op, operands: tuple[Type, ...], given: Type | None) -> None:
         super().__init__(f"{op.name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
         self.op, self.operands, self.given = op, operands, given
 
@@ -91,13 +91,13 @@ class Assembler:
         self.dims.append(Dim(name))
         return self.dims[-1]
 
-    def param(self, name: str, type_: Scalar) -> Param:
+    def param(self, name: str, type_: Type) -> Param:
         """Declares a scalar param."""
         self.note(name)
         self.params.append(Param(name, type_))
         return self.params[-1]
 
-    def memory(self, name: str, space: Space, type_: Scalar, shape: tuple[DimExpr, ...], access: Access, data: bytes = b"") -> Memory:
+    def memory(self, name: str, space: Space, type_: Type, shape: tuple[DimExpr, ...], access: Access, data: bytes = b"") -> Memory:
         """Declares a memory."""
         self.note(name)
         self.memories.append(Memory(name, space, type_, shape, access, data))
@@ -105,7 +105,7 @@ class Assembler:
 
     # ---- statements
 
-    def value(self, type_: Scalar, name: str | None = None) -> Value:
+    def value(self, type_: Type, name: str | None = None) -> Value:
         """The next value; whoever makes it emits the statement that binds it next."""
         made = Value(self._values, type_)
         self._values += 1
@@ -141,7 +141,7 @@ class Assembler:
         self.match[opener] = -1
         self.open.append(opener)
 
-    def let(self, op: Op, args: tuple[Atom, ...], given: Scalar | None = None, name: str | None = None) -> Value:
+    def let(self, op: Op, args: tuple[Atom, ...], given: Type | None = None, name: str | None = None) -> Value:
         """result = op(args). Raises OperandTypeError."""
         operands = tuple(a.type for a in args)
         type_ = op.result_type(operands, given)
@@ -173,7 +173,7 @@ class Assembler:
         self.emit(Atomic(result, (*indices, *operands), memory, op))
         return result
 
-    def var(self, type_: Scalar, first: Atom, name: str | None = None) -> Variable:
+    def var(self, type_: Type, first: Atom, name: str | None = None) -> Variable:
         """Declares a variable."""
         made = Variable(self._variables, type_)
         self._variables += 1

@@ -5,31 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-import numpy as np
-
-from vyre_py.ir.assembler import Assembler, OperandTypeError
+from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.blocks import Block
 from vyre_py.ir.dims import DimConst, DimExpr
+from vyre_py.ir.emission import Emitter
 from vyre_py.ir.errors import ValidationError, shown
-from vyre_py.ir.expressions import (
-    Expr,
-    Index,
-    Operand,
-    Size,
-    as_size,
-    fail,
-    number,
-    require_type,
-)
+from vyre_py.ir.expressions import Expr, Operand, fail, number, require_type
 from vyre_py.ir.handles import ArrayHandle, VariableHandle
-from vyre_py.ir.hints import axes_hint, convert_hint, operands_hint
-from vyre_py.ir.nodes import Access, Atom, Memory, Space, Value, Variable
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.ops import Operand as Pattern
+from vyre_py.ir.hints import axes_hint
+from vyre_py.ir.nodes import Access, Space, Value
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.rules import finding
+from vyre_py.ir.sizes import Size, as_size
 from vyre_py.ir.tables import table_data
-from vyre_py.ir.types import Scalar, bool_, i32, u32
+from vyre_py.ir.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.where import user_place
 
 __all__ = ["ProgramBuilder"]
@@ -38,7 +27,7 @@ __all__ = ["ProgramBuilder"]
 _SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are none"
 
 
-class ProgramBuilder:
+class ProgramBuilder(Emitter):
     """Builds one Program inside a `with` block; `program` is there afterwards.
 
         with ProgramBuilder("axpy") as b:
@@ -59,11 +48,10 @@ class ProgramBuilder:
         x, y, z = [*sizes, 1, 1][:3]
         self._a = Assembler(name, (x, y, z))
         self._a.doc = doc
-        self._a.place = user_place(with_source=False)
+        self._a.place = user_place()
         self._a.note(None)
         self._names: set[str] = set()
         self._program: Program | None = None
-        self._finished = False
         self.unopened: list[Block[Any]] = []
 
     def __enter__(self) -> Self:
@@ -85,15 +73,6 @@ class ProgramBuilder:
             fail("B107", "the Program is not finished", "read b.program after the builder's `with` block has ended without an error")
         return self._program
 
-    def _require_open(self) -> None:
-        if self._finished:
-            fail("B103", f"the builder of {self._a.name!r} is finished, and its values, arrays and sizes with it")
-
-    def _here(self) -> Assembler:
-        self._require_open()
-        self._a.place = user_place(with_source=False)
-        return self._a
-
     # ---- declarations
 
     def _declare(self, name: str) -> Assembler:
@@ -112,40 +91,44 @@ class ProgramBuilder:
         """
         return Size(self, self._declare(name).dim(name))
 
-    def param(self, name: str, type_: Scalar) -> Expr:
-        """A scalar argument, passed by value: a Python or NumPy number that `type_` holds."""
+    def param(self, name: str, type_: Type) -> Expr:
+        """An argument passed by value: a Python or NumPy number that `type_` holds; for a vector a sequence of as many as it has components."""
         require_type(type_)
         return Expr(self, self._declare(name).param(name, type_))
 
-    def read(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
-        """An argument array that is only read: one size per axis, the last axis contiguous; a NumPy array of `type_.dtype` when bound."""
+    def read(self, name: str, type_: Type, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is only read: one size per axis, the last axis contiguous; a NumPy array of `type_.dtype` when bound.
+
+        The array of a vector type has one axis more, its components: `b.read("p", vp.f32x3, n)` takes one of shape (n, 3).
+        """
         return self._memory(name, Space.BUFFER, type_, shape, Access.READ)
 
-    def write(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
+    def write(self, name: str, type_: Type, *shape: int | Expr) -> ArrayHandle:
         """An argument array that is only written; `dispatch` makes it of zeros when it is left out."""
         return self._memory(name, Space.BUFFER, type_, shape, Access.WRITE)
 
-    def read_write(self, name: str, type_: Scalar, *shape: int | Expr) -> ArrayHandle:
+    def read_write(self, name: str, type_: Type, *shape: int | Expr) -> ArrayHandle:
         """An argument array that is read and written."""
         return self._memory(name, Space.BUFFER, type_, shape, Access.READ_WRITE)
 
-    def workgroup(self, name: str, type_: Scalar, *shape: int) -> ArrayHandle:
+    def workgroup(self, name: str, type_: Type, *shape: int) -> ArrayHandle:
         """An array that the invocations of one workgroup share; zero at the start."""
         return self._memory(name, Space.WORKGROUP, type_, shape, Access.READ_WRITE)
 
-    def private(self, name: str, type_: Scalar, *shape: int) -> ArrayHandle:
+    def private(self, name: str, type_: Type, *shape: int) -> ArrayHandle:
         """An array of one invocation; zero at the start."""
         return self._memory(name, Space.PRIVATE, type_, shape, Access.READ_WRITE)
 
-    def table(self, name: str, data: Any, type_: Scalar | None = None) -> ArrayHandle:
+    def table(self, name: str, data: Any, type_: Type | None = None) -> ArrayHandle:
         """A constant array with the elements and shape of `data`, whose type is the array's own unless given.
 
-        Numbers become elements as in `vp.const`: exactly for integers, rounded once for floats.
+        Numbers become elements as in `vp.const`: exactly for integers, rounded once for floats. For a vector type, the last axis of
+        `data` holds the components.
         """
         element, shape, stored = table_data(name, data, type_)
         return self._memory(name, Space.TABLE, element, shape, Access.READ, stored)
 
-    def _memory(self, name: str, space: Space, type_: Scalar, shape: Sequence[int | Expr], access: Access, data: bytes = b"") -> ArrayHandle:
+    def _memory(self, name: str, space: Space, type_: Type, shape: Sequence[int | Expr], access: Access, data: bytes = b"") -> ArrayHandle:
         require_type(type_)
         axes = tuple(self._axis(repr(name), axis) for axis in shape)
         if not axes:
@@ -222,16 +205,18 @@ class ProgramBuilder:
             self._a.value_names.setdefault(atom.id, name)
         return Expr(self, atom)
 
-    def var(self, name: str, type_: Scalar, first: Operand = 0) -> VariableHandle:
-        """A mutable scalar of one invocation, `first` at the start. `v.set(x)` and `v += x` write it; using `v` reads it now."""
+    def var(self, name: str, type_: Type, first: Operand = 0) -> VariableHandle:
+        """A mutable value of one invocation, `first` at the start. `v.set(x)` and `v += x` write it; using `v` reads it now."""
         if not isinstance(name, str):
             fail("B108", f"a variable's name is a string, got {shown(name)}", "b.var('total', vp.f32)")
         require_type(type_)
-        value = self._typed(first if type_ is not bool_ or first != 0 or isinstance(first, Expr) else False, type_, f"variable {name!r}")
+        # A 0 that was left out, too, is false.
+        start = False if type_.kind is Kind.BOOL and not isinstance(first, Expr) and first == 0 else first
+        value = self._typed(start, type_, f"variable {name!r}")
         return VariableHandle(self, self._here().var(type_, value, name))
 
     def if_(self, condition: Operand) -> Block[None]:
-        """The block runs where the condition, a bool, is true."""
+        """The block runs where the condition, one bool, is true."""
         return Block(self, "b.if_", lambda: self._begin_if(condition))
 
     def _begin_if(self, condition: Operand) -> None:
@@ -248,14 +233,14 @@ class ProgramBuilder:
         a.reopen()
         a.else_()
 
-    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Scalar | None = None, name: str | None = None) -> Block[Expr]:
+    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Type | None = None, name: str | None = None) -> Block[Expr]:
         """The block runs for start, start + step, ... below stop (above it for a negative step); u32 unless an operand or `type_` says.
 
         `with b.for_(0, n) as k:` gives the number of the turn, of the bounds' type.
         """
         return Block(self, "b.for_", lambda: self._begin_for(start, stop, step, type_, name))
 
-    def _begin_for(self, start: Operand, stop: Operand, step: int, type_: Scalar | None, name: str | None) -> Expr:
+    def _begin_for(self, start: Operand, stop: Operand, step: int, type_: Type | None, name: str | None) -> Expr:
         if type_ is not None:
             require_type(type_)
         if not isinstance(name, str | None):
@@ -309,90 +294,3 @@ class ProgramBuilder:
     def barrier(self) -> None:
         """Waits for the whole workgroup; writes before it are seen after it."""
         self._here().barrier()
-
-    # ---- what the handles call
-
-    def emit_op(self, name: str, operands: Sequence[Operand], given: Scalar | None) -> Expr:
-        """Emits an op; a number takes the type of the first expression that the row marks T."""
-        row = OPS[name]
-        if len(operands) != len(row.operands):
-            fail("V202", f"{name} takes {len(row.operands)} operands, got {len(operands)}", row.doc)
-        typed = next((o.type for o, p in zip(operands, row.operands, strict=True) if isinstance(o, Expr) and p is Pattern.T), None)
-        atoms: list[Atom] = []
-        for operand, pattern in zip(operands, row.operands, strict=True):
-            if isinstance(operand, Expr):
-                atoms.append(self._own(operand))
-            elif (want := bool_ if pattern is Pattern.BOOL else typed) is None:
-                fail("B106", f"nothing says what type {operand!r} has in {name}", "vp.const(value, type) gives it one")
-            else:
-                atoms.append(number(operand, want))
-        try:
-            return Expr(self, self._here().let(row, tuple(atoms), given))
-        except OperandTypeError as error:
-            got = " and ".join(map(str, error.operands)) + (f" to {given}" if given else "")
-            fail("V201", f"{name} does not accept {got}", operands_hint(row, error.operands, given))
-
-    def _own(self, operand: Expr) -> Atom:
-        if operand.builder is not None and operand.builder is not self:
-            fail("B105", f"a value of the builder of {operand.builder._a.name!r} was used in {self._a.name!r}")
-        return operand.atom
-
-    def _typed(self, operand: Operand, type_: Scalar, what: str) -> Atom:
-        if not isinstance(operand, Expr):
-            return number(operand, type_)
-        if operand.type is not type_:
-            fail("V201", f"{what} is {type_}, got {operand.type}", convert_hint(type_))
-        return self._own(operand)
-
-    def _indices(self, memory: Memory, index: Index) -> tuple[Atom, ...]:
-        given = index if isinstance(index, tuple) else (index,)
-        if len(given) != memory.rank:
-            axes = f"{memory.rank} {'axis' if memory.rank == 1 else 'axes'}"
-            hint = f"write one index per axis: {memory.name}[{', '.join('ijklmnpq'[: memory.rank])}]"
-            fail("V202", f"{memory.name!r} has {axes}, got {len(given)} {'index' if len(given) == 1 else 'indices'}", hint)
-        atoms: list[Atom] = []
-        for i in given:
-            if isinstance(i, Expr):
-                if not i.type.is_integer or i.type.storage_only:
-                    fail("V201", f"an index of {memory.name!r} is i32 or u32, got {i.type}", "convert it: vp.cast(i, vp.u32)")
-                atoms.append(self._own(i))
-            elif isinstance(i, (int, np.integer)) and not isinstance(i, bool):
-                atoms.append(number(i, u32 if i >= 0 else i32))
-            else:
-                fail("V201", f"an index of {memory.name!r} is a whole number, got {i!r}", "slices, floats and arrays are no indices; b.for_ runs over a range")
-        return tuple(atoms)
-
-    def emit_load(self, memory: Memory, index: Index, uniform: bool = False) -> Expr:
-        """Emits a load."""
-        if not memory.access.reads:
-            fail("B108", f"{memory.name!r} is only written", "declare it with b.read_write to load from it")
-        indices = self._indices(memory, index)
-        a = self._here()
-        return Expr(self, a.uniform_load(memory, indices) if uniform else a.load(memory, indices))
-
-    def emit_store(self, memory: Memory, index: Index, value: Operand) -> None:
-        """Emits a store."""
-        if not memory.access.writes:
-            fail("B108", f"{memory.name!r} is only read", "declare it with b.write or b.read_write to store to it")
-        indices = self._indices(memory, index)
-        stored = self._typed(value, memory.type, f"an element of {memory.name!r}")
-        self._here().store(memory, indices, stored)
-
-    def emit_atomic(self, op: str, memory: Memory, index: Index, *operands: Operand) -> Expr:
-        """Emits an atomic."""
-        row = ATOMICS[op]
-        if memory.access is not Access.READ_WRITE or memory.space not in (Space.BUFFER, Space.WORKGROUP) or memory.type not in row.of:
-            message = f"{memory.name!r} is a {memory.access.value} {memory.space.value} of {memory.type}"
-            fail("B108", message, "atomics work on i32 and u32 in read_write buffers and workgroup arrays")
-        indices = self._indices(memory, index)
-        values = tuple(self._typed(o, memory.type, f"an operand of atomic_{op}") for o in operands)
-        return Expr(self, self._here().atomic(row, memory, indices, values))
-
-    def emit_get(self, variable: Variable) -> Atom:
-        """Emits a get."""
-        return self._here().get(variable)
-
-    def emit_set(self, variable: Variable, value: Operand) -> None:
-        """Emits a set."""
-        atom = self._typed(value, variable.type, "the variable")
-        self._here().set(variable, atom)

@@ -6,14 +6,30 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vyre_py.ir.ops import AtomicOp, Law, Level, Op, Operand, Result
-from vyre_py.ir.types import SCALARS, Kind, Scalar
+from vyre_py.ir.types import SCALARS, Kind, Type, vector_of
 
-__all__ = ["accepted", "atomic_signature", "atomic_spelling", "how_uniform", "laws", "signature", "spelling"]
+__all__ = ["accepted", "atomic_signature", "atomic_spelling", "family", "how_uniform", "laws", "signature", "spelling"]
 
-_NAMES: Final = ("x", "y", "z")
+_FAMILIES: Final = (
+    (frozenset(Kind), "any type"),
+    (frozenset({Kind.SINT, Kind.UINT, Kind.FLOAT}), "numbers"),
+    (frozenset({Kind.SINT, Kind.UINT}), "integers"),
+    (frozenset({Kind.FLOAT}), "floats"),
+    (frozenset({Kind.SINT}), "signed integers"),
+    (frozenset({Kind.UINT}), "unsigned integers"),
+    (frozenset({Kind.BOOL}), "bools"),
+)
+_NAMES: Final = ("x", "y", "z", "w")
 # Ops whose operands have names of their own in what the row says.
 _OPERAND_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "fma": ("a", "b", "c"), "clamp": ("x", "low", "high"), "select": ("condition", "x", "y"),
+    "fma": ("a", "b", "c"), "clamp": ("x", "low", "high"), "select": ("condition", "x", "y"), "atan2": ("y", "x"),
+    "extract_bits": ("x", "offset", "count"), "insert_bits": ("x", "y", "offset", "count"), "all": ("v",), "any": ("v",), "length": ("v",),
+    "dot": ("a", "b"), "cross": ("a", "b"),
+}
+_CONVERSIONS: Final[Mapping[str, str]] = {
+    "cast": "any type to each other of as many components",
+    "bitcast": "any type but bools to each other of the same width in all, little end first: u64 to u32x2",
+    "swizzle": "any type to 1 to 4 of its components",
 }
 _UNIFORM: Final[Mapping[Level, str]] = {
     Level.GRID: "the same in the whole grid",
@@ -32,9 +48,11 @@ def _applied(op: Op, *operands: str) -> str:
 
 
 def spelling(op: Op) -> str:
-    """How text writes the op: `x + y`, `fma(a, b, c)`, `cast(x, type)`, `local_id.x`."""
+    """How text writes the op: `x + y`, `fma(a, b, c)`, `cast(x, type)`, `v.zyx`, `local_id.x`."""
     if op.is_query:
         return op.name
+    if Operand.LANES in op.operands:
+        return "v.zyx"
     names = _OPERAND_NAMES.get(op.name, _NAMES[: len(op.operands)])
     return _applied(op, *names, *(["type"] if op.result is Result.GIVEN else []))
 
@@ -46,11 +64,11 @@ def atomic_spelling(op: AtomicOp) -> str:
 
 
 def signature(op: Op) -> str:
-    """The types of operands and result: `(T, T) -> bool`."""
-    result = "type" if op.result is Result.GIVEN else op.result.value
+    """The types of operands and result: `(T, T) -> bool`, `(T) -> u32`."""
+    result = {Result.GIVEN: "type", Result.FIXED: str(op.fixed), Result.VECTOR: f"Tx{len(op.operands)}"}.get(op.result, op.result.value)
     if op.is_query:
         return result
-    operands = ["S" if pattern is Operand.ANY else pattern.value for pattern in op.operands]
+    operands = ["S" if pattern is Operand.ANY else pattern.value for pattern in op.operands if pattern is not Operand.LANES]
     return f"({', '.join(operands)}) -> {result}"
 
 
@@ -59,18 +77,34 @@ def atomic_signature(op: AtomicOp) -> str:
     return f"(T{', T' * op.operands}) -> T"
 
 
-def _listed(types: frozenset[Scalar] | set[Scalar]) -> str:
+def family(types: frozenset[Type] | set[Type]) -> str:
+    """A set of scalar types in words: "integers", "numbers and bools", or a list where no word fits."""
+    kinds = {kind: [t for t in SCALARS.values() if t.kind is kind] for kind in Kind}
+    whole = {kind for kind, members in kinds.items() if types.issuperset(members)}
+    if {t for kind in whole for t in kinds[kind]} != set(types):
+        return _listed(types)
+    words: list[str] = []
+    for named, word in _FAMILIES:
+        if whole.issuperset(named):
+            words.append(word)
+            whole = whole - named
+    return " and ".join(words)
+
+
+def _listed(types: frozenset[Type] | set[Type]) -> str:
     return ", ".join(name for name, scalar in SCALARS.items() if scalar in types)
 
 
 def accepted(op: Op | AtomicOp) -> str:
-    """What T stands for; for conversions, from which type to which; nothing for a query."""
-    if isinstance(op, AtomicOp) or op.result is not Result.GIVEN:
-        return f"T: {_listed(op.of)}" if op.of else ""
-    targets = {source: {t for t in SCALARS.values() if op.result_type((source,), t) is not None} for source in SCALARS.values()}
-    if all(len(found) == len(SCALARS) - 1 for found in targets.values()):
-        return f"each of {_listed(op.of)} to each other"
-    return "; ".join(f"{source} to {_listed(found)}" for source, found in targets.items() if found)
+    """What T stands for: "T: integers", "T: vectors of numbers"; for conversions, from which type to which; nothing for a query."""
+    if isinstance(op, AtomicOp):
+        return f"T: {_listed(op.of)}"
+    if op.result is Result.GIVEN:
+        return _CONVERSIONS[op.name]
+    if len(op.of) == len(op.lanes) == 1:
+        return f"T: {vector_of(next(iter(op.of)), next(iter(op.lanes)))}"
+    shape = {(1,): "one of ", (3,): "vectors of 3 ", (2, 3, 4): "vectors of "}.get(tuple(sorted(op.lanes)), "")
+    return f"T: {shape}{family(op.of)}" if op.of else ""
 
 
 def _side(op: Op, *operands: str) -> str:

@@ -12,7 +12,7 @@ from vyre_py.ir.program import Program
 __all__ = ["code_digest", "interface_digest"]
 
 # Raised whenever the encoding below, or the meaning of anything it names, changes.
-_VERSION = "vyre-ir-1"
+_VERSION = "vyre-ir-2"
 
 
 def _text(text: str) -> str:
@@ -69,13 +69,24 @@ class _Encoder:
         return f"{type(statement).__name__} {result} {' '.join(self.payload(statement))}({args})"
 
 
+def _params(program: Program) -> Iterator[str]:
+    """The types of the params, and which bytes of which argument, by its number, those are that a target's Program parted."""
+    arguments: dict[str, int] = {}
+    for param in program.params:
+        if param.part is None:
+            yield param.type.name
+        else:
+            name, offset = param.part
+            yield f"{param.type.name} {arguments.setdefault(name, len(arguments))}+{offset}"
+
+
 def code_digest(program: Program) -> bytes:
     """What the Program computes: declarations by position, statements; no names of things, no places."""
     e = _Encoder(program)
     lines = [
         _VERSION,
         f"{len(program.dims)} {program.workgroup} {program.grid.over} {' '.join(map(e.dim, program.grid.extents))}",
-        *(p.type.name for p in program.params),
+        *_params(program),
         *(e.memory(m) for m in program.memories),
         "body",
         *[e.statement(s) for s in program.body],
@@ -86,7 +97,7 @@ def code_digest(program: Program) -> bytes:
 def interface_digest(program: Program) -> bytes:
     """What a caller sees: names, types, shapes, access, docs."""
     lines = [_VERSION, _text(program.name), _text(program.doc), *(_text(d.name) for d in program.dims)]
-    lines += [f"{_text(p.name)} {p.type.name}" for p in program.params]
+    lines += [f"{_text(p.name)} {p.type.name}" + (f" {_text(p.part[0])}+{p.part[1]}" if p.part is not None else "") for p in program.params]
     e = _Encoder(program)
     lines += [f"{_text(m.name)} {m.type.name} {m.access.value} {' '.join(map(e.dim, m.shape))}" for m in program.memories]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.types import Scalar, u32
+from vyre_py.ir.types import Type, u32
 
 __all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_count", "is_size"]
 
@@ -34,7 +34,7 @@ class Dim:
     terms: int = field(default=1, init=False, compare=False)
 
     @property
-    def type(self) -> Scalar:
+    def type(self) -> Type:
         """Every dim is a u32 where it is used as a value."""
         return u32
 
@@ -47,7 +47,7 @@ class DimConst:
     terms: int = field(default=1, init=False, compare=False)
 
     @property
-    def type(self) -> Scalar:
+    def type(self) -> Type:
         """Every dim is a u32 where it is used as a value."""
         return u32
 
@@ -66,7 +66,7 @@ class DimOp:
         object.__setattr__(self, "terms", self.left.terms + self.right.terms)
 
     @property
-    def type(self) -> Scalar:
+    def type(self) -> Type:
         """Every dim is a u32 where it is used as a value."""
         return u32
 

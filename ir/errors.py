@@ -3,7 +3,7 @@
     VyreError
     +- ProgramError                      the Program, or what should have become one, is at fault: `.diagnostics` says where
     |  +- ParseError                     text
-    |  +- WireError                      bytes
+    |  +- WireError                      bytes, JSON or flat arrays
     |  +- ValidationError                a Program that breaks a rule, or a wrong call on a builder
     +- InterpretError                    vyre_py.ir.interpret
     +- LoweringError                     vyre_py.lowering.errors
@@ -34,16 +34,35 @@ def shown(value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where something was written: a file (or `<builder>`, `<text>`), a line and a column from 1; column 0 is unknown.
-    `source` is that line's text where it is at hand, `width` the number of columns meant."""
+    `source` is that line's text where it is at hand, `width` the number of columns meant, `around` the lines before and after it."""
 
     file: str
     line: int
     column: int = 0
     width: int = 1
     source: str = ""
+    around: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
+
+    def excerpt(self) -> list[str]:
+        """The line meant, with its neighbours and a mark below what is meant in it; no lines where the text is not at hand.
+
+        Characters that would move a terminal's cursor are replaced, since the text can be anybody's.
+        """
+        if not self.source:
+            return []
+        if not self.column:
+            return [f"    {self.line} | {_printable(self.source.strip())}"]
+        digits = len(str(self.line + 1))
+        before, after = ([f"    {self.line + k:{digits}d} | {_printable(text)}"] if text.strip() else [] for k, text in zip((-1, 1), self.around, strict=True))
+        mark = f"    {'':{digits}s} | {' ' * (self.column - 1)}^{'~' * (self.width - 1)}"
+        return [*before, f"    {self.line:{digits}d} | {_printable(self.source)}", mark, *after]
+
+
+def _printable(text: str) -> str:
+    return "".join([c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text.rstrip("\r\n")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +77,7 @@ class Diagnostic:
     def __str__(self) -> str:
         lines = [f"{self.code} {self.message}"]
         if self.place is not None:
-            prefix = f"  {self.place}"
-            if self.place.source:
-                text = self.place.source.rstrip("\n").replace("\t", " ")
-                lines.append(f"{prefix}  |  {text}")
-                if self.place.column:
-                    lines.append(" " * len(prefix) + "  |  " + " " * (self.place.column - 1) + "~" * max(1, self.place.width))
-            else:
-                lines.append(prefix)
+            lines += [f"  {self.place}", *self.place.excerpt()]
         if self.help:
             lines.append(f"  help: {self.help}")
         return "\n".join(lines)
@@ -73,6 +85,11 @@ class Diagnostic:
 
 class VyreError(Exception):
     """Everything that vyre-py raises on purpose."""
+
+    def _repr_html_(self) -> str:
+        from vyre_py.ir.markup import error_html  # notebooks alone ask for it
+
+        return error_html(self)
 
 
 class ProgramError(VyreError):
@@ -94,7 +111,14 @@ class ParseError(ProgramError):
 
 
 class WireError(ProgramError):
-    """Bytes that are no Program."""
+    """Bytes, JSON or flat arrays that are no Program, or a Program that cannot be written as such.
+
+    `where` is the place at fault: the offset of a byte, a JSON pointer such as `/body/3/args/0`, an entry such as `codes[17]`, or None.
+    """
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic, where: int | str | None = None) -> None:
+        super().__init__(diagnostics)
+        self.where = where
 
 
 class ValidationError(ProgramError):

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.dims import DimConst, DimExpr, dim_op, is_size
 from vyre_py.ir.errors import ValidationError, shown
 from vyre_py.ir.hints import number_hint
 from vyre_py.ir.nodes import Atom, Const
+from vyre_py.ir.ops import swizzle_bits
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Scalar, bool_, encode, u32
+from vyre_py.ir.types import Kind, Type, encode, u32, vector_of
 from vyre_py.ir.where import user_place
 
 if TYPE_CHECKING:
-    from vyre_py.ir.builder import ProgramBuilder
+    from vyre_py.ir.emission import Emitter
 
 __all__ = [
-    "Expr", "Index", "Number", "Operand", "Size", "apply", "as_size", "const", "fail", "number", "require_type",
-    "size_op",
+    "Expr", "Index", "Number", "Operand", "apply", "const", "fail", "number", "require_type",
 ]
 
 Number = bool | int | float | np.generic
@@ -36,12 +35,20 @@ def fail(code: str, message: str, help: str | None = None) -> NoReturn:
     raise ValidationError(finding(code, message, user_place(), help))
 
 
+class NoSuchComponent(ValidationError, AttributeError):
+    """A name behind a dot that picks no components; for Python an attribute that is not there, so that `hasattr` answers."""
+
+
 class Expr:
-    """A value of the Program being built. Python's operators emit ops; anything that would need the value now is refused."""
+    """A value of the Program being built. Python's operators emit ops; anything that would need the value now is refused.
+
+    Where a vector meets a number, or a scalar of its component type, that stands for all components. `v.x` is one component of a
+    vector, `v.zyx` a vector of one to four of them in any order; of a scalar, `s.xxx` is a vector of it.
+    """
 
     __slots__ = ("_atom", "builder")
 
-    def __init__(self, builder: ProgramBuilder | None, atom: Atom) -> None:
+    def __init__(self, builder: Emitter | None, atom: Atom) -> None:
         self.builder = builder
         self._atom = atom
 
@@ -51,20 +58,49 @@ class Expr:
         return self._atom
 
     @property
-    def type(self) -> Scalar:
+    def type(self) -> Type:
         """The type of the value."""
         return self._atom.type
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type}>"
 
-    def cast(self, type_: Scalar) -> Expr:
-        """The value in another type; itself when the type is the same."""
+    @property
+    def x(self) -> Expr:
+        """The first component."""
+        return _swizzle(self, "x")
+
+    @property
+    def y(self) -> Expr:
+        """The second component."""
+        return _swizzle(self, "y")
+
+    @property
+    def z(self) -> Expr:
+        """The third component."""
+        return _swizzle(self, "z")
+
+    @property
+    def w(self) -> Expr:
+        """The fourth component."""
+        return _swizzle(self, "w")
+
+    def __getattr__(self, name: str) -> Expr:
+        # Names with underscores are Python's and its tools' own.
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
+        return _swizzle(self, name)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        fail("B108", f"a value of type {self.type} is no array", "components are named: v.x, v.zy; an array that an index picks from is b.table or b.private")
+
+    def cast(self, type_: Type) -> Expr:
+        """The value in another type of as many components; itself when the type is the same."""
         require_type(type_)
         return self if self.type is type_ else apply("cast", self, given=type_)
 
-    def bitcast(self, type_: Scalar) -> Expr:
-        """The bits as another type of the same width; itself when the type is the same."""
+    def bitcast(self, type_: Type) -> Expr:
+        """The bits as another type of the same width, as u8x4 is of u32's; itself when the type is the same."""
         require_type(type_)
         return self if self.type is type_ else apply("bitcast", self, given=type_)
 
@@ -105,9 +141,12 @@ class Expr:
         return apply("div", other, self)
 
     def __pow__(self, other: Operand) -> Expr:
-        fail("B108", "`**` is not an op", "write x * x; for other powers of x > 0, vp.exp(vp.log(x) * y)")
+        _raises_floats(self)
+        return apply("pow", self, other)
 
-    __rpow__ = __pow__
+    def __rpow__(self, other: Operand) -> Expr:
+        _raises_floats(self)
+        return apply("pow", other, self)
 
     def __mod__(self, other: Operand) -> Expr:
         return apply("rem", self, other)
@@ -128,10 +167,10 @@ class Expr:
         return apply(_logic("or", self), other, self)
 
     def __xor__(self, other: Operand) -> Expr:
-        return apply("ne" if self.type is bool_ else "xor", self, other)
+        return apply("ne" if _is_bool(self) else "xor", self, other)
 
     def __rxor__(self, other: Operand) -> Expr:
-        return apply("ne" if self.type is bool_ else "xor", other, self)
+        return apply("ne" if _is_bool(self) else "xor", other, self)
 
     def __lshift__(self, other: Operand) -> Expr:
         return apply("shl", self, other)
@@ -155,7 +194,7 @@ class Expr:
         return apply("abs", self)
 
     def __invert__(self) -> Expr:
-        return apply("logical_not" if self.type is bool_ else "not", self)
+        return apply("logical_not" if _is_bool(self) else "not", self)
 
     def __eq__(self, other: Operand) -> Expr:  # type: ignore[override]  # comparisons build ops, as in NumPy
         return apply("eq", self, other)
@@ -217,8 +256,33 @@ Operand = Expr | Number
 Index = Operand | tuple[Operand, ...]
 
 
+def _swizzle(x: Expr, names: str) -> Expr:
+    type_ = x.type
+    lanes = "xyzw"[: type_.lanes]
+    if set(names) <= set(lanes) and 1 <= len(names) <= 4:
+        return apply("swizzle", x, Expr(None, Const(u32, swizzle_bits(names))), given=vector_of(type_.scalar, len(names)))
+    has = f"{type_} has the components {', '.join(lanes)}" if type_.is_vector else f"a scalar {type_} has only x"
+    if not set(names) <= set("xyzw"):
+        help = "r, g, b and a are x, y, z and w here" if set(names) <= set("rgba") else "functions of values are vp.sqrt(x), vp.length(v) and their like"
+        found = finding("B108", f"{shown(names)} names no components: {has}", user_place(), help)
+    elif len(names) > 4:
+        found = finding("B108", f"{shown(names)} picks {len(names)} components, and a vector has at most 4", user_place(), "make two vectors")
+    else:
+        found = finding("V210", f"{has}, so no {next(n for n in names if n not in lanes)}", user_place())
+    raise NoSuchComponent(found)
+
+
+def _is_bool(x: Expr) -> bool:
+    return x.type.kind is Kind.BOOL
+
+
 def _logic(name: str, a: Expr) -> str:
-    return f"logical_{name}" if a.type is bool_ else name
+    return f"logical_{name}" if _is_bool(a) else name
+
+
+def _raises_floats(x: Expr) -> None:
+    if not x.type.is_float:
+        fail("B108", "`**` is for floats", "write x * x; or convert: vp.cast(x, vp.f32) ** 1.5; 1 << n is a power of two")
 
 
 def _divides_floats(x: Expr) -> None:
@@ -231,73 +295,22 @@ def _divides_integers(x: Expr) -> None:
         fail("B108", "`//` divides integers", "floats divide with `/`; vp.floor(x / y) rounds down")
 
 
-class Size(Expr):
-    """A dim, or an exact expression of dims: a size in shapes, and a u32 where it meets values."""
-
-    __slots__ = ("expr",)
-
-    def __init__(self, builder: ProgramBuilder | None, expr: DimExpr) -> None:
-        super().__init__(builder, expr if not isinstance(expr, DimConst) else Const(u32, expr.value))
-        self.expr = expr
-
-    def __add__(self, other: Operand) -> Expr:
-        made = size_op("add", self, other)
-        return super().__add__(other) if made is None else made
-
-    def __radd__(self, other: Operand) -> Expr:
-        made = size_op("add", other, self)
-        return super().__radd__(other) if made is None else made
-
-    def __sub__(self, other: Operand) -> Expr:
-        made = size_op("sub", self, other)
-        return super().__sub__(other) if made is None else made
-
-    def __rsub__(self, other: Operand) -> Expr:
-        made = size_op("sub", other, self)
-        return super().__rsub__(other) if made is None else made
-
-    def __mul__(self, other: Operand) -> Expr:
-        made = size_op("mul", self, other)
-        return super().__mul__(other) if made is None else made
-
-    def __rmul__(self, other: Operand) -> Expr:
-        made = size_op("mul", other, self)
-        return super().__rmul__(other) if made is None else made
-
-
-def as_size(operand: Operand) -> DimExpr | None:
-    """The dim expression of a size or a whole number, or None."""
-    if isinstance(operand, Size):
-        return operand.expr
-    return DimConst(int(operand)) if is_size(operand) else None
-
-
-def size_op(name: str, a: Operand, b: Operand) -> Size | None:
-    """The exact operation on two sizes, or None when one of them is none."""
-    left, right = as_size(a), as_size(b)
-    if left is None or right is None:
-        return None
-    try:
-        made = dim_op(name, left, right)
-    except (OverflowError, ZeroDivisionError) as error:
-        fail("B106", str(error), "compute the size in the Program, or bind it as a dim of its own")
-    builder = next((o.builder for o in (a, b) if isinstance(o, Size) and o.builder is not None), None)
-    return Size(builder, made)
-
-
 def require_type(type_: object) -> None:
     """Raises ValidationError B108 for anything but a type of the language."""
-    if not isinstance(type_, Scalar):
-        fail("B108", f"a type of the language is needed, got {shown(type_)}", "vp.f32, vp.i32, vp.u32, vp.u8, vp.bool_")
+    if not isinstance(type_, Type):
+        fail("B108", f"a type of the language is needed, got {shown(type_)}", "vp.f32, vp.i32, vp.u32, vp.f32x4, vp.bool_")
 
 
-def const(value: Number, type_: Scalar) -> Expr:
+def const(value: Number, type_: Type) -> Expr:
     """A constant of a given type. Raises ValidationError: B106 when the number does not fit, B108 when one of the two is none."""
     require_type(type_)
+    if type_.is_vector:
+        help = f"vp.vec{type_.lanes}(...) makes one; a number that meets a vector stands for all components"
+        fail("B108", f"a constant is one number, and {type_} is a vector", help)
     return Expr(None, number(value, type_))
 
 
-def number(value: object, type_: Scalar) -> Const:
+def number(value: object, type_: Type) -> Const:
     """A Python or NumPy number as a constant of a type, exactly for integers, rounded once for floats."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -313,7 +326,7 @@ def number(value: object, type_: Scalar) -> Const:
         fail("B106", f"{shown(value)} does not become {type_}: {error}", number_hint(value, type_))
 
 
-def apply(name: str, *operands: Operand, given: Scalar | None = None) -> Expr:
+def apply(name: str, *operands: Operand, given: Type | None = None) -> Expr:
     """Emits an op over expressions and numbers; a number takes the type of the first expression that the row marks T."""
     owner = next((o.builder for o in operands if isinstance(o, Expr) and o.builder is not None), None)
     if owner is None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from vyre_py.ir.expressions import Expr, Index, Operand, Size, fail
+from vyre_py.ir.expressions import Expr, Index, Operand, fail
 from vyre_py.ir.nodes import Atom, Const, Memory, Variable
-from vyre_py.ir.types import Scalar, u32
+from vyre_py.ir.sizes import Size
+from vyre_py.ir.types import Type, u32
 
 if TYPE_CHECKING:
-    from vyre_py.ir.builder import ProgramBuilder
+    from vyre_py.ir.emission import Emitter
 
 __all__ = ["ArrayHandle", "VariableHandle"]
 
 
 class VariableHandle(Expr):
-    """A mutable scalar of one invocation. Using it reads it; `set`, `+=` and their like write it."""
+    """A mutable value of one invocation. Using it reads it; `set`, `+=` and their like write it, a vector always whole."""
 
     __slots__ = ("variable",)
 
-    def __init__(self, builder: ProgramBuilder, variable: Variable) -> None:
+    def __init__(self, builder: Emitter, variable: Variable) -> None:
         super().__init__(builder, Const(u32, 0))  # replaced by a fresh Get at every use
         self.variable = variable
 
@@ -29,11 +30,11 @@ class VariableHandle(Expr):
         return self._owner().emit_get(self.variable)
 
     @property
-    def type(self) -> Scalar:
+    def type(self) -> Type:
         """The variable's type."""
         return self.variable.type
 
-    def _owner(self) -> ProgramBuilder:
+    def _owner(self) -> Emitter:
         assert self.builder is not None  # given to __init__
         return self.builder
 
@@ -69,6 +70,10 @@ class VariableHandle(Expr):
         self.set(self % other)
         return self
 
+    def __ipow__(self, other: Operand) -> VariableHandle:
+        self.set(self**other)
+        return self
+
     def __iand__(self, other: Operand) -> VariableHandle:
         self.set(self & other)
         return self
@@ -91,16 +96,20 @@ class VariableHandle(Expr):
 
 
 class ArrayHandle:
-    """An array of the Program: `a[i, j]` loads, `a[i, j] = v` stores; past the ends a load is zero and a store is dropped."""
+    """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
+
+    The elements of an array of vectors are whole vectors: `a[i].x` is a component. Atomics give the old value; which types each takes
+    stands in `ir/OPS.md`.
+    """
 
     __slots__ = ("builder", "memory")
 
-    def __init__(self, builder: ProgramBuilder, memory: Memory) -> None:
+    def __init__(self, builder: Emitter, memory: Memory) -> None:
         self.builder = builder
         self.memory = memory
 
     @property
-    def type(self) -> Scalar:
+    def type(self) -> Type:
         """The element type."""
         return self.memory.type
 

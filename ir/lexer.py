@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from typing import Final
-
-import numpy as np
 
 from vyre_py.ir.errors import Diagnostic, ParseError, Place
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import SCALARS, Kind, Scalar, element, encode
+from vyre_py.ir.types import SCALARS, TYPES, Kind, Type, bf16, decode, element, encode, f16, f32, f64
 
 __all__ = [
-    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "Tokens",
-    "literal_bits", "literal_text", "quote", "split_literal", "unquote", "written_name",
+    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "QUERIES", "Tokens",
+    "literal_bits", "literal_text", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
 ]  # fmt: skip
 
 MAX_TEXT: Final = 64 << 20
@@ -25,13 +24,14 @@ MAX_TOKENS: Final = 4 << 20
 MAX_NUMBER: Final = 400
 MAX_SOURCE: Final = 512
 MAX_FINDINGS: Final = 20
+_BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
 
 # Words that begin a declaration or a statement: one of them at the start of a line ends whatever bracket was left open.
 LEADING: Final = frozenset({
     "program", "doc", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
     "continue", "return", "barrier", "region",
 })  # fmt: skip
-KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan", "local_index"} | frozenset(SCALARS)
+KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan", "local_index"} | frozenset(TYPES)
 
 LEVEL_COMPARISON: Final = 3
 LEVEL_UNARY: Final = 10
@@ -42,6 +42,9 @@ _LEVELS: Final = {
 # Spelling between two operands -> (op, precedence): the higher binds tighter. And spelling before one operand -> op.
 INFIX: Final = {row.infix: (row, _LEVELS[row.infix]) for row in OPS.values() if row.infix and len(row.operands) == 2}
 PREFIX: Final = {row.infix: row for row in OPS.values() if row.infix and len(row.operands) == 1}
+
+# What stands before the axis of a query; a dot behind such a name asks where the invocation is, and picks no component.
+QUERIES: Final = frozenset(name.partition(".")[0] for name, row in OPS.items() if row.is_query and "." in name)
 
 # Possessive quantifiers: a hostile text must cost neither time nor memory for ways back.
 _TOKEN: Final = re.compile(
@@ -56,6 +59,7 @@ _TOKEN: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"(?:(0[xX][0-9a-fA-F]+)|([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))([A-Za-z_][A-Za-z0-9_]*)?")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SWIZZLE: Final = re.compile("[xyzw]{1,4}")
 _ESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _UNESCAPES: Final = {value: "\\" + key for key, value in _ESCAPES.items()}
@@ -74,7 +78,7 @@ class Tokens:
         self.texts: list[str] = []
         self.starts: list[int] = []
         self._line_starts = [0]
-        self._cached = (-1, "")
+        self._near: dict[int, str] = {}  # the line last asked for and its neighbours
         found: list[Diagnostic] = []
         if len(text) > MAX_TEXT:
             raise ParseError(finding("P108", f"the text has {len(text)} characters; at most {MAX_TEXT} are read", Place(file, 1)))
@@ -141,15 +145,21 @@ class Tokens:
     def place(self, start: int, end: int) -> Place:
         """The place of the characters from offset `start` to `end`, cut at the line's end."""
         line = bisect_right(self._line_starts, start)
-        if self._cached[0] != line:
-            first = self._line_starts[line - 1]
-            last = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.text)
-            # The text of a very long line is left out: it helps nobody, and every statement's place would carry it.
-            self._cached = (line, self.text[first:last].rstrip("\r") if last - first <= MAX_SOURCE else "")
+        if line not in self._near or line + 1 not in self._near or line - 1 not in self._near:
+            # Places of neighbouring lines share their texts.
+            self._near = {k: self._near[k] if k in self._near else self._line(k) for k in (line - 1, line, line + 1)}
         column = start - self._line_starts[line - 1] + 1
-        source = self._cached[1]
+        source = self._near[line]
         width = end - start if not source else min(end - start, len(source) - column + 1)
-        return Place(self.file, line, column, max(1, width), source)
+        return Place(self.file, line, column, max(1, width), source, (self._near[line - 1], self._near[line + 1]))
+
+    def _line(self, line: int) -> str:
+        """The text of a line, if there is one. That of a very long line is left out: it helps nobody, and every statement's place would carry it."""
+        if not 1 <= line <= len(self._line_starts):
+            return ""
+        first = self._line_starts[line - 1]
+        last = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.text)
+        return self.text[first:last].rstrip("\r") if last - first <= MAX_SOURCE else ""
 
     def describe(self, index: int) -> str:
         """A token, as an error message names it."""
@@ -182,21 +192,26 @@ def unquote(text: str) -> str:
 
 
 def written_name(name: str) -> str:
-    """A name as the text writes it: bare when it is an identifier and no keyword, else quoted."""
-    return name if _IDENTIFIER.fullmatch(name) and name not in KEYWORDS else quote(name)
+    """A name as the text writes it: bare when it is an identifier that means nothing else, else quoted."""
+    return name if _IDENTIFIER.fullmatch(name) and name not in KEYWORDS and name not in QUERIES else quote(name)
+
+
+def swizzle_named(text: str) -> bool:
+    """Whether these letters name one to four components of a vector."""
+    return _SWIZZLE.fullmatch(text) is not None
 
 
 # ---------------------------------------------------------------- literals
 
 
-def split_literal(text: str) -> tuple[str, Scalar | None]:
+def split_literal(text: str) -> tuple[str, Type | None]:
     """The digits of a well-formed number token, and the type of its suffix, if any."""
     match = _NUMBER.fullmatch(text)
     assert match is not None  # Tokens lets no other number pass
     return match[1] or match[2], SCALARS[match[3]] if match[3] else None
 
 
-def literal_bits(type_: Scalar, digits: str, negative: bool, suffixed: bool = True) -> int:
+def literal_bits(type_: Type, digits: str, negative: bool, suffixed: bool = True) -> int:
     """The bit pattern of a literal as a value of `type_`; `digits` may also be `inf`, `nan`, `true` and `false`.
 
     A float is rounded once, to nearest even. Raises ValueError, whose text says what is wrong: the number does not fit the type, or is of
@@ -204,6 +219,8 @@ def literal_bits(type_: Scalar, digits: str, negative: bool, suffixed: bool = Tr
     """
     hexadecimal = digits[:2] in ("0x", "0X")
     word = digits in ("inf", "nan", "true", "false")
+    if type_.is_vector:
+        raise ValueError(f"a literal is one number, and {type_} is needed: write {'-' * negative}{_suffixed(digits, type_.scalar)}.{'x' * type_.lanes}")
     fraction = not hexadecimal and (any(c in ".eE" for c in digits) or digits in ("inf", "nan"))
     sign = "-" if negative else ""
     if digits in ("true", "false") or type_.kind is Kind.BOOL:
@@ -230,7 +247,18 @@ def literal_bits(type_: Scalar, digits: str, negative: bool, suffixed: bool = Tr
     return bits | 1 << (type_.bits - 1) if negative else bits
 
 
-def _rounded(type_: Scalar, digits: str) -> float:
+def _suffixed(digits: str, type_: Type) -> str:
+    """A literal that names its type, for a message."""
+    if digits in ("inf", "nan"):
+        return f"{type_}:{digits}"
+    return digits if type_.kind is Kind.BOOL else f"{digits}{type_}"
+
+
+# Float type -> (bits of the significand behind its point, exponent of the least normal number).
+_FLOATS: Final = {f16: (10, -14), bf16: (7, -126), f32: (23, -126), f64: (52, -1022)}
+
+
+def _rounded(type_: Type, digits: str) -> float:
     """A Python float that rounds to the float of `type_` nearest to the decimal.
 
     Rounding twice, to f64 and then to the narrower type, goes wrong only where the first result lies halfway between two
@@ -239,8 +267,8 @@ def _rounded(type_: Scalar, digits: str) -> float:
     value = float(digits)
     if value == 0.0 or math.isinf(value):
         return value
-    info = np.finfo(type_.dtype)
-    quantum = max(math.frexp(value)[1] - info.nmant - 1, info.minexp - info.nmant)
+    fraction, least = _FLOATS[type_]
+    quantum = max(math.frexp(value)[1] - 1, least) - fraction
     scaled = math.ldexp(value, -quantum)
     if scaled % 1.0 != 0.5:
         return value
@@ -248,7 +276,7 @@ def _rounded(type_: Scalar, digits: str) -> float:
     return value if exact == value else math.nextafter(value, math.inf if exact > value else 0.0)
 
 
-def literal_text(type_: Scalar, bits: int, suffix: bool) -> str:
+def literal_text(type_: Type, bits: int, suffix: bool) -> str:
     """A constant as the text writes it, shortest among those that read back to the same bits.
 
     Without `suffix` the context must fix the type; the form that gives a float's bits names its type always.
@@ -257,11 +285,26 @@ def literal_text(type_: Scalar, bits: int, suffix: bool) -> str:
         return "true" if bits else "false"
     if type_.is_integer:
         return str(bits - (1 << type_.bits) if type_.is_signed and bits >> (type_.bits - 1) else bits) + (type_.name if suffix else "")
-    value = element(type_, bits)[()]
-    if np.isnan(value):
+    value = decode(type_, bits)
+    if math.isnan(value):
         plain = bits == encode(type_, math.nan)
         return ("nan" if not suffix else f"{type_}:nan") if plain else f"{type_}:{bits:#0{2 + type_.bits // 4}x}"
-    if np.isinf(value):
+    if math.isinf(value):
         word = "-inf" if value < 0 else "inf"
         return word if not suffix else f"{type_}:{word}"
-    return str(value) + (type_.name if suffix else "")
+    return _decimal(type_, bits) + (type_.name if suffix else "")
+
+
+def _decimal(type_: Type, bits: int) -> str:
+    """The shortest decimal that reads back to these bits of a finite float, and of several the nearest."""
+    if type_ is not bf16:
+        return str(element(type_, bits)[()])  # NumPy's own are shortest
+    exact = Decimal(decode(type_, bits))
+    if not exact:
+        return str(float(exact))
+    for digits in range(1, _BF16_DIGITS):
+        for rounding in (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING):
+            near = Context(digits, rounding).plus(exact)
+            if encode(type_, float(near)) == bits:
+                return str(float(near))
+    return str(float(exact))

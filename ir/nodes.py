@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, dataclass_transform
 
 from vyre_py.ir.dims import DimExpr
 from vyre_py.ir.ops import AtomicOp, Op
-from vyre_py.ir.types import Scalar, decode, encode
+from vyre_py.ir.types import Type, decode, encode
 
 __all__ = [
     "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "If", "Let", "Load", "Loop",
@@ -40,14 +40,14 @@ class Value:
     """What a statement binds. Ids are dense, in program order."""
 
     id: int
-    type: Scalar
+    type: Type
 
 
 @_node
 class Const:
     """A constant, kept as the bit pattern of its type so that every NaN and zero survives."""
 
-    type: Scalar
+    type: Type
     bits: int
 
     @property
@@ -58,16 +58,21 @@ class Const:
 
 @_node
 class Param:
-    """A scalar argument, passed by value; the same for the whole grid."""
+    """An argument passed by value; the same for the whole grid.
+
+    In a Program that was made for a target, `part` names the argument that this is a part of, and the byte of it where it begins: the
+    components of a vector are params of their own there.
+    """
 
     name: str
-    type: Scalar
+    type: Type
+    part: tuple[str, int] | None = None
 
 
 Atom = Value | Const | Param | DimExpr
 
 
-def const(type_: Scalar, value: bool | int | float) -> Const:
+def const(type_: Type, value: bool | int | float) -> Const:
     """The constant `value` of `type_`. Raises what `encode` raises."""
     return Const(type_, encode(type_, value))
 
@@ -109,7 +114,7 @@ class Memory:
 
     name: str
     space: Space
-    type: Scalar
+    type: Type
     shape: tuple[DimExpr, ...]
     access: Access
     data: bytes = b""
@@ -122,10 +127,10 @@ class Memory:
 
 @_node
 class Variable:
-    """A mutable scalar of one invocation. Ids are dense, in program order of the declarations."""
+    """A mutable value of one invocation. Ids are dense, in program order of the declarations."""
 
     id: int
-    type: Scalar
+    type: Type
 
 
 # ---------------------------------------------------------------- statements

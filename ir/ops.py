@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir import evaluate as ev
-from vyre_py.ir.types import SCALARS, Array, Kind, Scalar, bool_, f32, i32, u32, unsigned_of
+from vyre_py.ir.types import SCALARS, Array, Kind, Type, bool_, f32, f64, i32, i64, scalar_of, u32, u64, unsigned_of, vector_of
 
-__all__ = ["ATOMICS", "OPS", "AtomicOp", "Law", "Level", "Op", "Operand", "Result"]
+__all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "AtomicOp", "Law", "Level", "Op", "Operand", "Result", "swizzle_bits", "swizzle_lanes"]
 
 
 class Level(IntEnum):
@@ -43,32 +43,40 @@ class Law(IntFlag):
 
 
 class Operand(Enum):
-    """What an operand's type must be. All operands marked T have one type, drawn from the row's `of`."""
+    """What an operand's type must be. All operands marked T have one type: a scalar of the row's `of`, or a vector of one."""
 
     T = "T"
-    BOOL = "bool"
-    ANY = "any"  # any scalar, independent of T
+    BOOL = "bool"  # a bool, or a vector of bools with as many components as T
+    U32 = "u32"  # a u32, or a vector of u32 with as many components as T
+    ANY = "any"  # any type, independent of T
+    LANES = "lanes"  # a u32 constant that names components: `swizzle_bits`
 
 
 class Result(Enum):
-    """What the result's type is."""
+    """What the result's type is. T is the type of the operands marked so, with all its components."""
 
     T = "T"
-    BOOL = "bool"
-    U32 = "u32"
+    BOOL = "bool"  # per component
     UNSIGNED = "unsigned T"
+    COMPONENT = "component of T"
+    VECTOR = "vector of T"  # with as many components as there are operands
+    FIXED = "fixed"  # the row's `fixed`
     GIVEN = "given"  # written out, as in cast(x, f32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """A row: see the module. `evaluate(result_type, *arrays)` is absent for ops that `expands` through `ir/math` and for
-    queries (no operands, no evaluation), whose `level` says how uniform the answer is."""
+    """A row: see the module.
+
+    `evaluate(result_type, *arrays)` is the meaning over arrays, vectors with their components on the last axis; it is absent for
+    queries (no operands; `level` says how uniform the answer is) and for ops that only `ir/math` defines. `expands` holds the scalar types
+    over which the op has an expansion into simpler ops; `lanes` how many components T may have.
+    """
 
     name: str
     operands: tuple[Operand, ...]
     result: Result
-    of: frozenset[Scalar]
+    of: frozenset[Type]
     evaluate: Callable[..., Array] | None
     doc: str
     laws: Law = Law.NONE
@@ -76,68 +84,122 @@ class Op:
     right_absorber: int | None = None  # integer c with f(x, c) = c
     infix: str | None = None  # spelling between two operands, or before one
     level: Level | None = None
-    expands: bool = False
-    capability: str | None = None
+    expands: frozenset[Type] = frozenset()
+    lanes: frozenset[int] = frozenset({1, 2, 3, 4})
+    fixed: Type | None = None
 
     @property
     def is_query(self) -> bool:
         """Whether this op asks where the invocation is, rather than computing."""
         return self.level is not None
 
-    def result_type(self, operands: tuple[Scalar, ...], given: Scalar | None = None) -> Scalar | None:
+    @property
+    def is_lanewise(self) -> bool:
+        """Whether each component of the result depends on the same component of the operands alone."""
+        return self.result in (Result.T, Result.BOOL, Result.UNSIGNED) and len(self.lanes) == _MAX_LANES or self.name == "cast"
+
+    def operand_type(self, operands: tuple[Type, ...]) -> Type | None:
+        """T, or None where the row has no operand marked so."""
+        return next((actual for pattern, actual in zip(self.operands, operands, strict=False) if pattern is Operand.T), None)
+
+    def result_type(self, operands: tuple[Type, ...], given: Type | None = None) -> Type | None:
         """The result's type for these operand types, or None when the row does not accept them."""
         if len(operands) != len(self.operands) or (given is None) is (self.result is Result.GIVEN):
             return None
-        t: Scalar | None = None
+        t = self.operand_type(operands)
+        if t is not None and (t.scalar not in self.of or t.lanes not in self.lanes):
+            return None
         for pattern, actual in zip(self.operands, operands, strict=True):
-            if pattern is Operand.BOOL:
-                if actual is not bool_:
-                    return None
-            elif pattern is Operand.T:
-                if actual not in self.of or (t is not None and actual is not t):
-                    return None
-                t = actual
+            if pattern is Operand.T:
+                fits = actual is t
+            elif pattern is Operand.ANY:
+                fits = True
+            else:
+                wanted = bool_ if pattern is Operand.BOOL else u32
+                # A vector chooses by one bool, or component by component.
+                fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
+            if not fits:
+                return None
         if self.result is Result.GIVEN:
             return given if given is not None and _GIVEN_RULES[self.name](operands[0], given) else None
-        if self.result is Result.BOOL:
-            return bool_
-        if self.result is Result.U32:
-            return u32
+        if self.result is Result.FIXED:
+            return self.fixed
         assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
-        return unsigned_of(t) if self.result is Result.UNSIGNED else t
+        return _RESULTS[self.result](t, len(operands))
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
 
-def _bitcasts(source: Scalar, target: Scalar) -> bool:
-    kinds = (source.kind, target.kind)
-    return source.bits == target.bits and source is not target and Kind.BOOL not in kinds
-
-
-_GIVEN_RULES: Final[Mapping[str, Callable[[Scalar, Scalar], bool]]] = {
-    "cast": lambda source, target: source is not target,
-    "bitcast": _bitcasts,
+_MAX_LANES: Final = 4
+_RESULTS: Final[Mapping[Result, Callable[[Type, int], Type]]] = {
+    Result.T: lambda t, count: t,
+    Result.BOOL: lambda t, count: vector_of(bool_, t.lanes),
+    Result.UNSIGNED: lambda t, count: unsigned_of(t),
+    Result.COMPONENT: lambda t, count: t.scalar,
+    Result.VECTOR: lambda t, count: vector_of(t, count),
 }
 
-_T, _B, _A = Operand.T, Operand.BOOL, Operand.ANY
-_INT = frozenset({i32, u32})
-_FLOAT = frozenset({f32})
+
+def _bitcasts(source: Type, target: Type) -> bool:
+    kinds = (source.kind, target.kind)
+    return source.total_bits == target.total_bits and source is not target and Kind.BOOL not in kinds
+
+
+_GIVEN_RULES: Final[Mapping[str, Callable[[Type, Type], bool]]] = {
+    "cast": lambda source, target: source is not target and source.lanes == target.lanes,
+    "bitcast": _bitcasts,
+    "swizzle": lambda source, target: source.scalar is target.scalar,
+}
+
+
+def swizzle_bits(names: str) -> int:
+    """The pattern of a swizzle: two bits per component, the first lowest; "zyx" is 0b000110. Raises ValueError for other letters."""
+    return sum("xyzw".index(name) << 2 * k for k, name in enumerate(names))
+
+
+def swizzle_lanes(bits: int, count: int) -> tuple[int, ...]:
+    """Which component of the source each of `count` components of a swizzle's result is."""
+    return tuple(bits >> 2 * k & 3 for k in range(count))
+
+
+_T, _B, _A, _U, _L = Operand.T, Operand.BOOL, Operand.ANY, Operand.U32, Operand.LANES
+_INT = frozenset(t for t in SCALARS.values() if t.is_integer)
+_FLOAT = frozenset(t for t in SCALARS.values() if t.is_float)
+_MATH = _FLOAT - {f64}
 _NUMERIC = _INT | _FLOAT
 _BOOL = frozenset({bool_})
 _ALL = frozenset(SCALARS.values())
+_SCALAR, _VECTOR = frozenset({1}), frozenset({2, 3, 4})
 
 
-def _row(name: str, operands: tuple[Operand, ...], result: Result, of: frozenset[Scalar], evaluate: Callable[..., Array] | None, doc: str, **rest: Any) -> Op:
+def _row(name: str, operands: tuple[Operand, ...], result: Result, of: frozenset[Type], evaluate: Callable[..., Array] | None, doc: str, **rest: Any) -> Op:
     return Op(name, operands, result, of, evaluate, doc, **rest)
 
+
+def _math(name: str, doc: str, operands: int = 1) -> Op:
+    return _row(name, (_T,) * operands, Result.T, _MATH, None, doc, expands=_MATH)
+
+
+# Form, type of the components, what packing does
+_PACKED: tuple[tuple[str, Type, str], ...] = (
+    ("4x8_snorm", f32, "Four bytes round(clamp(x, -1, 1) * 127), the first lowest."),
+    ("4x8_unorm", f32, "Four bytes round(clamp(x, 0, 1) * 255), the first lowest."),
+    ("4x8_sint", i32, "The low bytes of four integers, the first lowest."),
+    ("4x8_uint", u32, "The low bytes of four integers, the first lowest."),
+    ("2x16_snorm", f32, "Two halves round(clamp(x, -1, 1) * 32767), the first lowest."),
+    ("2x16_unorm", f32, "Two halves round(clamp(x, 0, 1) * 65535), the first lowest."),
+    ("2x16_sint", i32, "The low halves of two integers, the first lowest."),
+    ("2x16_uint", u32, "The low halves of two integers, the first lowest."),
+    ("2x16_float", f32, "Two f16, each rounded once, the first lowest."),
+)
 
 _CALCULATIONS: tuple[Op, ...] = (
     _row("add", (_T, _T), Result.T, _NUMERIC, ev.add, "The sum; integers wrap.", infix="+", laws=Law.COMMUTES | Law.ASSOCIATIVE_INT, right_identity=0),
     _row("sub", (_T, _T), Result.T, _NUMERIC, ev.sub, "The difference; integers wrap.", infix="-", laws=Law.SELF_ZERO_INT, right_identity=0),
     _row("mul", (_T, _T), Result.T, _NUMERIC, ev.mul, "The product; integers wrap.", infix="*", laws=Law.COMMUTES | Law.ASSOCIATIVE_INT, right_identity=1, right_absorber=0),
     _row("div", (_T, _T), Result.T, _NUMERIC, ev.div, "The quotient; integers round toward zero, x / 0 = x, MIN / -1 = MIN.", infix="/", right_identity=1),
-    _row("rem", (_T, _T), Result.T, _INT, ev.rem, "The remainder with the dividend's sign; x % 0 = 0, MIN % -1 = 0.", infix="%"),
+    _row("rem", (_T, _T), Result.T, _NUMERIC, ev.rem, "The remainder with the dividend's sign, exact; integers x % 0 = 0, MIN % -1 = 0, floats as C's fmod.", infix="%", expands=_FLOAT),
     _row("neg", (_T,), Result.T, _NUMERIC, ev.neg, "The negation; integers wrap, a float's sign flips.", infix="-", laws=Law.INVOLUTION),
     _row("abs", (_T,), Result.T, _NUMERIC, ev.abs_, "The magnitude; abs(MIN) = MIN.", laws=Law.PROJECTION),
     _row("sign", (_T,), Result.T, _NUMERIC, ev.sign, "1 above zero, -1 below; zeros and NaN stay what they are.", laws=Law.PROJECTION),
@@ -180,10 +242,55 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("is_finite", (_T,), Result.BOOL, _FLOAT, ev.is_finite, "Whether this is neither NaN nor an infinity."),
     _row("cast", (_A,), Result.GIVEN, _ALL, ev.cast, "The value in another type: rounds once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true."),
     _row("bitcast", (_A,), Result.GIVEN, _ALL, ev.bitcast, "The bits as another type of the same width; a NaN gives the canonical quiet NaN."),
-    _row("exp", (_T,), Result.T, _FLOAT, None, "e to the power x.", expands=True),
-    _row("log", (_T,), Result.T, _FLOAT, None, "The natural logarithm.", expands=True),
-    _row("sin", (_T,), Result.T, _FLOAT, None, "The sine of x radians.", expands=True),
-    _row("cos", (_T,), Result.T, _FLOAT, None, "The cosine of x radians.", expands=True),
+    _row("swizzle", (_A, _L), Result.GIVEN, _ALL, ev.swizzle, "Components picked by name, in any order and repeated: v.x, v.zyx, s.xxx; bits are kept."),
+    _row("vec2", (_T, _T), Result.VECTOR, _ALL, ev.vector, "The vector of these components; bits are kept.", lanes=_SCALAR),
+    _row("vec3", (_T, _T, _T), Result.VECTOR, _ALL, ev.vector, "The vector of these components; bits are kept.", lanes=_SCALAR),
+    _row("vec4", (_T, _T, _T, _T), Result.VECTOR, _ALL, ev.vector, "The vector of these components; bits are kept.", lanes=_SCALAR),
+    _row("dot", (_T, _T), Result.COMPONENT, _NUMERIC, ev.dot, "The sum of the products of components, left to right, each step rounded; integers wrap.", laws=Law.COMMUTES, lanes=_VECTOR),
+    _row("length", (_T,), Result.COMPONENT, _FLOAT, ev.length, "sqrt(dot(v, v)).", lanes=_VECTOR),
+    _row("cross", (_T, _T), Result.T, _NUMERIC, ev.cross, "The cross product a.yzx * b.zxy - a.zxy * b.yzx, each step rounded.", lanes=frozenset({3})),
+    _row("all", (_T,), Result.FIXED, _BOOL, ev.all_, "Whether all components are true.", lanes=_VECTOR, fixed=bool_),
+    _row("any", (_T,), Result.FIXED, _BOOL, ev.any_, "Whether any component is true.", lanes=_VECTOR, fixed=bool_),
+    _row("saturating_add", (_T, _T), Result.T, _INT, ev.saturating_add, "The sum, or the nearest value that the type holds.", laws=Law.COMMUTES, right_identity=0, expands=_INT),
+    _row("saturating_sub", (_T, _T), Result.T, _INT, ev.saturating_sub, "The difference, or the nearest value that the type holds.", laws=Law.SELF_ZERO_INT, right_identity=0, expands=_INT),
+    _row("saturating_mul", (_T, _T), Result.T, _INT, ev.saturating_mul, "The product, or the nearest value that the type holds.", laws=Law.COMMUTES, right_identity=1, right_absorber=0, expands=_INT),
+    _row("extract_bits", (_T, _U, _U), Result.T, _INT, ev.extract_bits, "The `count` bits from bit `offset` up, sign-extended for signed types; both are cut to the width.", expands=_INT),
+    _row("insert_bits", (_T, _T, _U, _U), Result.T, _INT, ev.insert_bits, "x with its `count` bits from bit `offset` up taken from the low bits of y; both are cut to the width.", expands=_INT),
+    _row("rsqrt", (_T,), Result.T, _FLOAT, ev.rsqrt, "1 / sqrt(x), in two roundings.", expands=_FLOAT),
+    *(
+        _row(f"pack{form}", (_T,), Result.FIXED, frozenset({component}), ev.packer(form), doc, lanes=frozenset({int(form[0])}), fixed=u32)
+        for form, component, doc in _PACKED
+    ),
+    *(
+        _row(f"unpack{form}", (_T,), Result.FIXED, frozenset({u32}), ev.unpacker(form), f"The components of a pack{form}.", lanes=_SCALAR, fixed=vector_of(component, int(form[0])))
+        for form, component, _ in _PACKED
+    ),
+    _math("exp", "e to the power x."),
+    _math("exp2", "2 to the power x."),
+    _math("exp10", "10 to the power x."),
+    _math("expm1", "e to the power x, less 1."),
+    _math("log", "The natural logarithm."),
+    _math("log2", "The logarithm to base 2."),
+    _math("log10", "The logarithm to base 10."),
+    _math("log1p", "The natural logarithm of 1 + x."),
+    _math("sin", "The sine of x radians."),
+    _math("cos", "The cosine of x radians."),
+    _math("tan", "The tangent of x radians."),
+    _math("asin", "The angle in [-pi/2, pi/2] whose sine is x."),
+    _math("acos", "The angle in [0, pi] whose cosine is x."),
+    _math("atan", "The angle in [-pi/2, pi/2] whose tangent is x."),
+    _math("atan2", "The angle in [-pi, pi] of the point with abscissa x and ordinate y; the operands are y, x.", 2),
+    _math("sinh", "The hyperbolic sine."),
+    _math("cosh", "The hyperbolic cosine."),
+    _math("tanh", "The hyperbolic tangent."),
+    _math("asinh", "The inverse hyperbolic sine."),
+    _math("acosh", "The inverse hyperbolic cosine, not negative."),
+    _math("atanh", "The inverse hyperbolic tangent."),
+    _math("pow", "x to the power y, as C's pow.", 2),
+    _math("cbrt", "The cube root."),
+    _math("hypot", "sqrt(x^2 + y^2) without overflow on the way.", 2),
+    _math("erf", "The error function."),
+    _math("erfc", "1 - erf(x), without loss for large x."),
 )
 
 # name, level, doc; each has three axes
@@ -199,10 +306,14 @@ OPS: Final[Mapping[str, Op]] = {
     row.name: row
     for row in (
         *_CALCULATIONS,
-        *(_row(f"{name}.{axis}", (), Result.U32, frozenset(), None, doc, level=level) for name, level, doc in _QUERIES for axis in "xyz"),
-        _row("local_index", (), Result.U32, frozenset(), None, "The invocation's number in its workgroup, x fastest.", level=Level.VARYING),
+        *(_row(f"{name}.{axis}", (), Result.FIXED, frozenset(), None, doc, level=level, fixed=u32) for name, level, doc in _QUERIES for axis in "xyz"),
+        _row("local_index", (), Result.FIXED, frozenset(), None, "The invocation's number in its workgroup, x fastest.", level=Level.VARYING, fixed=u32),
     )
 }
+
+
+# Ops that only their expansion defines.
+EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +322,7 @@ class AtomicOp:
 
     name: str
     operands: int
-    of: frozenset[Scalar]
+    of: frozenset[Type]
     evaluate: Callable[..., Array]
     doc: str
 
@@ -220,17 +331,28 @@ def _compare_exchange(old: Array, expected: Array, desired: Array) -> Array:
     return np.where(old == expected, desired, old)
 
 
-def _atomic(name: str, evaluate: Callable[..., Array], doc: str, operands: int = 1) -> AtomicOp:
-    return AtomicOp(name, operands, _INT, evaluate, doc)
+_WORDS = frozenset({i32, u32, i64, u64})
+
+
+def _atomic(name: str, evaluate: Callable[..., Array], doc: str, operands: int = 1, of: frozenset[Type] = _WORDS) -> AtomicOp:
+    return AtomicOp(name, operands, of, evaluate, doc)
+
+
+def _least(old: Array, x: Array) -> Array:
+    return ev.min_(scalar_of(old.dtype) or u32, old, x)
+
+
+def _greatest(old: Array, x: Array) -> Array:
+    return ev.max_(scalar_of(old.dtype) or u32, old, x)
 
 
 ATOMICS: Final[Mapping[str, AtomicOp]] = {
     row.name: row
     for row in (
-        _atomic("add", lambda old, x: old + x, "Adds; wraps."),
+        _atomic("add", lambda old, x: old + x, "Adds; integers wrap; the order of float additions is unspecified, and subnormals may be flushed.", of=_WORDS | {f32, f64}),
         _atomic("sub", lambda old, x: old - x, "Subtracts; wraps."),
-        _atomic("min", np.minimum, "Keeps the lesser."),
-        _atomic("max", np.maximum, "Keeps the greater."),
+        _atomic("min", _least, "Keeps the lesser, as min does.", of=_WORDS | {f32}),
+        _atomic("max", _greatest, "Keeps the greater, as max does.", of=_WORDS | {f32}),
         _atomic("and", lambda old, x: old & x, "Bitwise and."),
         _atomic("or", lambda old, x: old | x, "Bitwise or."),
         _atomic("xor", lambda old, x: old ^ x, "Bitwise exclusive or."),

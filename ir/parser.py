@@ -5,7 +5,7 @@
       param NAME: TYPE
       buffer NAME: TYPE[SIZE, ...] read                            or write, read_write; a SIZE is of dims, + - * ceil_div min max
       workgroup NAME: TYPE[SIZE]                                   private alike
-      table NAME: TYPE[SIZE] = [1, 2]                              or hex "01000000 02000000"
+      table NAME: TYPE[SIZE] = [1, 2]                              of vectors [[1, 2], [3, 4]]; or hex "01000000 02000000"
       let NAME = EXPRESSION
       var NAME: TYPE = EXPRESSION
       NAME = EXPRESSION
@@ -18,7 +18,8 @@
       barrier
     }
 
-Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`.
+Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an
+expression, `.x` and its like pick components: `v.zyx`, `x[i].y`; of a scalar they repeat it: `s.xxx`.
 
 Blocks are a list, not recursion. A statement that fails is reported, and reading goes on after it: a name that it would have
 declared counts as known, so that one mistake gives one finding.
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vyre_py.ir.errors import Diagnostic, ParseError, Place, ValidationError
-from vyre_py.ir.lexer import LEADING, MAX_FINDINGS, Tokens, quote
+from vyre_py.ir.lexer import LEADING, MAX_FINDINGS, QUERIES, Tokens, quote
 from vyre_py.ir.nodes import Const, Space, Value, Variable
 from vyre_py.ir.parser_cursor import Failed
 from vyre_py.ir.parser_declarations import DeclarationParser
@@ -213,7 +214,7 @@ class _Parser(DeclarationParser):
             read(self)
         elif following == "[":
             self._store()
-        elif following == "=":
+        elif following == "=" or (following == "." and (kind == "string" or text not in QUERIES)):
             self._set()
         elif kind == "name" and text.startswith("atomic_"):
             self.emit(self.call())
@@ -234,7 +235,7 @@ class _Parser(DeclarationParser):
     def _var(self) -> None:
         name = self._declare()
         self.expect(":")
-        type_ = self.scalar()
+        type_ = self.type_name()
         self.expect("=")
         first = self.expression()
         self.fix(first, type_)
@@ -252,16 +253,21 @@ class _Parser(DeclarationParser):
             raise Failed(None)
         if not isinstance(variable, Variable):
             raise Failed(finding("P109", f"{name} is no variable", place))
-        self.expect("=")
+        self._assign()
         value = self.expression()
         self.fix(value, variable.type)
         (atom,) = self.emit(value)
         self.assembler.place = self._whole()
         self.assembler.set(variable, atom)
 
+    def _assign(self) -> None:
+        if self.kind == ".":
+            raise self.unexpected("`=`", "a vector is written whole: v = vec3(1.0, v.y, v.z)")
+        self.expect("=")
+
     def _store(self) -> None:
         memory, indices = self.indices()
-        self.expect("=")
+        self._assign()
         value = self.expression()
         self.fix(value, memory.type)
         *places, atom = self.emit(*indices, value)
@@ -291,7 +297,7 @@ class _Parser(DeclarationParser):
             for node in group:
                 self.fix(node, fixed)
         begin, end = self.emit(first, stop)
-        by = self.constant(step) if step is not None else Const(begin.type, 1)
+        by = self.constant(step) if step is not None else Const(begin.type.scalar, 1)
         self.assembler.place = self._whole()
         value = self.assembler.for_(begin, end, by, name)
         self._open("for")

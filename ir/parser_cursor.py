@@ -10,7 +10,7 @@ from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimO
 from vyre_py.ir.errors import Diagnostic, Place
 from vyre_py.ir.lexer import KEYWORDS, Tokens, quote, split_literal, unquote
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import SCALARS, Scalar
+from vyre_py.ir.types import TYPES, Type
 
 __all__ = ["Cursor", "Failed"]
 
@@ -91,13 +91,13 @@ class Cursor:
             raise self.unexpected(what, f'{text} is a word of the language; quote the name: "{text}"')
         return self.expect("name", what)
 
-    def scalar(self) -> Scalar:
+    def type_name(self) -> Type:
         """Steps over a type's name."""
         place = self.place()
         text = self.expect("name", "a type")
-        if text not in SCALARS:
-            raise self.unknown("the type", text, SCALARS, place)
-        return SCALARS[text]
+        if text not in TYPES:
+            raise self.unknown("the type", text, TYPES, place)
+        return TYPES[text]
 
     # ---- sizes
 

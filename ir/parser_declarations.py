@@ -14,7 +14,7 @@ from vyre_py.ir.parser_cursor import Failed
 from vyre_py.ir.parser_expressions import ExpressionParser, Node
 from vyre_py.ir.program import Grid
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Scalar
+from vyre_py.ir.types import Type
 
 __all__ = ["DeclarationParser"]
 
@@ -75,7 +75,7 @@ class DeclarationParser(ExpressionParser):
         name = self.name("the param's name")
         self.names[name] = None
         self.expect(":")
-        self.names[name] = self.assembler.param(name, self.scalar())
+        self.names[name] = self.assembler.param(name, self.type_name())
 
     def memory(self, space: Space) -> None:
         """`name: type[shape]`, then a buffer's access or a table's data."""
@@ -83,7 +83,7 @@ class DeclarationParser(ExpressionParser):
         name = self.name(f"the {space.value}'s name")
         self.memories[name] = None
         self.expect(":")
-        type_ = self.scalar()
+        type_ = self.type_name()
         shape = tuple(self._list(self.dim_expression, "[", "]"))
         access, data = Access.READ_WRITE, b""
         if space is Space.BUFFER:
@@ -125,20 +125,29 @@ class DeclarationParser(ExpressionParser):
         except ValueError:
             raise Failed(finding("P105", "the table's data are no hexadecimal digits, two a byte", place)) from None
 
-    def _elements(self, type_: Scalar) -> bytes:
-        """A table's elements as literals in brackets."""
+    def _elements(self, type_: Type) -> bytes:
+        """A table's elements in brackets: literals, or lists of literals where they are vectors."""
+        component = type_.scalar
 
-        def element() -> int:
+        def literal() -> int:
             place = self.place()
             node = self.literal()
             if node is None:
                 raise self.unexpected("a literal")
-            self.fix(node, type_)
-            if node.type is not type_:
+            self.fix(node, component)
+            if node.type is not component:
                 raise Failed(finding("P105", f"an element of {node.type} stands in a table of {type_}", place))
             return self.constant(node).bits
 
-        return np.array(self._list(element, "[", "]"), dtype=f"<u{type_.size_bytes}").tobytes()
+        def vector() -> list[int]:
+            place = self.place()
+            components = self._list(literal, "[", "]")
+            if len(components) != type_.lanes:
+                raise Failed(finding("P105", f"an element of {type_} has {type_.lanes} components, found {len(components)}", place))
+            return components
+
+        elements: list[int] | list[list[int]] = self._list(vector, "[", "]") if type_.is_vector else self._list(literal, "[", "]")
+        return np.array(elements, dtype=f"<u{component.size_bytes}").tobytes()
 
     def constant(self, node: Node) -> Const:
         """The constant that a literal stands for."""

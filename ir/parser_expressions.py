@@ -2,7 +2,7 @@
 
 Operators are parsed by precedence climbing (Pratt, "Top Down Operator Precedence", 1973). Nodes come out in post-order, which is
 the language's order of evaluation, left to right, so that hoisting is a loop over a list. A bare literal waits for its
-type until something beside or around it has one.
+type until something beside or around it has one: an operand of the same op, a component beside it in a vector, what is stored to.
 """
 
 from __future__ import annotations
@@ -13,33 +13,45 @@ from typing import Final
 
 from vyre_py.ir.assembler import Assembler, OperandTypeError
 from vyre_py.ir.errors import Place
-from vyre_py.ir.lexer import INFIX, LEVEL_COMPARISON, LEVEL_UNARY, PREFIX, Tokens, literal_bits, split_literal
+from vyre_py.ir.lexer import (
+    INFIX,
+    LEVEL_COMPARISON,
+    LEVEL_UNARY,
+    PREFIX,
+    QUERIES,
+    Tokens,
+    literal_bits,
+    split_literal,
+    swizzle_named,
+)
 from vyre_py.ir.nodes import Atom, Const, Memory, Value, Variable
-from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result, swizzle_bits
 from vyre_py.ir.parser_cursor import Cursor, Failed
+from vyre_py.ir.refusals import refusal
 from vyre_py.ir.rules import finding
-from vyre_py.ir.types import SCALARS, Kind, Scalar, i32, u32
+from vyre_py.ir.types import SCALARS, Kind, Type, bool_, i32, u32, vector_of
 
 __all__ = ["MAX_NESTING", "Binding", "ExpressionParser", "Node"]
 
 MAX_NESTING: Final = 64
-_QUERIES: Final = frozenset(name.partition(".")[0] for name, row in OPS.items() if row.is_query and "." in name)
+MAX_NODES: Final = 4096  # of one statement
 _CALLS: Final = ("dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS), *(name for name, row in OPS.items() if not row.is_query))
 
 
 @dataclass(slots=True, eq=False)
 class Node:
     """A part of an expression. `make` turns the children's atoms into this one's, emitting a statement where one is needed; `type` is
-    None while nothing fixes it; `group` holds the children of the same type T as the operands of an op, and as the node itself while
-    its type is open. `start` and `end` are offsets into the text."""
+    None while nothing fixes it. `group` holds the children whose type follows from the node's while both are open: the same one, or that
+    of a component where `vector` is true. `start` and `end` are offsets into the text."""
 
     start: int
     end: int
     make: Callable[[Node, tuple[Atom, ...]], Atom]
-    type: Scalar | None
+    type: Type | None
     children: tuple[Node, ...] = ()
     group: tuple[Node, ...] = ()
     negative: bool = False
+    vector: bool = False
     atom: Atom | None = None
 
 
@@ -69,36 +81,41 @@ class ExpressionParser(Cursor):
         return memory
 
     def add(self, node: Node) -> Node:
-        """Puts a node after all that were computed before it."""
+        """Puts a node after all that were computed before it. Raises Failed where there are too many."""
+        if len(self.nodes) >= MAX_NODES:
+            raise Failed(finding("P107", f"an expression has more than {MAX_NODES} parts", self.tokens.place(node.start, node.end)))
         self.nodes.append(node)
         return node
 
     @staticmethod
-    def fix(node: Node, type_: Scalar) -> None:
-        """Gives a node without a type, and all that share its type, this one."""
-        waiting = [node]
+    def fix(node: Node, type_: Type) -> None:
+        """Gives a node without a type this one, and those whose type follows from it theirs."""
+        waiting = [(node, type_)]
         while waiting:
-            one = waiting.pop()
+            one, wanted = waiting.pop()
             if one.type is None:
-                one.type = type_
-                waiting += one.group
+                one.type = wanted
+                part = wanted.scalar if one.vector else wanted
+                waiting += [(child, part) for child in one.group]
 
-    def op_node(self, row: Op, children: tuple[Node, ...], start: int, given: Scalar | None = None) -> Node:
+    def op_node(self, row: Op, children: tuple[Node, ...], start: int, given: Type | None = None) -> Node:
         """A node that computes an op."""
         if len(children) != len(row.operands):
             place = self.tokens.place(start, self.end())
             raise Failed(finding("V202", f"{row.name} takes {len(row.operands)} operands, got {len(children)}", place, row.doc))
         group = tuple([c for c, pattern in zip(children, row.operands, strict=True) if pattern is Operand.T])
         fixed = next((c.type for c in group if c.type is not None), None)
-        if fixed is not None:
-            for child in group:
-                self.fix(child, fixed)
-        result = given or {Result.BOOL: SCALARS["bool"], Result.U32: u32, Result.UNSIGNED: u32}.get(row.result, fixed)
+        for child, pattern in zip(children, row.operands, strict=True):
+            wanted = fixed if pattern is Operand.T else u32 if pattern in (Operand.U32, Operand.LANES) else None
+            if wanted is not None:
+                self.fix(child, wanted)
 
         def make(node: Node, args: tuple[Atom, ...]) -> Atom:
             return self.assembler.let(row, args, given)
 
-        return self.add(Node(start, self.end(), make, result, children, group))
+        shares = row.result in (Result.T, Result.VECTOR)
+        result = given or _result_type(row, children, fixed)
+        return self.add(Node(start, self.end(), make, result, children, group if shares else (), vector=row.result is Result.VECTOR))
 
     def emit(self, *roots: Node) -> tuple[Atom, ...]:
         """Hoists the expressions parsed since the last time, in the order in which they stand; gives the roots' atoms. Raises Failed."""
@@ -109,8 +126,8 @@ class ExpressionParser(Cursor):
             try:
                 node.atom = node.make(node, _atoms(node.children))
             except OperandTypeError as error:
-                got = " and ".join(map(str, error.operands)) + (f" to {error.given}" if error.given else "")
-                raise Failed(finding("V201", f"{error.op.name} does not accept {got}", place, _operand_help(error))) from None
+                message, help = refusal(error.op, error.operands, error.given)
+                raise Failed(finding("V201", message, place, help)) from None
             except ValueError as error:
                 raise Failed(finding("P105", str(error), place)) from None
         self.nodes.clear()
@@ -136,15 +153,22 @@ class ExpressionParser(Cursor):
         return left
 
     def operand(self) -> Node:
-        """A literal, name, access, call, or one with an operator before it."""
+        """A literal, name, access or call with the components picked behind it, or one with an operator before it."""
         start = self.starts[self.position]
-        literal = self.literal()
-        if literal is not None:
-            return self.add(literal)
         row = PREFIX.get(self.kind)
-        if row is not None:
+        literal = self.literal()
+        if literal is None and row is not None:
             self.position += 1
             return self.op_node(row, (self.expression(LEVEL_UNARY),), start)
+        if literal is not None and literal.type is None and self.kind == ".":
+            raise self.unexpected("an operator", "say the number's type before its components are picked: 1.0f32.xxx")
+        node = self.add(literal) if literal is not None else self.primary()
+        while self.take("."):
+            node = self.swizzle(node)
+        return node
+
+    def primary(self) -> Node:
+        """An expression in parentheses, an access, a call, a query or a name."""
         if self.take("("):
             inner = self.expression()
             self.expect(")")
@@ -154,14 +178,14 @@ class ExpressionParser(Cursor):
             return self.access(self.assembler.load)
         if self.kind == "name" and following == "(":
             return self.call()
-        if self.kind == "name" and (self.texts[self.position] == "local_index" or (following == "." and self.texts[self.position] in _QUERIES)):
+        if self.kind == "name" and (self.texts[self.position] == "local_index" or (following == "." and self.texts[self.position] in QUERIES)):
             return self.query()
         return self.reference()
 
     def literal(self) -> Node | None:
         """A literal if one stands at the cursor, sign included."""
         begin, start = self.position, self.starts[self.position]
-        type_: Scalar | None = None
+        type_: Type | None = None
         if self.kind == "name" and self.texts[begin] in SCALARS and self.kinds[begin + 1] == ":":
             type_ = SCALARS[self.texts[begin]]
             self.position += 2
@@ -218,6 +242,21 @@ class ExpressionParser(Cursor):
             raise self.unknown("the query", name, (n for n, row in OPS.items() if row.is_query), place)
         return self.op_node(OPS[name], (), start)
 
+    def swizzle(self, node: Node) -> Node:
+        """The components after a dot, of the expression before it."""
+        names = self.texts[self.position]
+        if self.kind != "name" or not swizzle_named(names):
+            raise self.unexpected("1 to 4 components, each x, y, z or w", "r, g, b and a are x, y, z and w here" if set(names) <= set("rgba") else None)
+        self.position += 1
+        count = len(names)
+
+        def make(made: Node, args: tuple[Atom, ...]) -> Atom:
+            pattern = Const(u32, swizzle_bits(names))
+            return self.assembler.let(OPS["swizzle"], (args[0], pattern), vector_of(args[0].type.scalar, count))
+
+        type_ = vector_of(node.type.scalar, count) if node.type is not None else None
+        return self.add(Node(node.start, self.end(), make, type_, (node,), (node,), vector=True))
+
     def arguments(self, closer: str) -> tuple[Node, ...]:
         """Expressions parted by commas, up to and over `closer`."""
         made: list[Node] = []
@@ -263,11 +302,14 @@ class ExpressionParser(Cursor):
             raise self.unknown("the operation", name, _CALLS, place)
         if row.result is not Result.GIVEN:
             return self.op_node(row, self.arguments(")"), start)
-        operand = self.expression()
+        operands = [self.expression()]
+        while len(operands) < len(row.operands):
+            self.expect(",")
+            operands.append(self.expression())
         self.expect(",", "`,` and a type")
-        given = self.scalar()
+        given = self.type_name()
         self.expect(")")
-        return self.op_node(row, (operand,), start, given)
+        return self.op_node(row, tuple(operands), start, given)
 
     def atomic(self, name: str, start: int) -> Node:
         """The rest of `atomic_name(array[index], operands)`."""
@@ -288,10 +330,8 @@ def _atoms(nodes: tuple[Node, ...]) -> tuple[Atom, ...]:
     return tuple([node.atom for node in nodes if node.atom is not None])
 
 
-def _operand_help(error: OperandTypeError) -> str:
-    if error.given is not None:
-        return f"{error.op.name} goes from one type to another; a bitcast needs the same width, and no bool"
-    accepted = ", ".join(sorted(t.name for t in error.op.of))
-    if len(set(error.operands)) > 1 and Operand.BOOL not in error.op.operands:
-        return f"convert one side: cast(x, {error.operands[0]})"
-    return f"{error.op.name} is for {accepted}; convert with cast(x, type)"
+def _result_type(row: Op, children: tuple[Node, ...], fixed: Type | None) -> Type | None:
+    """The type of an op's result as far as it is known, where T is `fixed`; whether the row accepts its operands is seen when it is emitted."""
+    types = tuple([c.type for c in children if c.type is not None])
+    made = row.result_type(types) if len(types) == len(children) else None
+    return made or {Result.BOOL: bool_, Result.UNSIGNED: u32, Result.FIXED: row.fixed}.get(row.result, fixed)

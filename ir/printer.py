@@ -40,16 +40,17 @@ from vyre_py.ir.nodes import (
     Value,
     Var,
 )  # fmt: skip
-from vyre_py.ir.ops import Operand, Result
+from vyre_py.ir.ops import OPS, Operand, Result, swizzle_lanes
 from vyre_py.ir.printer_declarations import head_lines, print_dim
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, i32, u32
+from vyre_py.ir.types import Type, i32, u32
 
 __all__ = ["print_program"]
 
 MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 _LEVEL_ATOM: Final = LEVEL_UNARY + 1
+_COUNTS: Final = (Operand.U32, Operand.LANES)
 _PLAIN: Final = {Break: "break", Continue: "continue", Return: "return", Barrier: "barrier"}
 
 
@@ -160,7 +161,7 @@ class _Printer:
             self._flush(len(self.pending) - 1)
         return [self.waiting[value] for value in wanted[first:]]
 
-    def _atom(self, atom: Atom, type_: Scalar | None = None) -> _Text:
+    def _atom(self, atom: Atom, type_: Type | None = None) -> _Text:
         """An operand as text; a constant of type `type_` goes without a suffix."""
         if isinstance(atom, Value):
             return self.waiting.get(atom.id) or _Text(-1, self.value_names.get(atom.id, f"v{atom.id}"), _LEVEL_ATOM, 0, ())
@@ -187,7 +188,12 @@ class _Printer:
         """An op's text and precedence."""
         op, args = statement.op, statement.args
         shared = iter(self._group([a for a, pattern in zip(args, op.operands, strict=True) if pattern is Operand.T]))
-        texts = [next(shared) if pattern is Operand.T else self._atom(a) for a, pattern in zip(args, op.operands, strict=True)]
+        texts = [
+            next(shared) if pattern is Operand.T else self._atom(a, u32 if pattern in _COUNTS else None)
+            for a, pattern in zip(args, op.operands, strict=True)
+        ]
+        if op is OPS["swizzle"] and (names := _component_names(statement)):
+            return f"{_inside(texts[0], _LEVEL_ATOM)}.{names}", _LEVEL_ATOM
         if op.infix in INFIX and INFIX[op.infix][0] is op:
             level = INFIX[op.infix][1]
             left, right = texts
@@ -197,7 +203,7 @@ class _Printer:
         if op.infix in PREFIX and PREFIX[op.infix] is op:
             inner = _inside(texts[0], LEVEL_UNARY)
             # A sign before a number would be read as the number's own.
-            return f"{op.infix}({inner})" if isinstance(args[0], Const) or inner[0] == op.infix else f"{op.infix}{inner}", LEVEL_UNARY
+            return f"{op.infix}({inner})" if isinstance(args[0], Const) or inner[0] == op.infix or inner[0].isdigit() else f"{op.infix}{inner}", LEVEL_UNARY
         if op.is_query:
             return op.name, _LEVEL_ATOM
         given = [str(statement.result.type)] if op.result is Result.GIVEN and statement.result is not None else []
@@ -348,6 +354,14 @@ _PRINTERS: Final[Mapping[type[Statement], Callable[[_Printer, int, Any], None]]]
     Region: _Printer._print_region,
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
 }
+
+
+def _component_names(swizzle: Let) -> str:
+    """The components that a swizzle names; "" where its pattern names none, which `check` refuses, and a call must say it."""
+    pattern, lanes = swizzle.args[1], swizzle.bound.type.lanes
+    if not isinstance(pattern, Const) or pattern.type is not u32 or pattern.bits >> 2 * lanes:
+        return ""
+    return "".join(["xyzw"[lane] for lane in swizzle_lanes(pattern.bits, lanes)])
 
 
 def _inside(part: _Text, level: int) -> str:

@@ -28,7 +28,9 @@ def head_lines(program: Program) -> Iterator[str]:
     if program.doc:
         yield f"  doc {quote(program.doc)}"
     for param in program.params:
-        yield f"  param {written_name(param.name)}: {param.type}"
+        # Only Programs made for a target have parts, and text cannot say them.
+        part = f"  // byte {param.part[1]} of {quote(param.part[0])}" if param.part is not None else ""
+        yield f"  param {written_name(param.name)}: {param.type}{part}"
     for memory in program.memories:
         yield _declaration(memory)
 
@@ -62,9 +64,12 @@ def _declaration(memory: Memory) -> str:
 
 def _table(memory: Memory) -> str:
     """A table's data: elements as literals, or bytes where they are many or no elements of the type."""
-    type_, data = memory.type, memory.data
-    bits = [] if len(data) % type_.size_bytes else np.frombuffer(data, dtype=f"<u{type_.size_bytes}").tolist()
+    type_, lanes, data = memory.type.scalar, memory.type.lanes, memory.data
+    bits = [] if len(data) % memory.type.size_bytes else np.frombuffer(data, dtype=f"<u{type_.size_bytes}").tolist()
     if len(data) and (not bits or len(bits) > MAX_LISTED or (type_.kind is Kind.BOOL and max(bits) > 1)):
         rows = [f'"{data[k : k + 40].hex()}"' for k in range(0, len(data), 40)]
         return f"hex {rows[0]}" if len(rows) == 1 else "hex [\n    " + "\n    ".join(rows) + "\n  ]"
-    return f"[{', '.join([literal_text(type_, b, False) for b in bits])}]"
+    texts = [literal_text(type_, b, False) for b in bits]
+    if lanes > 1:
+        texts = [f"[{', '.join(texts[k : k + lanes])}]" for k in range(0, len(texts), lanes)]
+    return f"[{', '.join(texts)}]"

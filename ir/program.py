@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
+
+if TYPE_CHECKING:
+    from vyre_py.ir.wire.arrays import Names, Numbers
 
 __all__ = ["DEFAULT_WORKGROUP", "Grid", "Program", "default_over", "first_written"]
 
@@ -89,6 +92,11 @@ class Program:
 
         return print_program(self)
 
+    def _repr_html_(self) -> str:
+        from vyre_py.ir.markup import program_html
+
+        return program_html(self)
+
     def __repr__(self) -> str:
         return f"<Program {self.name!r}: {len(self.body)} statements, {self.code_digest.hex()[:12]}>"
 
@@ -98,6 +106,98 @@ class Program:
         from vyre_py.ir.parser import parse
 
         return parse(text, file)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Program:
+        """The Program that `to_bytes` wrote, here or in any other implementation of `ir/WIRE.md`.
+
+        Safe for bytes from anybody: digest, sizes, counts, nesting, references and names are looked at before anything is built. Raises WireError, whose
+        `where` is the offset of the byte at fault. Whether the Program keeps the rules of the language is for `check`.
+        """
+        from vyre_py.ir.wire.binary import unpack
+
+        return unpack(data)
+
+    def to_bytes(self, *, names: bool = True, places: bool = False) -> bytes:
+        """The binary form: versioned, with a digest at its end. `Program.from_bytes(p.to_bytes()) == p`.
+
+        One Program has one form: without `names` (of values and variables; those of dims, params and memories are always there), Programs are equal
+        exactly where their bytes are. `places` says where each statement was written: names of files, lines, columns. Bytes that were read are written
+        again as they were with `places=True`. Raises WireError for a Program that is not of sound form.
+        """
+        from vyre_py.ir.wire.binary import pack
+
+        return pack(self, names, places)
+
+    @classmethod
+    def from_json(cls, text: str | bytes | bytearray | memoryview) -> Program:
+        """The Program that JSON describes, in the form of `ir/program.schema.json`; as safe as `from_bytes`.
+
+        Raises WireError, whose `where` is the JSON pointer of the value at fault.
+        """
+        from vyre_py.ir.wire.json_reader import from_json
+
+        return from_json(text)
+
+    def to_json(self, *, names: bool = True, places: bool = False) -> str:
+        """The JSON form: ASCII, one statement a line, the same text for the same Program; `names` and `places` as in `to_bytes`.
+
+        Raises WireError for a Program that is not of sound form, or too large for JSON (32 MiB of text).
+        """
+        from vyre_py.ir.wire.json_writer import to_json
+
+        return to_json(self, names, places)
+
+    @classmethod
+    def from_nodes(
+        cls, name: str, *, codes: Names, types: Names, operands: Numbers, offsets: Numbers, refs: Numbers | None = None,
+        constant_types: Names = (), constant_bits: Numbers = (), sizes: Sequence[Any] = (), regions: Sequence[str] = (),
+        dims: Sequence[str] = (), params: Sequence[tuple[str, Any]] = (), memories: Sequence[Mapping[str, Any]] = (),
+        workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP, over: Sequence[Any] | None = None, grid: Sequence[Any] | None = None, doc: str = "",
+        value_names: Mapping[int, str] | None = None, variable_names: Mapping[int, str] | None = None,
+    ) -> Program:
+        """The Program that flat arrays describe, for compilers that have no wish for the builder.
+
+        Each array is a sequence, or a NumPy array of one axis, of whole numbers. Numbers of codes and types are those of `ir/wire/codes.py`
+        (`CODES`, `TYPE_CODES`, listed in `ir/WIRE.md`); lists may hold the names instead.
+
+        Statements, one entry for each in every array:
+
+        * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", or load, store, uniform_load, var, get, set, if, else, end, for,
+          loop, region, break, continue, return, barrier. Blocks are the statements between if, for, loop or region and their end.
+        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, load, uniform_load, get
+          and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
+        * `refs`: the number of the memory that load, store, uniform_load and atomics touch, of the variable that get and set are about and that var declares,
+          of the region's name in `regions`; 0 for others, and by default for all.
+        * `offsets`: statement k has the operands `operands[offsets[k]:offsets[k + 1]]`; there is one entry more than statements. Indices come first,
+          outermost axis first, then what is stored or worked in; a for has start, stop and step.
+
+        `operands`: 4 * number + kind, where kind 0 is a value, 1 a constant, 2 a param, 3 a size, of that number.
+
+        Tables: `constant_types` and `constant_bits` (the bit pattern: `ir.types.encode` gives it), `sizes`, each a whole number, the name of a dim, or
+        (op, size, size) with op one of add, sub, mul, ceil_div, min, max; `regions`, the names of regions.
+
+        Declarations: `dims` by name; `params` as (name, type); `memories` as mappings with name, space ("buffer", "workgroup", "private", "table"), type,
+        shape (sizes), access ("read", "write", "read_write"; needed for buffers), and a table's data (bytes). `over` or `grid` holds three sizes: invocations,
+        or workgroups, along x, y, z; without either the grid is the shape of the first written buffer.
+
+        `value_names` and `variable_names` name values and variables by number, for reading.
+
+            Program.from_nodes("double", dims=["n"],
+                memories=[{"name": "y", "space": "buffer", "type": "f32", "shape": ["n"], "access": "read_write"}],
+                codes=["global_id.x", "load", "add", "store"], types=["u32", "f32", "f32", 0], refs=[0, 0, 0, 0],
+                operands=[4 * 0, 4 * 1, 4 * 1, 4 * 0, 4 * 2], offsets=[0, 0, 1, 3, 5])
+
+        Takes time linear in the arrays, some 3 us a statement. Raises WireError, whose `where` names the entry at fault, as in `codes[17]`. Whether the
+        Program keeps the rules of the language is for `check`.
+        """
+        from vyre_py.ir.wire.arrays import from_arrays
+
+        return from_arrays(
+            name, codes=codes, types=types, refs=refs, operands=operands, offsets=offsets,
+            constant_types=constant_types, constant_bits=constant_bits, sizes=sizes, regions=regions, dims=dims, params=params, memories=memories,
+            workgroup=workgroup, over=over, grid=grid, doc=doc, value_names=value_names or {}, variable_names=variable_names or {},
+        )
 
 
 def first_written(memories: tuple[Memory, ...]) -> Memory | None:

@@ -1,7 +1,7 @@
 """The diagnostics table: one row per code. A finding names a row; the row says why the rule stands and what helps.
 
-P: text that does not parse. B: a wrong call on a builder. V1: structure and scope. V2: types. V3: memory. V4: uniformity.
-V5: limits.
+P: text that does not parse. W: bytes, JSON or arrays that are no Program. B: a wrong call on a builder. V1: structure and scope.
+V2: types. V3: memory. V4: uniformity. V5: limits.
 """
 
 from __future__ import annotations
@@ -35,6 +35,22 @@ _ROWS: tuple[Rule, ...] = (
     Rule("P107", "nesting is too deep", "Readers of Programs bound what a hostile one may cost.", "bind a part with let, or leave out a level"),
     Rule("P108", "the text is too large", "Readers of Programs bound what a hostile one may cost.", "split it, or hand the Program over in another form"),
     Rule("P109", "this name cannot be assigned to", "Only what `var` declares changes.", "declare it with var, or store to an array's element"),
+    Rule("W101", "this is no Program", "A Program's bytes begin with 89 56 59 52, its JSON form with an object that has a \"vyre\".", "write it with program.to_bytes() or program.to_json()"),
+    Rule("W102", "the version of the format is not known", "What a version means never changes, so a newer one cannot be read as an older.", "read it with a vyre-py that knows this version"),
+    Rule("W103", "the length is not what it must be", "The header says how many bytes there are, and its counts how they are divided.", "hand over all the bytes of one Program, and none besides"),
+    Rule("W104", "the digest does not fit the bytes", "The last 32 bytes are SHA-256 of all before them, so that no damage goes unnoticed.", "fetch the bytes again; who writes them computes the digest last"),
+    Rule("W105", "a number stands for nothing", "Types, statements, ops and words have the numbers of the registry, ir/wire/codes.py.", "ir/WIRE.md lists the numbers"),
+    Rule("W106", "a reference leads nowhere", "Tables refer to each other by the number of a row, which must be there.", "see the message"),
+    Rule("W107", "something is too large", "Readers of Programs bound what a hostile one may cost, before they build anything.", "split the Program, or use a loop"),
+    Rule("W108", "a string is malformed", "Strings are UTF-8, cut between characters.", "encode names as UTF-8; lone surrogates have no encoding"),
+    Rule("W109", "the same Program has other bytes", "One Program has one form: tables ascend, hold nothing twice and nothing unused, and fields that mean nothing are 0.", "ir/WIRE.md says how each table is ordered"),
+    Rule("W110", "the blocks do not nest", "Each if, for, loop and region is closed by an end, and an else stands in a block.", "place an end for each block"),
+    Rule("W111", "a value or variable is used before it is there", "Values and variables are numbered 0, 1, 2 ... in program order, and come before their uses.", "place the statement that makes it first"),
+    Rule("W112", "the statement or constant cannot be", "A statement binds a value where its kind does; a constant is a scalar whose bits fit its type.", "see the message"),
+    Rule("W113", "this Program cannot be written", "What is written is read back, so it must be of sound form.", "check(program) says what is wrong with it"),
+    Rule("W114", "this is no JSON", "The form is JSON as RFC 8259 has it, nothing beyond.", "NaN and infinities are written as bits: [\"f32\", \"0x7fc00000\"]"),
+    Rule("W115", "the JSON has another form", "Each object has the keys that ir/program.schema.json lists, once, with values of the kind it says.", "compare with ir/program.schema.json"),
+    Rule("W116", "an argument is of the wrong kind", "Columns are sequences or one-dimensional arrays of whole numbers, one entry a row.", "see the docstring of the call"),
     Rule("B101", "a value was used where Python needs a decision now", "A value is known only when the Program runs; Python's `if`, `while`, `and`, `or`, `not`, `in` and chained comparisons decide while it is built.",
          "use `with b.if_(condition):`, `&`, `|`, `~`, or vp.select(condition, a, b); write a < x < c as (a < x) & (x < c)"),
     Rule("B102", "a value was converted to a Python number", "A value is known only when the Program runs.", "convert inside the Program: vp.cast(x, vp.i32)"),
@@ -66,19 +82,21 @@ _ROWS: tuple[Rule, ...] = (
          "let ir.assembler.Assembler compute it"),
     Rule("V204", "what is stored has another type than the place it goes to", "Nothing converts by itself.", "convert it: cast(x, type)"),
     Rule("V205", "an index is neither i32 nor u32", "Each index is compared with its axis by its mathematical value.", "convert it: cast(x, u32)"),
-    Rule("V206", "a condition is not a bool", "An if decides between true and false.", "compare: x != 0"),
+    Rule("V206", "a condition is not one bool", "An if decides between true and false.", "compare: x != 0"),
     Rule("V207", "the bounds of a for are not of one integer type", "Start, stop, step and the loop's value share one type, i32 or u32.",
          "convert them: cast(x, u32)"),
     Rule("V208", "the step of a for is not a constant other than zero", "Its sign says which way the loop runs; a step of zero would never end.",
          "write a constant step, or use loop"),
     Rule("V209", "a size is out of range", "A size is a whole number from 0 to 2^32 - 1.", "see the message"),
+    Rule("V210", "a swizzle names components that are not there", "A swizzle picks components by a constant pattern: two bits for each of its own.",
+         "name components that the operand has: x, y, z, w in this order"),
     Rule("V301", "a memory is read that may only be written", "The access of a memory says what binding, aliasing and targets may rely on.",
          "declare it read_write"),
     Rule("V302", "a memory is written that may only be read", "The access of a memory says what binding, aliasing and targets may rely on.",
          "declare it read_write"),
     Rule("V303", "an atomic on a memory that is not read_write", "An atomic reads and writes.", "declare it read_write"),
-    Rule("V304", "an atomic where there can be none", "Atomics work on i32 and u32 elements of buffers and workgroup memory, which invocations share.",
-         "use a buffer or workgroup memory of i32 or u32; a private array needs no atomic"),
+    Rule("V304", "an atomic where there can be none", "Atomics work on buffers and workgroup memory, which invocations share, and on the scalar types of their row.",
+         "use a buffer or workgroup memory; a private array needs no atomic"),
     Rule("V305", "the shape of a workgroup, private or table array is not constant", "It is laid out when the Program is compiled.",
          "use whole numbers of at least 1"),
     Rule("V306", "the data does not fit the memory", "A table's data is its elements, little-endian; no other memory has any.",

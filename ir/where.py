@@ -15,6 +15,7 @@ __all__ = ["user_place"]
 _OURS: Final = str(Path(__file__).resolve().parent)
 _CONTEXTLIB: Final = contextlib.contextmanager.__code__.co_filename  # stands between a `with` block of the user and the builder
 _ours: dict[str, bool] = {}
+_sourceless: set[str] = set()  # files that cannot be read, so that they are not looked for at every call
 
 
 def _is_ours(file: str) -> bool:
@@ -24,8 +25,17 @@ def _is_ours(file: str) -> bool:
     return known
 
 
-def user_place(with_source: bool = True) -> Place | None:
-    """The innermost frame outside this package; its source line when `with_source`, for messages."""
+def _source(file: str, line: int) -> str:
+    if file in _sourceless:
+        return ""
+    text = linecache.getline(file, line)
+    if not text and file not in linecache.cache:
+        _sourceless.add(file)
+    return text
+
+
+def user_place() -> Place | None:
+    """The innermost frame outside this package, with its source line where that can be read."""
     frame = sys._getframe(1)
     while frame is not None and (_is_ours(frame.f_code.co_filename) or frame.f_code.co_filename == _CONTEXTLIB):
         back = frame.f_back
@@ -33,4 +43,4 @@ def user_place(with_source: bool = True) -> Place | None:
             return None
         frame = back
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return Place(file, line, source=linecache.getline(file, line).strip() if with_source else "")
+    return Place(file, line, source=_source(file, line))

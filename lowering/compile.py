@@ -8,18 +8,19 @@ from importlib import import_module
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.passes import Optimised, optimise
+from vyre_py.ir.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.passes import Optimised, Rewrite, optimise
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact, Entry, Interface, Part, Step
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["STRICT_EXPANSIONS", "Lowered", "compile_for", "emit_text", "prepare"]
+__all__ = ["STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "compile_for", "emit_text", "expanded_for", "prepare"]
 
-# Ops that strict targets compute with the IR's own arithmetic, so that all of them give the same bits.
+# Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
 
 
@@ -33,28 +34,64 @@ class Lowered:
     numerics: str = "strict"
 
 
-# Target kind -> (module with `lower(optimised, target, options) -> Lowered`, ops that its own code computes).
-_TARGETS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
-    "ptx": ("vyre_py.lowering.llvm.nvptx", frozenset()),
-    "host": ("vyre_py.lowering.llvm.host", frozenset()),
-    "wgsl": ("vyre_py.lowering.wgsl", STRICT_EXPANSIONS),
-    "reference": ("vyre_py.lowering.reference", frozenset()),
-}
+Legal = Callable[[Program, Target], Program]
 
-Lower = Callable[[Optimised, Target, CompileOptions], Lowered]
+
+def _floats(program: Program, target: Target) -> Program:
+    return narrow_floats(program)
+
+
+def _wgsl(program: Program, target: Target) -> Program:
+    from vyre_py.lowering.wgsl.legal import legalise
+
+    return legalise(program, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a kind of target is reached; each module is imported when it is first needed.
+
+    `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
+    expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `legal` rewrites what the
+    target lacks.
+    """
+
+    module: str
+    table: str = ""
+    legal: Legal | None = None
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats),
+    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _floats),
+    "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl),
+    "reference": _Kind("vyre_py.lowering.reference"),
+}
+TARGET_KINDS: Final = tuple(_KINDS)
+
+
+def expanded_for(kind: str) -> frozenset[str]:
+    """The ops that a kind of target (`TARGET_KINDS`) leaves to `ir/math`, wherever they have an expansion."""
+    module, _, table = _KINDS[kind].table.partition(":")
+    if not module:
+        return EXPANDED_ONLY
+    taken = getattr(import_module(module), table)
+    return frozenset(name for name in STRICT_EXPANSIONS if name not in taken or OPS[name].expands != OPS[name].of)
 
 
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
-    """Checks (once) and optimises for a target. Raises ValidationError."""
+    """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks."""
     checked = program if isinstance(program, Checked) else check(program)
     if options.workgroup is not None and options.workgroup != checked.program.workgroup:
         checked = check(replace(checked.program, workgroup=options.workgroup))
-    return optimise(checked, expand=STRICT_EXPANSIONS - _TARGETS[target.kind][1], level=min(options.opt, 2))
+    legal = _KINDS[target.kind].legal
+    rewrites: tuple[Rewrite, ...] = () if legal is None else (lambda p: legal(p, target),)
+    return optimise(checked, expand=expanded_for(target.kind), legal=rewrites, level=min(options.opt, 2))
 
 
 def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    lower: Lower = import_module(_TARGETS[target.kind][0]).lower
-    return lower(optimised, target, options)
+    lowered: Lowered = import_module(_KINDS[target.kind].module).lower(optimised, target, options)
+    return lowered
 
 
 def compile_for(program: Program | Checked, targets: Sequence[Target], options: CompileOptions | None = None) -> Artifact:

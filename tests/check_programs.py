@@ -18,7 +18,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
+from vyre_py.ir.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 N = Dim("n")
 ZERO, ONE = const(u32, 0), const(u32, 1)
@@ -54,9 +54,11 @@ def everything() -> Program:
     table = a.memory("table", Space.TABLE, u32, (DimConst(2),), Access.READ, bytes(8))
     a.place = Place("x.py", 3)
     i = a.let(OPS["global_id.x"], (), name="i")
+    direction = a.param("direction", vector_of(f32, 3))
     small = a.let(OPS["cast"], (i,), u8)
     a.store(own, (ZERO, const(i32, -1)), small)
-    v = a.var(f32, p, "v")
+    turned = a.let(OPS["swizzle"], (direction, const(u32, 0b000110)), vector_of(f32, 3))
+    v = a.var(f32, a.let(OPS["dot"], (turned, direction)), "v")
     a.region("r")
     c = a.let(OPS["lt"], (i, DimOp("ceil_div", N, DimConst(2))))
     a.if_(c)
@@ -103,7 +105,7 @@ TRUE = const(bool_, True)
 
 
 def declared(
-    space: Space, type_: Scalar, shape: tuple[DimExpr, ...], access: Access, data: bytes = b""
+    space: Space, type_: Type, shape: tuple[DimExpr, ...], access: Access, data: bytes = b""
 ) -> tuple[Assembler, Memory]:
     a = Assembler("t")
     a.dims.append(N)

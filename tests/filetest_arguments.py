@@ -11,7 +11,7 @@ from vyre_py.ir.errors import ProgramError
 from vyre_py.ir.lexer import Tokens, literal_bits, split_literal, unquote
 from vyre_py.ir.nodes import Space
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Scalar
+from vyre_py.ir.types import SCALARS, Type
 
 __all__ = ["Arguments"]
 
@@ -53,16 +53,16 @@ class Arguments:
                 return self.array(memory.type, memory.rank)
         for param in self.program.params:
             if param.name == name:
-                return self.numpy(param.type, [self.literal(param.type)])[0]
+                return self.array(param.type, 0) if param.type.is_vector else self.numpy(param.type, [self.literal(param.type)])[0]
         if all(dim.name != name for dim in self.program.dims):
             self.fail(f"{name} is no argument")
         return int(self.next("number"), 0)
 
     @staticmethod
-    def numpy(type_: Scalar, bits: list[int]) -> Array:
+    def numpy(type_: Type, bits: list[int]) -> Array:
         return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
 
-    def literal(self, type_: Scalar) -> int:
+    def literal(self, type_: Type) -> int:
         if self.tokens.texts[self.position] in SCALARS:
             self.next("name")
             self.next(":")
@@ -78,16 +78,18 @@ class Arguments:
             self.position -= 1
             self.fail(str(error))
 
-    def array(self, type_: Scalar, rank: int) -> Array:
+    def array(self, type_: Type, rank: int) -> Array:
+        """An array of this rank; the components of vectors are one axis more, the last."""
+        axes = rank + type_.is_vector
         if self.tokens.kinds[self.position] == "name" and self.tokens.texts[self.position] in ("zeros", "iota", "fill"):
             return self.made(type_)
         bits: list[int] = []
-        shape = self.nested(type_, bits)
-        if len(shape) != rank:
-            shape = [*shape, *[0] * (rank - len(shape))] if not bits else self.fail(f"a list of {rank} axes is needed")
-        return self.numpy(type_, bits).reshape(shape)
+        shape = self.nested(type_.scalar, bits)
+        if len(shape) != axes:
+            shape = [*shape, *[0] * (rank - len(shape)), *[type_.lanes] * type_.is_vector] if not bits else self.fail(f"a list of {axes} axes is needed")
+        return self.numpy(type_.scalar, bits).reshape(shape)
 
-    def nested(self, type_: Scalar, bits: list[int]) -> list[int]:
+    def nested(self, type_: Type, bits: list[int]) -> list[int]:
         self.next("[")
         count, inner = 0, None
         while self.tokens.kinds[self.position] != "]":
@@ -104,18 +106,21 @@ class Arguments:
         self.next("]")
         return [count, *(inner or [])]
 
-    def made(self, type_: Scalar) -> Array:
+    def made(self, type_: Type) -> Array:
+        """`zeros`, `iota` or `fill` of so many elements, each component counted by itself."""
+        scalar = type_.scalar
         word = self.next("name")
         self.next("(")
         fill = 0
         if word == "fill":
-            fill = self.literal(type_)
+            fill = self.literal(scalar)
             self.next(",")
         shape = [int(self.next("number"), 0)]
         while self.tokens.kinds[self.position] == ",":
             self.next(",")
             shape.append(int(self.next("number"), 0))
         self.next(")")
+        shape += [type_.lanes] * type_.is_vector
         if word == "iota":
-            return np.arange(int(np.prod(shape)), dtype=type_.dtype).reshape(shape)
-        return np.broadcast_to(self.numpy(type_, [fill])[0], shape).copy()
+            return np.arange(int(np.prod(shape))).astype(scalar.dtype).reshape(shape)
+        return np.broadcast_to(self.numpy(scalar, [fill])[0], shape).copy()

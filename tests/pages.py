@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +19,18 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from vyre_py.ir import describe  # noqa: E402 - the path above must stand first
+from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
+from vyre_py.ir.check.facts import OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
+from vyre_py.ir.errors import ProgramError  # noqa: E402 - as above
 from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
-from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op  # noqa: E402 - as above
+from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
+from vyre_py.ir.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.rules import RULES, Rule  # noqa: E402 - as above
-from vyre_py.lowering.compile import _TARGETS  # noqa: E402 - as above
+from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
+from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
 from vyre_py.lowering.wgsl.legal import _EXACT_OPS  # noqa: E402 - as above
 
-__all__ = ["COMMAND", "PAGES", "errors_page", "example_of", "ops_page"]
+__all__ = ["COMMAND", "PAGES", "Example", "errors_page", "example_of", "ops_page"]
 
 COMMAND: Final = "python tests/pages.py"
 _EXAMPLES: Final = ROOT / "tests" / "filetests" / "check"
@@ -31,6 +38,7 @@ _WIDEST: Final = 120  # columns of an example that a page shows of one line
 
 _FAMILIES: Final = {
     "P": "Text that does not parse",
+    "W": "Bytes, JSON or arrays that are no Program",
     "B": "A wrong call on a builder",
     "V1": "Structure and scope",
     "V2": "Types",
@@ -43,28 +51,36 @@ _OPS_HEAD: Final = f"""# Ops
 
 Made from `ir/ops.py` and the targets' tables by `{COMMAND}`; changes belong there.
 
-`T` is one type for all operands marked with it, drawn from the list beside; `S` is a type of its own. The equations are what passes may use;
-other laws, associativity of floats among them, do not hold to the bit.
+`T` is one type for all operands marked with it: one of those beside, or a vector of 2 to 4 of them, and then the op works component by
+component, `bool` stands for a bool per component, and an operand marked `bool` or `u32` is one for all components or one for each. Where T is
+said to be "one of" or "vectors of", it is that alone. `S` is a type of its own. Integers are i8 to i64 and u8 to u64, floats f16, bf16, f32 and f64,
+numbers both. The equations are what passes may use; other laws, associativity of floats among them, do not hold to the bit.
 
 Where an op is computed, by kind of target (`ptx` is sm_NN, `host` is cpu): **built in** means by the target's own instructions or a function
 in the emitted code; **expanded** means that `ir/math` writes it out in other ops first, so that all targets which do so give the same bits.
 Floating point on `reference`, `ptx` and `host` is strict IEEE-754: every operation rounds once, nothing is fused or reordered, subnormals are
 kept. WGSL leaves rounding to the device: a row marked **device's own** may differ there in its last bits, lose subnormals, or give anything
-where an operand or a result is infinite or NaN.
+where an operand or a result is infinite or NaN. Vectors are taken apart before all targets but `reference`, so that a vector costs what its
+components do.
+"""
+
+_CAPABILITIES_HEAD: Final = """\
+What a Program may ask beyond 8- to 32-bit integers, f32 and vectors of them, which every target has; `check(program).capabilities` names it.
+The last columns say which targets compile such a Program: a `no` is the error `Unsupported`, with the op, the type and the place.
 """
 
 _ATOMICS_HEAD: Final = """\
-On elements of buffers and workgroup memory, relaxed, built in on every target. Each gives the old value; outside of the memory nothing is
-changed and the result is 0. Integers only, so results are exact; the order in which invocations come is not fixed.
+On elements of buffers and workgroup memory, relaxed. Each gives the old value; outside of the memory nothing is changed and the result is 0.
+The order in which invocations come is not fixed, so sums of floats may differ in their last bits; all else is exact.
 """
 
 _ERRORS_HEAD: Final = f"""# Errors
 
 Made from `ir/rules.py` and the Programs in `tests/filetests/check/` by `{COMMAND}`; changes belong there.
 
-Each finding names a rule by its code. In the Programs, `// error:` stands on the line of a finding, or on the line before it, with words
-of its message; long lines are cut. A rule without a Program is about what text cannot say, or cannot say briefly. The words of a help
-are those for the general case: a finding may know better. `python -m vyre_py explain V201` says the same in a terminal.
+Each finding names a rule by its code. A rule is shown by what breaks it, the finding as it is printed, and the same mended: in the text of
+Programs, or in Python where text cannot say it, or not briefly. The words of a help are those for the general case: a finding may know
+better. `python -m vyre_py explain V201` says the same in a terminal.
 """
 
 
@@ -83,20 +99,62 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _where(op: Op) -> str:
     """Which targets compute the op themselves, which expand it, and where the bits may differ."""
-    expanding = [kind for kind, (_, own) in _TARGETS.items() if op.expands and op.name not in own]
+    expanding = [kind for kind in TARGET_KINDS if op.name in expanded_for(kind)]
+    rest = [kind for kind in TARGET_KINDS if kind not in expanding]
     places = "built in"
     if expanding:
-        rest = [kind for kind in _TARGETS if kind not in expanding]
-        places = f"expanded on {', '.join(expanding)}, {_accuracy(op)}; built in on {', '.join(rest)}"
-    moves_only = op.name in _EXACT_OPS or not (any(t.is_float for t in op.of))
+        places = f"{'' if op.expands == op.of else f'{describe.family(op.expands)}: '}expanded on {', '.join(expanding)}, {_accuracy(op)}"
+        places += f"; built in on {', '.join(rest)}" if rest else ""
+    elif not op.is_lanewise:
+        places = "built in on reference, elsewhere written out by components"
+    moves_only = op.name in _EXACT_OPS or op.result is Result.VECTOR or Operand.LANES in op.operands or not any(t.is_float for t in op.of)
     return places if moves_only else f"{places}; floats on WGSL: device's own"
 
 
 def _accuracy(op: Op) -> str:
     """How far an expansion's result may be from the exact one, as its module says."""
-    found = re.search(r"at most \d+ ULP", sys.modules[EXPANSIONS[op.name].__module__].__doc__ or "")
+    if op.evaluate is not None:
+        return "to the same bits"
+    said = sys.modules[EXPANSIONS[op.name].__module__].__doc__ or ""
+    found = re.search(rf"^\| {op.name} \| (\d+) ULP \|", said, flags=re.MULTILINE) or re.search(r"at most (\d+) ULP", said)
     assert found is not None, f"the module of {op.name} does not say how accurate it is"
-    return found[0]
+    return f"at most {found[1]} ULP"
+
+
+# Capability -> an element type and a statement that ask for it, and for nothing else that a target may lack.
+_ASKING: Final[dict[str, tuple[str, str]]] = {
+    "int64": ("i64", "y[i] = y[i] * 3"),
+    "float16": ("f16", "y[i] = y[i] * 3.0"),
+    "bfloat16": ("bf16", "y[i] = y[i] * 3.0"),
+    "float64": ("f64", "y[i] = y[i] * 3.0"),
+    "int64_atomics": ("u64", "atomic_add(y[i], 1)"),
+    "float32_atomics": ("f32", "atomic_add(y[i], 1.0)"),
+    "float64_atomics": ("f64", "atomic_add(y[i], 1.0)"),
+}
+_ASKED: Final = ("reference", "sm_90", "cpu", "wgsl", "wgsl:f64")
+
+
+def _capability_row(name: str, by: str) -> tuple[str, ...]:
+    type_, line = _ASKING[name]
+    checked = check(parse(f"program p(n) {{\n  buffer y: {type_}[n] read_write\n  let i = global_id.x\n  {line}\n}}"))
+    assert name in checked.capabilities
+    return (_code(name), by, *(_compiles(checked, target) for target in _ASKED))
+
+
+def _compiles(checked: Checked, target: str) -> str:
+    try:
+        emit_text(checked, target)
+    except Unsupported:
+        return "no"
+    return "yes"
+
+
+def _capability_rows() -> list[tuple[str, ...]]:
+    asked: dict[str, str] = {}
+    for table, words in ((OF_TYPES, ""), (OF_ATOMICS, "atomics on ")):
+        for type_, name in table.items():
+            asked[name] = f"{asked[name]}, {type_}" if name in asked else f"{words}{type_}"
+    return [_capability_row(name, by) for name, by in asked.items()]
 
 
 def _op_row(op: Op) -> tuple[str, ...]:
@@ -134,6 +192,9 @@ def ops_page() -> str:
             ("query", "type", "meaning", "uniformity"),
             ((_code(op.name), _code(describe.signature(op)), _cell(op.doc), describe.how_uniform(op)) for op in queries),
         ),
+        "## Capabilities\n",
+        _CAPABILITIES_HEAD,
+        _table(("capability", "asked by", *map(_code, _ASKED)), _capability_rows()),
         "## Atomics\n",
         _ATOMICS_HEAD,
         _table(
@@ -144,32 +205,54 @@ def ops_page() -> str:
     return "\n".join(parts)
 
 
-def _short(line: str) -> str:
-    """A line that fits the page: what is left out of a long one is its middle, since the finding is told at its end."""
-    if len(line) <= _WIDEST:
-        return line
-    code, mark, finding = line.partition(" // error:")
-    return f"{code[: _WIDEST // 2].rstrip()} ...{mark}{finding}"
+@dataclass(frozen=True)
+class Example:
+    """What breaks a rule, and the same mended; Python where text cannot show it."""
+
+    code: str
+    python: bool
+    bad: str
+    good: str
+
+    def run(self, text: str) -> None:
+        """Raises what reading and checking the text, or running the Python, raises."""
+        file = f"{self.code}.{'py' if self.python else 'vir'}"
+        if not self.python:
+            check(parse(text, file))
+            return
+        # The builder names the line at fault, and finds its text here.
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), {"__name__": file})
+
+    def finding(self) -> str:
+        """The finding about what is bad, as it is printed."""
+        try:
+            self.run(self.bad)
+        except ProgramError as error:
+            found = next((str(d) for d in error.diagnostics if d.code == self.code), "")
+            assert found, f"the example of {self.code} gives {error}"
+            return "\n".join([line if len(line) <= _WIDEST else line[: _WIDEST - 3] + "..." for line in found.split("\n")])
+        raise AssertionError(f"the example of {self.code} breaks no rule")
 
 
-def example_of(code: str) -> str | None:
-    """A Program that gives the finding, from the checker's filetests: the first there whose comments name it. None when there is none."""
-    path = _EXAMPLES / f"{code}.vir"
-    if not path.is_file():
-        return None
-    programs = re.split(r"^(?=program\b)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    text = next(p for p in programs if f"error: {code}" in p)
-    return "\n".join(map(_short, text.rstrip().split("\n")))
+def example_of(code: str) -> Example:
+    """The example in the filetest of the rule: its last two Programs, or a file of two pieces of Python."""
+    python = _EXAMPLES / f"{code}.py.txt"
+    text = (python if python.is_file() else _EXAMPLES / f"{code}.vir").read_text(encoding="utf-8")
+    bad, _, good = text.partition("# ---- mended\n" if python.is_file() else "// ---- mended\n")
+    bad = bad.rpartition("// ---- example\n")[2]
+    # The comment that a filetest expects the finding by would only say it twice.
+    bad = re.sub(r" +// error: .*", "", bad)
+    return Example(code, python.is_file(), bad.strip() + "\n", good.strip() + "\n")
 
 
 def _rule(rule: Rule) -> str:
-    said = [f"### {rule.code}: {rule.title}\n"]
-    if not rule.code.startswith("B"):
-        said.append(f"{rule.reason}\n")
+    example = example_of(rule.code)
+    fence = "```python" if example.python else "```"
+    said = [f"### {rule.code}: {rule.title}\n", f"{rule.reason}\n"]
     if rule.help:
         said.append(f"Help: {rule.help}\n")
-    if (example := example_of(rule.code)) is not None:
-        said.append(f"```\n{example}\n```\n")
+    said += [f"{fence}\n{example.bad}```\n", f"```\n{example.finding()}\n```\n", "Mended:\n", f"{fence}\n{example.good}```\n"]
     return "\n".join(said)
 
 

@@ -13,13 +13,15 @@ import threading
 import llvmlite.binding as llvm
 import numpy as np
 
+from vyre_py.drivers.binding import encode_param
 from vyre_py.ir.dims import evaluate_dim
-from vyre_py.ir.types import encode
+from vyre_py.ir.nodes import Param
 from vyre_py.lowering.layout import SlotKind, lay_out
 from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 
 _REGISTERS = ["tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x", "nctaid.y", "nctaid.z"]
+_SIZES = {"ptr": 8, "i64": 8, "i32": 4}
 _WAIT = ctypes.CFUNCTYPE(None)
 
 
@@ -40,14 +42,15 @@ def host_text(optimised) -> str:
     offset = 48
     for parameter in filter(None, parameters.split(", ")):
         type_, name = parameter.split()[0], parameter.split()[-1]
+        offset += -offset % _SIZES[type_]
         loads += [f"  {name}.p = getelementptr i8, ptr %ctx, i64 {offset}", f"  {name} = load {type_}, ptr {name}.p, align 1"]
-        offset += 8 if type_ == "ptr" else 4
+        offset += _SIZES[type_]
     text = re.sub(r"define ptx_kernel void @kernel\(.*\) \".*\" \{\nentry:", "define void @kernel(ptr %ctx) {\nentry:\n" + "\n".join(loads), text)
     return re.sub(r'define ptx_kernel .*\{', "define void @kernel(ptr %ctx) {", text)
 
 
 def run(optimised, arguments, sizes, opt=2):
-    """Runs the Program, writing arrays in place: `arguments` by name, as the interpreter takes them."""
+    """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them."""
     program = optimised.program
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -55,7 +58,10 @@ def run(optimised, arguments, sizes, opt=2):
     waits = "call void %wait()" in text
     module = llvm.parse_assembly(text)
     module.verify()
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=opt)
+    # Without that feature f16 would be converted by functions that the process lacks; with all features LLVM's x86 back end loses numbers to
+    # NaN in chains of min and max, which is why host code has rows of its own for them.
+    features = "+f16c" if "f16c" in llvm.get_host_cpu_features() else ""
+    machine = llvm.Target.from_default_triple().create_target_machine(features=features, opt=opt)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=opt))
     builder.getModulePassManager().run(module, builder)
     engine = llvm.create_mcjit_compiler(module, machine)
@@ -67,9 +73,10 @@ def run(optimised, arguments, sizes, opt=2):
         if slot.kind is SlotKind.BUFFER:
             struct.pack_into("<Q", block, slot.offset_bytes, arguments[slot.name].ctypes.data)
         elif slot.kind is SlotKind.PARAM:
-            value = arguments[slot.name]
-            bits = int(np.asarray(value).view(f"u{slot.type.size_bytes}")) if isinstance(value, np.generic) else encode(slot.type, value)
-            struct.pack_into("<I", block, slot.offset_bytes, bits)
+            value = arguments[slot.source[0]]
+            whole = isinstance(value, (np.generic, np.ndarray))
+            encoded = np.asarray(value).tobytes() if whole else encode_param(Param(slot.source[0], slot.type), value)
+            block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = slot.cut(encoded)
         else:
             struct.pack_into("<I", block, slot.offset_bytes, evaluate_dim(slot.expr, sizes))
     extents = [evaluate_dim(e, sizes) for e in program.grid.extents]

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from indices import EDGES, SIZES, U32_MAX, bindable, random_program
 
+from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import evaluate_dim
+from vyre_py.ir.dims import DimConst, evaluate_dim
 from vyre_py.ir.nodes import (
+    Access,
     Atom,
     Break,
     Const,
@@ -37,12 +40,22 @@ from vyre_py.ir.nodes import (
     Value,
     const,
 )
+from vyre_py.ir.ops import OPS, Operand
+from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import optimise, ranges, transfer
 from vyre_py.ir.passes.bounds import bounds
 from vyre_py.ir.passes.fold import evaluate_constant, merged_end
 from vyre_py.ir.passes.forms import shifted
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, u8, u32
+from vyre_py.ir.passes.transfer import TRANSFER
+from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.types import SCALARS, Type, bool_, i32, u8, u32
+
+
+def edges_of(type_: Type) -> list[int]:
+    """Numbers of an integer type where something may change."""
+    near = {edge + d for edge in (0, 8, 64, 255, type_.minimum, type_.maximum, type_.maximum >> 1) for d in (-2, -1, 0, 1, 2)}
+    near |= set(EDGES[u32]) | {1 << 32, (1 << 32) + 1, 1 << 63}
+    return sorted(value for value in near if type_.minimum <= value <= type_.maximum)
 
 
 class Walker:
@@ -57,10 +70,10 @@ class Walker:
         self.group = [self.near(U32_MAX // size - 1) for size in program.workgroup]
         self.claims = 0
 
-    def any(self, type_: Scalar) -> Const:
-        if type_ is u8 or self.random.random() < 0.2:
+    def any(self, type_: Type) -> Const:
+        if self.random.random() < 0.2:
             return Const(type_, self.random.randrange(1 << type_.bits))
-        return const(type_, self.random.choice(EDGES[type_]))
+        return const(type_, self.random.choice(edges_of(type_)))
 
     def near(self, most: int) -> int:
         return min(most, max(0, self.random.choice(SIZES) + self.random.randrange(-2, 3))) if most > 0 else 0
@@ -173,16 +186,16 @@ def test_claims_hold(batch: int) -> None:
     assert written > 300 and optimised > 300, "the claims that were tried are too few to say anything"
 
 
-def _wrapping(facts: Any, t: Scalar, made: transfer.Range) -> transfer.Range:
+def _wrapping(facts: Any, t: Type, made: transfer.Range) -> transfer.Range:
     return replace(made, low=max(made.low, t.minimum), high=min(made.high, t.maximum))
 
 
-def _remainder_below(facts: Any, t: Scalar, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range | None:
+def _remainder_below(facts: Any, t: Type, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range | None:
     below = tuple(shifted(u, -1) for u in r[1].uppers)
     return transfer.Range(0, max(0, r[1].high - 1), below) if min(r[0].low, r[1].low) >= 0 else None
 
 
-def _either_bound(facts: Any, t: Scalar, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range:
+def _either_bound(facts: Any, t: Type, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range:
     return transfer.Range(max(r[0].low, r[1].low), max(r[0].high, r[1].high), (*r[0].uppers, *r[1].uppers))
 
 
@@ -209,3 +222,144 @@ def test_planted_defects_are_found(defect: str, monkeypatch: pytest.MonkeyPatch)
     DEFECTS[defect](monkeypatch)
     with pytest.raises(AssertionError, match="axis"):
         all_claims(range(400))
+
+
+# ---------------------------------------------------------------- every integer type
+
+INTEGERS = tuple(t for t in SCALARS.values() if t.is_integer)
+COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+def typed_program(seed: int) -> Program:
+    """Index arithmetic in every integer type, with conditions between, whose results are cast and then index."""
+    rng = random.Random(seed)
+    a = Assembler("typed", (64, 1, 1))
+    n = a.dim("n")
+    buffers = [a.memory(name, Space.BUFFER, u32, shape, Access.READ) for name, shape in (("x", (n,)), ("y", (DimConst(256),)), ("z", (n, DimConst(16))))]
+    narrow = a.memory("w", Space.BUFFER, u8, (n,), Access.READ)
+    values: list[Atom] = [a.param(f"p{t}", t) for t in INTEGERS]
+    values += [a.let(OPS["global_id.x"], ()), a.let(OPS["local_id.x"], ()), a.load(narrow, (const(u32, 0),)), n]
+
+    def pick(t: Type) -> Atom:
+        fitting = [v for v in values if v.type is t]
+        if rng.random() < 0.25 or not fitting:
+            return const(t, rng.choice([e for e in edges_of(t) if abs(e) <= 300] if rng.random() < 0.8 else edges_of(t)))
+        return rng.choice(fitting[-4:])
+
+    opened = 0
+    for _ in range(40):
+        kind, t = rng.random(), rng.choice(INTEGERS)
+        if kind < 0.4:
+            name = rng.choice([name for name in TRANSFER if name not in ("cast", "bitcast", "abs_diff", "extract_bits")])
+            values.append(a.let(OPS[name], tuple([pick(t) for _ in OPS[name].operands])))
+        elif kind < 0.45:
+            values.append(a.let(OPS["extract_bits"], (pick(t), pick(u32), pick(u32))))
+        elif kind < 0.5:
+            values.append(a.let(OPS["abs_diff"], (pick(t), pick(t))))
+        elif kind < 0.75:
+            atom = rng.choice(values[-6:])
+            if atom.type is not t:
+                values.append(a.let(OPS["cast"], (atom,), t))
+        elif kind < 0.85:
+            condition = a.let(OPS[rng.choice(COMPARED)], (pick(t), pick(t)))
+            if rng.random() < 0.5:
+                values.append(a.let(OPS["select"], (condition, pick(t), pick(t))))
+            elif opened < 4:
+                a.if_(condition)
+                opened += 1
+        for memory in [m for m in buffers if rng.random() < 0.5]:
+            a.load(memory, tuple([pick(rng.choice((u32, i32))) for _ in memory.shape]))
+    for _ in range(opened):
+        a.end()
+    a.grid = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
+    return a.finish()
+
+
+@pytest.mark.parametrize("batch", range(3))
+def test_claims_of_every_integer_type_hold(batch: int) -> None:
+    tried = 0
+    for seed in range(batch * 60, batch * 60 + 60):
+        program = typed_program(seed)
+        check(program)
+        tried += claims(program, bounds(program), seed, 16)
+    assert tried > 1000, "the claims that were tried are too few to say anything"
+
+
+def _never_narrowed(facts: Any, t: Type, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range:
+    return r[0]
+
+
+def _saturated_upward(facts: Any, t: Type, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range:
+    return transfer.Range(max(r[0].low - r[1].high, t.minimum), min(r[0].high - r[1].low, t.maximum))
+
+
+def _low_bits(facts: Any, t: Type, args: Any, r: tuple[transfer.Range, ...]) -> transfer.Range:
+    return transfer.Range(0, (1 << min(r[2].high, t.bits)) - 1)
+
+
+@pytest.mark.parametrize(("name", "rule"), [("cast", _never_narrowed), ("saturating_sub", _saturated_upward), ("extract_bits", _low_bits)])
+def test_planted_rules_are_found(name: str, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(transfer.TRANSFER, name, rule)
+    with pytest.raises(AssertionError, match="gives"):
+        test_every_rule_holds_for_every_integer_type(name)
+
+
+def test_nothing_is_claimed_of_what_vectors_hold() -> None:
+    """Four bytes of at most 255 are a word of any size."""
+    text = """program p(n) {
+  buffer b: u8x4[n] read
+  buffer y: u32[256] read_write
+  let v = b[0u32]
+  y[bitcast(v, u32)] = y[dot(v, v) as_u32]
+  let low = min(cast(v, u32x4), vec4(3u32, 3, 3, 3))
+  y[low.x] = y[select(v.x < 3u8, 5u32, 6u32)]
+}"""
+    program = parse(text.replace("dot(v, v) as_u32", "cast(dot(v, v), u32)"))
+    check(program)
+    proven = [bits for s, bits in zip(program.body, bounds(program), strict=True) if isinstance(s, MemoryStatement) and s.memory.name == "y"]
+    assert proven[1] == 0 and proven[0] == 1, "a u8 lies below 256; a word does not"
+
+
+def intervals(t: Type, rng: random.Random) -> transfer.Range:
+    low, high = sorted((rng.choice(edges_of(t)), rng.choice(edges_of(t))))
+    if rng.random() < 0.4:
+        high = min(high, low + rng.randrange(5))
+    return transfer.Range(low, high)
+
+
+def inside(r: transfer.Range, t: Type, rng: random.Random) -> np.ndarray:
+    """Some numbers of a range, the ends and edges among them."""
+    found = [r.low, r.high, *(e for e in edges_of(t) if r.low <= e <= r.high), *(rng.randint(r.low, r.high) for _ in range(20))]
+    return np.array(found, t.dtype)
+
+
+def operand_types(name: str) -> list[tuple[Type, ...]]:
+    if name == "cast":
+        return [(s, t) for s in (*INTEGERS, bool_) for t in INTEGERS if s is not t]
+    if name == "bitcast":
+        return [(s, t) for s in INTEGERS for t in INTEGERS if s.bits == t.bits and s is not t]
+    return [tuple([u32 if o is Operand.U32 else t for o in OPS[name].operands]) for t in INTEGERS]
+
+
+@pytest.mark.parametrize("name", transfer.TRANSFER)
+def test_every_rule_holds_for_every_integer_type(name: str) -> None:
+    rng = random.Random(name)
+    facts = ranges.Ranges(Assembler("nothing").finish())
+    a = Assembler("operands")
+    given = name in ("cast", "bitcast")
+    for types in operand_types(name):
+        operands, result = (types[:1], types[1]) if given else (types, OPS[name].result_type(types))
+        assert result is not None
+        atoms = tuple([a.param(f"{k}", t) for k, t in enumerate(operands)])
+        for _ in range(60):
+            known = tuple([intervals(t, rng) if t.is_integer else transfer.BOOLEAN for t in operands])
+            made = transfer.TRANSFER[name](facts, result, atoms, known)
+            if made is None:
+                continue
+            grid = np.meshgrid(*[inside(r, t, rng) if t.is_integer else np.array([False, True]) for r, t in zip(known, operands, strict=True)], indexing="ij")
+            evaluate = OPS[name].evaluate
+            assert evaluate is not None
+            with np.errstate(all="ignore"):
+                got = evaluate(result, *[g.ravel() for g in grid])
+            low, high = int(got.min()), int(got.max())
+            assert made.low <= low and high <= made.high, f"{name} over {operands} to {result}: {known} gives {made}, but {low} to {high}"

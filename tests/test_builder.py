@@ -6,14 +6,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.nodes import Else, For, If, Let, Load, Store
+from vyre_py.ir.ops import OPS, Operand, Result
 from vyre_py.ir.parser import parse
 from vyre_py.ir.program import Program
+from vyre_py.ir.types import TYPES, vector_of
 
 
 def axpy() -> Program:
@@ -101,6 +104,147 @@ def test_numpy_numbers_are_numbers() -> None:
     assert str(b.program).splitlines()[-2].strip() == "y[3] = 2.0 * f + f * 0.1 + 3.0"
 
 
+def lines_of(program: Program) -> list[str]:
+    check(program)
+    assert parse(str(program)) == program
+    return [line.strip() for line in str(program).splitlines()]
+
+
+def test_vectors() -> None:
+    with vp.ProgramBuilder("vectors") as b:
+        n = b.dim("n")
+        s, v = b.param("s", vp.f32), b.param("v", vp.f32x3)
+        x = b.read_write("x", vp.f32x3, n)
+        x[0] = v.zyx + s.xxx
+        x[1] = vp.vec3(v.xy, 1.0)
+        x[2] = vp.vec3(1.0, s, v.z)
+        x[3] = vp.splat(s, 3) * vp.splat(v.x, vp.f32x3)
+        x[4] = vp.vec3(v)
+        x[5] = vp.cross(v, v) / vp.length(v)
+    assert lines_of(b.program)[4:-1] == [
+        "x[0] = v.zyx + s.xxx",
+        "let v3 = v.xy",
+        "x[1] = vec3(v3.x, v3.y, 1.0)",
+        "x[2] = vec3(1.0, s, v.z)",
+        "x[3] = s.xxx * v.x.xxx",
+        "x[4] = vec3(v.x, v.y, v.z)",
+        "x[5] = cross(v, v) / length(v).xxx",
+    ]
+
+
+def test_what_meets_a_vector_stands_for_all_components() -> None:
+    with vp.ProgramBuilder("splats") as b:
+        n = b.dim("n")
+        s, v, q = b.param("s", vp.f32), b.param("v", vp.f32x3), b.param("q", vp.u8x2)
+        x = b.read_write("x", vp.f32x3, n)
+        c = b.read_write("c", vp.u8x2, n)
+        acc = b.var("acc", vp.f32x3)
+        x[0] = 2 * v + s
+        x[1] = vp.fma(s, v, 1.0)
+        x[2] = vp.select(v < 1.0, v, s)
+        x[3] = vp.select(s < 1.0, v, 0)
+        x[4] = vp.select(v < s, 1.0, s)
+        x[5] = vp.clamp(s, 0.0, v)
+        x[6] = 1.5
+        c[0] = vp.extract_bits(q, 1, vp.splat(vp.cast(s, vp.u32), 2))
+        acc += 1
+        x[7] = v**2
+    assert lines_of(b.program)[6:-1] == [
+        "var acc: f32x3 = 0.0f32.xxx",
+        "x[0] = 2.0f32.xxx * v + s.xxx",
+        "x[1] = fma(s.xxx, v, 1.0f32.xxx)",
+        "x[2] = select(v < 1.0f32.xxx, v, s.xxx)",
+        "x[3] = select(s < 1.0, v, 0.0f32.xxx)",
+        "x[4] = select(v < s.xxx, 1.0f32.xxx, s.xxx)",
+        "x[5] = clamp(s.xxx, 0.0f32.xxx, v)",
+        "x[6] = 1.5f32.xxx",
+        "c[0] = extract_bits(q, 1, cast(s, u32).xx)",
+        "acc = acc + 1.0f32.xxx",
+        "x[7] = pow(v, 2.0f32.xxx)",
+    ]
+
+
+def test_bools_of_components() -> None:
+    with vp.ProgramBuilder("bools") as b:
+        u, v = b.param("u", vp.i16x2), b.param("v", vp.i16x2)
+        y = b.write("y", vp.boolx2, 9)
+        seen = b.var("seen", vp.boolx2)
+        y[0] = (u < v) & ~(u == 0) | (v != u) ^ True
+        with b.if_(vp.all(u >= v) & vp.any(seen)):
+            y[1] = seen
+    assert lines_of(b.program)[4:-1] == [
+        "var seen: boolx2 = false.xx",
+        "y[0] = u < v && !(u == 0i16.xx) || (v != u) != true.xx",
+        "if all(u >= v) && any(seen) {",
+        "y[1] = seen",
+        "}",
+    ]
+
+
+def test_a_variable_is_read_once_where_it_is_taken_apart() -> None:
+    with vp.ProgramBuilder("apart") as b:
+        y = b.write("y", vp.f32x4, 1)
+        v = b.var("v", vp.f32x3, 1.0)
+        y[0] = vp.vec4(v, 1.0)
+    assert lines_of(b.program)[3:-1] == ["let v1 = v", "y[0] = vec4(v1.x, v1.y, v1.z, 1.0)"]
+
+
+def test_tables_of_vectors_and_small_floats() -> None:
+    with vp.ProgramBuilder("tables") as b:
+        y = b.write("y", vp.f32, 4)
+        b.table("v", [[[1, 2, 3], [4, 5, 6]]], vp.u8x3)
+        b.table("h", np.array([[1.5, -0.0]], np.float16))
+        b.table("b", [1 + 2.0**-8 + 2.0**-30, 0.1], vp.bf16)
+        b.table("i", np.array([2**40 + 2**32 + 1, 3], np.int64), vp.bf16)
+        b.table("c", np.array([1.5], ml_dtypes.bfloat16))
+        b.table("m", [[True, False]], vp.boolx2)
+        y[0] = 1.0
+    assert lines_of(b.program)[2:-2] == [
+        "table v: u8x3[1, 2] = [[1, 2, 3], [4, 5, 6]]",
+        "table h: f16[1, 2] = [1.5, -0.0]",
+        "table b: bf16[2] = [1.01, 0.1]",
+        "table i: bf16[2] = [1110000000000.0, 3.0]",
+        "table c: bf16[1] = [1.5]",
+        "table m: boolx2[1] = [[true, false]]",
+    ]
+
+
+def test_every_type_is_exported() -> None:
+    for name, type_ in TYPES.items():
+        assert getattr(vp, "bool_" if name == "bool" else name) is type_
+
+
+def test_every_op_is_a_function_or_an_operator() -> None:
+    spelled = {"add", "sub", "mul", "div", "rem", "neg", "abs", "and", "or", "xor", "not", "shl", "shr", "swizzle"}
+    spelled |= {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"}
+    for name, row in OPS.items():
+        assert row.is_query or name in spelled or callable(getattr(vp, name))
+
+
+@pytest.mark.parametrize("name", sorted(name for name, row in OPS.items() if not row.is_query and hasattr(vp, name) and row.result is not Result.GIVEN))
+def test_every_function_emits_its_op(name: str) -> None:
+    row = OPS[name]
+    lanes = max(row.lanes)
+    with vp.ProgramBuilder("one") as b:
+        types = {Operand.BOOL: vp.bool_, Operand.U32: vp.u32}
+        marked = vector_of(min(row.of, key=str), lanes)
+        operands = [b.param(f"p{k}", types.get(pattern, marked)) for k, pattern in enumerate(row.operands)]
+        result = getattr(vp, name)(*operands)
+        assert result.type is row.result_type(tuple(o.type for o in operands))
+        assert getattr(vp, name).__doc__
+    (statement,) = b.program.body
+    assert isinstance(statement, Let) and statement.op is row and statement.args == b.program.params
+
+
+def test_attributes_that_pick_nothing_are_not_there() -> None:
+    with vp.ProgramBuilder("attributes") as b:
+        v = b.param("v", vp.f32x3)
+        for name in ("foo", "rgb", "xyzwx", "w", "_repr_html_", "__array_interface__", "dtype"):
+            assert not hasattr(v, name)
+        with pytest.raises(AttributeError):
+            v.x = v.y  # type: ignore[misc]  # the mistake under test
+
+
 def place_of(marker: str) -> int:
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return 1 + next(k for k, line in enumerate(lines) if line.endswith(f"# here: {marker}"))
@@ -116,7 +260,9 @@ class Scene:
         self.x = self.b.read("x", vp.f32, self.n)
         self.y = self.b.write("y", vp.f32, self.n)
         self.u = self.b.read_write("u", vp.u32, self.n, self.n)
-        self.bytes = self.b.read("bytes", vp.u8, self.n)
+        self.y2 = self.b.read_write("y2", vp.f32, self.n)
+        self.v = self.b.param("v", vp.f32x3)
+        self.vectors = self.b.read("x4", vp.f32x4, self.n)
         self.i = self.b.global_id(0)
 
 
@@ -158,7 +304,36 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("B108", "`//`", lambda s: s.i / 2),
     ("B108", "`/`", lambda s: s.f // 2),
     ("B108", "axis", lambda s: s.b.global_id(3)),
-    ("B108", "x * x", lambda s: s.f**2),
+    ("B108", "x * x", lambda s: s.i**2),
+    ("B108", "x * x", lambda s: 2**s.i),
+    ("B108", "xyzw", lambda s: s.v.rgb),
+    ("B108", "vp.length", lambda s: s.v.length),
+    ("B108", "two vectors", lambda s: s.v.xyxyx),
+    ("B108", "v.x", lambda s: s.v[0]),
+    ("B108", "v.xy", lambda s: vp.vec3(s.v, 1.0)),
+    ("B108", "v.xy", lambda s: vp.vec2()),
+    ("B108", "vp.vec3", lambda s: vp.const(1.0, vp.f32x3)),
+    ("B108", "operand from the builder", lambda s: vp.vec2(1.0, 2.0)),
+    ("B108", "repeated by itself", lambda s: vp.splat(1.0, 3)),  # type: ignore[arg-type]  # the mistake under test
+    ("B108", "repeated by itself", lambda s: vp.splat(s.v, 3)),
+    ("B108", "vp.splat(x, 3)", lambda s: vp.splat(s.f, 5)),
+    ("B108", "[[0, 1, 2], [0, 1, 2]]", lambda s: s.b.table("t", [[1, 2], [3, 4]], vp.u32x3)),
+    ("B108", "which type", lambda s: s.b.table("t", [1, 2, 3], vp.u32x3)),
+    ("B108", "integers in read_write", lambda s: s.y2.atomic_or(0, 1.0)),
+    ("B108", "vp.cast(x, vp.u32)", lambda s: s.b.for_(s.v, 3).__enter__()),
+    ("V210", "x, y, z, w", lambda s: s.v.w),
+    ("V210", "x, y, z, w", lambda s: s.f.xy),
+    ("V201", "vp.splat(x, vp.f32x3)", lambda s: vp.splat(s.f, vp.u32x3)),
+    ("V201", "vp.splat(x, 3)", lambda s: s.b.var("w", vp.f32x3).set(s.f)),
+    ("V201", "v.xyz", lambda s: s.b.var("w", vp.f32x3).set(s.v.xy)),
+    ("V201", "v.xy", lambda s: s.v + s.v.xy),
+    ("V201", "vp.cast(x, vp.f32x3) or vp.cast(x, vp.u32x3)", lambda s: s.v * s.i),
+    ("V201", "vp.all(c)", lambda s: s.b.if_(s.v < 1.0).__enter__()),
+    ("V201", "vp.vec2", lambda s: vp.dot(s.f, s.f)),
+    ("V201", "vp.cast(x, vp.u32x3)", lambda s: vp.cast(s.v, vp.u32)),
+    ("V201", "vp.cast(x, vp.f32)", lambda s: vp.exp(vp.cast(s.f, vp.f64))),
+    ("V201", "take a component", lambda s: s.x[vp.splat(s.i, 2)]),
+    ("V202", "x[i].x", lambda s: s.vectors[s.i, 0]),
     ("B108", "x[i]", lambda s: s.x + 1),
     ("B108", "x[i]", lambda s: np.float32(2) * s.x),
     ("B108", "x[i]", lambda s: s.x == s.y),
@@ -176,12 +351,12 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("B108", "b.var", lambda s: s.b.var(3, vp.u32)),  # type: ignore[arg-type]  # the mistake under test
     ("B108", "type of the language", lambda s: s.b.param("q", np.float32)),  # type: ignore[arg-type]  # the mistake under test
     ("V201", "cast", lambda s: s.i + s.f),
-    ("V201", "cast", lambda s: s.bytes[s.i] + s.bytes[s.i]),
+    ("V201", "cast", lambda s: s.vectors[s.i] + s.i),
     ("V201", "cast", lambda s: s.y.__setitem__(s.i, s.i)),
     ("V201", "cast", lambda s: s.x[s.f]),
     ("V201", "x != 0", lambda s: s.b.if_(s.i).__enter__()),
     ("V201", "vp.cast(x, vp.f32)", lambda s: vp.sqrt(s.i)),
-    ("V201", "(x > 0) & (y < 1)", lambda s: 0.0 & s.f),
+    ("V201", "(x > 0.0) & (y < 1.0)", lambda s: 0.0 & s.f),
     ("V201", "x != 0", lambda s: vp.select(s.i, s.f, 0.0)),
     ("V201", "", lambda s: s.x[0:3]),  # type: ignore[index]  # the mistake under test
     ("V202", "u[i, j]", lambda s: s.u[s.i]),

@@ -13,7 +13,7 @@ import vyre_py.ir.check
 from tests.check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, loose, plain, with_body
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.check.facts import capabilities, declarations, definitions, uses
+from vyre_py.ir.check.facts import CAPABILITIES, capabilities, declarations, definitions, uses
 from vyre_py.ir.check.findings import MAX_FINDINGS
 from vyre_py.ir.dims import Dim, DimConst, DimOp
 from vyre_py.ir.errors import Place, ValidationError
@@ -51,6 +51,29 @@ def test_checked_carries_the_proof() -> None:
     assert len(checked.uniformity.control) == len(program.body)
     assert checked.capabilities == capabilities(program) == frozenset()
     assert checked.uniformity.values[0] is Level.VARYING
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("buffer m: u8x4[4] read", ()),
+        ("buffer m: i64x2[4] read", ("int64",)),
+        ("buffer m: f16[4] read", ("float16",)),
+        ("param p: u64", ("int64",)),
+        ("param p: bf16x3", ("bfloat16",)),
+        ("private m: f64[1]", ("float64",)),
+        ("let v = cast(cast(1u32, f16), u32)", ("float16",)),
+        ("let v = 1.0f64 < 2.0", ("float64",)),
+        ("var v: i64 = 1", ("int64",)),
+        ("workgroup m: f32[1]\natomic_add(m[0], 1.0)", ("float32_atomics",)),
+        ("workgroup m: u64[1]\natomic_add(m[0], 1)", ("int64", "int64_atomics")),
+        ("workgroup m: f64[1]\natomic_add(m[0], 1.0)", ("float64", "float64_atomics")),
+        ("workgroup m: u32[1]\natomic_add(m[0], 1)", ()),
+    ],
+)
+def test_capabilities_are_what_a_device_may_lack(line: str, expected: tuple[str, ...]) -> None:
+    checked = check(Program.from_text(f"program p workgroup(64) grid(1) {{\n{line}\n}}"))
+    assert checked.capabilities == set(expected) <= CAPABILITIES
 
 
 def test_facts() -> None:

@@ -34,7 +34,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import ATOMICS, OPS, Level
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
+from vyre_py.ir.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 # ---------------------------------------------------------------- form: V101 V103 V110 V508
 
@@ -54,6 +54,9 @@ MALFORMED: dict[str, Callable[[Program], object]] = {
     "op of no table": lambda p: with_body(p, Let(Value(1, u32), (ONE, ONE), copy.copy(OPS["add"]))),
     "type of no table": lambda p: with_body(p, Let(Value(1, copy.copy(u32)), (ONE, ONE), OPS["add"])),
     "match too short": lambda p: replace(p, match=()),
+    "constant of a vector type": lambda p: with_body(p, Store(None, (ZERO, Const(vector_of(u32, 2), 0)), p.memories[0])),
+    "part without a byte": lambda p: replace(p, params=(Param("v", u32, untyped(("v",))),)),
+    "part before its argument": lambda p: replace(p, params=(Param("v", u32, ("v", -4)),)),
     "unknown dim operation": lambda p: with_body(p, Store(None, (ZERO, DimOp("pow", N, N)), p.memories[0])),
     "places of another kind": lambda p: replace(p, places=untyped(("line 3",))),
     "names of another kind": lambda p: replace(p, value_names=untyped({0: 3})),
@@ -64,6 +67,10 @@ MALFORMED: dict[str, Callable[[Program], object]] = {
 def test_v101_form(name: str) -> None:
     assert set(codes(MALFORMED[name](plain()))) <= {"V101", "V103"}
     assert "V101" in codes(MALFORMED[name](plain()))
+
+
+def test_a_param_may_be_a_part_of_an_argument() -> None:
+    assert codes(replace(plain(), params=(Param("v.x", u32, ("v", 0)), Param("v.y", u32, ("v", 4))))) == ()
 
 
 def test_v103_ids() -> None:
@@ -78,7 +85,7 @@ def test_v103_ids() -> None:
 @pytest.mark.parametrize(
     ("type_", "bits"), [(bool_, 2), (u8, 256), (u32, 1 << 32), (i32, -1), pytest.param(f32, 10**5000, id="huge")]
 )
-def test_v110_constant(type_: Scalar, bits: int) -> None:
+def test_v110_constant(type_: Type, bits: int) -> None:
     program = plain()
     assert codes(with_body(program, Store(None, (ZERO, Const(type_, bits)), program.memories[0]))) == ("V110",)
 
@@ -104,7 +111,7 @@ def test_v508_dim_terms(left: bool) -> None:
 # ---------------------------------------------------------------- anything at all
 
 JUNK: tuple[object, ...] = (
-    None, True, -1, 0, 10**6000, 1.5, "", "\ud800", b"", (), [], {}, object(), Level.GRID, (1,), (None, None, None), Scalar, u8, f32,
+    None, True, -1, 0, 10**6000, 1.5, "", "\ud800", b"", (), [], {}, object(), Level.GRID, (1,), (None, None, None), Type, u8, f32,
     Value(0, f32), Value(1 << 70, u32), Value(-1, u32), untyped(Value)(None, None), Const(u32, -1), untyped(Const)(None, "x"), Param("q", f32),
     Dim("zzz"), DimConst(-5), DimOp("sub", DimConst(0), DimConst(9)), Variable(3, u8), Memory("m", Space.BUFFER, f32, (), Access.READ),
     object.__new__(Value), object.__new__(Const), object.__new__(Memory), object.__new__(Variable), object.__new__(Dim), object.__new__(DimOp),

@@ -30,21 +30,22 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.program import Grid
-from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
+from vyre_py.ir.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u8, u16, u32, vector_of
 
 # ---------------------------------------------------------------- types: V201 to V209
 
 
 def test_v201_v202_v203_ops() -> None:
-    def one(result: Scalar, name: str, *args: Any) -> tuple[str, ...]:
+    def one(result: Type, name: str, *args: Any) -> tuple[str, ...]:
         return codes(loose(Let(Value(0, result), args, OPS[name])))
 
     f, i, b = const(f32, 1.0), const(i32, 1), TRUE
     assert one(u32, "add", ONE, ONE) == ()
     assert one(u32, "add", ONE) == one(u32, "local_index", ONE) == one(u32, "cast") == ("V202",)
-    assert one(u32, "add", ONE, i) == one(bool_, "add", b, b) == one(u8, "add", const(u8, 1), const(u8, 1)) == ("V201",)
+    assert one(u8, "add", const(u8, 1), const(u8, 1)) == one(f32, "rem", f, f) == ()
+    assert one(u32, "add", ONE, i) == one(bool_, "add", b, b) == one(u8, "add", const(u8, 1), const(i8, 1)) == ("V201",)
     assert one(u32, "select", ONE, ONE, ONE) == one(f32, "bitcast", f) == one(bool_, "bitcast", ONE) == ("V201",)
-    assert one(f32, "sqrt", ONE) == one(i32, "rem", f, f) == ("V201",)
+    assert one(f32, "sqrt", ONE) == one(f32, "not", f) == ("V201",)
     assert one(i32, "add", ONE, ONE) == one(i32, "abs_diff", i, i) == one(u32, "lt", ONE, ONE) == ("V203",)
     assert one(u8, "select", b, const(u8, 1), const(u8, 2)) == one(f32, "cast", const(u8, 1)) == ()
 
@@ -57,6 +58,53 @@ def test_every_op_refuses_a_wrong_operand() -> None:
             found = codes(loose(Let(Value(0, type_), args, row)))
             accepted = row.result_type(tuple(a.type for a in args), type_ if row.result.name == "GIVEN" else None)
             assert found == (() if accepted is type_ else ("V201",) if accepted is None else ("V203",)), row
+
+
+def test_v201_to_v204_vectors() -> None:
+    def one(name: str, given: Type | None, *args: Any) -> tuple[str, ...]:
+        a = Assembler("t")
+        params = [a.param(f"p{k}", arg) if isinstance(arg, Type) else arg for k, arg in enumerate(args)]
+        row = OPS[name]
+        a.emit(Let(a.value(given or row.result_type(tuple(p.type for p in params)) or u32), tuple(params), row))
+        return codes(a.finish())
+
+    x2, x3, b3 = vector_of(f32, 2), vector_of(f32, 3), vector_of(bool_, 3)
+    assert one("add", None, x3, x3) == one("lt", b3, x3, x3) == one("select", x3, b3, x3, x3) == one("select", x3, bool_, x3, x3) == ()
+    assert one("add", None, x3, f32) == one("add", None, x3, x2) == one("select", None, vector_of(bool_, 2), x3, x3) == ("V201",)
+    assert one("select", None, vector_of(u32, 3), x3, x3) == one("vec2", None, x2, x2) == one("cross", None, x2, x2) == ("V201",)
+    assert one("dot", None, f32, f32) == one("all", None, bool_) == one("length", None, vector_of(u32, 2)) == ("V201",)
+    assert one("lt", bool_, x3, x3) == one("dot", x3, x3, x3) == one("add", f32, x3, x3) == ("V203",)
+    assert one("cast", vector_of(u8, 3), x3) == one("bitcast", vector_of(u16, 4), vector_of(f32, 2)) == ()
+    assert one("cast", vector_of(u8, 2), x3) == one("bitcast", vector_of(u16, 3), x2) == one("bitcast", vector_of(bool_, 4), u32) == ("V201",)
+    assert one("extract_bits", None, vector_of(u8, 2), u32, vector_of(u32, 2)) == ()
+    assert one("extract_bits", None, vector_of(u8, 2), u32, vector_of(u32, 3)) == one("extract_bits", None, u8, i32, u32) == ("V201",)
+    a, m = declared(Space.PRIVATE, x3, (DimConst(1),), Access.READ_WRITE)
+    a.store(m, (ZERO,), const(f32, 1.0))
+    a.emit(Load(a.value(f32), (ZERO,), m))
+    assert codes(a.finish()) == ("V204", "V203")
+
+
+@pytest.mark.parametrize(
+    ("source", "pattern", "result", "expected"),
+    [
+        (vector_of(f32, 3), 0b100100, vector_of(f32, 3), ()),
+        (vector_of(f32, 2), 0b01, f32, ()),
+        (f32, 0, vector_of(f32, 4), ()),
+        (vector_of(f32, 2), 0b10, f32, ("V210",)),
+        (vector_of(f32, 3), 0b11000000, vector_of(f32, 4), ("V210",)),
+        (vector_of(f32, 3), 0b100, f32, ("V210",)),
+        (vector_of(f32, 3), 1 << 31, vector_of(f32, 3), ("V210",)),
+        (f32, 1, f32, ("V210",)),
+        (vector_of(f32, 3), 0, u32, ("V201",)),
+        (vector_of(f32, 3), const(i32, 0), f32, ("V201",)),
+        (vector_of(f32, 3), DimConst(0), f32, ("V210",)),
+    ],
+)
+def test_v210_swizzles(source: Type, pattern: Any, result: Type, expected: tuple[str, ...]) -> None:
+    a = Assembler("t")
+    p = a.param("p", source)
+    a.emit(Let(a.value(result), (p, const(u32, pattern) if isinstance(pattern, int) else pattern), OPS["swizzle"]))
+    assert codes(a.finish()) == expected
 
 
 def test_v202_to_v205_accesses() -> None:
@@ -81,10 +129,14 @@ def test_v202_to_v205_accesses() -> None:
 
 
 def test_v206_v207_v208_control() -> None:
-    def count(start: Any, stop: Any, step: Any, result: Scalar = u32) -> tuple[str, ...]:
+    def count(start: Any, stop: Any, step: Any, result: Type = u32) -> tuple[str, ...]:
         return codes(loose(For(Value(0, result), (start, stop, step)), End(None, ()), match=(1, 0)))
 
     assert codes(loose(If(None, (ONE,)), End(None, ()), match=(1, 0))) == ("V206",)
+    a = Assembler("t")
+    a.if_(a.param("p", vector_of(bool_, 2)))
+    a.end()
+    assert codes(a.finish()) == ("V206",)
     assert codes(loose(If(None, ()), End(None, ()), match=(1, 0))) == ("V202",)
     assert count(ZERO, DimConst(3), ONE) == count(const(i32, 3), const(i32, 0), const(i32, -1), i32) == ()
     assert count(ZERO, const(i32, 1), ONE) == count(ZERO, ONE, const(i32, 1)) == ("V207",)
@@ -134,9 +186,12 @@ def test_v304_v308_spaces() -> None:
     a.atomic(ATOMICS["add"], m, (ZERO,), (ONE,))
     a.uniform_load(m, (ZERO,))
     assert codes(a.finish()) == ("V304", "V308")
-    a, m = declared(Space.WORKGROUP, f32, (DimConst(1),), Access.READ_WRITE)
-    a.atomic(ATOMICS["add"], m, (ZERO,), (const(f32, 1.0),))
-    assert codes(a.finish()) == ("V304",)
+    for name, row in ATOMICS.items():
+        for type_ in TYPES.values():
+            a, m = declared(Space.WORKGROUP, type_, (DimConst(1),), Access.READ_WRITE)
+            operand = a.param("p", type_)
+            a.atomic(row, m, (ZERO,), (operand,) * row.operands)
+            assert codes(a.finish()) == (() if type_ in row.of else ("V304",)), (name, type_)
     a, m = declared(Space.TABLE, u32, (DimConst(1),), Access.READ, bytes(4))
     a.atomic(ATOMICS["add"], m, (ZERO,), (ONE,))
     a.store(m, (ZERO,), ONE)
@@ -160,6 +215,20 @@ def test_v305_v306_v307_v309_declarations() -> None:
     assert one(Space.BUFFER, u32, (DimConst(0),), read) == one(Space.BUFFER, u32, (N,) * 8, read) == ()
     assert one(Space.BUFFER, u32, (), read) == one(Space.BUFFER, u32, (N,) * 9, read) == ("V307",)
     assert one(Space.BUFFER, u32, (N,), read, b"1") == ("V306",)
+    for type_, size in ((vector_of(f64, 3), 24), (vector_of(bool_, 4), 4), (bf16, 2), (vector_of(bf16, 3), 6)):
+        assert one(Space.TABLE, type_, fixed, read, bytes(6 * size)) == ()
+        assert one(Space.TABLE, type_, fixed, read, bytes(6 * size - 1)) == ("V306",)
+
+
+def test_v307_leaves_room_for_the_components_of_vectors() -> None:
+    def one(type_: Type, *shape: DimExpr) -> tuple[str, ...]:
+        return codes(declared(Space.BUFFER, type_, shape, Access.READ)[0].finish())
+
+    eight = (N,) * 8
+    assert one(vector_of(f32, 3), *eight) == one(f32, *eight, DimConst(2)) == one(f32, *eight, DimConst(4)) == ()
+    for shape in ((*eight, N), (*eight, DimConst(1)), (*eight, DimConst(5)), (*eight, DimConst(2), DimConst(2))):
+        assert one(f32, *shape) == ("V307",)
+    assert one(vector_of(f32, 3), *eight, DimConst(2)) == ("V307",)
 
 
 def test_v310_grid() -> None:

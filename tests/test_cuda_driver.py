@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import re
+import struct
 import subprocess
 import sys
 import threading
@@ -198,6 +200,31 @@ def test_set_rebinds_in_place(device):
     assert y.read().tolist() == [-3, -4, -5, -6]
     with pytest.raises(BindingError, match="overlaps"):
         launch.set(x=y)
+
+
+def test_params_of_every_size(device, fake):
+    """Each kernel parameter that PTX declares gets as many bytes of its argument as it has, at `bind` and at `set`."""
+    program = parse("""program params workgroup(1) over(1) {
+      param a: u8; param d: f64; param v: i64x3; param h: bf16x2; param flag: bool; param f: f16; param k: i32
+      buffer out: f64[1] read_write
+      out[0u32] = d + cast(v.z, f64) + cast(h.y, f64) + cast(a, f64) + cast(flag, f64) + cast(f, f64) + cast(k, f64)
+    }""")
+    pipeline = device.compile_native(program)
+    step = pipeline.part.steps[0]
+    declared = re.findall(r"\.param \.[ubf](\d+)", step.entries[0].code.decode())
+    assert [int(bits) for bits in declared] == [8 * slot.size_bytes for slot in step.layout.slots]
+    given = {"a": 200, "d": -0.0, "v": [1, -2, 1 << 62], "h": (1.0, -3.0), "flag": True, "f": np.float16(0.5), "k": -1}
+    seen = []
+    fake.kernel = lambda pointers: seen.append([ctypes.string_at(pointers[n], slot.size_bytes) for n, slot in enumerate(step.layout.slots)][1:])
+    launch = pipeline.bind(out=device.upload(np.zeros(1)), **given)
+    launch()
+    small = [200, 0x3F80, 0xC040, 1, 0x3800, 0xFFFFFFFF]
+    wanted = [small[0].to_bytes(4, "little"), struct.pack("<d", -0.0), *(struct.pack("<q", v) for v in given["v"])]
+    assert seen[0] == [*wanted, *(x.to_bytes(4, "little") for x in small[1:])]
+    launch.set(v=np.array([5, 6, 7]), flag=False)()
+    assert b"".join(seen[1][2:5]) == struct.pack("<3q", 5, 6, 7) and seen[1][7] == bytes(4)
+    with pytest.raises(BindingError, match="param 'v' \\(i64x3\\): a sequence or array of its 3 components"):
+        launch.set(v=[1, 2])
 
 
 def test_a_freed_buffer_disarms_its_launches(device):

@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from exact_floats import FORMATS, greatest, least
+from exact_floats import add as float_add
+from exact_integers import wrap
+from exact_samples import EDGES, array, drawn, numbers, same
+from kernels import ONE, Kernel, i, run, u
 
 from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import DimConst, DimExpr, dim_op
+from vyre_py.ir.dims import DimConst, dim_op
 from vyre_py.ir.errors import VyreError
-from vyre_py.ir.interpret import InterpretError, interpret
+from vyre_py.ir.interpret import InterpretError
 from vyre_py.ir.nodes import Access, Atom, Memory, Space, Value, const
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Scalar, bool_, f32, i32, u8, u32
-
-ONE = DimConst(1)
-
-
-class Kernel(Assembler):
-    """An assembler with short spellings; `over` counts the invocations on x, or `groups` the workgroups."""
-
-    def __init__(self, over: int | DimExpr = 0, groups: int = 0, workgroup: int = 8) -> None:
-        super().__init__("test", (workgroup, 1, 1))
-        extent = DimConst(over) if isinstance(over, int) else over
-        self.grid = Grid(False, (DimConst(groups), ONE, ONE)) if groups else Grid(True, (extent, ONE, ONE))
-
-    def buffer(self, name: str, type_: Scalar, *shape: int | DimExpr) -> Memory:
-        extents = tuple(DimConst(s) if isinstance(s, int) else s for s in shape)
-        return self.memory(name, Space.BUFFER, type_, extents, Access.READ_WRITE)
-
-    def __call__(self, name: str, *args: Atom, to: Scalar | None = None) -> Value:
-        return self.let(OPS[name], args, to)
-
-    def run(self, sizes: Mapping[str, int] | None = None, **arguments: Any) -> None:
-        run(self.finish(), arguments, sizes or {})
-
-
-def run(program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    interpret(SimpleNamespace(program=program), arguments, sizes)
-
-
-def u(value: int) -> Atom:
-    return const(u32, value)
-
-
-def i(value: int) -> Atom:
-    return const(i32, value)
-
+from vyre_py.ir.ops import ATOMICS, EXPANDED_ONLY, OPS
+from vyre_py.ir.program import Grid
+from vyre_py.ir.types import Type, bool_, f32, f64, i32, i64, u8, u32, u64
 
 # ---------------------------------------------------------------- geometry
 
@@ -156,7 +126,7 @@ def test_a_numpy_bool_array_is_taken_too() -> None:
 
 
 @pytest.mark.parametrize("type_", [i32, u32])
-def test_each_axis_is_checked_by_itself(type_: Scalar) -> None:
+def test_each_axis_is_checked_by_itself(type_: Type) -> None:
     pairs = [(r, c) for r in (-(2**31), -1, 0, 1, 2, 3, 2**31 - 1, 2**31, 2**32 - 1) for c in (-(2**31), -4, -1, 0, 3, 4, 5, 2**31 - 1, 2**32 - 4)]
     pairs = [p for p in pairs if all(type_.minimum <= v <= type_.maximum for v in p)]
     k = Kernel(over=len(pairs))
@@ -276,7 +246,7 @@ FOR_CASES = [
 
 @pytest.mark.parametrize(("type_", "start", "stop", "step"), FOR_CASES)
 @pytest.mark.parametrize("uniform", [True, False])
-def test_for_counts_first_and_never_wraps(type_: Scalar, start: int, stop: int, step: int, uniform: bool) -> None:
+def test_for_counts_first_and_never_wraps(type_: Type, start: int, stop: int, step: int, uniform: bool) -> None:
     wanted = list(range(start, stop, step))[:20]
     k = Kernel(over=2, workgroup=2)
     bounds, out, length = k.buffer("bounds", type_, 2, 2), k.buffer("out", type_, 2, 20), k.buffer("length", u32, 2)
@@ -514,7 +484,7 @@ _ATOMIC_ORACLES: Mapping[str, Callable[..., int]] = {
 }
 
 
-def _sequential(name: str, memory: list[int], places: list[int], operands: list[tuple[int, ...]], type_: Scalar) -> list[int]:
+def _sequential(name: str, memory: list[int], places: list[int], operands: list[tuple[int, ...]], type_: Type) -> list[int]:
     olds = []
     for place, values in zip(places, operands, strict=True):
         if not 0 <= place < len(memory):
@@ -522,21 +492,21 @@ def _sequential(name: str, memory: list[int], places: list[int], operands: list[
             continue
         olds.append(memory[place])
         new = _ATOMIC_ORACLES[name](memory[place], *values)
-        memory[place] = (new - type_.minimum) % (1 << 32) + type_.minimum
+        memory[place] = wrap(type_, new)
     return olds
 
 
 @pytest.mark.parametrize("name", list(ATOMICS))
-@pytest.mark.parametrize("type_", [i32, u32])
+@pytest.mark.parametrize("type_", [i32, u32, i64, u64], ids=str)
 @pytest.mark.parametrize("elements", [1, 3, 40, 5000])
 @pytest.mark.parametrize("wants_old", [True, False])
-def test_atomics_are_those_of_a_sequential_machine(name: str, type_: Scalar, elements: int, wants_old: bool) -> None:
+def test_atomics_are_those_of_a_sequential_machine(name: str, type_: Type, elements: int, wants_old: bool) -> None:
     rng = np.random.default_rng(7)
     count = 1000
     places = rng.integers(-1, elements + 1, count).astype(np.int32)
     low, high = (type_.minimum, type_.maximum) if name != "compare_exchange" else (0, 3)
-    operands = rng.integers(low, high, (2, count), endpoint=True).astype(type_.dtype)
-    start = rng.integers(low, high, elements, endpoint=True).astype(type_.dtype)
+    operands = rng.integers(low, high, (2, count), endpoint=True, dtype=type_.dtype)
+    start = rng.integers(low, high, elements, endpoint=True, dtype=type_.dtype)
     k = Kernel(over=count)
     place, values = k.buffer("place", i32, count), k.buffer("values", type_, 2, count)
     memory, out = k.buffer("memory", type_, elements), k.buffer("out", type_, count)
@@ -556,6 +526,45 @@ def test_atomics_are_those_of_a_sequential_machine(name: str, type_: Scalar, ele
     if wants_old:
         assert olds[lanes].tolist() == expected
         assert (np.delete(olds, lanes) == 0).all()
+
+
+@pytest.mark.parametrize(("name", "type_"), [("add", f32), ("min", f32), ("max", f32), ("add", f64)], ids=str)
+@pytest.mark.parametrize("elements", [1, 3, 700])
+@pytest.mark.parametrize("wants_old", [True, False])
+def test_atomics_on_floats_are_those_of_a_sequential_machine(name: str, type_: Type, elements: int, wants_old: bool) -> None:
+    count = 600
+    rng = np.random.default_rng(8)
+    places = rng.integers(0, elements, count).astype(np.int32)
+    given = (EDGES[type_] + drawn(type_, count, seed=8))[:count]
+    start = (EDGES[type_][::-1] + drawn(type_, elements, seed=9))[:elements]
+    k = Kernel(over=count)
+    place, values = k.buffer("place", i32, count), k.buffer("values", type_, count)
+    memory, out = k.buffer("memory", type_, elements), k.buffer("out", type_, count)
+    x = k("global_id.x")
+    old = k.atomic(ATOMICS[name], memory, (k.load(place, (x,)),), (k.load(values, (x,)),))
+    if wants_old:
+        k.store(out, (x,), old)
+    final, olds = array(type_, start), np.zeros(count, type_.dtype)
+    k.run(place=places, values=array(type_, given), memory=final, out=olds)
+    oracle = {"add": float_add, "min": least, "max": greatest}[name]
+    state, expected = list(start), []
+    for at, value in zip(places.tolist(), given, strict=True):
+        expected.append(state[at])
+        state[at] = oracle(FORMATS[type_], state[at], value)
+    assert all(same(type_, a, b) for a, b in zip(numbers(type_, final), state, strict=True))
+    if wants_old:
+        assert all(same(type_, a, b) for a, b in zip(numbers(type_, olds), expected, strict=True))
+
+
+def test_the_lesser_zero_and_the_number_win_in_memory() -> None:
+    k = Kernel(over=8)
+    memory, values = k.buffer("memory", f32, 4), k.buffer("values", f32, 8)
+    x = k("global_id.x")
+    k.atomic(ATOMICS["min"], memory, (k("rem", x, u(2)),), (k.load(values, (x,)),))
+    k.atomic(ATOMICS["max"], memory, (k("add", k("rem", x, u(2)), u(2)),), (k.load(values, (x,)),))
+    array = np.array([0.0, np.nan, -0.0, np.nan], np.float32)
+    k.run(memory=array, values=np.array([-0.0, np.nan, 0.0, 5, np.nan, 7, 0.0, np.nan], np.float32))
+    assert array.tolist() == [0.0, 5.0, 0.0, 7.0] and np.signbit(array).tolist() == [True, False, False, False]
 
 
 def test_old_values_of_a_counter_are_a_permutation() -> None:
@@ -649,12 +658,19 @@ def test_a_read_only_array_is_refused_before_anything_runs() -> None:
         _copy_kernel().run({"n": 4}, out=array, a=0)
 
 
-def test_ops_that_are_not_expanded_are_refused() -> None:
-    k = Kernel(over=4)
-    out = k.buffer("out", f32, 4)
-    k.store(out, (k("global_id.x"),), k("exp", const(f32, 1.0)))
-    with pytest.raises(InterpretError, match="exp has to be expanded"):
-        k.run(out=np.zeros(4, np.float32))
+def test_ops_that_only_their_expansion_defines_are_refused() -> None:
+    for name, row in OPS.items():
+        if row.is_query or not row.is_lanewise or row.name == "cast" or f32 not in row.of:
+            continue
+        k = Kernel(over=4)
+        out = k.buffer("out", f32, 4)
+        value = k(name, *(const(bool_, True) if o.name == "BOOL" else const(f32, 0.5) for o in row.operands))
+        k.store(out, (k("global_id.x"),), value if value.type is f32 else const(f32, 1.0))
+        if name in EXPANDED_ONLY:
+            with pytest.raises(InterpretError, match=f"{name} has to be expanded"):
+                k.run(out=np.zeros(4, np.float32))
+        else:
+            k.run(out=np.zeros(4, np.float32))
 
 
 def test_a_grid_past_the_limit_is_refused() -> None:

@@ -12,21 +12,23 @@ import llvmlite.binding as llvm
 import pytest
 from generator import generate
 from test_generated import Seeded
+from test_llvm_ops import CASES, finish, write_chunk
 
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Space, const
-from vyre_py.ir.ops import OPS
+from vyre_py.ir.ops import OPS, Operand
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import optimise, unoptimised
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, u32
+from vyre_py.ir.types import SCALARS, bool_, f32, f64, u32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import nvptx, simt
 from vyre_py.lowering.llvm.architectures import nearest_arch
-from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.llvm.ops import EMITTERS
+from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
@@ -73,14 +75,14 @@ EVERYTHING = """program "every thing (ü)"(n, m) workgroup(8, 8) over(m, n) {
 }"""
 
 
-def assemble(ptx, arch, tmp_path):
-    """Runs ptxas where there is one that knows the architecture."""
+def assemble(ptx, arch, tmp_path, level=3):
+    """Runs ptxas where there is one that knows the architecture; it is quicker without its optimisations, and reads no less."""
     tool = shutil.which("ptxas")
     if tool is None or f"'{arch}'" not in subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout:
         return
     source = tmp_path / "kernel.ptx"
     source.write_text(ptx)
-    done = subprocess.run([tool, f"-arch={arch}", "-o", str(tmp_path / "kernel.cubin"), str(source)], capture_output=True, text=True, check=False)
+    done = subprocess.run([tool, f"-arch={arch}", f"-O{level}", "-o", str(tmp_path / "kernel.cubin"), str(source)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -99,37 +101,50 @@ def test_generated_programs_assemble(seed, tmp_path):
         assemble(emit_text(program, arch), arch, tmp_path)
 
 
-def every_op() -> Program:
-    """One kernel that stores the result of every op for every type, operands loaded so that nothing folds."""
+@pytest.mark.parametrize("opt", [0, 3])
+@pytest.mark.parametrize("arch", ["sm_70", *ARCHS])
+def test_every_row_assembles(arch, opt, tmp_path):
+    """Every row over every type, all in one module: LLVM ends the process at an intrinsic that it does not know here."""
+    module = ModuleText()
+    for index, case in enumerate(CASES):
+        w = Writer(module)
+        write_chunk(w, case, 1, EMITTERS, "0")
+        w.end("ret void")
+        finish(w, case, f"define ptx_kernel void @f{index}")
+    ptx = nvptx.assemble(module, arch, opt, opt)
+    assert ptx.count(".visible .entry") == len(CASES) and "call" not in ptx
+    assemble(ptx, arch, tmp_path, level=0)
+
+
+def every_op(t) -> Program:
+    """One kernel that stores the result of every op over a scalar type, and of every cast of it; operands are loaded, so that nothing folds."""
     a = Assembler("ops", (32, 1, 1))
-    memories = {t: (a.memory(f"in_{t}", Space.BUFFER, t, (DimConst(3),), Access.READ)) for t in sorted(OPS["select"].of, key=str)}
-    outs = {t: a.memory(f"out_{t}", Space.BUFFER, t, (DimConst(1000),), Access.WRITE) for t in memories}
-    loads = {t: [a.load(m, (const(u32, k),)) for k in range(3)] for t, m in memories.items()}
-    at = 0
-    for row in OPS.values():
-        if row.is_query:
-            a.store(outs[u32], (const(u32, at),), a.let(row, ()))
-        for t in memories:
-            for given in (None, *memories):
-                operands = tuple(loads[next(b for b in memories if b.bits == 1) if o.value == "bool" else t][k] for k, o in enumerate(row.operands))
-                result = row.result_type(tuple(o.type for o in operands), given) if operands else None
-                if result is not None:
-                    at += 1
-                    a.store(outs[result], (const(u32, at),), a.let(row, operands, given))
+    types = {t, bool_, u32, *SCALARS.values()}
+    memories = {x: a.memory(f"in_{x}", Space.BUFFER, x, (DimConst(3),), Access.READ) for x in sorted(types, key=str)}
+    outs = {x: a.memory(f"out_{x}", Space.BUFFER, x, (DimConst(1000),), Access.WRITE) for x in memories}
+    loads = {x: [a.load(m, (const(u32, k),)) for k in range(3)] for x, m in memories.items()}
+    for at, (row, given) in enumerate((row, given) for row in OPS.values() for given in (None, *memories)):
+        kinds = [bool_ if o is Operand.BOOL else u32 if o is Operand.U32 else t for o in row.operands]
+        result = row.result_type(tuple(kinds), given)
+        if result in outs and Operand.LANES not in row.operands:
+            value = a.let(row, tuple(loads[x][k % 3] for k, x in enumerate(kinds)), given)
+            a.store(outs[result], (const(u32, at % 1000),), value)
     return a.finish()
 
 
-def test_every_op_assembles(tmp_path):
-    for arch in ARCHS:
-        assemble(emit_text(every_op(), arch), arch, tmp_path)
+@pytest.mark.parametrize("t", SCALARS.values(), ids=str)
+def test_every_op_assembles(t, tmp_path):
+    for arch in ("sm_75", "sm_90", "sm_120"):
+        assemble(emit_text(every_op(t), arch), arch, tmp_path)
 
 
 def test_floats_are_strict():
-    ptx = emit_text(every_op(), "sm_90")
-    for instruction in ("add.rn.f32", "sub.rn.f32", "mul.rn.f32", "div.rn.f32", "sqrt.rn.f32", "fma.rn.f32"):
-        assert instruction in ptx
-    # Without a rounding mode ptxas may contract; .ftz flushes subnormals, .approx and .full round loosely.
-    assert not re.search(r"\b(add|sub|mul|div|sqrt)\.f32|\.ftz|\.approx|\.full", ptx)
+    for t in (f32, f64):
+        ptx = emit_text(every_op(t), "sm_90")
+        for instruction in ("add", "sub", "mul", "div", "sqrt", "fma"):
+            assert f"{instruction}.rn.{t}" in ptx
+        # Without a rounding mode ptxas may contract; .ftz flushes subnormals, .approx and .full round loosely.
+        assert not re.search(r"\b(add|sub|mul|div|sqrt)\.f(32|64)|\.ftz|\.approx|\.full", ptx)
     contracted = emit_text(parse("program p(n) { buffer y: f32[n] read_write\n let i = global_id.x\n y[i] = y[i] * 3.0 + 1.0 }"), "sm_90")
     assert "fma" not in contracted and "mul.rn.f32" in contracted
 

@@ -7,15 +7,21 @@ import pytest
 import simt_host
 from filetest import files, read_cases, run_program
 from generator import generate
+from test_cpu_types import COUNT, NAMES, program_of
 from test_generated import Seeded
 
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
+from vyre_py.ir.ops import EXPANDED_ONLY
 from vyre_py.ir.parser import parse
-from vyre_py.ir.passes import optimise, unoptimised
-from vyre_py.ir.types import f32
-from vyre_py.lowering.compile import STRICT_EXPANSIONS
+from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.types import SCALARS
+from vyre_py.lowering.compile import prepare
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+
+TARGET = Target("ptx", "sm_90")
 
 
 def agree(program, arguments, sizes):
@@ -23,21 +29,31 @@ def agree(program, arguments, sizes):
     checked = check(program)
     results = []
     for run, prepared in (
-        (interpret, unoptimised(checked, expand=STRICT_EXPANSIONS)),
-        (simt_host.run, unoptimised(checked, expand=STRICT_EXPANSIONS)),
-        (simt_host.run, optimise(checked, expand=STRICT_EXPANSIONS)),
+        (interpret, unoptimised(checked, expand=EXPANDED_ONLY)),
+        (simt_host.run, prepare(checked, TARGET, CompileOptions(opt=0))),
+        (simt_host.run, prepare(checked, TARGET, CompileOptions())),
     ):
         copies = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
-        run(prepared, copies, sizes)
+        with np.errstate(all="ignore"):
+            run(prepared, copies, sizes)
         results.append(copies)
     for memory in program.buffers:
         want = results[0][memory.name]
         for got in [r[memory.name] for r in results[1:]]:
-            same = got == want
-            if memory.type is f32:
-                same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+            same = got.view(f"u{got.itemsize}") == want.view(f"u{want.itemsize}")
+            if memory.type.is_float:
+                with np.errstate(invalid="ignore"):
+                    same |= np.isnan(got) & np.isnan(want)
             assert same.all(), f"{memory.name}: want {want}, got {got}\n{program}"
     return results[0]
+
+
+@pytest.mark.parametrize("t", SCALARS.values(), ids=str)
+def test_ops_and_memory_of_every_type(t):
+    program, arguments = program_of(t, NAMES)
+    for memory in program.buffers:
+        arguments.setdefault(memory.name, np.zeros((COUNT, memory.type.lanes) if memory.type.is_vector else COUNT, memory.type.dtype))
+    agree(program, arguments, {"n": COUNT})
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -46,7 +62,8 @@ def test_generated_programs(seed):
     arguments = {n: v for n, v in case.arguments.items() if n not in case.sizes}
     for memory in case.program.buffers:
         if memory.name not in arguments:
-            arguments[memory.name] = np.zeros([case.sizes[d.name] if hasattr(d, "name") else d.value for d in memory.shape], memory.type.dtype)
+            shape = [case.sizes[d.name] if hasattr(d, "name") else d.value for d in memory.shape]
+            arguments[memory.name] = np.zeros([*shape, *[memory.type.lanes] * memory.type.is_vector], memory.type.dtype)
     agree(case.program, arguments, case.sizes)
 
 
@@ -57,7 +74,8 @@ def test_run_filetests(path, monkeypatch):
 
     def run(code, arguments, sizes):
         ran.append(code)
-        simt_host.run(code, {name: value if value.ndim else value[()] for name, value in arguments.items()}, sizes)
+        prepared = prepare(code.program, TARGET, CompileOptions())
+        simt_host.run(prepared, {name: value if value.ndim else value[()] for name, value in arguments.items()}, sizes)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     for case in read_cases(path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 import struct
 import sys
 from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -21,7 +24,27 @@ from vyre_py.ir.parser import MAX_BLOCKS, parse
 from vyre_py.ir.parser_expressions import MAX_NESTING
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, Scalar, bool_, encode, f32, i32, u8, u32
+from vyre_py.ir.types import (
+    SCALARS,
+    TYPES,
+    Type,
+    bf16,
+    bool_,
+    decode,
+    encode,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+    vector_of,
+)
 
 
 def round_trip(program: Program) -> str:
@@ -61,12 +84,21 @@ SPECIAL_F32 = [
     0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7FC00001,
     0x7F800001, 0xFFFFFFFF, 0x3F800000, 0x3EAAAAAB, 0x4B000001, 0x5A0E1BCA,
 ]  # fmt: skip
-SPECIAL: dict[Scalar, list[int]] = {
+SPECIAL: dict[Type, list[int]] = {
     bool_: [0, 1],
     u8: [0, 1, 255],
     i32: [0, 1, 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF],
     u32: [0, 1, 0xFFFFFFFF, 0x80000000],
     f32: SPECIAL_F32,
+    i8: [0, 1, 0x7F, 0x80, 0xFF],
+    i16: [0, 1, 0x7FFF, 0x8000, 0xFFFF],
+    u16: [0, 1, 0xFFFF],
+    i64: [0, 1, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0xFFFFFFFFFFFFFFFF],
+    u64: [0, 1, 0xFFFFFFFFFFFFFFFF],
+    f16: [0, 0x8000, 1, 0x83FF, 0x0400, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFE00, 0x7E01, 0x7C01, 0xFFFF, 0x3C00, 0x3555],
+    bf16: [0, 0x8000, 1, 0x807F, 0x0080, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFFC0, 0x7FC1, 0x7F81, 0xFFFF, 0x3F80, 0x3EAB],
+    f64: [0, 1 << 63, 1, 0x800FFFFFFFFFFFFF, 0x0010000000000000, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000,
+          0xFFF8000000000000, 0x7FF8000000000001, 0x7FF0000000000001, 0x3FF0000000000000, 0x3FD5555555555555, 0x4340000000000001],
 }
 
 
@@ -93,17 +125,24 @@ class Maker:
         right = self.size(depth + 1)
         return DimOp(op, self.size(depth + 1), right if right != DimConst(0) else DimConst(1))
 
-    def constant(self, type_: Scalar) -> Const:
+    def constant(self, type_: Type) -> Const:
         return Const(type_, self.r.choice((*SPECIAL[type_], self.r.getrandbits(type_.bits))))
 
-    def atom(self, type_: Scalar) -> Atom:
+    def vector(self, type_: Type) -> Atom:
+        if self.r.random() < 0.5:
+            return self.a.let(OPS["swizzle"], (self.atom(type_.scalar), const(u32, 0)), type_, self.name())
+        return self.a.let(OPS[f"vec{type_.lanes}"], tuple(self.atom(type_.scalar) for _ in range(type_.lanes)), None, self.name())
+
+    def atom(self, type_: Type) -> Atom:
         known = [v for scope in self.scopes for v in scope if v.type is type_]
         if known and self.r.random() < 0.75:
             return known[-1] if self.r.random() < 0.6 else self.r.choice(known)
         others: list[Atom] = [p for p in self.a.params if p.type is type_]
         if type_ is u32:
             others += [*self.a.dims, self.size()]
-        return self.r.choice(others) if others and self.r.random() < 0.5 else self.constant(type_)
+        if others and self.r.random() < 0.5:
+            return self.r.choice(others)
+        return self.vector(type_) if type_.is_vector else self.constant(type_)
 
     def index(self) -> Atom:
         return self.atom(self.r.choice((u32, i32)))
@@ -121,10 +160,10 @@ class Maker:
             name = self.name() or "a"
             if name not in used:
                 used.add(name)
-                self.a.param(name, self.r.choice((i32, u32, f32, bool_)))
+                self.a.param(name, self.r.choice((i32, u32, f32, bool_, *TYPES.values())))
         used = set()
         for _ in range(self.r.randint(1, 5)):
-            name, space, type_ = self.name() or "m", self.r.choice(list(Space)), self.r.choice(list(SCALARS.values()))
+            name, space, type_ = self.name() or "m", self.r.choice(list(Space)), self.type()
             if name in used:
                 continue
             used.add(name)
@@ -134,20 +173,32 @@ class Maker:
             data = b""
             if space is Space.TABLE:
                 count = self.r.choice((0, 1, 5, 64, 65))
-                data = b"".join(self.constant(type_).bits.to_bytes(type_.size_bytes, "little") for _ in range(count))
+                part = type_.scalar
+                data = b"".join(self.constant(part).bits.to_bytes(part.size_bytes, "little") for _ in range(count * type_.lanes))
             self.a.memory(name, space, type_, shape, access, data)
         if self.r.random() < 0.4:
             self.a.grid = Grid(self.r.random() < 0.5, (self.size(), self.size(), self.r.choice((DimConst(1), self.size()))))
 
     def operation(self) -> None:
         op: Op = self.r.choice(list(OPS.values()))
-        type_ = self.r.choice(sorted(op.of or {i32}, key=str))
-        args = tuple(self.atom({Operand.T: type_, Operand.BOOL: bool_}.get(pattern, type_)) for pattern in op.operands)
-        given = self.r.choice(list(SCALARS.values())) if op.result is Result.GIVEN else None
+        type_ = vector_of(self.r.choice(sorted(op.of or {i32}, key=str)), self.r.choice(sorted(op.lanes)))
+        args = tuple(self.operand(pattern, type_) for pattern in op.operands)
+        given = self.type() if op.result is Result.GIVEN else None
+        if given is not None and self.r.random() < 0.8:
+            given = vector_of(given.scalar, type_.lanes) if op.name == "cast" else vector_of(type_.scalar, self.r.randint(1, 4))
         try:
             self.scopes[-1].append(self.a.let(op, args, given, self.name()))
         except OperandTypeError:
             assert given is not None  # only a conversion may be refused here
+
+    def operand(self, pattern: Operand, type_: Type) -> Atom:
+        if pattern is Operand.LANES:  # not all of them name components of the operand, or fit the result
+            return Const(u32, self.r.choice((0, 1, 6, 27, 228, 255, 256, 0xFFFFFFFF))) if self.r.random() < 0.9 else self.atom(u32)
+        wanted = {Operand.BOOL: bool_, Operand.U32: u32}.get(pattern)
+        return self.atom(type_ if wanted is None else vector_of(wanted, self.r.choice((1, type_.lanes))))
+
+    def type(self) -> Type:
+        return self.r.choice(list((SCALARS if self.r.random() < 0.6 else TYPES).values()))
 
     def leaf(self) -> None:
         memory = self.r.choice(self.a.memories)
@@ -165,7 +216,7 @@ class Maker:
         elif kind == 3:
             self.scopes[-1].append(self.a.uniform_load(memory, indices, self.name()))
         elif kind == 4:
-            type_ = self.r.choice(list(SCALARS.values()))
+            type_ = self.type()
             self.variables[-1].append(self.a.var(type_, self.atom(type_), self.name()))
         elif kind == 5 and variables:
             self.scopes[-1].append(self.a.get(self.r.choice(variables), self.name()))
@@ -259,6 +310,57 @@ def test_every_constant_reads_back() -> None:
                 statement = program.body[0]
                 assert isinstance(statement, Store) and isinstance(statement.value, Const)
                 assert statement.value.bits == bits, text
+
+
+@pytest.mark.parametrize("type_", [f16, bf16])
+def test_small_floats_print_shortest(type_: Type) -> None:
+    for bits in range(0, 1 << 15, 3):
+        text = literal_text(type_, bits, False)
+        value = decode(type_, bits)
+        if math.isnan(value) or math.isinf(value):
+            continue
+        assert literal_bits(type_, text, False) == bits
+        digits = len(re.sub(r"e.*|[.]", "", text).strip("0"))
+        # No decimal of fewer digits reads back: of those, the two that surround the value come nearest.
+        for rounding in (ROUND_FLOOR, ROUND_CEILING) if digits > 1 else ():
+            shorter = Context(digits - 1, rounding).plus(Decimal(value))
+            assert encode(type_, float(shorter)) != bits, text
+
+
+def test_swizzles_pick_after_any_expression() -> None:
+    program = body("""
+        let i = global_id.x
+        let v = vec3(1.0, a, x[i])
+        let w = (v + v.zyx).xy
+        let s = a.xxx.z + v.x - x[i].x
+        let "global_id" = vec2(a, s)
+        x[i] = "global_id".y + -v.y + (-v).z + dot(v, v.xxx)
+        let c = cast(global_id.y.xx, f32x2).y
+        let m = -1.5f32.xx
+        let h = -(1.5f32.xx)
+        let q = swizzle(v, 77, f32x2)
+    """)
+    text = round_trip(program)
+    for written in ('"global_id".y', "(v + v.zyx).xy", "a.xxx.z", "-v.y", "(-v).z", "global_id.y.xx", "-1.5f32.xx", "-(1.5f32.xx)", "swizzle(v, 77, f32x2)"):
+        assert written in text
+
+
+def test_literals_in_vectors_take_types_from_the_context() -> None:
+    round_trip(body("""
+        var v: f16x3 = vec3(1.0, 2.0, 3.0)
+        v = vec3(1.0, 2.0, 3.0).zyx
+        v = (1.0).xxx + v
+        let d = dot(v, vec3(1.0, 0.0, 0.0))
+        let e = extract_bits(vec2(1, 2u8), vec2(3, 4), 5)
+        let f = select(v < v.zyx, v, vec3(0.0, 1.0, 2.0))
+        let g = vec2(1, 2u64) + vec2(3, 4)
+        x[0] = vec2(1.0, 2.0).x
+    """))
+
+
+def test_tables_of_vectors_are_nested_lists() -> None:
+    text = round_trip(body("", "table t: u8x3[2] = [[1, 2, 3], [4, 5, 0xff]]\ntable b: boolx2[1] = [[true, false]]\ntable e: f64x2[0] = []"))
+    assert "t: u8x3[2] = [[1, 2, 3], [4, 5, 255]]" in text and "b: boolx2[1] = [[true, false]]" in text
 
 
 def test_floats_round_once() -> None:
@@ -426,7 +528,26 @@ ERRORS: list[tuple[str, str, str]] = [
     ('let "\\q" = a', "P101", "unknown escape"),
     ("let c = $", "P101", 'the character "$"'),
     ("let c = " + "1" * (MAX_NUMBER + 1), "P108", "characters"),
-    ("let c = a + k[0]", "V201", "add does not accept f32 and i32"),
+    ("let c = a + k[0]", "V201", "f32 + i32: operands of one type are needed"),
+    ("let c = a + a.xyz", "V201", "splat the scalar: x.xxx"),
+    ("let c = a.xx + a.xyz", "V201", "vectors of as many components are needed, got 2 and 3"),
+    ("let c = dot(a, a)", "V201", "dot takes vectors of 2 to 4 components"),
+    ("let c = vec2(a.xx, a.xx)", "V201", "vec2 takes scalars"),
+    ("let c = select(k[0], a, a)", "V201", "a bool is needed first"),
+    ("let c = extract_bits(k[0], a, 1)", "V201", "a u32 is needed where f32 stands"),
+    ("let c = cast(a.xyz, f64x2)", "V201", "keeps the number of components, 3 here"),
+    ("let c = bitcast(a.xyz, u64)", "V201", "f32x3 has 96 bits, u64 64"),
+    ("let c = a.xyzwx", "P102", "1 to 4 components, each x, y, z or w"),
+    ("let c = a.rgb", "P102", "r, g, b and a are x, y, z and w here"),
+    ("let c = 1.0.xxx", "P102", "say the number's type before"),
+    ("let c = (1.0).xxx", "P104", "nothing here"),
+    ("x[0].y = 1.0", "P102", "a vector is written whole"),
+    ("var v: f32x2 = a.xx; v.x = 1.0", "P102", "a vector is written whole"),
+    ("let c = a.xxx * 2.0", "P105", "write 2.0f32.xxx"),
+    ("let c = a & a", "V201", "(x > 0.0) && (y < 1.0)"),
+    ("table t: u8x2[1] = [[1, 2, 3]]", "P105", "has 2 components, found 3"),
+    ("table t: u8x2[2] = [1, 2]", "P102", "expected `[`"),
+    ("table t: f16x2[1] = [[1.0, 2u8]]", "P105", "an element of u8"),
     ("let c = min(a)", "V202", "min takes 2 operands, got 1"),
     ("let c = bitcast(a, f32)", "V201", "to f32"),
 ]

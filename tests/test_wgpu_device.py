@@ -1,17 +1,18 @@
-"""WebGPU for real: every op over edge values against `ir.evaluate`, packed bytes, atomics, barriers, bounds, ranges, and the driver's own
-matters. Mesa's software Vulkan is device enough."""
+"""WebGPU for real: memories of every type, packed bytes, atomics, barriers, bounds, ranges, and the driver's own matters. Mesa's software
+Vulkan is device enough. `test_wgpu_ops` has the ops."""
 
 from __future__ import annotations
 
 import gc
-import itertools
 import threading
-from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from device_kinds import open_device
+from fuzz.elements import random_array
+from test_words import EVERYTHING, everything
 
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
@@ -19,32 +20,15 @@ from vyre_py.drivers.wgpu import library
 from vyre_py.drivers.wgpu.launch import fold_grid
 from vyre_py.drivers.wgpu.memory import words_around
 from vyre_py.drivers.wgpu.status import STATUSES, failure
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.nodes import Access, Atom, Const, Space
-from vyre_py.ir.ops import ATOMICS, OPS, Op, Result
+from vyre_py.ir.interpret import interpret
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Scalar, bool_, f32, i32, u8, u32
+from vyre_py.ir.types import TYPES, Type, bool_, f64, i64, u8, u32
+from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import parse_target
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-INTEGERS = [
-    0, 1, 2, 3, 5, 7, 31, 32, 33, 63, 255, 256, 65535, 65536, 0x12345678, 0x55555555, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE,
-    0xFFFFFFFF,
-]
-FLOATS = [
-    0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 255.0, 255.5, 256.0, -1e-3, 16777216.0, 2147483520.0, 2147483648.0, -2147483648.0, -2147483904.0,
-    4294967040.0, 4294967296.0, 3e38, -3e38, 1e-30, float("inf"), float("-inf"), float("nan"),
-]
-EDGES: Mapping[Scalar, Array] = {
-    i32: np.array(INTEGERS, np.uint32).view(np.int32),
-    u32: np.array(INTEGERS, np.uint32),
-    u8: np.array([0, 1, 2, 127, 128, 254, 255], np.uint8),
-    bool_: np.array([False, True]),
-    f32: np.array(FLOATS, np.float32),
-}
-
 
 @pytest.fixture(scope="module")
 def device() -> Device:
@@ -57,110 +41,6 @@ def run(device: Device, program: Program, **arguments: Any) -> dict[str, Any]:
 
 def from_text(text: str) -> Program:
     return Program.from_text(text)
-
-
-# ---------------------------------------------------------------- ops
-
-
-def cases_of(op: Op) -> list[tuple[tuple[Scalar, ...], Scalar | None]]:
-    """Every choice of operand types that a row accepts, with the type that is written out where one is."""
-    written = (*SCALARS.values(), None) if op.result is Result.GIVEN else (None,)
-    chosen = itertools.product(itertools.product(SCALARS.values(), repeat=len(op.operands)), written)
-    return [(types, given) for types, given in chosen if op.result_type(types, given) is not None]
-
-
-COMPUTED = [(op, types, given) for op in OPS.values() if op.evaluate is not None for types, given in cases_of(op)]
-EXACT = [c for c in COMPUTED if f32 not in c[1] and c[2] is not f32]
-# Floats whose result is decided by bits and comparisons, which software and hardware alike get right over NaN and infinities.
-BIT_OPS = {"is_nan", "is_inf", "is_finite", "min", "max", "sign", "select", "cast", "bitcast", "abs", "neg", "eq", "ne", "lt", "le", "gt", "ge"}
-BITWISE = [c for c in COMPUTED if c not in EXACT and c[0].name in BIT_OPS]
-
-
-def operands_of(types: tuple[Scalar, ...]) -> list[Array]:
-    grid = np.meshgrid(*[EDGES[t] for t in types], indexing="ij")
-    return [np.ascontiguousarray(g.reshape(-1)) for g in grid]
-
-
-def op_program(op: Op, types: tuple[Scalar, ...], given: Scalar | None, constants: tuple[Const, ...] | None = None) -> Program:
-    a = Assembler("op", (64, 1, 1))
-    n = a.dim("n")
-    inputs = [a.memory(f"x{k}", Space.BUFFER, t, (n,), Access.READ) for k, t in enumerate(types)]
-    result = op.result_type(types, given)
-    assert result is not None
-    out = a.memory("out", Space.BUFFER, result, (n,), Access.WRITE)
-    i = a.let(OPS["global_id.x"], ())
-    args: tuple[Atom, ...] = constants if constants is not None else tuple(a.load(m, (i,)) for m in inputs)
-    a.store(out, (i,), a.let(op, args, given))
-    return a.finish()
-
-
-def assert_same(got: Array, want: Array) -> None:
-    assert got.dtype == want.dtype
-    if got.dtype == np.float32:
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-        keep = ~np.isnan(want)
-        np.testing.assert_array_equal(got[keep].view(np.uint32), want[keep].view(np.uint32))
-    else:
-        np.testing.assert_array_equal(got, want)
-
-
-def name_of(case: tuple[Op, tuple[Scalar, ...], Scalar | None]) -> str:
-    op, types, given = case
-    return "-".join([op.name, *[t.name for t in types], *([given.name] if given else [])])
-
-
-@pytest.mark.parametrize("case", EXACT + BITWISE, ids=name_of)
-def test_an_op_over_edge_values(device: Device, case: tuple[Op, tuple[Scalar, ...], Scalar | None]) -> None:
-    op, types, given = case
-    arrays = operands_of(types)
-    assert op.evaluate is not None
-    with np.errstate(all="ignore"):
-        want = op.evaluate(op.result_type(types, given), *arrays)
-    got = run(device, op_program(op, types, given), **{f"x{k}": x for k, x in enumerate(arrays)})["out"]
-    assert_same(got, want)
-
-
-RISKY = (
-    "add", "sub", "mul", "div", "rem", "neg", "abs", "shl", "shr", "rotl", "rotr", "mul_hi", "abs_diff", "clz", "cast", "bitcast", "min", "clamp", "sqrt",
-    "is_nan",
-)
-
-
-@pytest.mark.parametrize("name", RISKY)
-def test_an_op_over_constants_compiles(device: Device, name: str) -> None:
-    """Compilers of WGSL compute constants themselves, and refuse what overflows or divides by zero: level 0 leaves such ops in."""
-    op = OPS[name]
-    a = Assembler("constants", (1, 1, 1))
-    wanted: list[Array] = []
-    kept = []
-    for _, types, given in [c for c in COMPUTED if c[0] is op and u8 not in c[1] and c[2] is not u8]:
-        result = op.result_type(types, given)
-        if result is f32 and name != "bitcast":
-            continue
-        picks = list(itertools.product(*[EDGES[t][[0, 1, 6, -4, -1]] if t is not bool_ else EDGES[t] for t in types]))[:40]
-        assert result is not None and op.evaluate is not None
-        out = a.memory(f"out{len(kept)}", Space.BUFFER, result, (a.dim(f"n{len(kept)}"),), Access.WRITE)
-        values = []
-        for place, pick in enumerate(picks):
-            args = tuple(Const(t, int(np.asarray(v).view(f"u{t.size_bytes}"))) for t, v in zip(types, pick, strict=True))
-            a.store(out, (Const(u32, place),), a.let(op, args, given))
-            with np.errstate(all="ignore"):
-                values.append(op.evaluate(result, *[np.array([v], t.dtype) for v, t in zip(pick, types, strict=True)])[0])
-        kept.append(out)
-        wanted.append(np.array(values, result.dtype))
-    if not kept:
-        return
-    pipeline = device.compile_native(a.finish(), CompileOptions(opt=0))
-    got = pipeline.dispatch({f"n{k}": len(w) for k, w in enumerate(wanted)})
-    for k, want in enumerate(wanted):
-        assert_same(got[f"out{k}"], want)
-
-
-def test_transcendentals_are_close(device: Device) -> None:
-    x = np.linspace(0.1, 3.0, 200, dtype=np.float32)
-    for name, function in (("exp", np.exp), ("log", np.log), ("sin", np.sin), ("cos", np.cos)):
-        got = run(device, op_program(OPS[name], (f32,), None), x0=x)["out"]
-        np.testing.assert_allclose(got, function(x), atol=1e-3, rtol=1e-4)
 
 
 # ---------------------------------------------------------------- numerics
@@ -199,7 +79,77 @@ def test_moves_keep_the_bits_of_floats(device: Device) -> None:
     np.testing.assert_array_equal(got[:, 2], [0xFFA00002] * 2 + [0x7FA00001] * 4)
 
 
+PLACES = """program places(n) workgroup(8) over(n) {
+  param p: KIND
+  buffer x: KIND[n] read
+  buffer y: KIND[n, 6] read_write
+  workgroup tile: KIND[8]
+  private own: KIND[3]
+  table t: KIND[3] = hex "HEX"
+  let i = global_id.x
+  let v = x[i]
+  var kept: KIND = p
+  tile[local_index] = v
+  own[i % 3u32] = v
+  barrier
+  y[i, 0u32] = tile[7u32 - local_index]
+  y[i, 1u32] = t[i % 4u32]
+  y[i, 2u32] = own[2u32]
+  y[i, 3u32] = select(i % 2u32 == 0u32, p, v)
+  y[i, 4u32] = uniform_load(tile[1u32])
+  if i % 3u32 == 0u32 { kept = y[i, 5u32] }
+  y[i, 5u32] = kept
+}"""
+
+
+@pytest.mark.parametrize("type_", list(TYPES.values()), ids=str)
+def test_every_memory_keeps_the_bits_of_every_type(device: Device, type_: Type) -> None:
+    """NaNs with their payloads and subnormals among them."""
+    if type_.scalar is f64 and device.target.arch != "f64":
+        pytest.skip("the device has no f64, which is refused by name")
+    rng = np.random.default_rng(type_.size_bytes)
+
+    def array(*shape: int) -> Array:
+        full = (*shape, type_.lanes) if type_.is_vector else shape
+        if type_.scalar is bool_:
+            return rng.integers(0, 2, full).astype(np.bool_)
+        return rng.integers(0, 256, (*full, type_.scalar.size_bytes), np.uint8).view(type_.dtype)[..., 0]
+
+    table, param, x, y = array(3), array(1)[0], array(24), array(24, 6)
+    program = from_text(PLACES.replace("KIND", type_.name).replace("HEX", table.tobytes().hex()))
+    got = run(device, program, p=param, x=x, y=y)["y"]
+    i, word = np.arange(24), np.dtype(f"u{type_.scalar.size_bytes}")
+    zero = np.zeros(x.shape[1:], type_.dtype)
+    groups = x.reshape(3, 8, *x.shape[1:])
+    want = np.stack([
+        groups[:, ::-1].reshape(x.shape), np.concatenate([table, zero[None]])[i % 4], np.where(spread(i % 3 == 2, x), x, zero),
+        np.where(spread(i % 2 == 0, x), param, x), np.repeat(groups[:, 1], 8, axis=0), np.where(spread(i % 3 == 0, x), y[:, 5], param),
+    ], axis=1)  # fmt: skip
+    np.testing.assert_array_equal(got.view(word), want.astype(type_.dtype).view(word))
+
+
+def spread(condition: Array, like: Array) -> Array:
+    return condition.reshape(-1, *(1,) * (like.ndim - 1))
+
+
 # ---------------------------------------------------------------- bytes
+
+
+@pytest.mark.parametrize("kind", ["i8", "i16", "u16", "f16", "bf16", "u8x3", "i16x3"])
+def test_neighbouring_parts_of_a_word_are_written_by_different_invocations(device: Device, kind: str) -> None:
+    """In two launches, each of which writes every second element."""
+    text = """program parts(n) {
+  param odd: u32
+  buffer x: KIND[n] read
+  buffer y: KIND[n] read_write
+  if global_id.x % 2u32 == odd { y[global_id.x] = x[global_id.x] }
+}"""
+    t = TYPES[kind]
+    rng = np.random.default_rng(5)
+    x, y = (random_array(rng, t, (1001,)) for _ in range(2))
+    word = f"u{t.scalar.size_bytes}"
+    first = run(device, from_text(text.replace("KIND", kind)), x=x, y=y, odd=1)["y"]
+    np.testing.assert_array_equal(first.view(word), np.where(spread(np.arange(1001) % 2 == 1, x), x.view(word), y.view(word)))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 64, 1001])
@@ -252,37 +202,6 @@ def test_bytes_in_workgroup_private_and_tables(device: Device) -> None:
 # ---------------------------------------------------------------- atomics, workgroups
 
 
-@pytest.mark.parametrize("type_", [i32, u32], ids=str)
-@pytest.mark.parametrize("name", [n for n in ATOMICS if n != "compare_exchange"])
-def test_atomics(device: Device, name: str, type_: Scalar) -> None:
-    """Each invocation works on its own element, so that old values are known, in a buffer and in workgroup memory."""
-    a = Assembler("atomics", (64, 1, 1))
-    n = a.dim("n")
-    x = a.memory("x", Space.BUFFER, type_, (n,), Access.READ)
-    y = a.memory("y", Space.BUFFER, type_, (n,), Access.READ_WRITE)
-    old = a.memory("old", Space.BUFFER, type_, (n,), Access.WRITE)
-    new = a.memory("new", Space.BUFFER, type_, (n,), Access.WRITE)
-    tile = a.memory("tile", Space.WORKGROUP, type_, (vp_const(64),), Access.READ_WRITE)
-    i, j = a.let(OPS["global_id.x"], ()), a.let(OPS["local_index"], ())
-    a.store(tile, (j,), a.load(y, (i,)))
-    value = a.load(x, (i,))
-    a.atomic(ATOMICS[name], tile, (j,), (value,))
-    a.store(new, (i,), a.load(tile, (j,)))
-    a.store(old, (i,), a.atomic(ATOMICS[name], y, (i,), (value,)))
-    arrays = operands_of((type_, type_))
-    got = run(device, a.finish(), x=arrays[0], y=arrays[1])
-    want = ATOMICS[name].evaluate(arrays[1], arrays[0])
-    np.testing.assert_array_equal(got["y"], want)
-    np.testing.assert_array_equal(got["new"], want)
-    np.testing.assert_array_equal(got["old"], arrays[1])
-
-
-def vp_const(value: int) -> Any:
-    from vyre_py.ir.dims import DimConst
-
-    return DimConst(value)
-
-
 def test_compare_exchange(device: Device) -> None:
     program = from_text(
         """program claim(n) workgroup(64) over(n) {
@@ -300,6 +219,17 @@ def test_compare_exchange(device: Device) -> None:
     assert sorted((got["owner"] - 1) % 8) == list(range(8))
     assert got["won"].sum() == 8 and got["won"][got["owner"] - 1].all()
     np.testing.assert_array_equal(got["seen"], np.where(seen == -4, 9, seen))
+
+
+def test_64_bit_integers_and_bytes_in_control_flow(device: Device) -> None:
+    """Against the interpreter, at every level of optimisation."""
+    program, arguments = from_text(EVERYTHING), everything(24)
+    want = {name: np.array(arguments[name]) for name in "yz"}
+    interpret(SimpleNamespace(program=program), {**arguments, **want}, {"n": 24})
+    for opt in (0, 1, 2):
+        got = device.compile_native(program, CompileOptions(opt=opt)).dispatch({**arguments, "y": np.array(arguments["y"]), "z": np.array(arguments["z"])})
+        for name, array in want.items():
+            np.testing.assert_array_equal(got[name], array)
 
 
 def test_contended_atomics_count_every_invocation(device: Device) -> None:
@@ -498,11 +428,12 @@ COPY = """program copy(n) workgroup(32) {
 }"""
 
 
-@pytest.mark.parametrize("kind", ["u8", "bool", "i32", "f32"])
+@pytest.mark.parametrize("kind", ["u8", "bool", "i32", "f32", "i16", "bf16", "u64", "u8x3", "i64x3", "f16x4"])
 def test_disjoint_ranges_of_one_buffer_at_odd_offsets(device: Device, kind: str) -> None:
     """WebGPU refuses one buffer for reading and writing at once: the driver binds both for writing."""
-    dtype = SCALARS[kind].dtype
-    data = (np.arange(200) % 251 if kind != "bool" else np.arange(200) % 3 == 0).astype(dtype)
+    t = TYPES[kind]
+    shape = (200, t.lanes) if t.is_vector else (200,)
+    data = (np.arange(np.prod(shape)) % 251 if kind != "bool" else np.arange(200) % 3 == 0).astype(t.dtype).reshape(shape)
     pipeline = device.compile_native(from_text(COPY.replace("KIND", kind)))
     for source, target, size in ((0, 100, 37), (3, 40, 37), (101, 1, 5), (63, 64, 1), (7, 7, 0), (200, 5, 0), (50, 55, 5)):
         whole = device.upload(data)
@@ -597,6 +528,37 @@ def test_scalars_and_buffers_are_set_between_launches(device: Device) -> None:
     np.testing.assert_array_equal(y.read(), want)
 
 
+def test_params_of_every_width_are_set_between_launches(device: Device) -> None:
+    program = from_text(
+        """program sum(n) {
+  param a: u8
+  param b: i64
+  param c: f16
+  param d: u64x3
+  param e: i16x2
+  buffer y: i64[n] write
+  y[global_id.x] = cast(a, i64) + b + cast(c, i64) + cast(d.x + d.y * d.z, i64) + cast(e.x, i64) * cast(e.y, i64)
+}"""
+    )
+    y = device.allocate(5, i64)
+    given = {"a": 200, "b": -(1 << 50), "c": 1.5, "d": np.array([1 << 63, 3, 1 << 40], np.uint64), "e": np.array([-7, 300], np.int16)}
+    launch = device.compile_native(program).bind(y=y, **given)
+
+    def want() -> int:
+        x, first, second = given["d"].tolist()
+        total = 200 + given["b"] + int(given["c"]) + x + first * second - 2100
+        return (total + (1 << 63)) % (1 << 64) - (1 << 63)
+
+    launch()
+    assert set(y.read().tolist()) == {want()}
+    given |= {"b": (1 << 45) + 3, "c": -4.0}
+    launch.set(b=given["b"], c=given["c"])()
+    assert set(y.read().tolist()) == {want()}
+    given["d"] = np.array([(1 << 63) + 5, 1 << 33, 7], np.uint64)
+    launch.set(d=given["d"])()
+    assert set(y.read().tolist()) == {want()}
+
+
 def test_a_freed_buffer_disarms_the_launch_until_it_is_replaced(device: Device) -> None:
     pipeline = device.compile_native(from_text(COPY.replace("KIND", "u32")))
     x, y = device.upload(np.arange(9, dtype=np.uint32)), device.allocate(9, u32)
@@ -662,6 +624,28 @@ def test_an_own_device_closes_quietly_in_any_order(device: Device) -> None:
     del x, y, launch, pipeline, own
     gc.collect()
     assert run(device, from_text(COPY.replace("KIND", "u32")), x=np.ones(3, np.uint32), y=np.zeros(3, np.uint32))["y"].tolist() == [1, 1, 1]
+
+
+def test_f64_is_for_devices_that_have_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vyre_py.drivers.wgpu import device as module
+    from vyre_py.drivers.wgpu import open_device as open_own
+
+    floats = from_text("program p(n) { buffer y: f64[n] read_write\n y[global_id.x] = y[global_id.x] * 3.0 }")
+    plain = compile_for(from_text(COPY.replace("KIND", "u32")), [parse_target("wgsl")])
+    monkeypatch.setattr(module, "_F64_FEATURES", frozenset({"no-such-feature"}))
+    own = open_own(0)
+    assert own.target.name == "wgsl"
+    with pytest.raises(Unsupported, match="type f64 of 'y'"):
+        own.compile_native(floats)
+    with pytest.raises(Unsupported, match="code for wgsl:f64"):
+        own.load(compile_for(floats, [parse_target("wgsl:f64")]))
+    for some in (own, device):
+        got = some.load(plain).dispatch({"x": np.arange(5, dtype=np.uint32), "y": np.zeros(5, np.uint32)})
+        np.testing.assert_array_equal(got["y"], np.arange(5))
+    own.close()
+    if device.target.arch == "f64":
+        third = np.array([1 / 3, 1e300, -0.0])
+        np.testing.assert_array_equal(device.compile_native(floats).dispatch({"y": third})["y"], third * 3)
 
 
 def test_a_lost_device_says_so_on_every_later_call() -> None:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.nodes import Access, Const, Space, const
-from vyre_py.ir.ops import ATOMICS, OPS
+from vyre_py.ir.nodes import Access, Atom, Const, Space, const
+from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, f32, i32, u32
+from vyre_py.ir.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u32, vector_of
 from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 from vyre_py.lowering.wgsl import lower
-from vyre_py.lowering.wgsl.legal import HELPERS, helpers_of, with_requirements
+from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import _ATOMICS
-from vyre_py.lowering.wgsl.ops import QUERIES, ROWS
-from vyre_py.lowering.wgsl.types import is_finite_normal, literal
-from vyre_py.lowering.wgsl.words import block_words, first_scalar_word, offset_word, word_text
+from vyre_py.lowering.wgsl.ops import QUERIES
+from vyre_py.lowering.wgsl.types import is_sayable, literal
+from vyre_py.lowering.wgsl.words import block_words, offset_word, scalar_word, word_text
 
 WGSL = parse_target("wgsl")
 
@@ -32,22 +34,49 @@ def program(text: str) -> Program:
     return Program.from_text(text)
 
 
-def test_every_op_query_and_atomic_has_a_row() -> None:
-    assert set(ROWS) == {name for name, op in OPS.items() if not op.is_query}
+def test_every_query_and_atomic_has_a_row() -> None:
     assert set(QUERIES) == {name.partition(".")[0] for name, op in OPS.items() if op.is_query}
     assert set(_ATOMICS) == set(ATOMICS) - {"compare_exchange"}
 
 
-def test_every_row_serves_every_type_that_the_op_accepts() -> None:
-    for name, row in ROWS.items():
-        if isinstance(row, str):
-            continue
-        op = OPS[name]
-        if name in ("cast", "bitcast"):
-            pairs = {f"{a}->{b}" for a in SCALARS.values() for b in SCALARS.values() if op.result_type((a,), b) is not None}
-            assert set(row) == pairs
-        else:
-            assert set(row) == {t.name for t in op.of}
+def cases_of(op: Op) -> Iterator[tuple[tuple[Type, ...], Type | None]]:
+    """Every choice of types of the language that an op accepts, vectors included; operands marked T have one type."""
+    given = (*TYPES.values(), None) if op.result is Result.GIVEN else (None,)
+    for t, result in itertools.product(TYPES.values(), given):
+        bools = (vector_of(bool_, t.lanes), bool_) if Operand.BOOL in op.operands else (bool_,)
+        for condition in dict.fromkeys(bools):
+            by_pattern = {Operand.BOOL: condition, Operand.U32: u32, Operand.LANES: u32}
+            types = tuple(by_pattern.get(pattern, t) for pattern in op.operands)
+            if op.result_type(types, result) is not None:
+                yield types, result
+
+
+CASES = [(op, types, given) for op in OPS.values() if not op.is_query for types, given in cases_of(op)]
+
+
+def case_program(op: Op, types: tuple[Type, ...], given: Type | None) -> Program:
+    a = Assembler("case", (64, 1, 1))
+    n = a.dim("n")
+    params = [a.param(f"p{k}", t) for k, t in enumerate(types)]
+    args: list[Atom] = [const(u32, 0) if pattern is Operand.LANES else p for pattern, p in zip(op.operands, params, strict=True)]
+    result = a.let(op, tuple(args), given)
+    out = a.memory("out", Space.BUFFER, result.type, (n,), Access.WRITE)
+    a.store(out, (a.let(OPS["global_id.x"], ()),), result)
+    return a.finish()
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_query], ids=lambda op: op.name)
+def test_every_op_over_every_type_is_said_or_refused_by_name(op: Op) -> None:
+    """All but f64 is said; f64 is where the target has it, and else refused with its name."""
+    for _, types, given in [c for c in CASES if c[0] is op]:
+        made = case_program(op, types, given)
+        with_f64 = any(t is not None and t.scalar is f64 for t in (*types, given, op.result_type(types, given)))
+        for target in ("wgsl", "wgsl:f64"):
+            if with_f64 and target == "wgsl":
+                with pytest.raises(Unsupported, match=r"wgsl does not support (type f64 of|op .* over f64)"):
+                    emit_text(made, target, CompileOptions(opt=0))
+            else:
+                assert "fn main" in emit_text(made, target, CompileOptions(opt=0))
 
 
 def test_helpers_come_after_what_they_call() -> None:
@@ -64,34 +93,56 @@ def test_helpers_come_after_what_they_call() -> None:
     [
         (const(i32, 5), "5i"), (const(i32, -5), "(-5i)"), (const(i32, -(1 << 31)), "i32(-2147483648)"), (const(u32, (1 << 32) - 1), "4294967295u"),
         (const(f32, 1.5), "1.5f"), (const(f32, -0.0), "(-0.0f)"), (const(f32, 1e20), "1e+20f"), (const(f32, 0.1), "0.1f"),
-        (const(f32, 16777216.0), "16777216.0f"),
+        (const(f32, 16777216.0), "16777216.0f"), (const(f64, 1e300), "1e+300lf"), (const(f64, -0.1), "(-0.1lf)"), (Const(i8, 0x80), "128u"),
+        (Const(bf16, 0x7FC0), "32704u"),
     ],
 )  # fmt: skip
 def test_literals(made: Const, text: str) -> None:
     assert literal(made) == text
 
 
-def test_float_literals_are_read_back_to_the_bit() -> None:
-    bits = np.random.default_rng(1).integers(0, 1 << 32, 2000, dtype=np.uint32)
-    for pattern in bits[[is_finite_normal(int(b)) for b in bits]]:
-        text = literal(Const(f32, int(pattern))).strip("()").removesuffix("f")
-        assert np.float32(text).view(np.uint32) == pattern
-    assert [is_finite_normal(b) for b in (0, 0x80000000, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFFC00000)] == [
-        True, True, False, False, True, True, False, False,
-    ]  # fmt: skip
+@pytest.mark.parametrize("type_", [f32, f64], ids=str)
+def test_float_literals_are_read_back_to_the_bit(type_: Type) -> None:
+    bits = np.random.default_rng(1).integers(0, 1 << type_.bits, 2000, dtype=f"u{type_.size_bytes}")
+    for pattern in bits[[is_sayable(Const(type_, int(b))) for b in bits]]:
+        text = literal(Const(type_, int(pattern))).strip("()").rstrip("lf")
+        assert type_.dtype.type(text).view(bits.dtype) == pattern
+
+
+def test_what_no_literal_says() -> None:
+    said = [is_sayable(Const(f32, b)) for b in (0, 0x80000000, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFFC00000)]
+    assert said == [True, True, False, False, True, True, False, False]
+    wide = [is_sayable(Const(f64, b)) for b in (1 << 63, 1, (1 << 52) - 1, 1 << 52, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0xFFF8000000000000)]
+    assert wide == [True, False, False, True, True, False, False]
 
 
 def test_words_of_the_block() -> None:
     text = "param a: f32\n param b: bool\n buffer x: u32[n, m] read\n buffer y: u32[n] write\n y[global_id.x] = x[0u32, 0u32]"
     layout = lay_out(program(f"program p(n, m) {{ {text} }}"))
-    assert [offset_word(0), offset_word(1), first_scalar_word(layout)] == [3, 4, 5]
-    assert len(layout.scalars) == 4 and block_words(layout) == 12
+    assert [offset_word(0), offset_word(1)] == [3, 4]
+    assert [scalar_word(len(layout.buffers), slot) for slot in layout.scalars] == [5, 6, 7, 8] and block_words(layout) == 12
     assert [word_text(0), word_text(7)] == ["block.words[0].x", "block.words[1].w"]
+
+
+def test_an_f64_takes_two_words_of_the_block() -> None:
+    made = program("program p(n) { param a: u8\n param b: f64\n param c: i16\n buffer y: f64[n] write\n y[global_id.x] = b }")
+    layout = lay_out(made)
+    assert [scalar_word(len(layout.buffers), slot) for slot in layout.scalars] == [4, 6, 8, 9] and block_words(layout) == 12
+    assert "let p1 = f64_of_words(block.words[1].z, block.words[1].w);" in emit_text(made, "wgsl:f64")
+    wide = program("program p(n) { param a: u64\n buffer y: u64[n] write\n y[global_id.x] = a }")
+    assert "b0[(v0) * 2u + 1u + o0] = p1;" in emit_text(wide, "wgsl")
+
+
+def test_a_block_without_scalars() -> None:
+    assert block_words(lay_out(program("program p over(4) { buffer y: u32[4] write\n y[global_id.x] = 1u32 }"))) == 4
 
 
 NUMERICS = {
     "strict": ["y[i] = x[i]", "y[i] = select(is_nan(x[i]), bitcast(bitcast(x[i], u32) + 1u32, f32), inf)", "u[i] = cast(is_finite(x[i]), u32) / 3u32"],
-    "native": ["y[i] = x[i] + x[i]", "u[i] = cast(x[i] < 1.0, u32)", "y[i] = cast(u[i], f32)", "u[i] = cast(x[i], u32)", "y[i] = -x[i]", "y[i] = exp(x[i])"],
+    "native": [
+        "y[i] = x[i] + x[i]", "u[i] = cast(x[i] < 1.0, u32)", "y[i] = cast(u[i], f32)", "u[i] = cast(x[i], u32)", "y[i] = -x[i]", "y[i] = exp(x[i])",
+        "atomic_add(y[i], x[i])",
+    ],
 }
 
 
@@ -134,6 +185,30 @@ def test_what_wgsl_cannot_say_is_named_all_at_once() -> None:
     a.store(y, (const(u32, 0),), params[-1])
     with pytest.raises(Unsupported, match="scalar arguments"):
         emit_text(a.finish(), "wgsl")
+
+
+def test_what_a_device_lacks_is_named_with_op_type_and_place() -> None:
+    text = """program p(n) {
+  param a: f64
+  buffer x: f64x2[n] read
+  buffer y: f64[n] read_write
+  buffer u: u64[n] read_write
+  y[global_id.x] = a * dot(x[global_id.x], x[0u32])
+  atomic_add(y[0u32], a)
+  atomic_max(u[0u32], 5u64)
+  u[1u32] = cast(cast(a, f16), u64)
+}"""
+    made = Program.from_text(text, "p.vir")
+    with pytest.raises(Unsupported) as caught:
+        emit_text(made, "wgsl")
+    found = [(item.what, item.place and item.place.line) for item in caught.value.items]
+    assert found == [
+        ("type f64 of 'a'", 2), ("type f64 of 'x'", 3), ("type f64 of 'y'", 4), ("op mul over f64", 6), ("op add over f64", 6), ("op cast over f64", 9),
+        ("atomic max on u64", 8), ("atomic add on f64", 7),
+    ]  # fmt: skip
+    assert all("shader-f64" in item.help for item in caught.value.items[:6])
+    with pytest.raises(Unsupported, match=r"wgsl:f64 does not support atomic max on u64 at .*atomic add on f64 at"):
+        emit_text(made, "wgsl:f64")
 
 
 def test_no_word_of_the_user_reaches_the_text() -> None:

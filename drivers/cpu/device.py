@@ -81,7 +81,7 @@ class CpuDevice(Device):
         problems = [
             f"{name!r} has more than {MAX_ELEMENTS} elements, the most that {self.name} takes"
             for name, buffer in plan.buffers.items()
-            if buffer.size_bytes // buffer.type.size_bytes > MAX_ELEMENTS
+            if buffer.size_bytes // buffer.type.scalar.size_bytes > MAX_ELEMENTS
         ]
         if problems:
             raise BindingError(plan.binding.interface.name, problems)

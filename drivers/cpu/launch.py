@@ -13,6 +13,7 @@ from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
+from vyre_py.lowering.layout import Slot
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
@@ -106,5 +107,5 @@ class CpuLaunch(Launch):
         memory.watch(self)
         struct.pack_into("<Q", self._block, self._offsets[name], memory.address + buffer.offset_bytes)
 
-    def _set_scalar(self, name: str, word: int) -> None:
-        struct.pack_into("<I", self._block, self._offsets[name], word)
+    def _set_slot(self, slot: Slot, data: bytes) -> None:
+        ctypes.memmove(self._address + slot.offset_bytes, data, slot.size_bytes)

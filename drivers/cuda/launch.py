@@ -12,6 +12,7 @@ from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
+from vyre_py.lowering.layout import Slot
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -107,5 +108,5 @@ class CudaLaunch(Launch):
         self._owner.watch(self, [buffer.allocation.handle])
         self.arm()
 
-    def _set_scalar(self, name: str, word: int) -> None:
-        struct.pack_into("<I", self._block, self._offsets[name], word)
+    def _set_slot(self, slot: Slot, data: bytes) -> None:
+        self._block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data

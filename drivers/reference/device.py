@@ -12,13 +12,13 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.launch import Launch, LaunchPlan
-from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Grid
-from vyre_py.ir.types import element
 from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.layout import Slot, SlotKind
 from vyre_py.lowering.target import Target
 
 __all__ = ["ReferenceDevice"]
@@ -29,34 +29,37 @@ _LIMITS = Limits(workgroups=(2**32, 2**32, 2**32), invocations=1024, workgroup_b
 class ReferenceLaunch(Launch):
     """A launch through the interpreter; it runs to its end before the call returns."""
 
-    __slots__ = ("_code", "_scalars")
+    __slots__ = ("_code", "_params")
 
     def __init__(self, plan: LaunchPlan, code: Optimised) -> None:
         super().__init__(plan)
         x, y, z = plan.grid
         grid = Grid(False, (DimConst(x), DimConst(y), DimConst(z)))
         self._code = replace(code, program=replace(code.program, grid=grid))
-        self._scalars = {p.name: element(p.type, plan.binding.scalars[p.name]) for p in plan.binding.interface.params}
+        self._params: dict[str, Host] = {}
+        for slot in plan.step.layout.scalars:
+            if slot.kind is SlotKind.PARAM:
+                self._set_slot(slot, bytes(plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]))
 
     def __call__(self) -> None:
         """Runs the kernel."""
         plan = self.plan
         plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
-        interpret(self._code, {**arrays, **self._scalars}, plan.binding.sizes)
+        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes)
         plan.device.telemetry.launches += 1
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         pass  # the call reads the binding, where `set` has put the buffer
 
-    def _set_scalar(self, name: str, word: int) -> None:
-        param = next(p for p in self.plan.binding.interface.params if p.name == name)
-        self._scalars[name] = element(param.type, word)
+    def _set_slot(self, slot: Slot, data: bytes) -> None:
+        type_ = slot.type
+        self._params[slot.name] = np.frombuffer(data, type_.dtype, type_.lanes).reshape(host_shape((), type_))
 
 
 def _elements(buffer: Buffer) -> Host:
     raw: Bytes = buffer.handle
-    return raw[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes].view(buffer.type.dtype).reshape(buffer.shape)
+    return raw[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes].view(buffer.type.dtype).reshape(buffer.host_shape)
 
 
 class ReferenceDevice(Device):

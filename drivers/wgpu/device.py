@@ -31,6 +31,9 @@ _abandoned: list[Any] = []
 
 _MAX_GROUPS: Final = 2**32 - 1
 
+# What code for the target wgsl:f64 needs: the bits of an f64 are those of a 64-bit integer.
+_F64_FEATURES: Final = frozenset({"shader-f64", "shader-int64"})
+
 
 @dataclass(frozen=True, slots=True)
 class RawHandles:
@@ -53,7 +56,7 @@ def _limits(limits: dict[str, int]) -> Limits:
 
 
 class WgpuDevice(Device):
-    """One adapter with its largest limits.
+    """One adapter with its largest limits, and f64 where it has it.
 
     Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `grid_limit` workgroups can be
     dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes.
@@ -66,8 +69,9 @@ class WgpuDevice(Device):
         if ordinal >= len(found):
             raise DeviceUnavailable(f"there is no wgpu:{ordinal}", meaning=f"{len(found)} adapters are here", remedy="vyre_py.devices() lists them")
         self._adapter = found[ordinal]
+        self._has_f64 = self._adapter.features >= _F64_FEATURES
         try:
-            self.gpu: Any = self._adapter.request_device_sync()
+            self.gpu: Any = self._adapter.request_device_sync(required_features=sorted(_F64_FEATURES) if self._has_f64 else [])
         except errors() as error:
             raise DeviceUnavailable(f"wgpu:{ordinal} cannot be opened", status=str(error), remedy="update the graphics driver") from error
         self._package = package
@@ -77,7 +81,8 @@ class WgpuDevice(Device):
         self.offset_alignment = self._gpu_limits["min-storage-buffer-offset-alignment"]
         info = self._adapter.info
         kind = "software on the CPU" if self.is_software else info["adapter_type"]
-        super().__init__(ordinal, Target("wgsl"), _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
+        target = Target("wgsl", "f64" if self._has_f64 else "")
+        super().__init__(ordinal, target, _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
         self._memory = Memory(package, self.gpu)
         self._storages: Watched[Storage] = Watched()
         self.launches: Watched[WgpuLaunch] = Watched()
@@ -114,6 +119,9 @@ class WgpuDevice(Device):
         return block
 
     # ---- hooks
+
+    def _accepts(self, target: Target) -> bool:
+        return target.kind == "wgsl" and target.arch in ("", self.target.arch)
 
     def _try(self, doing: str, call: Callable[..., _T], *arguments: Any, otherwise: type[DriverError] = DriverError) -> _T:
         try:

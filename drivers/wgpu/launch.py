@@ -12,7 +12,8 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
 from vyre_py.drivers.wgpu.module import Module
-from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, first_scalar_word, offset_word
+from vyre_py.lowering.layout import Slot
+from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, offset_word, scalar_word
 
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.device import WgpuDevice
@@ -36,7 +37,7 @@ class WgpuLaunch(Launch):
     """A launch that submits one command buffer a call."""
 
     __slots__ = (
-        "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_numbers", "_owner", "_telemetry",
+        "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_owner", "_telemetry",
     )
 
     def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Module) -> None:
@@ -50,15 +51,13 @@ class WgpuLaunch(Launch):
         self._dispatched = fold_grid(plan.grid, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
-        self._numbers = {slot.name: number for number, slot in enumerate(layout.buffers)}
         self._buffers = {slot.name: plan.buffers[slot.name] for slot in layout.buffers}
         words = bytearray(module.block_bytes)
         struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
         struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])
-        first = first_scalar_word(layout)
-        for number, slot in enumerate(layout.scalars):
-            end = slot.offset_bytes + WORD_BYTES
-            words[(first + number) * WORD_BYTES : (first + number + 1) * WORD_BYTES] = plan.block[slot.offset_bytes : end]
+        for slot in layout.scalars:
+            begin = scalar_word(len(self._buffers), slot) * WORD_BYTES
+            words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
         try:
             self._block = device.make_block(words)
             self._bind()
@@ -108,8 +107,8 @@ class WgpuLaunch(Launch):
         variant = self._module.variant(self._is_shared())
         entries: list[dict[str, Any]] = [{"binding": 0, "resource": {"buffer": self._block, "offset": 0, "size": self._module.block_bytes}}]
         offsets: list[int] = []
-        for name, number in self._numbers.items():
-            resource, offset = self._range(self._buffers[name])
+        for number, slot in enumerate(self.plan.step.layout.buffers):
+            resource, offset = self._range(self._buffers[slot.name], slot.type.size_bytes)
             entries.append({"binding": number + 1, "resource": resource})
             offsets.append(offset)
         if self._module.tables:
@@ -131,14 +130,15 @@ class WgpuLaunch(Launch):
             sides[memory.access.writes].add(id(self._buffers[memory.name].allocation))
         return not sides[0].isdisjoint(sides[1])
 
-    def _range(self, buffer: Buffer) -> tuple[dict[str, Any], int]:
-        """The range to bind, which begins where the device allows it, and how many elements lie in it before the argument's first."""
+    def _range(self, buffer: Buffer, element_bytes: int) -> tuple[dict[str, Any], int]:
+        """The range to bind, which begins where the device allows it, and how many of the code's elements lie in it before the argument's
+        first: the code may have halves or components of what the caller calls an element."""
         storage = buffer.handle
         if not buffer.size_bytes:
             return {"buffer": storage.buffer, "offset": 0, "size": WORD_BYTES}, 0
         begin = buffer.offset_bytes - buffer.offset_bytes % self._owner.offset_alignment
         _, end = words_around(buffer.offset_bytes, buffer.size_bytes)
-        return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // buffer.type.size_bytes
+        return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // element_bytes
 
     def _write(self, word: int, data: bytes) -> None:
         # In order with submitted work: launches before keep the words that they were given.
@@ -152,11 +152,9 @@ class WgpuLaunch(Launch):
         except self._errors as error:
             raise self._failure(error) from error
 
-    def _set_scalar(self, name: str, word: int) -> None:
+    def _set_slot(self, slot: Slot, data: bytes) -> None:
         self._owner.require_usable()
-        layout = self.plan.step.layout
-        number = next(n for n, slot in enumerate(layout.scalars) if slot.name == name)
         try:
-            self._write(first_scalar_word(layout) + number, struct.pack("<I", word))
+            self._write(scalar_word(len(self._buffers), slot), data)
         except self._errors as error:
             raise self._failure(error) from error

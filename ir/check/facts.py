@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from vyre_py.ir.nodes import Let, Value, Var
-from vyre_py.ir.program import Program
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-__all__ = ["capabilities", "declarations", "definitions", "uses"]
+from vyre_py.ir.nodes import Atomic, Const, Value, Var
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Type, bf16, f16, f32, f64, i64, u64
+
+__all__ = ["CAPABILITIES", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "uses"]
+
+# Scalar type -> what a Program that has values, constants or elements of it asks of a device.
+OF_TYPES: Final[Mapping[Type, str]] = {i64: "int64", u64: "int64", f64: "float64", f16: "float16", bf16: "bfloat16"}
+# The same, for atomics on elements of it.
+OF_ATOMICS: Final[Mapping[Type, str]] = {i64: "int64_atomics", u64: "int64_atomics", f32: "float32_atomics", f64: "float64_atomics"}
+
+# All names that `capabilities` may give. Everything else, vectors and 8- and 16-bit integers among it, is for every device.
+CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values()})
 
 
 def uses(program: Program) -> tuple[int, ...]:
@@ -29,6 +41,22 @@ def declarations(program: Program) -> tuple[int, ...]:
 
 
 def capabilities(program: Program) -> frozenset[str]:
-    """What the ops of the body ask of a device beyond the language's core."""
-    used = {statement.op for statement in program.body if isinstance(statement, Let)}
-    return frozenset(op.capability for op in used if op.capability is not None)
+    """What the Program asks of a device beyond the language's core of 8- to 32-bit integers and f32: names of `CAPABILITIES`.
+
+    A device may have it in hardware, or be compiled for as if it had.
+    """
+    found = {OF_TYPES.get(type_.scalar) for type_ in set(_types(program))}
+    found |= {OF_ATOMICS.get(s.memory.type) for s in program.body if isinstance(s, Atomic)}
+    return frozenset(name for name in found if name is not None)
+
+
+def _types(program: Program) -> Iterator[Type]:
+    yield from (declared.type for declared in (*program.params, *program.memories))
+    for statement in program.body:
+        if statement.result is not None:
+            yield statement.result.type
+        if isinstance(statement, Var):
+            yield statement.variable.type
+        for atom in statement.args:
+            if isinstance(atom, Const):
+                yield atom.type

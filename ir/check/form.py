@@ -2,8 +2,8 @@
 
 Laws. They look at each object alone; nothing else can be trusted when one does not hold:
 
-* V101: every declaration, statement and operand is a node of the language, its fields are of their types, ops and scalar types
-  are rows of the tables, a statement binds a result exactly where its kind does, and `match` has one entry per statement.
+* V101: every declaration, statement and operand is a node of the language, its fields are of their types, ops and types
+  are rows of the tables, a constant is a scalar, a statement binds a result exactly where its kind does, and `match` has one entry per statement.
 * V103: results and variables are numbered 0, 1, 2 ... in program order, and `value_count` and `variable_count` count them.
 * V110: a constant's bits fit its type.
 * V508: a dim expression has at most `MAX_DIM_TERMS` terms, so later walks over it may recurse.
@@ -47,18 +47,19 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS
+from vyre_py.ir.types import SCALARS, TYPES
 
 __all__ = ["check_form"]
 
 # Rows are compared by identity, which no object from outside can disturb (`in` would ask its hash). The tables keep them alive.
-_SCALAR_IDS = frozenset(map(id, SCALARS.values()))
+_TYPE_IDS = frozenset(map(id, TYPES.values()))
 _OP_IDS = frozenset(map(id, OPS.values()))
+_SCALAR_IDS = frozenset(map(id, SCALARS.values()))
 _ATOMIC_IDS = frozenset(map(id, ATOMICS.values()))
 
 
-def _is_scalar(thing: object) -> bool:
-    return id(thing) in _SCALAR_IDS
+def _is_type(thing: object) -> bool:
+    return id(thing) in _TYPE_IDS
 
 
 def _is_count(thing: object) -> bool:
@@ -74,8 +75,17 @@ def _is_memory(thing: object) -> bool:
     return type(thing) is Memory and _is_text(thing.name)
 
 
+def _is_param(thing: object) -> bool:
+    return type(thing) is Param and _is_text(thing.name) and _is_type(thing.type) and _is_part(thing.part)
+
+
+def _is_part(thing: object) -> bool:
+    """What a param is a part of: nothing, or an argument and a byte of it."""
+    return thing is None or (type(thing) is tuple and len(thing) == 2 and _is_text(thing[0]) and _is_count(thing[1]))
+
+
 def _is_variable(thing: object) -> bool:
-    return type(thing) is Variable and _is_count(thing.id) and _is_scalar(thing.type)
+    return type(thing) is Variable and _is_count(thing.id) and _is_type(thing.type)
 
 
 def _is_grid(thing: object) -> bool:
@@ -144,15 +154,15 @@ class _Form:
             return
         self.sound.add(id(atom))
         if type(atom) is Value:
-            if not (_is_count(atom.id) and _is_scalar(atom.type)):
+            if not (_is_count(atom.id) and _is_type(atom.type)):
                 self.fault(index, "an operand is a value without a number or type")
         elif type(atom) is Const:
-            if not (_is_scalar(atom.type) and type(atom.bits) is int):
-                self.fault(index, "an operand is a constant without a type or bits")
+            if not (id(atom.type) in _SCALAR_IDS and type(atom.bits) is int):
+                self.fault(index, "an operand is a constant without a scalar type or bits")
             elif not 0 <= atom.bits < 1 << atom.type.bits:
                 self.findings.add("V110", index, f"the bits of a constant, {number(atom.bits)}, do not fit {atom.type}")
         elif type(atom) is Param:
-            if not (_is_text(atom.name) and _is_scalar(atom.type)):
+            if not _is_param(atom):
                 self.fault(index, "an operand is a param without a name or type")
         elif isinstance(atom, (Dim, DimConst, DimOp)):
             self.dim(index, atom)
@@ -191,7 +201,7 @@ class _Form:
             self.variables += 1
 
     def result(self, index: int, result: object) -> None:
-        if type(result) is not Value or type(result.id) is not int or not _is_scalar(result.type):
+        if type(result) is not Value or type(result.id) is not int or not _is_type(result.type):
             self.fault(index, "the result is no value with a number and a type")
         elif result.id != self.values:
             self.findings.add("V103", index, f"value {number(result.id)} is bound where value {self.values} is due")
@@ -205,7 +215,7 @@ class _Form:
         assert isinstance(memory, Memory)  # for the type checker; _is_memory has looked
         name = quoted(memory.name)
         self.expect(isinstance(memory.space, Space), f"memory {name} has no space", memory.name)
-        self.expect(_is_scalar(memory.type), f"memory {name} has no scalar type", memory.name)
+        self.expect(_is_type(memory.type), f"memory {name} has no type", memory.name)
         self.expect(isinstance(memory.access, Access), f"memory {name} has no access", memory.name)
         self.expect(isinstance(memory.data, bytes), f"the data of memory {name} is not bytes", memory.name)
         if self.expect(type(memory.shape) is tuple, f"the shape of memory {name} is not a tuple", memory.name):
@@ -221,7 +231,7 @@ class _Form:
         )
         self.expect(
             type(p.params) is tuple
-            and all(type(x) is Param and _is_text(x.name) and _is_scalar(x.type) for x in p.params),
+            and all(map(_is_param, p.params)),
             "the params are not a tuple of params with names and types",
         )
         if self.expect(type(p.memories) is tuple, "the memories are not a tuple"):

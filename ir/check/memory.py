@@ -6,7 +6,8 @@ Laws, for a Program of sound form:
 * V304: atomics work on buffers and workgroup memory, of the types of their row.
 * V305: workgroup, private and table arrays have constant axes of at least 1.
 * V306: a table's data is exactly its elements; other memories have none.
-* V307: a memory has 1 to `MAX_RANK` axes.
+* V307: a memory has 1 to `MAX_RANK` axes. The components of vectors count as none, and neither do they where they have become a
+  last axis of 2 to 4, as in Programs made for a target.
 * V308: a uniform_load reads a buffer or workgroup memory.
 * V309: workgroup and private arrays are read_write, tables are read.
 * V310: a Program whose first written buffer has more than 3 axes says its grid (a single workgroup is what it gets otherwise).
@@ -20,6 +21,7 @@ from math import prod
 from typing import Final
 
 from vyre_py.ir.check.findings import Findings, quoted
+from vyre_py.ir.describe import family
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
 from vyre_py.ir.program import Grid, Program, default_over, first_written
@@ -27,6 +29,7 @@ from vyre_py.ir.program import Grid, Program, default_over, first_written
 __all__ = ["MAX_RANK", "check_memory"]
 
 MAX_RANK: Final = 8
+_COMPONENTS: Final = (2, 3, 4)
 
 _ACCESS: Final = {Space.WORKGROUP: Access.READ_WRITE, Space.PRIVATE: Access.READ_WRITE, Space.TABLE: Access.READ}
 _SHARED = (Space.BUFFER, Space.WORKGROUP)
@@ -35,7 +38,9 @@ _ONE_WORKGROUP = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
 
 def _check_declaration(memory: Memory, findings: Findings) -> None:
     name = f"{memory.space.value} {quoted(memory.name)}"
-    if not 1 <= memory.rank <= MAX_RANK:
+    last = memory.shape[-1] if memory.rank > MAX_RANK else None
+    components = isinstance(last, DimConst) and last.value in _COMPONENTS and not memory.type.is_vector
+    if not 1 <= memory.rank <= MAX_RANK + components:
         findings.add("V307", memory.name, f"{name} has {memory.rank} axes")
     access = _ACCESS.get(memory.space, memory.access)
     if memory.access is not access:
@@ -77,7 +82,7 @@ def _check_access(index: int, statement: MemoryStatement, findings: Findings) ->
                 "V304",
                 index,
                 f"atomic_{statement.op.name} on {name}, whose elements are {memory.type}",
-                "use elements of i32 or u32",
+                f"atomic_{statement.op.name} is for elements of {family(statement.op.of)}",
             )
 
 

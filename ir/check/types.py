@@ -2,15 +2,16 @@
 
 Laws, for a Program of sound form:
 
-* V201: an op accepts its operands' types, by its row; types that are storage only are moved and cast, not computed with.
+* V201: an op accepts its operands' types, by its row.
 * V202: an op, access, variable and branch has as many operands as it takes; an access has one index per axis.
 * V203: a result has the type that the row, memory, variable or bounds give.
 * V204: a stored value and an atomic's operands have the element's type; a variable's first and later values have its type.
 * V205: indices are i32 or u32.
-* V206: the condition of an If is a bool.
+* V206: the condition of an If is one bool.
 * V207: start, stop and step of a For have one type, i32 or u32.
 * V208: the step of a For is a constant other than 0.
 * V209: a constant size is from 0 to 2^32 - 1, a size without dims is not negative, and none divides by the constant 0.
+* V210: a swizzle's pattern is a constant, and names components that its operand has, one for each component of the result.
 """
 
 from __future__ import annotations
@@ -36,32 +37,14 @@ from vyre_py.ir.nodes import (
     UniformLoad,
     Var,
 )
-from vyre_py.ir.ops import Op, Operand, Result
+from vyre_py.ir.ops import Operand, Result, swizzle_lanes
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, bool_, i32, u32
+from vyre_py.ir.refusals import refusal
+from vyre_py.ir.types import Kind, Type, bool_, i32, u32
 
-__all__ = ["check_types", "operand_fault"]
+__all__ = ["check_types"]
 
 _INDEX_TYPES = (i32, u32)
-
-
-def operand_fault(op: Op, operands: tuple[Scalar, ...], given: Scalar | None = None) -> tuple[str, str | None]:
-    """Why `op` does not accept operands of these types, and the help for the case (None: the rule's own)."""
-    if op.result is Result.GIVEN:
-        message = f"{op.name} does not go from {operands[0]} to {given}"
-        return message, "leave it out" if operands[0] is given else "go through another type"
-    between = op.infix is not None and len(operands) == 2
-    got = f" {op.infix} ".join(map(str, operands)) if between else f"{op.name}({', '.join(map(str, operands))})"
-    generic = [t for pattern, t in zip(op.operands, operands, strict=False) if pattern is Operand.T]
-    stored = next((t for t in generic if t.storage_only and t not in op.of), None)
-    if stored is not None:
-        return f"{got}: {stored} is stored and moved, not computed with", "cast it first: cast(x, u32)"
-    if len(set(generic)) > 1:
-        return f"{got}: operands of one type are needed", f"convert one side: cast(x, {generic[0]})"
-    if any(t not in op.of for t in generic):
-        accepted = ", ".join(sorted(map(str, op.of)))
-        return f"{got}: {op.name} takes {accepted}", f"convert first: cast(x, {min(op.of, key=str)})"
-    return f"{got}: a bool is needed first", "compare: x != 0"
 
 
 class _Types:
@@ -81,7 +64,7 @@ class _Types:
             )
         return len(statement.args) == taken
 
-    def result(self, index: int, statement: Statement, type_: Scalar, what: str) -> None:
+    def result(self, index: int, statement: Statement, type_: Type, what: str) -> None:
         if statement.result is not None and statement.result.type is not type_:
             self.findings.add(
                 "V203",
@@ -89,7 +72,7 @@ class _Types:
                 f"{what} is {type_}, its result {atom_text(self.program, statement.result)} is {statement.result.type}",
             )
 
-    def stored(self, index: int, value: Atom, type_: Scalar, what: str) -> None:
+    def stored(self, index: int, value: Atom, type_: Type, what: str) -> None:
         if value.type is not type_:
             self.findings.add(
                 "V204",
@@ -157,9 +140,21 @@ class _Types:
         given = s.result.type if op.result is Result.GIVEN and s.result is not None else None
         type_ = op.result_type(operands, given)
         if type_ is None:
-            self.findings.add("V201", index, *operand_fault(op, operands, given))
-        else:
-            self.result(index, s, type_, op.name)
+            self.findings.add("V201", index, *refusal(op, operands, given))
+            return
+        self.result(index, s, type_, op.name)
+        if Operand.LANES in op.operands:
+            self.pattern(index, s.args[0], s.args[1], s.bound.type)
+
+    def pattern(self, index: int, source: Atom, pattern: Atom, type_: Type) -> None:
+        """Of a swizzle whose types are sound."""
+        if not isinstance(pattern, Const):
+            self.findings.add("V210", index, f"the pattern {atom_text(self.program, pattern)} is no constant")
+        elif pattern.bits >> 2 * type_.lanes:
+            self.findings.add("V210", index, f"the pattern {pattern.bits:#x} names more components than the {type_.lanes} of {type_}")
+        elif (last := max(swizzle_lanes(pattern.bits, type_.lanes))) >= source.type.lanes:
+            has = f"{source.type.lanes} components" if source.type.is_vector else "no component but x"
+            self.findings.add("V210", index, f"{atom_text(self.program, source)} is {source.type} and has {has}, so no {'xyzw'[last]}")
 
     def load(self, index: int, s: Load | UniformLoad) -> None:
         if self.access(index, s, 0):
@@ -187,7 +182,9 @@ class _Types:
 
     def branch(self, index: int, s: If) -> None:
         if self.arity(index, s, 1, "an if") and s.args[0].type is not bool_:
-            self.findings.add("V206", index, f"the condition {atom_text(self.program, s.args[0])} is {s.args[0].type}")
+            type_ = s.args[0].type
+            help = "one bool decides: all(c) or any(c)" if type_.kind is Kind.BOOL else None
+            self.findings.add("V206", index, f"the condition {atom_text(self.program, s.args[0])} is {type_}", help)
 
     def count(self, index: int, s: For) -> None:
         if not self.arity(index, s, 3, "a for"):

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vyre_py.ir.interpret.arguments import Arguments, InterpretError
+from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
+from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.program import Program
 
 __all__ = ["InterpretError", "interpret"]
@@ -29,10 +30,11 @@ class HasProgram(Protocol):
 def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
     """Runs a Program to its end; the arrays of written buffers are changed in place.
 
-    `arguments` maps each buffer's name to a C-contiguous array of its exact dtype and shape (uint8 will do for bool), and each
-    param's name to a Python number, or to a NumPy scalar or 0-d array of its exact dtype. `sizes` maps each dim's name to its
-    size. Bounds facts that passes may have proven are not looked at: every index is checked. Raises InterpretError, before
-    anything has run, for arguments that do not fit and for a Program with ops that are yet to be expanded.
+    `arguments` maps each buffer's name to a C-contiguous array of its exact dtype and shape (uint8 will do for bool; of vectors,
+    with one more axis, the components), and each param's name to a Python number, or to a NumPy scalar or 0-d array of its exact
+    dtype; a vector to a list of numbers or an array of its components. `sizes` maps each dim's name to its size. Bounds facts that
+    passes may have proven are not looked at: every index is checked. Raises InterpretError, before anything has run, for arguments
+    that do not fit and for a Program with ops that are yet to be expanded.
     """
     program = optimised.program
     bound = Arguments(program, arguments, sizes)

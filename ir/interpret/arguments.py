@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from vyre_py.ir.dims import SIZE_LIMIT, DimExpr, evaluate_dim
-from vyre_py.ir.errors import VyreError
+from vyre_py.ir.interpret.params import InterpretError, param_values
 from vyre_py.ir.nodes import Atom, Const, Let, Memory, Param, Space, Value
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array, Kind, Scalar, element, encode
+from vyre_py.ir.types import Array, Kind, Type, element
 
-__all__ = ["Arguments", "InterpretError", "storage_dtype"]
-
-
-class InterpretError(VyreError):
-    """Arguments that do not fit the Program, or a Program that the interpreter does not take as it is."""
+__all__ = ["Arguments", "axis_of_components", "storage_dtype"]
 
 
-def storage_dtype(type_: Scalar) -> np.dtype[Any]:
+def storage_dtype(type_: Type) -> np.dtype[Any]:
     """The dtype in which elements lie in memory: a bool is a byte of which any bit may be set."""
     return np.dtype(np.uint8) if type_.kind is Kind.BOOL else type_.dtype
 
 
+def axis_of_components(type_: Type) -> tuple[int, ...]:
+    """What a vector adds to the shape of an array of its elements: one axis."""
+    return (type_.lanes,) if type_.is_vector else ()
+
+
 class Arguments:
-    """The arguments of one run: `extents` by buffer and table, `flat` elements of both, and grid-uniform atoms as arrays of
-    one element. Raises InterpretError for the first thing that does not fit."""
+    """The arguments of one run: `extents` by memory, `flat` elements of buffers and tables (of vectors with an axis of components), and
+    grid-uniform atoms as arrays of one element. Raises InterpretError for the first thing that does not fit."""
 
     def __init__(self, program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
@@ -39,7 +41,7 @@ class Arguments:
             elif memory.space is Space.TABLE:
                 self.flat[memory] = self._table(memory)
         self._atoms: dict[Atom, Array] = {}
-        self._atoms.update((p, self._param(p, arguments)) for p in program.params)
+        self._atoms.update(param_values(program, arguments).items())
         for statement in program.body:
             if isinstance(statement, Let) and statement.op.evaluate is None and not statement.op.is_query:
                 raise InterpretError(f"{statement.op.name} has to be expanded before the Program is interpreted")
@@ -67,20 +69,6 @@ class Arguments:
             self._atoms[atom] = found
         return found
 
-    @staticmethod
-    def _param(param: Param, arguments: Mapping[str, Any]) -> Array:
-        if param.name not in arguments:
-            raise InterpretError(f"param {param.name!r} is missing")
-        given = arguments[param.name]
-        if isinstance(given, (np.generic, np.ndarray)):
-            if given.shape != () or given.dtype != param.type.dtype:
-                raise InterpretError(f"param {param.name!r} needs one {param.type}, got {given.dtype} of shape {given.shape}")
-            return np.array(given).reshape(1)
-        try:
-            return element(param.type, encode(param.type, given)).reshape(1)
-        except (TypeError, OverflowError) as error:
-            raise InterpretError(f"param {param.name!r}: {error}") from None
-
     def _buffer(self, memory: Memory, arguments: Mapping[str, Any]) -> Array:
         if memory.name not in arguments:
             raise InterpretError(f"buffer {memory.name!r} is missing")
@@ -89,15 +77,18 @@ class Arguments:
         if not isinstance(given, np.ndarray) or given.dtype not in (wanted, memory.type.dtype):
             what = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
             raise InterpretError(f"buffer {memory.name!r} needs an array of {memory.type}, got {what}")
-        if given.shape != self.extents[memory]:
-            raise InterpretError(f"buffer {memory.name!r} needs shape {self.extents[memory]}, got {given.shape}")
+        components = axis_of_components(memory.type)
+        if given.shape != (*self.extents[memory], *components):
+            raise InterpretError(f"buffer {memory.name!r} needs shape {(*self.extents[memory], *components)}, got {given.shape}")
         if not given.flags.c_contiguous or (memory.access.writes and not given.flags.writeable):
             raise InterpretError(f"buffer {memory.name!r} needs a C-contiguous array, writeable if the Program writes it")
-        return given.reshape(-1).view(wanted)
+        return given.reshape(-1, *components).view(wanted)
 
     def _table(self, memory: Memory) -> Array:
         wanted = storage_dtype(memory.type)
-        count = int(np.prod(self.extents[memory], dtype=np.int64))
-        if len(memory.data) != count * wanted.itemsize:
-            raise InterpretError(f"table {memory.name!r} holds {len(memory.data)} bytes where its shape needs {count * wanted.itemsize}")
-        return np.frombuffer(memory.data, wanted.newbyteorder("<")).astype(wanted)
+        size_bytes = prod(self.extents[memory]) * memory.type.size_bytes
+        if len(memory.data) != size_bytes:
+            raise InterpretError(f"table {memory.name!r} holds {len(memory.data)} bytes where its shape needs {size_bytes}")
+        # As words, so that no NaN is touched.
+        words = np.frombuffer(memory.data, f"<u{wanted.itemsize}").astype(f"u{wanted.itemsize}")
+        return words.view(wanted).reshape(-1, *axis_of_components(memory.type))

@@ -17,6 +17,7 @@ _UFUNCS: Final[Mapping[str, Any]] = {
     "add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }
+_EXTREMES: Final = frozenset({"min", "max"})
 
 # An element with more lanes than this is scanned by itself; the rest go in rounds of one lane per element.
 _ROUNDS: Final = 64
@@ -24,6 +25,8 @@ _ROUNDS: Final = 64
 
 def apply(op: AtomicOp, flat: Array, offsets: Array, operands: tuple[Array, ...], wants_old: bool) -> Array | None:
     """flat[offsets[k]] = op(flat[offsets[k]], operands[..][k]) for k = 0, 1, ...; gives the old values if they are wanted."""
+    if op.name in _EXTREMES and flat.dtype.kind == "f":
+        return _float_extremes(op, flat, offsets, operands[0], wants_old)
     ufunc = _UFUNCS.get(op.name)
     if ufunc is not None and not wants_old:
         ufunc.at(flat, offsets, operands[0])
@@ -66,3 +69,27 @@ def _scan(op: AtomicOp, first: Array, operands: tuple[Array, ...]) -> Array:
     for k in range(operands[0].size):
         states[k + 1 : k + 2] = op.evaluate(states[k : k + 1], *(operand[k : k + 1] for operand in operands))
     return states
+
+
+def _float_extremes(op: AtomicOp, flat: Array, offsets: Array, operand: Array, wants_old: bool) -> Array | None:
+    """min or max of floats, as that of integers in the same order: NumPy's own lets NaN win and takes the zeros for one."""
+    touched, places = np.unique(offsets, return_inverse=True)
+    keys = _keys(op, flat[touched])
+    old = apply(op, keys, places, (_keys(op, operand),), wants_old)
+    flat[touched] = _flipped(keys).view(flat.dtype)
+    return None if old is None else _flipped(old).view(flat.dtype)
+
+
+def _flipped(words: Array) -> Array:
+    """Floats' bits as signed integers in the order of the floats, -0 below +0; and back."""
+    sign = words >> words.dtype.type(words.itemsize * 8 - 1)
+    flipped: Array = words ^ (sign & np.iinfo(words.dtype).max)
+    return flipped
+
+
+def _keys(op: AtomicOp, floats: Array) -> Array:
+    """Floats as integers in their order; a NaN, which every number wins over, at the end that `op` moves away from."""
+    words = floats.view(f"i{floats.itemsize}")
+    ends = np.iinfo(words.dtype)
+    # Both ends are the keys of NaNs.
+    return np.where(np.isnan(floats), words.dtype.type(ends.max if op.name == "min" else ends.min), _flipped(words))

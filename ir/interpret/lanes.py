@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.dims import SIZE_LIMIT
-from vyre_py.ir.interpret.arguments import Arguments, InterpretError
+from vyre_py.ir.interpret.arguments import Arguments
+from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.nodes import Space
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Array

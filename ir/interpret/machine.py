@@ -1,7 +1,7 @@
 """The machine: one loop over the flat body, all lanes of a batch in lockstep, masks where they part.
 
 Values are computed for every lane, active or not: what an inactive lane holds is never looked at. A value that is the same for
-the whole batch may be an array of one element.
+the whole batch may be an array of one element. Of a vector, the second axis is its components.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from vyre_py.ir.evaluate.arrays import aligned
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
@@ -139,8 +140,8 @@ class Machine:
 
     def _uniform_load(self, index: int, s: UniformLoad) -> int:
         found = self.banks[s.memory].load(self._atoms(s.indices))
-        if found.size == self.lanes.count:  # the first lane speaks for its workgroup
-            found = np.repeat(found[:: self.lanes.group_lanes], self.lanes.group_lanes)
+        if len(found) == self.lanes.count:  # the first lane speaks for its workgroup
+            found = np.repeat(found[:: self.lanes.group_lanes], self.lanes.group_lanes, axis=0)
         self._bind(s, found)
         return index + 1
 
@@ -166,7 +167,7 @@ class Machine:
         # A new array: values read before keep the old one.
         value = self._atom(s.args[0])
         if not self.active.all():
-            value = np.where(self.active, value, self.variables[s.variable.id])
+            value = np.where(*aligned(self.active, value, self.variables[s.variable.id]))
         self.variables[s.variable.id] = value
         return index + 1
 

@@ -6,8 +6,9 @@ from math import prod
 
 import numpy as np
 
+from vyre_py.ir.evaluate.arrays import aligned
 from vyre_py.ir.interpret import atomics
-from vyre_py.ir.interpret.arguments import Arguments, storage_dtype
+from vyre_py.ir.interpret.arguments import Arguments, axis_of_components, storage_dtype
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.nodes import Memory, Space
 from vyre_py.ir.ops import AtomicOp
@@ -18,11 +19,12 @@ __all__ = ["Bank"]
 
 def _of(lanes: Array, values: Array) -> Array:
     """The values of these lanes, from an array over all lanes or one element that stands for all."""
-    return np.broadcast_to(values, lanes.shape) if values.size == 1 else values[lanes]
+    return np.broadcast_to(values, (lanes.size, *values.shape[1:])) if len(values) == 1 else values[lanes]
 
 
 class Bank:
-    """The elements of one memory, flat, with each workgroup's or invocation's own share at `base[lane]`.
+    """The elements of one memory, flat (those of vectors with an axis of components), each workgroup's or invocation's own share from
+    `base[lane]` on.
 
     Indices are arrays of i32 or u32, one per axis, over all lanes or of one element that stands for all.
     """
@@ -36,7 +38,8 @@ class Bank:
             return
         share = prod(self.extents)
         private = memory.space is Space.PRIVATE
-        self.flat = np.zeros(share * (lanes.count if private else lanes.group_count), storage_dtype(memory.type))
+        count = share * (lanes.count if private else lanes.group_count)
+        self.flat = np.zeros((count, *axis_of_components(memory.type)), storage_dtype(memory.type))
         self.base = (np.arange(lanes.count, dtype=np.int64) if private else lanes.group) * share
 
     def _locate(self, indices: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -54,9 +57,10 @@ class Bank:
         """The elements, bits kept; zero outside."""
         offset, inside = self._locate(indices)
         if self.flat.size == 0:
-            return np.zeros(1, self.memory.type.dtype)
-        found: Array = self.flat.take(offset, mode="clip")
+            return np.zeros((1, *self.flat.shape[1:]), self.memory.type.dtype)
+        found: Array = self.flat.take(offset, axis=0, mode="clip")
         if not inside.all():
+            inside, found = aligned(inside, found)
             found = np.where(inside, found, found.dtype.type(0))
         return found != 0 if self.memory.type.kind is Kind.BOOL else found
 

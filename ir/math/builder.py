@@ -8,7 +8,7 @@ from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Atom, Const, Memory, Space, Value, const
 from vyre_py.ir.ops import OPS
-from vyre_py.ir.types import Scalar, f32, i32, u32
+from vyre_py.ir.types import Type, f32, i32, u32
 
 __all__ = ["MathBuilder", "float_", "int_", "word"]
 
@@ -38,11 +38,11 @@ class MathBuilder:
         """The op of this name."""
         return self.out.let(OPS[name], operands)
 
-    def cast(self, x: Atom, type_: Scalar) -> Value:
+    def cast(self, x: Atom, type_: Type) -> Value:
         """The value in another type."""
         return self.out.let(OPS["cast"], (x,), type_)
 
-    def bitcast(self, x: Atom, type_: Scalar) -> Value:
+    def bitcast(self, x: Atom, type_: Type) -> Value:
         """The bits as another type."""
         return self.out.let(OPS["bitcast"], (x,), type_)
 

@@ -23,7 +23,7 @@ from vyre_py.ir.math.builder import MathBuilder, float_, int_, word
 from vyre_py.ir.nodes import Atom, Value, Variable
 from vyre_py.ir.types import f32, i32, u32
 
-__all__ = ["cos", "sin"]
+__all__ = ["SMALL", "cos", "reduced", "sin"]
 
 _TWO_OVER_PI: Final = 0.63661975
 # Three f32 that sum to pi/2, to 2^-76.
@@ -38,20 +38,20 @@ _TABLE: Final = (0x00000000, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x3
 _SIGN: Final = 0x80000000
 _LARGE_BITS: Final = 0x47800000  # 2^16
 _INFINITY_BITS: Final = 0x7F800000
-_SMALL: Final = 2.0**-13  # below it x - x^3/6 rounds to within 0.51 ULP of x
+SMALL: Final = 2.0**-13  # below it x - x^3/6 rounds to within 0.51 ULP of x
 
 
 def sin(m: MathBuilder, x: Atom) -> Atom:
     """The sine of x radians: odd, -0 for -0, NaN for infinities."""
-    high, low, quadrant = _reduced(m, x)
+    high, low, quadrant = reduced(m, x)
     # The formulas would lose the sign of zero, and underflow.
-    tiny = m("lt", m("abs", x), float_(_SMALL))
+    tiny = m("lt", m("abs", x), float_(SMALL))
     return m("select", tiny, x, _in_quadrant(m, high, low, quadrant))
 
 
 def cos(m: MathBuilder, x: Atom) -> Atom:
     """The cosine of x radians: even, NaN for infinities."""
-    high, low, quadrant = _reduced(m, x)
+    high, low, quadrant = reduced(m, x)
     return _in_quadrant(m, high, low, m("add", quadrant, int_(1)))
 
 
@@ -74,7 +74,7 @@ def _in_quadrant(m: MathBuilder, high: Atom, low: Atom, quadrant: Atom) -> Atom:
     return m("select", m("ne", m("and", quadrant, int_(2)), int_(0)), m("neg", value), value)
 
 
-def _reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
+def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """r as two f32, and the quadrant as an i32 of which the low two bits count."""
     q = m("round", m("mul", x, float_(_TWO_OVER_PI)))
     minus = m("neg", q)

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.math import EXPANSIONS, MathBuilder
-from vyre_py.ir.nodes import Let, Statement, Value
+from vyre_py.ir.nodes import Atom, Const, Let
+from vyre_py.ir.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.passes.lets import rewrite_lets
 from vyre_py.ir.program import Program
+from vyre_py.ir.types import f32, u32
 
 __all__ = ["expand"]
 
 
-def _wanted(statement: Statement, names: frozenset[str]) -> bool:
-    return isinstance(statement, Let) and statement.op.expands and statement.op.name in names
+def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
+    """One component of a vector; a scalar stands for each of them."""
+    return m.out.let(OPS["swizzle"], (atom, Const(u32, lane)), atom.type.scalar) if atom.type.is_vector else atom
+
+
+def _expanded(m: MathBuilder, name: str, args: tuple[Atom, ...]) -> Atom:
+    """The op of scalars."""
+    type_ = args[0].type
+    if name not in EXPANDED_ONLY or type_ is f32:
+        return EXPANSIONS[name](m, *args)
+    return m.cast(EXPANSIONS[name](m, *[m.cast(a, f32) for a in args]), type_)
+
+
+def _written(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
+    lanes = let.bound.type.lanes
+    if lanes == 1:
+        return _expanded(m, let.op.name, args)
+    made = [_expanded(m, let.op.name, tuple([_component(m, a, lane) for a in args])) for lane in range(lanes)]
+    return m(f"vec{lanes}", *made)
 
 
 def expand(program: Program, names: frozenset[str]) -> Program:
-    """The Program with every op that `expands` and is in `names` written out; the same object when there is none.
+    """The Program with every op that is in `names` and `expands` over its type written out, vectors component by component; the same
+    object when there is none."""
 
-    What an op becomes carries the op's place, and its last value the op's name.
-    """
-    if not any(_wanted(s, names) for s in program.body):
-        return program
-    out = Rewriter(program)
-    builder = MathBuilder(out)
-    for index, statement in enumerate(program.body):
-        if not _wanted(statement, names):
-            out.copy(index)
-            continue
-        assert isinstance(statement, Let)  # `_wanted`
-        out.place = program.place(index)
-        made = EXPANSIONS[statement.op.name](builder, out.atom(statement.args[0]))
-        out.map[statement.bound.id] = made
-        if isinstance(made, Value) and statement.bound.id in program.value_names:
-            out.value_names[made.id] = program.value_names[statement.bound.id]
-    return out.finish()
+    def wanted(let: Let) -> bool:
+        if let.op.name not in names:
+            return False
+        type_ = let.op.operand_type(tuple([a.type for a in let.args]))
+        return type_ is not None and type_.scalar in let.op.expands
+
+    return rewrite_lets(program, wanted, _written)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -14,25 +13,24 @@ from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Atom, Break, Const, Continue, Else, End, For, If, Let, Loop, Return, const
 from vyre_py.ir.ops import Op
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, element, u32
+from vyre_py.ir.types import Type, element, u32
 
 __all__ = ["evaluate_constant", "fold", "merged_end"]
 
-_BITS: Final[Mapping[int, np.dtype[Any]]] = {1: np.dtype(np.uint8), 4: np.dtype(np.uint32)}
-_CANONICAL_NAN: Final = 0x7FC00000
-_KEEPS_NAN_BITS: Final = frozenset({"select", "bitcast"})
+_KEEPS_NAN_BITS: Final = frozenset({"select", "bitcast", "swizzle"})
 
 
-def evaluate_constant(op: Op, type_: Scalar, args: tuple[Const, ...]) -> Const | None:
-    """`op` of constants, by the op table's own evaluation; None for an op that has none. A NaN that is computed is the
-    canonical quiet one; a NaN that is moved keeps its bits."""
-    if op.evaluate is None:
+def evaluate_constant(op: Op, type_: Type, args: tuple[Const, ...]) -> Const | None:
+    """`op` of constants, by the op table's own evaluation; None for an op that has none, and for a vector, since no constant is
+    one. A NaN that is computed is the canonical quiet one; a NaN that is moved keeps its bits."""
+    if op.evaluate is None or type_.is_vector:
         return None
     with np.errstate(all="ignore"):
         made = op.evaluate(type_, *[element(a.type, a.bits).reshape(1) for a in args]).astype(type_.dtype, copy=False)
-    if type_.is_float and op.name not in _KEEPS_NAN_BITS and bool(np.isnan(made)[0]):
-        return Const(type_, _CANONICAL_NAN)
-    return Const(type_, int(made.view(_BITS[type_.dtype.itemsize])[0]))
+        unordered = type_.is_float and op.name not in _KEEPS_NAN_BITS and bool(np.isnan(made)[0])
+    if unordered:
+        return Const(type_, type_.canonical_nan)
+    return Const(type_, int(made.view(f"u{type_.size_bytes}")[0]))
 
 
 def merged_end(program: Program, index: int) -> int:

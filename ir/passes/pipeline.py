@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,12 +15,16 @@ from vyre_py.ir.passes.dce import dce
 from vyre_py.ir.passes.expand import expand as expand_ops
 from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.passes.guards import guards
+from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.program import Program
 
-__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "annotate", "optimise", "unoptimised"]
+__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "optimise", "unoptimised"]
 
-PASSES: Final[Mapping[str, Callable[[Program], Program]]] = {
+Rewrite = Callable[[Program], Program]
+
+PASSES: Final[Mapping[str, Rewrite]] = {
+    "scalarise": scalarise,
     "fold": fold,
     "simplify": simplify,
     "cse": cse,
@@ -28,7 +32,7 @@ PASSES: Final[Mapping[str, Callable[[Program], Program]]] = {
     "guards": guards,
 }
 
-# Level -> the passes after expansion; what one leaves may give another something to do, so the cheap ones
+# Level -> the passes after legalisation; what one leaves may give another something to do, so the cheap ones
 # run twice, unless nothing has changed since.
 _CHEAP: Final = ("fold", "simplify", "dce")
 _THOROUGH: Final = ("fold", "simplify", "cse", "dce")
@@ -80,38 +84,55 @@ class Optimised:
     report: PassReport
 
 
-def optimise(checked: Checked, *, expand: frozenset[str], level: int = 2) -> Optimised:
-    """Makes a checked Program ready: replaces the ops named in `expand` by arithmetic, then runs the passes of `level`.
+class _Run:
+    """A Program on its way through the passes, with a step for each that changed it or was asked for by its level."""
+
+    def __init__(self, checked: Checked) -> None:
+        self.checked = checked
+        self.program = checked.program
+        self.steps: list[PassStep] = []
+
+    def take(self, name: str, one: Rewrite, *, silent: bool = False) -> None:
+        """Runs one pass; a `silent` one that does nothing leaves no step."""
+        before = self.program
+        self.program = one(before)
+        if not silent or self.program is not before:
+            self.steps.append(PassStep(name, len(before.body), len(self.program.body)))
+
+    def result(self, proven: tuple[int, ...]) -> Optimised:
+        """The Program as it is now, with what is known of it."""
+        program = self.program
+        removed = sum([bits.bit_count() for bits in proven])
+        report = PassReport(tuple(self.steps), axis_checks(program) - removed, removed)
+        uniformity = self.checked.uniformity if program is self.checked.program else analyse(program)
+        return Optimised(program, uniformity, proven, report)
+
+
+def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2) -> Optimised:
+    """Makes a checked Program ready for a target: vectors become scalars, the ops named in `expand` arithmetic, the rewrites in
+    `legal` take what the target lacks out of it, and the passes of `level` make it better.
 
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under
     guards and removes those that are proven. Each pass takes time linear in the number of statements.
     """
-    program = checked.program
-    steps: list[PassStep] = []
-
-    def run(name: str, one: Callable[[Program], Program]) -> None:
-        nonlocal program
-        before = len(program.body)
-        program = one(program)
-        steps.append(PassStep(name, before, len(program.body)))
-
-    if expand:
-        run("expand", lambda p: expand_ops(p, expand))
+    run = _Run(checked)
+    run.take("scalarise", scalarise, silent=True)
+    run.take("expand", lambda p: expand_ops(p, expand), silent=True)
+    for rewrite in legal:
+        run.take("legalise", rewrite, silent=True)
     settled: dict[str, Program] = {}  # what each pass left; it has nothing to do there
     for name in _LEVELS[level]:
-        if settled.get(name) is not program:
-            run(name, PASSES[name])
-            settled[name] = program
-    proven = bounds(program) if level >= _BOUNDS_LEVEL else (0,) * len(program.body)
-    removed = sum([bits.bit_count() for bits in proven])
-    report = PassReport(tuple(steps), axis_checks(program) - removed, removed)
-    uniformity = checked.uniformity if program is checked.program else analyse(program)
-    return Optimised(program, uniformity, proven, report)
+        if settled.get(name) is not run.program:
+            run.take(name, PASSES[name])
+            settled[name] = run.program
+    return run.result(bounds(run.program) if level >= _BOUNDS_LEVEL else (0,) * len(run.program.body))
 
 
 def unoptimised(checked: Checked, *, expand: frozenset[str]) -> Optimised:
-    """The Program as it was written, but for the ops named in `expand`."""
-    return optimise(checked, expand=expand, level=0)
+    """The Program as it was written, vectors included, but for the ops named in `expand`."""
+    run = _Run(checked)
+    run.take("expand", lambda p: expand_ops(p, expand), silent=True)
+    return run.result((0,) * len(run.program.body))
 
 
 def annotate(optimised: Optimised) -> Callable[[int], str]:

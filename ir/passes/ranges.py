@@ -178,6 +178,8 @@ class Ranges:
             return self._query(let.op.name)
         if not type_.is_integer:
             return BOOLEAN
+        if any(a.type.is_vector for a in (*let.args, let.bound)):
+            return full(type_)
         made: Range | None = None
         if let.op.name == "select":
             made = self._select(let, of)
@@ -261,7 +263,7 @@ class Ranges:
                 pending.append((let.args[0], not wanted))
             elif name == ("logical_and" if wanted else "logical_or"):
                 pending += [(a, wanted) for a in let.args]
-            elif name in NEGATED and let.args[0].type.is_integer:
+            elif name in NEGATED and let.args[0].type.is_integer and not let.args[0].type.is_vector:
                 self._compare(name if wanted else NEGATED[name], *let.args)
 
     def _compare(self, name: str, a: Atom, b: Atom) -> None:
@@ -333,7 +335,7 @@ class Ranges:
             return [(a, Range(everything.low, fact.high, fact.uppers)) for a in args]
         if name == "min":
             return [(a, Range(fact.low, everything.high, (), fact.lowers)) for a in args]
-        if name in ("cast", "bitcast") and args[0].type.is_integer:
+        if name in ("cast", "bitcast") and args[0].type.is_integer and not args[0].type.is_vector:
             source, target = self.of(args[0]), everything
             above, below = source.high > target.high, source.low < target.low
             # Narrowing only lowers a value too great, and only raises one too small.

@@ -16,12 +16,18 @@ from vyre_py.ir.ops import OPS, Law, Op
 from vyre_py.ir.passes.fold import evaluate_constant
 from vyre_py.ir.passes.ranges import NEGATED
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Kind, Scalar, bool_
+from vyre_py.ir.types import Kind, Type, bf16, bool_, f16, f32, f64
 
 __all__ = ["same", "simplify"]
 
 EXACT_FLOAT_IDENTITIES: Final = frozenset({"mul", "div", "sub"})
 MAX_REWRITES: Final = 8
+
+_WORD_BITS: Final = 32
+
+# Of a float type: bits of a significand, and the exponents (those of one are all in the other's from left to right).
+_PRECISION: Final = {f16: 11, bf16: 8, f32: 24, f64: 53}
+_RANGE: Final = {f16: 0, bf16: 1, f32: 2, f64: 3}
 
 
 def same(a: Atom, b: Atom) -> bool:
@@ -37,10 +43,10 @@ class _Call:
 
     op: Op
     args: tuple[Atom, ...]
-    type: Scalar
+    type: Type
 
     @property
-    def over(self) -> Scalar:
+    def over(self) -> Type:
         """The operands' type: of the last operand, so that a select counts its arms and not its condition."""
         return self.args[-1].type
 
@@ -54,14 +60,14 @@ Definition = Callable[[Atom], _Call | None]
 Rule = Callable[[_Call, Definition], "_Call | Atom | None"]
 
 
-def _call(name: str, *args: Atom, given: Scalar | None = None) -> _Call:
+def _call(name: str, *args: Atom, given: Type | None = None) -> _Call:
     op = OPS[name]
     type_ = op.result_type(tuple([a.type for a in args]), given)
     assert type_ is not None, "rewriting keeps operand types"
     return _Call(op, args, type_)
 
 
-def _masked(type_: Scalar, value: int) -> Const:
+def _masked(type_: Type, value: int) -> Const:
     """The constant of this bit pattern; -1 has all bits set."""
     return const(type_, value) if type_.is_float else Const(type_, value & ((1 << type_.bits) - 1))
 
@@ -97,7 +103,7 @@ def _twice_the_same(c: _Call, defined: Definition) -> _Call | Atom | None:
         return None
     if c.op.laws & Law.IDEMPOTENT:
         return c.args[0]
-    if c.exact:
+    if c.exact and not c.type.is_vector:  # no constant is a vector
         for law, value in ((Law.SELF_ZERO_INT, 0), (Law.SELF_FALSE, 0), (Law.SELF_TRUE, 1)):
             if c.op.laws & law:
                 return Const(c.type, value)
@@ -160,36 +166,51 @@ def _bool_equality(c: _Call, defined: Definition) -> _Call | Atom | None:
     return c.args[0] if c.args[1].value is (c.op.name == "eq") else _call("logical_not", c.args[0])
 
 
-def _keeps(source: Scalar, target: Scalar) -> bool:
-    """Whether a cast between these gives every value back unchanged."""
+def _keeps(source: Type, target: Type) -> bool:
+    """Whether a cast between these gives every value back unchanged, zeros and infinities included."""
+    if source.is_float:
+        return target.is_float and _PRECISION[source.scalar] <= _PRECISION[target.scalar] and _RANGE[source.scalar] <= _RANGE[target.scalar]
+    if target.is_float:
+        return source.bits - source.is_signed <= _PRECISION[target.scalar]
     return target.is_integer and source.minimum >= target.minimum and source.maximum <= target.maximum
 
 
+def _is_common(source: Type, target: Type) -> bool:
+    """Whether every target takes a cast between these: targets that hold small types in words have casts to and from words only."""
+    small, other = sorted((source, target), key=lambda t: t.bits)
+    if small.bits >= _WORD_BITS or (small.scalar is bool_ and other.bits >= _WORD_BITS):
+        return True
+    return other.bits == _WORD_BITS and small.is_float == other.is_float
+
+
 def _cast(c: _Call, defined: Definition) -> _Call | Atom | None:
+    """A cast of a cast: the one between is not seen when it keeps every value, or when only bits that it kept are asked for."""
     inner = defined(c.args[0])
     if inner is None or inner.op.name != "cast":
         return None
     source, middle, target = inner.args[0].type, inner.type, c.type
-    if source.is_float or not middle.is_integer:
+    if _keeps(source, middle):
+        # What an integer wraps, the float of it would saturate.
+        seen = middle.is_float and source.is_integer and target.is_integer and not _keeps(source, target)
+    else:
+        wraps = source.is_integer and middle.is_integer and target.is_integer
+        seen = not wraps or target.bits > middle.bits
+    if seen:
         return None
-    # The cast between is not seen when it keeps every value, or when only bits that it kept are asked for.
-    if not _keeps(source, middle) and not (target.is_integer and target.bits <= middle.bits):
-        return None
-    return inner.args[0] if source is target else _call("cast", inner.args[0], given=target)
+    if source is target:
+        return inner.args[0]
+    return _call("cast", inner.args[0], given=target) if _is_common(source, target) else None
 
 
 def _bitcast(c: _Call, defined: Definition) -> _Call | Atom | None:
-    """There and back, between integers: a float on the way would make every NaN one NaN."""
+    """Two in a row are one, unless a float between or at both ends would make every NaN one NaN."""
     inner = defined(c.args[0])
-    if (
-        inner is None
-        or inner.op.name != "bitcast"
-        or inner.type.is_float
-        or inner.args[0].type is not c.type
-        or c.type.is_float
-    ):
+    if inner is None or inner.op.name != "bitcast" or inner.type.is_float:
         return None
-    return inner.args[0]
+    source = inner.args[0]
+    if source.type is c.type:
+        return None if c.type.is_float else source
+    return _call("bitcast", source, given=c.type) if _is_common(source.type, c.type) else None
 
 
 def _power(atom: Atom) -> int | None:

@@ -7,13 +7,13 @@ every form in `lowers` at most it. An op that may wrap gives nothing but its typ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final, Protocol
 
 from vyre_py.ir.nodes import Atom
 from vyre_py.ir.passes.forms import Form, Sizes, constant, minus, plus, shifted, times
-from vyre_py.ir.types import Kind, Scalar
+from vyre_py.ir.types import Kind, Type
 
 __all__ = ["BOOLEAN", "TRANSFER", "Facts", "Range", "difference", "exactly", "full", "join", "meet", "shift", "total"]
 
@@ -50,11 +50,11 @@ class Facts(Protocol):
         """The least c known with a <= b + c."""
 
 
-Rule = Callable[[Facts, Scalar, tuple[Atom, ...], tuple[Range, ...]], Range | None]
+Rule = Callable[[Facts, Type, tuple[Atom, ...], tuple[Range, ...]], Range | None]
 BOOLEAN: Final = Range(0, 1)
 
 
-def full(type_: Scalar) -> Range:
+def full(type_: Type) -> Range:
     """Every value of a type; a float's stands for nothing."""
     return Range(type_.minimum, type_.maximum) if type_.is_integer else BOOLEAN
 
@@ -96,7 +96,7 @@ def shift(a: Range, by: int) -> Range:
     )
 
 
-def _within(facts: Facts, t: Scalar, made: Range) -> Range | None:
+def _within(facts: Facts, t: Type, made: Range) -> Range | None:
     """`made` where it is known to lie within the type, so that nothing wraps."""
     if made.low < t.minimum:
         return None
@@ -107,15 +107,15 @@ def _within(facts: Facts, t: Scalar, made: Range) -> Range | None:
     return None
 
 
-def total(facts: Facts, t: Scalar, a: Range, b: Range) -> Range | None:
-    """a + b, or None where it may wrap."""
+def _sum(a: Range, b: Range) -> Range:
+    """a + b, exactly."""
     uppers = [plus(u, v) for u in a.above() for v in b.above()]
     lowers = [plus(u, v) for u in a.below() for v in b.below()]
-    return _within(facts, t, _bounded(a.low + b.low, a.high + b.high, uppers, lowers))
+    return _bounded(a.low + b.low, a.high + b.high, uppers, lowers)
 
 
-def difference(facts: Facts, t: Scalar, args: tuple[Atom, ...], a: Range, b: Range) -> Range | None:
-    """a - b, or None where it may wrap."""
+def _gap(facts: Facts, args: tuple[Atom, ...], a: Range, b: Range) -> Range:
+    """a - b, exactly."""
     low, high = a.low - b.high, a.high - b.low
     if (known := facts.distance(args[1], args[0])) is not None:
         low = max(low, -known)
@@ -125,18 +125,29 @@ def difference(facts: Facts, t: Scalar, args: tuple[Atom, ...], a: Range, b: Ran
     lowers = [minus(u, v) for u in a.below() for v in b.above()]
     if low < 0 and any(facts.sizes.positive(form) for form in lowers):
         low = 0
-    return _within(facts, t, _bounded(low, high, uppers, lowers))
+    return _bounded(low, high, uppers, lowers)
 
 
-def _add(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def total(facts: Facts, t: Type, a: Range, b: Range) -> Range | None:
+    """a + b, or None where it may wrap."""
+    return _within(facts, t, _sum(a, b))
+
+
+def difference(facts: Facts, t: Type, args: tuple[Atom, ...], a: Range, b: Range) -> Range | None:
+    """a - b, or None where it may wrap."""
+    return _within(facts, t, _gap(facts, args, a, b))
+
+
+def _add(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return total(facts, t, r[0], r[1])
 
 
-def _sub(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _sub(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return difference(facts, t, args, r[0], r[1])
 
 
-def _product(facts: Facts, t: Scalar, a: Range, b: Range) -> Range | None:
+def _exact_product(facts: Facts, a: Range, b: Range) -> Range:
+    """a * b, exactly."""
     corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
     made = Range(min(corners), max(corners))
     if a.low >= 0 and b.low >= 0:
@@ -145,19 +156,23 @@ def _product(facts: Facts, t: Scalar, a: Range, b: Range) -> Range | None:
             times(u, v) for u in a.lowers for v in b.lowers if facts.sizes.positive(u) and facts.sizes.positive(v)
         )
         made = Range(made.low, made.high, _few(times(u, v) for u in a.above() for v in b.above()), lowers)
-    return _within(facts, t, made)
+    return made
 
 
-def _mul(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _product(facts: Facts, t: Type, a: Range, b: Range) -> Range | None:
+    return _within(facts, t, _exact_product(facts, a, b))
+
+
+def _mul(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return _product(facts, t, r[0], r[1])
 
 
-def _count(t: Scalar, r: Range) -> int | None:
+def _count(t: Type, r: Range) -> int | None:
     """A shift count that is one known number."""
     return r.low & (t.bits - 1) if r.low == r.high else None
 
 
-def _shl(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _shl(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     if r[1].low >= 0 and r[1].high < t.bits:
         return _product(facts, t, r[0], Range(1 << r[1].low, 1 << r[1].high))
     count = _count(t, r[1])
@@ -180,7 +195,7 @@ def _quotient(facts: Facts, a: Range, divisor: int) -> Range:
     )
 
 
-def _div(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _div(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     a, b = r
     if a.low < 0 or b.low < 0:
         return None
@@ -212,7 +227,7 @@ def _without(form: Form, divisor: Form) -> Form | None:
     return shifted(made, -1 if rest < 0 else 0)
 
 
-def _rem(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _rem(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     a, b = r
     if a.low < 0 or b.low < 0:
         bound = max(abs(b.low), abs(b.high)) - 1
@@ -221,13 +236,13 @@ def _rem(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) 
     return Range(0, max(0, min(a.high, b.high - 1)), _few((*below, *a.uppers)))
 
 
-def _min(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _min(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     a, b = r
     uppers = [u for pair in zip_longest(a.uppers, b.uppers) for u in pair]
     return Range(min(a.low, b.low), min(a.high, b.high), _few(uppers), _common_lowers(facts, a, b))
 
 
-def _max(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _max(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     a, b = r
     lowers = [u for pair in zip_longest(a.lowers, b.lowers) for u in pair]
     return Range(max(a.low, b.low), max(a.high, b.high), _common_uppers(facts, a, b), _few(lowers))
@@ -257,69 +272,69 @@ def join(facts: Facts, a: Range, b: Range) -> Range:
     return Range(min(a.low, b.low), max(a.high, b.high), _common_uppers(facts, a, b), _common_lowers(facts, a, b))
 
 
-def _clamp(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _clamp(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     inner = _max(facts, t, args, (r[0], r[1]))
     return None if inner is None else _min(facts, t, args, (inner, r[2]))
 
 
-def _and(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _and(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     positive = [x for x in r if x.low >= 0]
     return Range(0, min(x.high for x in positive), _few(u for x in positive for u in x.uppers)) if positive else None
 
 
-def _or(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _or(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     if min(r[0].low, r[1].low) < 0:
         return None
     return Range(max(r[0].low, r[1].low), (1 << max(r[0].high, r[1].high).bit_length()) - 1)
 
 
-def _xor(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _xor(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     if min(r[0].low, r[1].low) < 0:
         return None
     return Range(0, (1 << max(r[0].high, r[1].high).bit_length()) - 1)
 
 
-def _not(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _not(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     edge = -1 if t.is_signed else t.maximum
     return Range(edge - r[0].high, edge - r[0].low)
 
 
-def _shr(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _shr(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     count = _count(t, r[1])
     if r[0].low >= 0:
         return _quotient(facts, r[0], 1 << count) if count is not None else Range(0, r[0].high, r[0].uppers)
     return Range(r[0].low >> count, r[0].high >> count) if count is not None else None
 
 
-def _neg(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _neg(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return _within(facts, t, Range(-r[0].high, -r[0].low))
 
 
-def _abs(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _abs(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     if r[0].low >= 0:
         return r[0]
     low = 0 if r[0].high >= 0 else -r[0].high
     return Range(low, max(-r[0].low, r[0].high)) if r[0].low > t.minimum else None
 
 
-def _abs_diff(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _abs_diff(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return Range(0, max(r[0].high - r[1].low, r[1].high - r[0].low, 0))
 
 
-def _bits(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _bits(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return Range(0, t.bits)
 
 
-def _sign(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _sign(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     return Range(-1 if t.is_signed else 0, 1)
 
 
-def _mul_hi(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _mul_hi(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     corners = [(x * y) >> t.bits for x in (r[0].low, r[0].high) for y in (r[1].low, r[1].high)]
     return Range(min(corners), max(corners))
 
 
-def _cast(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+def _cast(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
     """Integer to integer: narrowing takes a multiple of 2^bits off a value too great, and adds one to a value too small."""
     source = args[0].type
     if source.kind is Kind.BOOL:
@@ -333,8 +348,36 @@ def _cast(facts: Facts, t: Scalar, args: tuple[Atom, ...], r: tuple[Range, ...])
     return Range(t.minimum, t.maximum, a.uppers if not below else (), a.lowers if not above else ())
 
 
+def _saturated(t: Type, exact: Range) -> Range:
+    """What the type holds of an exact result, the ends standing for what lies beyond. Only the greater end lowers, only the lesser raises."""
+    low, high = (min(max(edge, t.minimum), t.maximum) for edge in (exact.low, exact.high))
+    return Range(low, high, exact.uppers if exact.low >= t.minimum else (), exact.lowers if exact.high <= t.maximum else ())
+
+
+def _saturating_add(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+    return _saturated(t, _sum(*r))
+
+
+def _saturating_sub(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+    made = _saturated(t, _gap(facts, args, *r))
+    # Less something that is not negative, the first operand is an upper bound, saturated or not.
+    return replace(made, uppers=_few((*made.uppers, *r[0].uppers))) if r[1].low >= 0 else made
+
+
+def _saturating_mul(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+    return _saturated(t, _exact_product(facts, *r))
+
+
+def _extract_bits(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range, ...]) -> Range | None:
+    most = min(r[2].high, t.bits)
+    if t.is_signed:
+        return Range(-((1 << most) // 2), max(0, (1 << most) // 2 - 1))
+    return Range(0, min(r[0].high, (1 << most) - 1), r[0].uppers)
+
+
 TRANSFER: Final[Mapping[str, Rule]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "rem": _rem, "neg": _neg, "abs": _abs, "sign": _sign, "min": _min, "max": _max,
     "clamp": _clamp, "and": _and, "or": _or, "xor": _xor, "not": _not, "shl": _shl, "shr": _shr, "popcount": _bits, "clz": _bits,
     "ctz": _bits, "mul_hi": _mul_hi, "abs_diff": _abs_diff, "cast": _cast, "bitcast": _cast,
+    "saturating_add": _saturating_add, "saturating_sub": _saturating_sub, "saturating_mul": _saturating_mul, "extract_bits": _extract_bits,
 }  # fmt: skip

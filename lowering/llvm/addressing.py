@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vyre_py.ir.types import Scalar
+from vyre_py.ir.types import Type
 from vyre_py.lowering.llvm.text import Writer
 
 __all__ = ["inside", "offset"]
 
 
-def inside(w: Writer, indices: Sequence[str], types: Sequence[Scalar], extents: Sequence[str], proven: int) -> str:
+def inside(w: Writer, indices: Sequence[str], types: Sequence[Type], extents: Sequence[str], proven: int) -> str:
     """Whether each index lies within its axis by its mathematical value: the name of an i1, "" when all are proven.
 
     Indices are i32 or u32, extents u32; bit k of `proven` says that axis k needs no check. An i32 is checked for its sign as well,

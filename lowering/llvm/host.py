@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,10 @@ _LANES_BY_FEATURE: Final = (("avx512f", 32), ("avx2", 16))
 _LANES_ELSEWHERE: Final = 8
 _SHORTEST_ROW: Final = 4
 # What C libraries have everywhere. Anything else would be missing in the process that loads the object.
-_LIBRARY: Final = frozenset({"memset", "memcpy", "memmove", "fmaf", "floorf", "ceilf", "truncf", "roundevenf", "_GLOBAL_OFFSET_TABLE_"})
+_LIBRARY: Final = frozenset({
+    "memset", "memcpy", "memmove", "_GLOBAL_OFFSET_TABLE_",
+    *(name + end for name in ("fma", "floor", "ceil", "trunc", "roundeven") for end in ("", "f")),
+})  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -38,7 +41,10 @@ def _initialize() -> None:
 
 
 # x86-64 levels -> the features that tell them apart here.
-_LEVELS: Final = {"x86-64": (), "x86-64-v2": ("sse4.2",), "x86-64-v3": ("avx2", "fma", "bmi2"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl")}
+_LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "x86-64": (), "x86-64-v2": ("sse4.2",), "x86-64-v3": ("avx2", "fma", "bmi2", "f16c"),
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c"),
+}  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -47,7 +53,7 @@ def _host_features() -> frozenset[str]:
     return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
 
 
-def _levels() -> dict[str, tuple[str, ...]]:
+def _levels() -> Mapping[str, tuple[str, ...]]:
     """The levels that this kind of machine has."""
     return _LEVELS if llvm.get_default_triple().startswith("x86_64") else {}
 
@@ -68,17 +74,26 @@ def target_machine(arch: str, opt: int) -> Any:
     )
 
 
+def _features(arch: str) -> frozenset[str]:
+    """What code for `arch` may use, of what is asked for here."""
+    return frozenset(_levels()[arch]) if arch in _levels() else _host_features()
+
+
+def _has_halves(arch: str) -> bool:
+    """Whether there are instructions between f16 and f32: every 64-bit ARM has them."""
+    return "f16c" in _features(arch) or llvm.get_default_triple().startswith(("aarch64", "arm64"))
+
+
 def runs_here(arch: str) -> bool:
     """Whether this machine has all that code for `arch` may use."""
     if arch in _levels():
-        return _host_features().issuperset(_LEVELS[arch])
+        return _host_features().issuperset(_features(arch))
     return arch in ("native", llvm.get_host_cpu_name())
 
 
 def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
     """How many lanes to use: as many as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
-    features = _levels().get(arch) or _host_features()
-    lanes = next((n for feature, n in _LANES_BY_FEATURE if feature in features), _LANES_ELSEWHERE)
+    lanes = next((n for feature, n in _LANES_BY_FEATURE if feature in _features(arch)), _LANES_ELSEWHERE)
     x, rest = workgroup[0], workgroup[1] * workgroup[2]
     row = x & -x  # the largest power of two that divides a row
     if rest > 1 and row >= _SHORTEST_ROW:
@@ -149,7 +164,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
-    kernel = emit_lanes(optimised, width)
+    kernel = emit_lanes(optimised, width, _has_halves(target.arch))
     code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
     return Lowered((Entry("object", SYMBOL, code, details=details),), kernel.workgroup_bytes, kernel.text)

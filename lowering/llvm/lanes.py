@@ -43,8 +43,8 @@ class LaneKernel:
 class _Walk:
     """Writes one kernel, statement by statement."""
 
-    def __init__(self, optimised: Optimised, width: int) -> None:
-        self.state = State(optimised, width)
+    def __init__(self, optimised: Optimised, width: int, halves: bool) -> None:
+        self.state = State(optimised, width, halves)
         self.w = self.state.w
         self.memories = Memories(self.state)
         self.atomics = Atomics(self.memories)
@@ -231,7 +231,7 @@ class _Walk:
             if number in self.saves:
                 variable, offset = self.saves[number]
                 size = self._save_bytes(variable)
-                found = self.state.load_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), size)
+                found = self.state.load_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), min(size, AREA_ALIGN))
                 self.w.line(f"store {self._type(variable)} {found}, ptr {self.locals[number][0]}")
 
     def _save_carried(self, run: Run) -> None:
@@ -240,7 +240,7 @@ class _Walk:
                 variable, offset = self.saves[number]
                 size = self._save_bytes(variable)
                 now = self.w.let(f"load {self._type(variable)}, ptr {self.locals[number][0]}")
-                self.state.store_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), now, size)
+                self.state.store_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), now, min(size, AREA_ALIGN))
 
     # ---- the rest
 
@@ -303,6 +303,7 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[..., int]]] = {
 }
 
 
-def emit_lanes(optimised: Optimised, width: int) -> LaneKernel:
-    """A checked Program for `width` lanes (1 to 32, a power of two). The text is deterministic."""
-    return _Walk(optimised, width).module()
+def emit_lanes(optimised: Optimised, width: int, halves: bool = False) -> LaneKernel:
+    """A checked Program for `width` lanes (1 to 32, a power of two). `halves` says that the machine has instructions between f16 and f32. The
+    text is deterministic."""
+    return _Walk(optimised, width, halves).module()

@@ -5,29 +5,35 @@ A workgroup stays on one thread, so on its own memory an atomic is a plain read 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.nodes import Atomic, Space
 from vyre_py.ir.ops import AtomicOp
-from vyre_py.ir.types import Scalar
+from vyre_py.ir.types import Type
+from vyre_py.lowering.llvm.atomics import atomic_operation
+from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.lanes_forms import Form, Spread
 from vyre_py.lowering.llvm.lanes_memory import Memories, Spot
-from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation
 from vyre_py.lowering.llvm.types import llvm_type, number
 
 __all__ = ["Atomics"]
 
-# Atomics that many operands may be folded for -> (reduction of signed, of unsigned, what changes nothing).
+# Atomics that many operands may be folded for -> (reduction of signed, of unsigned integers, what changes nothing).
 _REDUCTIONS: Final[Mapping[str, tuple[str, str, str]]] = {
     "add": ("add", "add", "zero"), "sub": ("add", "add", "zero"), "or": ("or", "or", "zero"), "xor": ("xor", "xor", "zero"),
     "and": ("and", "and", "ones"), "min": ("smin", "umin", "maximum"), "max": ("smax", "umax", "minimum"),
-}
+}  # fmt: skip
+# Of floats: what changes nothing, the sign of a zero included.
+_NEUTRAL_FLOATS: Final[Mapping[str, float]] = {"add": -0.0, "min": math.nan, "max": math.nan}
 
 
-def _neutral(what: str, t: Scalar) -> int:
-    return {"zero": 0, "ones": -1 if t.is_signed else t.maximum, "maximum": t.maximum, "minimum": t.minimum}[what]
+def _neutral(name: str, t: Type) -> int | float:
+    if t.is_float:
+        return _NEUTRAL_FLOATS[name]
+    return {"zero": 0, "ones": -1 if t.is_signed else t.maximum, "maximum": t.maximum, "minimum": t.minimum}[_REDUCTIONS[name][2]]
 
 
 class Atomics:
@@ -55,44 +61,58 @@ class Atomics:
         self.state.bind(s, form)
         return index + 1
 
-    def _nothing(self, t: Scalar) -> Form:
+    def _nothing(self, t: Type) -> Form:
         return Form(Spread.SAME, t, number(t, 0))
 
     def _perform(self, s: Atomic, pointer: str, operands: Sequence[str]) -> str:
         """One atomic on one element; gives the old value."""
         w, t = self.w, s.memory.type
         if s.memory.space is Space.BUFFER:
-            return atomic_operation(w, s.op.name, t, f"ptr {pointer}", operands, "monotonic monotonic" if s.op.operands == 2 else "monotonic")
+            return atomic_operation(w, s.op.name, t, f"ptr {pointer}", operands, w.rows)
         old = w.let(f"load {llvm_type(t)}, ptr {pointer}, align {t.size_bytes}")
         w.line(f"store {llvm_type(t)} {self._plain(s.op, t, old, operands)}, ptr {pointer}, align {t.size_bytes}")
         return old
 
-    def _plain(self, op: AtomicOp, t: Scalar, old: str, operands: Sequence[str]) -> str:
+    def _plain(self, op: AtomicOp, t: Type, old: str, operands: Sequence[str]) -> str:
         w = self.w
         if op.name == "exchange":
             return operands[0]
         if op.name == "compare_exchange":
             equal = w.let(f"icmp eq {llvm_type(t)} {old}, {operands[0]}")
             return w.let(f"select i1 {equal}, {llvm_type(t)} {operands[1]}, {llvm_type(t)} {old}")
-        return EMITTERS[op.name](w, 1, t, t, (old, operands[0]))
+        return w.rows[op.name](w, 1, t, t, (old, operands[0]))
 
     def _one(self, s: Atomic, spot: Spot, operands: Sequence[Form]) -> Form:
         """The only lane's."""
         t, spare = s.memory.type, self.memories.spare()
         old = self._perform(s, self.memories.same_pointer(spot, spare), [o.name for o in operands])
         if spot.inside is not None:
-            old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} 0")
+            old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} {number(t, 0)}")
         return Form(Spread.SAME, t, old)
 
     def _folded(self, s: Atomic, spot: Spot, operand: Form) -> None:
         """All lanes at one element: the operands are folded first."""
         w, t, width = self.w, s.memory.type, self.state.width
-        signed, unsigned, neutral = _REDUCTIONS[s.op.name]
+        signed, unsigned, _ = _REDUCTIONS[s.op.name]
         vector = llvm_type(t, width)
-        values = w.blend(vector, spot.mask, w.vector(operand), number(t, _neutral(neutral, t), width))
-        name = f"llvm.vector.reduce.{signed if t.is_signed else unsigned}.v{width}i{t.bits}"
-        total = w.call(llvm_type(t), name, (vector, values))
+        values = w.blend(vector, spot.mask, w.vector(operand), number(t, _neutral(s.op.name, t), width))
+        if t.is_float:
+            total = self._halved(s.op.name, t, values)
+        else:
+            total = w.call(llvm_type(t), f"llvm.vector.reduce.{signed if t.is_signed else unsigned}.{suffix(vector)}", (vector, values))
         self._perform(s, self.memories.same_pointer(spot, self.memories.spare()), [total])
+
+    def _halved(self, name: str, t: Type, values: str) -> str:
+        """Floats folded, upper half onto lower, until one is left."""
+        w, width = self.w, self.state.width
+        vector = llvm_type(t, width)
+        half = width // 2
+        while half:
+            numbers = ", ".join(f"i32 {k + half if k < half else k}" for k in range(width))
+            upper = w.let(f"shufflevector {vector} {values}, {vector} poison, <{width} x i32> <{numbers}>")
+            values = w.rows[name](w, width, t, t, (values, upper))
+            half //= 2
+        return w.let(f"extractelement {vector} {values}, i64 0")
 
     def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[Form], wanted: bool) -> Form:
         """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final
 
 from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import Scalar
-from vyre_py.lowering.llvm.ops import HOST_EMITTERS
+from vyre_py.ir.types import Type
+from vyre_py.lowering.llvm.ops import host_emitters
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 
@@ -32,7 +32,7 @@ class Form:
     """A value: `name` is the scalar (of lane 0 for STEP) or the vector; `const` where it is a constant."""
 
     spread: Spread
-    type: Scalar
+    type: Type
     name: str
     const: Const | None = None
 
@@ -43,11 +43,13 @@ class Form:
 
 
 class LaneWriter(Writer):
-    """A writer over chunks of `width` lanes. With one lane a vector is a scalar, and a mask an i1."""
+    """A writer over chunks of `width` lanes. With one lane a vector is a scalar, and a mask an i1. `rows` is the op table; `halves` says that
+    the machine has instructions between f16 and f32."""
 
-    def __init__(self, module: ModuleText, width: int) -> None:
+    def __init__(self, module: ModuleText, width: int, halves: bool) -> None:
         super().__init__(module)
         self.width = width
+        self.rows = host_emitters(halves)
         self.mask_type = bits_type(1, width)
         self.all_on = "true" if width == 1 else "splat (i1 true)"
         self._vectors: dict[tuple[str, str], str] = {}
@@ -88,11 +90,11 @@ class LaneWriter(Writer):
             self._vectors[key] = self.let(f"add {bits_type(32, self.width)} {spread}, {self.lanes()}")
         return self._vectors[key]
 
-    def each(self, type_: Scalar, name: str) -> Form:
+    def each(self, type_: Type, name: str) -> Form:
         """The form of a vector; with one lane it is a scalar."""
         return Form(Spread.SAME if self.width == 1 else Spread.EACH, type_, name)
 
-    def step(self, type_: Scalar, name: str) -> Form:
+    def step(self, type_: Type, name: str) -> Form:
         """The form of name + lane."""
         return Form(Spread.SAME if self.width == 1 else Spread.STEP, type_, name)
 
@@ -146,15 +148,15 @@ class LaneWriter(Writer):
         return on if mask is None else self.let(f"select {self.mask_type} {mask}, {type_} {on}, {type_} {off}")
 
 
-def calculate(w: LaneWriter, op: str, result: Scalar, args: Sequence[Form]) -> Form:
+def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[Form]) -> Form:
     """The value of an op over forms: a scalar where all operands are, a step where it stays one, else a vector."""
     operand = args[-1].type
     if all(a.is_same for a in args):
-        return Form(Spread.SAME, result, HOST_EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
+        return Form(Spread.SAME, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
     spreads = tuple(a.spread for a in args)
     if spreads in _STEPS.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
-        return Form(Spread.STEP, result, HOST_EMITTERS[op](w, 1, operand, result, [a.name for a in args]))
-    name = HOST_EMITTERS[op](w, w.width, operand, result, [w.vector(a) for a in args])
+        return Form(Spread.STEP, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
+    name = w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args])
     return Form(Spread.EACH, result, name)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.nodes import Break, Const, Continue, Else, End, For, If, Loop, Region, Return, Statement
-from vyre_py.ir.types import Scalar
+from vyre_py.ir.types import Type
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread
 from vyre_py.lowering.llvm.lanes_state import State
 from vyre_py.lowering.llvm.regions import Escape, beyond
@@ -239,7 +239,7 @@ class Control:
         state.bind(s, Form(start.spread, type_, name))
         return index + 1
 
-    def _trips(self, type_: Scalar, start: Form, stop: Form, step: int, width: int) -> str:
+    def _trips(self, type_: Type, start: Form, stop: Form, step: int, width: int) -> str:
         """ceil((stop - start) / step), or 0; it fits 32 bits, and nothing on the way wraps."""
         w, t = self.w, bits_type(32, width)
         first, last = (start.name, stop.name) if width == 1 else (w.vector(start), w.vector(stop))

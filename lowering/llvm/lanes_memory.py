@@ -11,8 +11,9 @@ from typing import Final
 
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Load, Memory, MemoryStatement, Space, Store, UniformLoad
-from vyre_py.ir.types import Kind, Scalar, u32
+from vyre_py.ir.types import Kind, Type, u32
 from vyre_py.lowering.layout import element_count
+from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, memory_type
@@ -21,6 +22,7 @@ __all__ = ["MAX_ELEMENTS", "Memories", "Spot"]
 
 # Offsets of vector accesses are computed modulo 2^32 from their last lane, so the last elements that 32 bits reach must not exist.
 MAX_ELEMENTS: Final = (1 << 32) - 64
+_WORD_BYTES: Final = 4
 # Private arrays up to this size, and this much in all, are locals, which LLVM may keep in registers.
 _LOCAL_BYTES: Final = 4096
 _LOCALS_BYTES: Final = 16384
@@ -63,7 +65,7 @@ class Memories:
             elif memory.space is Space.WORKGROUP:
                 state.area(name, self.size_bytes(memory))
             elif memory.space is Space.PRIVATE:
-                size = self.size_bytes(memory) * state.width
+                size = -(-self.size_bytes(memory) * state.width // _WORD_BYTES) * _WORD_BYTES
                 if not state.plan.has_barriers and size <= _LOCAL_BYTES and local_bytes + size <= _LOCALS_BYTES:
                     local_bytes += size
                     name = self.w.local(f"[{size} x i8]", align=AREA_ALIGN)
@@ -78,8 +80,8 @@ class Memories:
         return element_count(memory) * memory.type.size_bytes
 
     def _table(self, name: str, memory: Memory) -> str:
-        # Bytes are read as whole words (`_gather_bytes`), so there must be a whole number of them.
-        data = memory.data + bytes(-len(memory.data) % 4)
+        # Small elements are read as whole words (`_gather_small`), so there must be a whole number of them.
+        data = memory.data + bytes(-len(memory.data) % _WORD_BYTES)
         text = "".join(f"\\{byte:02X}" for byte in data)
         self.state.module.globals.append(f'{name} = internal unnamed_addr constant [{len(data)} x i8] c"{text}", align {AREA_ALIGN}')
         return name
@@ -126,7 +128,7 @@ class Memories:
                 mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(form)}, {self.w.vector(bound)}"))
         return Spot(s.memory, indices, inside, mask)
 
-    def _bound(self, memory: Memory, axis: int, type_: Scalar) -> Form:
+    def _bound(self, memory: Memory, axis: int, type_: Type) -> Form:
         """The extent that an index is compared with; for a signed one at most 2^31, past which there are only negative ones."""
         extent = memory.shape[axis]
         if isinstance(extent, DimConst):
@@ -248,14 +250,11 @@ class Memories:
         return index + 1
 
     def spare(self) -> str:
-        """A word that nothing reads, for stores outside."""
-        self.sink = self.sink or self.w.local("i64")
+        """A word whose value nothing depends on, for stores and atomics outside."""
+        self.sink = self.sink or self.w.local("i64", zero=True)
         return self.sink
 
     # ---- how
-
-    def _suffix(self, type_: Scalar) -> str:
-        return f"v{self.state.width}{memory_type(type_).replace('float', 'f32')}"
 
     def _load_masked(self, spot: Spot, pointer: str) -> str:
         type_, width, mask = spot.memory.type, self.state.width, self.everywhere(spot)
@@ -264,7 +263,7 @@ class Memories:
             return self.state.load_elements(type_, width, pointer, size)
         # The alignment as an operand is what LLVM 20 takes; newer ones read it too.
         arguments = (("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
-        return self.state.loaded(type_, width, self.w.call(memory, f"llvm.masked.load.{self._suffix(type_)}.p0", *arguments))
+        return self.state.loaded(type_, width, self.w.call(memory, f"llvm.masked.load.{suffix(memory)}.p0", *arguments))
 
     def _store_masked(self, spot: Spot, pointer: str, value: str) -> None:
         type_, mask = spot.memory.type, self.everywhere(spot)
@@ -273,42 +272,43 @@ class Memories:
             self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}")
             return
         arguments = ((memory, value), ("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask))
-        self.w.run(f"llvm.masked.store.{self._suffix(type_)}.p0", *arguments)
+        self.w.run(f"llvm.masked.store.{suffix(memory)}.p0", *arguments)
 
-    def _run_masked(self, what: str, type_: Scalar, mask: Mask, pointers: str, value: str) -> None:
+    def _run_masked(self, what: str, type_: Type, mask: Mask, pointers: str, value: str) -> None:
         memory, many = memory_type(type_, self.state.width), f"<{self.state.width} x ptr>"
         arguments = ((memory, value), (many, pointers), ("i32", str(type_.size_bytes)), (self.w.mask_type, self.w.spelled(mask)))
-        self.w.run(f"llvm.masked.{what}.{self._suffix(type_)}.v{self.state.width}p0", *arguments)
+        self.w.run(f"llvm.masked.{what}.{suffix(memory)}.v{self.state.width}p0", *arguments)
 
     def _gather(self, spot: Spot, private: bool) -> str:
         type_, width = spot.memory.type, self.state.width
         offsets = self.offsets(spot)
         offsets = self._own(offsets) if private else offsets
-        if type_.size_bytes == 1:
-            return self.state.loaded(type_, width, self._gather_bytes(spot, offsets))
+        if type_.size_bytes < _WORD_BYTES:
+            return self.state.loaded(type_, width, self._gather_small(spot, offsets))
         pointers = self._pointers(spot.memory, offsets, memory_type(type_), self.pointers[spot.memory])
-        return self.state.loaded(type_, width, self._gather_words(spot, pointers, memory_type(type_)))
+        return self.state.loaded(type_, width, self._gather_words(spot, pointers, memory_type(type_), type_.size_bytes))
 
-    def _gather_words(self, spot: Spot, pointers: str, element: str) -> str:
+    def _gather_words(self, spot: Spot, pointers: str, element: str, align: int) -> str:
         width = self.state.width
         memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
-        name = f"llvm.masked.gather.v{width}{element.replace('float', 'f32')}.v{width}p0"
-        arguments = ((f"<{width} x ptr>", pointers), ("i32", "4"), (self.w.mask_type, mask), (memory, "zeroinitializer"))
-        return self.w.call(memory, name, *arguments)
+        arguments = ((f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
+        return self.w.call(memory, f"llvm.masked.gather.{suffix(memory)}.v{width}p0", *arguments)
 
-    def _gather_bytes(self, spot: Spot, offsets: str) -> str:
-        """Bytes by way of the aligned words that hold them: processors gather words only. Such a word is never past the end of memory
-        that has the byte, since memory begins and ends on word boundaries."""
-        w, width, vector = self.w, self.state.width, bits_type(32, self.state.width)
-        base = self.pointers[spot.memory]
+    def _gather_small(self, spot: Spot, offsets: str) -> str:
+        """Elements of 8 and 16 bits by way of the aligned words that hold them: processors gather words only. Such a word is never past the
+        end of memory that has the element, since memory begins and ends on word boundaries."""
+        w, width, vector, size = self.w, self.state.width, bits_type(32, self.state.width), spot.memory.type.size_bytes
+        base, in_word = self.pointers[spot.memory], _WORD_BYTES // size
         if spot.memory.space is Space.BUFFER:
-            low = w.let(f"and i64 {w.let(f'ptrtoint ptr {base} to i64')}, 3")
-            base = w.let(f"getelementptr i8, ptr {base}, i64 {w.let(f'sub i64 0, {low}')}")
-            offsets = w.let(f"add {vector} {offsets}, {w.splat('i32', w.let(f'trunc i64 {low} to i32'))}")
-        words = w.let(f"and {vector} {offsets}, {integer(-4, 32, width)}")
-        word = self._gather_words(spot, self._pointers(spot.memory, words, "i8", base), "i32")
-        place = w.let(f"shl {vector} {w.let(f'and {vector} {offsets}, {integer(3, 32, width)}')}, {integer(3, 32, width)}")
-        return w.let(f"trunc {vector} {w.let(f'lshr {vector} {word}, {place}')} to <{width} x i8>")
+            skipped = w.let(f"and i64 {w.let(f'ptrtoint ptr {base} to i64')}, {_WORD_BYTES - 1}")
+            base = w.let(f"getelementptr i8, ptr {base}, i64 {w.let(f'sub i64 0, {skipped}')}")
+            elements = w.let(f"trunc i64 {w.let(f'udiv i64 {skipped}, {size}')} to i32")
+            offsets = w.let(f"add {vector} {offsets}, {w.splat('i32', elements)}")
+        words = w.let(f"lshr {vector} {offsets}, {integer(in_word.bit_length() - 1, 32, width)}")
+        word = self._gather_words(spot, w.let(f"getelementptr i32, ptr {base}, {vector} {words}"), "i32", _WORD_BYTES)
+        number = w.let(f"and {vector} {offsets}, {integer(in_word - 1, 32, width)}")
+        place = w.let(f"mul {vector} {number}, {integer(8 * size, 32, width)}")
+        return w.let(f"trunc {vector} {w.let(f'lshr {vector} {word}, {place}')} to {bits_type(8 * size, width)}")
 
     def _own_pointer(self, spot: Spot, otherwise: str) -> str:
         """The lanes' own elements at an index that they share; outside, those of element `otherwise`."""

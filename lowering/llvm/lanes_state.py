@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Atom, Const, Let, Statement, Value
 from vyre_py.ir.ops import Level
-from vyre_py.ir.types import Kind, Scalar, u32
+from vyre_py.ir.types import Kind, Type, u32
 from vyre_py.lowering.layout import Layout, lay_out
+from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.lanes_forms import Form, LaneWriter, Mask, Spread, calculate
-from vyre_py.lowering.llvm.ops import param_value
 from vyre_py.lowering.llvm.regions import Plan, Run, plan_regions
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
@@ -33,13 +33,13 @@ class State:
     of its first lane (i32). `areas` are pieces of scratch memory, by name, with their size in bytes.
     """
 
-    def __init__(self, optimised: Optimised, width: int) -> None:
+    def __init__(self, optimised: Optimised, width: int, halves: bool) -> None:
         self.program = optimised.program
         self.uniformity = optimised.uniformity
         self.proven = optimised.proven
         self.width = width
         self.module = ModuleText()
-        self.w = LaneWriter(self.module, width)
+        self.w = LaneWriter(self.module, width, halves)
         self.plan: Plan = plan_regions(self.program, self.uniformity, width)
         self.layout: Layout = lay_out(self.program)
         self.invocations = prod(self.program.workgroup)
@@ -80,7 +80,7 @@ class State:
         w = self.w
         for slot in self.layout.scalars:
             pointer = w.let(f"getelementptr i8, ptr %block, i64 {slot.offset_bytes}")
-            word = w.let(f"load i32, ptr {pointer}, align 4")
+            word = w.let(f"load {bits_type(8 * slot.size_bytes)}, ptr {pointer}, align {slot.size_bytes}")
             if slot.param is not None:
                 self._atoms[slot.param] = param_value(w, slot.type, word)
             elif slot.expr is not None:
@@ -128,7 +128,7 @@ class State:
         chunk_bytes = width * form.type.size_bytes
         offset = self.save_space(chunk_bytes)
         self._kept[value] = Form(form.spread, form.type, str(offset))
-        self.store_elements(form.type, width, self.saved_pointer(offset, chunk_bytes), form.name, chunk_bytes)
+        self.store_elements(form.type, width, self.saved_pointer(offset, chunk_bytes), form.name, min(chunk_bytes, AREA_ALIGN))
 
     def restore(self, value: int) -> Form:
         """The form of a value of another run, loaded here."""
@@ -140,21 +140,21 @@ class State:
         width = self.width if kept.spread is Spread.EACH else 1
         chunk_bytes = width * kept.type.size_bytes
         pointer = self.saved_pointer(int(kept.name), chunk_bytes)
-        return Form(kept.spread, kept.type, self.load_elements(kept.type, width, pointer, chunk_bytes))
+        return Form(kept.spread, kept.type, self.load_elements(kept.type, width, pointer, min(chunk_bytes, AREA_ALIGN)))
 
-    def store_elements(self, type_: Scalar, width: int, pointer: str, name: str, align: int) -> None:
+    def store_elements(self, type_: Type, width: int, pointer: str, name: str, align: int) -> None:
         """Stores a scalar or vector as it lies in memory, where a bool is a byte."""
         memory = memory_type(type_, width)
         if type_.kind is Kind.BOOL:
             name = self.w.let(f"zext {llvm_type(type_, width)} {name} to {memory}")
         self.w.line(f"store {memory} {name}, ptr {pointer}, align {align}")
 
-    def load_elements(self, type_: Scalar, width: int, pointer: str, align: int) -> str:
+    def load_elements(self, type_: Type, width: int, pointer: str, align: int) -> str:
         """Loads a scalar or vector; what else may write to it at the same time is seen once, whatever becomes of the load."""
         memory = memory_type(type_, width)
         return self.loaded(type_, width, self.w.let(f"load {memory}, ptr {pointer}, align {align}"))
 
-    def loaded(self, type_: Scalar, width: int, name: str) -> str:
+    def loaded(self, type_: Type, width: int, name: str) -> str:
         """What a load gave, frozen, as a value of the language."""
         memory = memory_type(type_, width)
         frozen = self.w.let(f"freeze {memory} {name}")

@@ -18,7 +18,7 @@ from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["lower"]
+__all__ = ["assemble", "lower"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
@@ -36,7 +36,13 @@ def _optimise(module: Any, machine: Any, level: int) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
-def _assemble(module: ModuleText, machine: Any, level: int) -> str:
+def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
+    """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
+    Raises ToolchainError with the text that LLVM refuses."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=generation)
+    module.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
     text = str(module)
     try:
         parsed = llvm.parse_assembly(text)
@@ -58,14 +64,11 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     require_ops(who, program)
     if (size := lay_out(program).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
     level, generation = (options.opt, options.opt) if len(program.body) <= _LARGE_BODY else (min(options.opt, 1), 0)
-    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=target.arch, opt=generation)
-    module = ModuleText(f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"')
+    module = ModuleText()
     symbol = symbol_of(program)
     workgroup_bytes = write_kernel(optimised, module, symbol)
-    ptx = _assemble(module, machine, level)
+    ptx = assemble(module, target.arch, level, generation)
     # The assembler follows: level 0 shows whether a wrong result is its doing.
     details = {"assembler_level": 4 if options.opt else 0}
     return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx)

@@ -44,10 +44,12 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Kind
 from vyre_py.lowering.layout import Slot, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
+from vyre_py.lowering.llvm.atomics import atomic_operation
+from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
-from vyre_py.lowering.llvm.ops import EMITTERS, atomic_operation, param_value
+from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
-from vyre_py.lowering.llvm.types import literal, llvm_type, memory_type, number
+from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
 
 __all__ = ["write_kernel"]
 
@@ -105,7 +107,7 @@ class _Walk:
             self.params[slot.param] = param_value(self.w, slot.param.type, name)
         elif slot.expr is not None:
             self.extents[slot.expr] = name
-        return f"i32 {name}"
+        return f"{bits_type(8 * slot.size_bytes)} {name}"
 
     def _promises(self, memory: Memory) -> str:
         """Attributes of a buffer. Binding proves that written memory overlaps nothing; yet LLVM takes `noalias` to mean that a barrier
@@ -251,11 +253,10 @@ class _Walk:
         self._guarded(index, s, write)
 
     def atomic(self, index: int, s: Atomic) -> None:
-        orders = "monotonic monotonic" if s.op.operands == 2 else "monotonic"
-        scope = f'syncscope("{_SCOPES[s.memory.space]}") {orders}'
+        scope = f'syncscope("{_SCOPES[s.memory.space]}") '
 
         def change() -> str:
-            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], scope)
+            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], EMITTERS, scope)
             return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
 
         self.values[s.bound.id] = self._guarded(index, s, change)

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import Kind, Scalar
+from vyre_py.ir.types import Kind, Type, encode
 
-__all__ = ["bits_type", "integer", "literal", "llvm_type", "memory_type", "number"]
+__all__ = ["bits_type", "integer", "is_small_float", "literal", "llvm_type", "memory_type", "number"]
 
 _NAMES: Final[Mapping[tuple[bool, int], str]] = {
-    (False, 1): "i1", (False, 8): "i8", (False, 16): "i16", (False, 32): "i32", (False, 64): "i64", (True, 32): "float", (True, 64): "double",
+    (False, 1): "i1", (False, 8): "i8", (False, 16): "i16", (False, 32): "i32", (False, 64): "i64",
+    (True, 16): "i16", (True, 32): "float", (True, 64): "double",
 }
 
 
@@ -21,9 +22,14 @@ def _spread(scalar: str, width: int) -> str:
     return scalar if width == 1 else f"<{width} x {scalar}>"
 
 
-def llvm_type(scalar: Scalar, width: int = 1) -> str:
-    """The LLVM type of `width` values of a type: "i32", "<8 x float>"; a bool is i1."""
+def llvm_type(scalar: Type, width: int = 1) -> str:
+    """The LLVM type of `width` values of a scalar type: "i32", "<8 x float>"; a bool is i1, f16 and bf16 are i16."""
     return _spread(_NAMES[scalar.is_float, scalar.bits], width)
+
+
+def is_small_float(scalar: Type) -> bool:
+    """Whether this is f16 or bf16, which are kept as their bits."""
+    return scalar.is_float and scalar.bits == 16
 
 
 def bits_type(bits: int, width: int = 1) -> str:
@@ -31,7 +37,7 @@ def bits_type(bits: int, width: int = 1) -> str:
     return _spread(f"i{bits}", width)
 
 
-def memory_type(scalar: Scalar, width: int = 1) -> str:
+def memory_type(scalar: Type, width: int = 1) -> str:
     """The LLVM type of `width` elements in memory, where a bool is a byte."""
     return bits_type(8, width) if scalar.kind is Kind.BOOL else llvm_type(scalar, width)
 
@@ -41,8 +47,10 @@ def integer(value: int, bits: int, width: int = 1) -> str:
     return str(value) if width == 1 else f"splat (i{bits} {value})"
 
 
-def number(scalar: Scalar, value: int | float, width: int = 1) -> str:
+def number(scalar: Type, value: int | float, width: int = 1) -> str:
     """A numeric constant that `scalar` holds exactly, without its type, repeated over `width` lanes."""
+    if is_small_float(scalar):
+        return integer(encode(scalar, value), scalar.bits, width)
     if not scalar.is_float:
         return integer(int(value), scalar.bits, width)
     # LLVM spells a float as the 64 bits of the double of the same value.
@@ -55,6 +63,8 @@ def literal(const: Const, width: int = 1) -> str:
     scalar = const.type
     if scalar.kind is Kind.BOOL:
         return ("true" if const.bits else "false") if width == 1 else f"splat (i1 {'true' if const.bits else 'false'})"
+    if is_small_float(scalar):
+        return integer(const.bits, scalar.bits, width)
     value = const.value
     if isinstance(value, float) and math.isnan(value):
         # The double spelling would quiet a signalling NaN.

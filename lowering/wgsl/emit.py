@@ -37,19 +37,20 @@ from vyre_py.ir.nodes import (
     Var,
 )  # fmt: skip
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.types import Kind, f32, i32, u32
+from vyre_py.ir.types import Type, bool_, f32, f64, i32, u32
 from vyre_py.lowering.layout import Layout, SlotKind
-from vyre_py.lowering.wgsl.legal import HELPERS, helpers_of, with_requirements
-from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_text, exchange_lines, zero_lines
+from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
+from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, atomic_text, is_one_call, zero_lines
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
-from vyre_py.lowering.wgsl.types import is_finite_normal, literal, value_type, zero
-from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, ZERO, block_words, first_scalar_word, word_text
+from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
+from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, ZERO, block_words, scalar_word, word_text
 
 __all__ = ["ENTRY_POINT", "Kernel"]
 
 ENTRY_POINT: Final = "main"
 
-_FROM_WORD: Final[Mapping[Kind, str]] = {Kind.BOOL: "{} != 0u", Kind.SINT: "bitcast<i32>({})", Kind.UINT: "{}", Kind.FLOAT: "bitcast<f32>({})"}
+# Type -> how it is read from its words in the block; of other types the word is the value.
+_FROM_WORDS: Final[Mapping[Type, str]] = {bool_: "{} != 0u", i32: "bitcast<i32>({})", f32: "bitcast<f32>({})", f64: "f64_of_words({}, {})"}
 
 _BARRIER: Final = ("workgroupBarrier();", "storageBarrier();")
 
@@ -73,10 +74,10 @@ class Kernel:
         self._program = optimised.program
         self._layout = layout
         self.arrays: Arrays = arrays_of(self._program, layout)
-        first = first_scalar_word(layout)
-        scalars = layout.scalars
-        self._params = {slot.name: (number, first + number) for number, slot in enumerate(scalars) if slot.kind is SlotKind.PARAM}
-        self._dims = {slot.expr: (number, first + number) for number, slot in enumerate(scalars) if slot.kind is SlotKind.EXTENT}
+        buffers = len(layout.buffers)
+        scalars = [(number, slot, scalar_word(buffers, slot)) for number, slot in enumerate(layout.scalars)]
+        self._params = {slot.name: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.PARAM}
+        self._dims = {slot.expr: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.EXTENT}
         self._named: dict[str, str] = {}  # what the body used -> the head's line for it
         self._helpers: set[str] = set()
         self._lines: list[str] = []
@@ -106,13 +107,19 @@ class Kernel:
         if isinstance(expr, DimConst):
             return f"{expr.value}u"
         number, word = self._dims[expr]
-        self._named[f"d{number}"] = f"let d{number} = {word_text(word)};"
+        self._name(f"d{number}", word_text(word))
         return f"d{number}"
 
     def _param(self, param: Param) -> str:
         number, word = self._params[param.name]
-        self._named[f"p{number}"] = f"let p{number} = {_FROM_WORD[param.type.kind].format(word_text(word))};"
+        self._name(f"p{number}", _FROM_WORDS.get(param.type, "{}").format(word_text(word), word_text(word + 1)))
         return f"p{number}"
+
+    def _name(self, name: str, text: str) -> None:
+        """Has the kernel's head define a name."""
+        if name not in self._named:
+            self._helpers.update(helpers_of(text))
+            self._named[name] = f"let {name} = {text};"
 
     def _atom(self, atom: Atom) -> str:
         if isinstance(atom, Value):
@@ -121,11 +128,12 @@ class Kernel:
             return self._param(atom)
         if not isinstance(atom, Const):
             return self._dim(atom)
-        if atom.type is not f32 or is_finite_normal(atom.bits):
+        if is_sayable(atom):
             return literal(atom)
         # Compilers refuse constants that are not finite, and may flush subnormal ones: the bits come out of the block.
-        name = f"f{atom.bits:08x}"
-        self._named[name] = f"let {name} = bitcast<f32>({word_text(ZERO)} | 0x{atom.bits:08x}u);"
+        name = f"f{atom.bits:0{atom.type.bits // 4}x}"
+        words = [f"{word_text(ZERO)} | 0x{atom.bits >> shift & u32.maximum:08x}u" for shift in range(0, atom.type.bits, u32.bits)]
+        self._name(name, _FROM_WORDS[atom.type].format(*words))
         return name
 
     def _operands(self, statement: Let) -> list[str]:
@@ -150,6 +158,7 @@ class Kernel:
                 self._named["size"] = "var size = vec3<u32>({}u, {}u, {}u);".format(*self._program.workgroup)
         else:
             form = form_of(statement)
+            assert form is not None  # `legal.require_expressible`
             self._helpers.update(helpers_of(form))
             text = form.format(*self._operands(statement))
         self._line(f"let v{statement.bound.id} = {text};")
@@ -201,13 +210,17 @@ class Kernel:
         inside = self._inside(index, statement)
         result = statement.result
         if inside == "" and plain is not None and result is not None:
-            self._line(f"let v{result.id} = {plain(array, self._address(statement, array))};")
+            text = plain(array, self._address(statement, array))
+            self._helpers.update(helpers_of(text))
+            self._line(f"let v{result.id} = {text};")
             return
         if result is not None:
             self._line(f"var v{result.id}: {value_type(result.type)} = {zero(result.type)};")
         if inside is None:
             return
         done = lines(array, self._address(statement, array))
+        for line in done:
+            self._helpers.update(helpers_of(line))
         if inside:
             self._open(f"if ({inside}) {{")
             self._all(done)
@@ -231,14 +244,15 @@ class Kernel:
     def _atomic(self, index: int, statement: Atomic) -> None:
         operands = [self._atom(a) for a in statement.operands]
         name = f"v{statement.bound.id}"
-        if statement.op.name == "compare_exchange":
-            self._access(index, statement, lambda array, address: exchange_lines(array, address, operands, name), None)
-            return
+        op = statement.op.name
+
+        def lines(array: Array, address: str) -> list[str]:
+            return atomic_lines(op, array, address, operands, name)
 
         def text(array: Array, address: str) -> str:
-            return atomic_text(statement.op.name, array, address, operands)
+            return atomic_text(op, array, address, operands)
 
-        self._access(index, statement, lambda array, address: [f"{name} = {text(array, address)};"], text)
+        self._access(index, statement, lines, text if is_one_call(op, statement.memory.type) else None)
 
     # ---- control
 

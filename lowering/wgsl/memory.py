@@ -1,8 +1,9 @@
 """Arrays in WGSL: how each memory of a Program is declared, and the text of loads, stores and atomics on it.
 
-Bytes lie four to a word in buffers and tables. A store to one takes two atomics, and then or: they leave the other bytes of the word
-alone, so that neighbouring invocations may store at once. Memory that is accessed atomically anywhere is declared atomic, and
-then every access is. All tables share one read-only binding.
+In buffers and tables, elements of 8 and 16 bits lie four and two to a word, elsewhere each has a word. A store to part of a word takes
+two atomics, and then or: they leave the rest of the word alone, so that neighbouring invocations may store at once. Memory that
+is accessed atomically anywhere is declared atomic, and then every access is. Atomics on f32 exchange the bits of an `atomic<u32>` until
+nobody else has changed it meanwhile. All tables share one read-only binding.
 """
 
 from __future__ import annotations
@@ -13,36 +14,39 @@ from typing import Final
 
 from vyre_py.ir.nodes import Atomic, Memory, MemoryStatement, Space, Store
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Scalar, bool_, u32
+from vyre_py.ir.types import Type, bool_, f32, f64
 from vyre_py.lowering.layout import WORD_BYTES, Layout, element_count
-from vyre_py.lowering.wgsl.types import is_packed, value_type, zero
+from vyre_py.lowering.wgsl.ops import ROWS
+from vyre_py.lowering.wgsl.types import packed_bits, value_type, zero
 from vyre_py.lowering.wgsl.words import offset_word, word_text
 
-__all__ = ["READ", "READ_WRITE", "Array", "Arrays", "arrays_of", "atomic_text", "exchange_lines", "zero_lines"]
+__all__ = ["READ", "READ_WRITE", "Array", "Arrays", "arrays_of", "atomic_lines", "atomic_text", "is_one_call", "zero_lines"]
 
 # How buffers are declared. A driver may turn the first into the second: see `drivers.wgpu.module`.
 READ: Final = "var<storage, read>"
 READ_WRITE: Final = "var<storage, read_write>"
 
 _TABLES: Final = "tables"
+_WORD_BITS: Final = 8 * WORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
     """A memory as WGSL has it: elements of `element` at `name[offset + index]`; `offset` is a name, a literal, or empty.
 
-    `packed`: bytes, four to a word. `atomic`: declared atomic. `raw`: the words hold the bits of elements of another type.
+    `packed`: the bits of an element, of which several lie in a word, or 0. `atomic`: declared atomic. `raw`: the words hold the bits of
+    elements of another type, those of an f64 two words.
     """
 
     memory: Memory
     name: str
-    packed: bool
+    packed: int
     atomic: bool
     raw: bool
     offset: str
 
     @property
-    def element(self) -> Scalar:
+    def element(self) -> Type:
         """The type of the elements."""
         return self.memory.type
 
@@ -55,27 +59,45 @@ class Array:
     def _read(self, position: str) -> str:
         return f"atomicLoad(&{self.name}[{position}])" if self.atomic else f"{self.name}[{position}]"
 
+    def _part(self, address: str) -> tuple[str, str]:
+        """Of a packed element: the position of its word, and its first bit there."""
+        count = _WORD_BITS // self.packed
+        return f"({address}) >> {count.bit_length() - 1}u", f"((({address}) & {count - 1}u) * {self.packed}u)"
+
+    def _of_bits(self, bits: str) -> str:
+        """The value that the bits of a word stand for."""
+        if self.element is bool_:
+            return f"({bits}) != 0u" if self.packed else f"{bits} != 0u"
+        return f"bitcast<{value_type(self.element)}>({bits})" if value_type(self.element) != "u32" else bits
+
+    def _bits_of(self, value: str) -> str:
+        """The word of bits that stands for a value."""
+        if self.element is bool_:
+            return f"select(0u, 1u, {value})"
+        return f"bitcast<u32>({value})" if value_type(self.element) != "u32" else value
+
     def load(self, address: str) -> str:
         """The element at an address."""
         if self.packed:
-            byte = f"({self._read(f'({address}) >> 2u')} >> ((({address}) & 3u) * 8u)) & 255u"
-            return f"({byte}) != 0u" if self.element is bool_ else byte
-        word = self._read(address)
-        if self.raw and self.element is bool_:
-            return f"{word} != 0u"
-        return f"bitcast<{value_type(self.element)}>({word})" if self.raw and self.element is not u32 else word
+            position, shift = self._part(address)
+            return self._of_bits(f"({self._read(position)} >> {shift}) & {(1 << self.packed) - 1}u")
+        if not self.raw:
+            return self._read(address)
+        if self.element is f64:
+            first = f"({address}) * 2u"
+            return f"f64_of_words({self._read(first)}, {self._read(f'{first} + 1u')})"
+        return self._of_bits(self._read(address))
 
     def store(self, address: str, value: str) -> list[str]:
         """Lines that store a value at an address."""
+        bits = self._bits_of(value) if self.packed or self.raw else value
         if self.packed:
-            byte = f"select(0u, 1u, {value})" if self.element is bool_ else value
-            word, shift = f"{self.name}[({address}) >> 2u]", f"((({address}) & 3u) * 8u)"
-            return [f"atomicAnd(&{word}, ~(255u << {shift}));", f"atomicOr(&{word}, ({byte}) << {shift});"]
-        if self.raw and self.element is bool_:
-            value = f"select(0u, 1u, {value})"
+            position, shift = self._part(address)
+            word = f"{self.name}[{position}]"
+            return [f"atomicAnd(&{word}, ~({(1 << self.packed) - 1}u << {shift}));", f"atomicOr(&{word}, ({bits}) << {shift});"]
         if self.atomic:
-            return [f"atomicStore(&{self.name}[{address}], {value});"]
-        return [f"{self.name}[{address}] = {value};"]
+            return [f"atomicStore(&{self.name}[{address}], {bits});"]
+        return [f"{self.name}[{address}] = {bits};"]
 
 
 _ATOMICS: Final[Mapping[str, str]] = {
@@ -84,18 +106,38 @@ _ATOMICS: Final[Mapping[str, str]] = {
 }
 
 
+def is_one_call(op: str, element: Type) -> bool:
+    """Whether an atomic on elements of a type is one call in WGSL, rather than a loop."""
+    return op in _ATOMICS and element is not f32
+
+
 def atomic_text(op: str, array: Array, address: str, operands: Sequence[str]) -> str:
-    """An atomic other than compare_exchange, as an expression for the old element."""
+    """An atomic that `is_one_call`, as an expression for the old element."""
     return f"{_ATOMICS[op]}(&{array.name}[{address}], {operands[0]})"
 
 
-def exchange_lines(array: Array, address: str, operands: Sequence[str], old: str) -> list[str]:
-    """Lines that compare and exchange, and put the old element into the variable `old`."""
-    # The weak exchange may fail though the element was as expected: then it is tried again.
+def atomic_lines(op: str, array: Array, address: str, operands: Sequence[str], old: str) -> list[str]:
+    """Lines that do an atomic, and put the old element into the variable `old`.
+
+    The weak exchange may fail though the element was as expected: then it is tried again.
+    """
+    if is_one_call(op, array.element):
+        return [f"{old} = {atomic_text(op, array, address, operands)};"]
+    place = f"&{array.name}[{address}]"
+    if array.element is f32:
+        row = ROWS[op]
+        new = (row if isinstance(row, str) else row["f32"]).format(old, operands[0])
+        return [
+            "loop {",
+            f"  let seen = atomicLoad({place});",
+            f"  {old} = bitcast<f32>(seen);",
+            f"  if (atomicCompareExchangeWeak({place}, seen, bitcast<u32>({new})).exchanged) {{ break; }}",
+            "}",
+        ]
     expected, desired = operands
     return [
         "loop {",
-        f"  let tried = atomicCompareExchangeWeak(&{array.name}[{address}], {expected}, {desired});",
+        f"  let tried = atomicCompareExchangeWeak({place}, {expected}, {desired});",
         f"  {old} = tried.old_value;",
         f"  if (tried.exchanged || {old} != {expected}) {{ break; }}",
         "}",
@@ -115,52 +157,67 @@ class Arrays:
     tables: bytes
 
 
-def _element_bytes(memory: Memory) -> int:
-    return WORD_BYTES if is_packed(memory.type) else memory.type.size_bytes
+class _Declarations:
+    """Collects the arrays of a Program, memory by memory."""
+
+    def __init__(self, layout: Layout, atomic: frozenset[Memory]) -> None:
+        self._atomic = atomic
+        self._numbers = {slot.name: number for number, slot in enumerate(layout.buffers)}
+        self.module: list[str] = []
+        self.head: list[str] = []
+        self.tables = bytearray()
+
+    def buffer(self, memory: Memory) -> Array:
+        number = self._numbers[memory.name]
+        atomic = memory in self._atomic
+        array = Array(memory, f"b{number}", packed_bits(memory.type), atomic, atomic and memory.type is f32, f"o{number}")
+        declared = READ_WRITE if memory.access.writes else READ
+        self.module.append(f"@group(0) @binding({number + 1}) {declared} {array.name}: array<{array.words}>;")
+        self.head.append(f"let {array.offset} = {word_text(offset_word(number))};")
+        return array
+
+    def table(self, memory: Memory) -> Array:
+        size = memory.type.size_bytes
+        self.tables += bytes(-len(self.tables) % max(size, WORD_BYTES))
+        base = len(self.tables) // size
+        self.tables += memory.data + bytes(-len(memory.data) % WORD_BYTES)
+        return Array(memory, _TABLES, packed_bits(memory.type), False, True, f"{base}u" if base else "")
+
+    def own(self, memory: Memory, number: int) -> Array:
+        atomic = memory in self._atomic
+        # A driver was seen to lose the elements of workgroup arrays of bool, so bools are words in every array.
+        raw = memory.type is bool_ or (atomic and memory.type is f32)
+        array = Array(memory, f"a{number}", 0, atomic, raw, "")
+        declared = f"{array.name}: array<{array.words}, {element_count(memory)}>;"
+        if memory.space is Space.WORKGROUP:
+            self.module.append(f"var<workgroup> {declared}")
+        else:
+            self.head.append(f"var {declared}")
+        return array
 
 
 def arrays_of(program: Program, layout: Layout) -> Arrays:
     """The arrays of a Program."""
     accesses = [s for s in program.body if isinstance(s, MemoryStatement)]
     used = dict.fromkeys([s.memory for s in accesses])
-    atomic = {s.memory for s in accesses if isinstance(s, Atomic) or (isinstance(s, Store) and _is_bytes(s.memory))}
-    numbers = {slot.name: number for number, slot in enumerate(layout.buffers)}
+    made = _Declarations(layout, frozenset(s.memory for s in accesses if isinstance(s, Atomic) or (isinstance(s, Store) and _is_packed(s.memory))))
     by_memory: dict[Memory, Array] = {}
-    module: list[str] = []
-    head: list[str] = []
-    tables: list[bytes] = []
-    table_bytes = 0
     for number, memory in enumerate(m for m in program.memories if m in used):
-        packed = _is_bytes(memory)
         if memory.space is Space.BUFFER:
-            slot = numbers[memory.name]
-            array = Array(memory, f"b{slot}", packed, memory in atomic, False, f"o{slot}")
-            declared = READ_WRITE if memory.access.writes else READ
-            module.append(f"@group(0) @binding({slot + 1}) {declared} {array.name}: array<{array.words}>;")
-            head.append(f"let {array.offset} = {word_text(offset_word(slot))};")
+            by_memory[memory] = made.buffer(memory)
         elif memory.space is Space.TABLE:
-            base = table_bytes // (1 if packed else WORD_BYTES)
-            array = Array(memory, _TABLES, packed, False, True, f"{base}u" if base else "")
-            tables.append(memory.data + bytes(-len(memory.data) % WORD_BYTES))
-            table_bytes += len(tables[-1])
+            by_memory[memory] = made.table(memory)
         else:
-            # A driver was seen to lose the elements of workgroup arrays of bool, so bools are words in every array.
-            array = Array(memory, f"a{number}", False, memory in atomic, memory.type is bool_, "")
-            declared = f"{array.name}: array<{array.words}, {element_count(memory)}>;"
-            if memory.space is Space.WORKGROUP:
-                module.append(f"var<workgroup> {declared}")
-            else:
-                head.append(f"var {declared}")
-        by_memory[memory] = array
-    if tables:
-        module.append(f"@group(0) @binding({len(layout.buffers) + 1}) {READ} {_TABLES}: array<u32>;")
+            by_memory[memory] = made.own(memory, number)
+    if made.tables:
+        made.module.append(f"@group(0) @binding({len(layout.buffers) + 1}) {READ} {_TABLES}: array<u32>;")
     workgroup = tuple(a for a in by_memory.values() if a.memory.space is Space.WORKGROUP)
-    size = sum(_element_bytes(a.memory) * element_count(a.memory) for a in workgroup)
-    return Arrays(by_memory, tuple(module), tuple(head), workgroup, size, b"".join(tables))
+    size = sum(max(a.element.size_bytes, WORD_BYTES) * element_count(a.memory) for a in workgroup)
+    return Arrays(by_memory, tuple(made.module), tuple(made.head), workgroup, size, bytes(made.tables))
 
 
-def _is_bytes(memory: Memory) -> bool:
-    return is_packed(memory.type) and memory.space in (Space.BUFFER, Space.TABLE)
+def _is_packed(memory: Memory) -> bool:
+    return memory.space is Space.BUFFER and packed_bits(memory.type) > 0
 
 
 def zero_lines(arrays: Arrays, invocations: int) -> list[str]:

@@ -1,7 +1,8 @@
 """One row per op: the WGSL expression for it, by operand type.
 
-`{0}`, `{1}`, `{2}` stand for the operands, which are names or literals; a function that is not WGSL's own is in `legal.HELPERS`.
-A row is one expression for every type, or one per type name; for cast and bitcast per `from->to`.
+`{0}`, `{1}`, `{2}` stand for the operands, which are names or literals; a function that is not WGSL's own is in `helpers.HELPERS`.
+A row is one expression for every type, or one per type name; for cast and bitcast per `from->to`. Rows are for what the rewrites of
+`legal` leave: 64-bit integers are gone, narrow integers and floats are moved and cast only, and an f64 trades its bits with two u32.
 """
 
 from __future__ import annotations
@@ -10,35 +11,61 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.nodes import Let
+from vyre_py.ir.types import SCALARS, bool_, f32, f64, i32, u32
 
 __all__ = ["QUERIES", "ROWS", "form_of"]
 
 Row = str | Mapping[str, str]
 
-_CASTS: Final[Mapping[str, str]] = {
-    "bool->u8": "select(0u, 1u, {0})", "bool->i32": "select(0i, 1i, {0})", "bool->u32": "select(0u, 1u, {0})", "bool->f32": "select(0.0f, 1.0f, {0})",
-    "u8->bool": "{0} != 0u", "u8->i32": "i32({0})", "u8->u32": "{0}", "u8->f32": "f32({0})",
-    "i32->bool": "{0} != 0i", "i32->u8": "u32({0}) & 255u", "i32->u32": "u32({0})", "i32->f32": "f32({0})",
-    "u32->bool": "{0} != 0u", "u32->u8": "{0} & 255u", "u32->i32": "i32({0})", "u32->f32": "f32({0})",
-    "f32->bool": "!({0} == 0.0f)", "f32->u8": "u8_of_f32({0})", "f32->i32": "i32_of_f32({0})", "f32->u32": "u32_of_f32({0})",
+_CONVERSIONS: Final = frozenset({"cast", "bitcast"})
+
+_NARROW_CASTS: Final[Mapping[str, str]] = {
+    f"{source}->{target}": text
+    for bits, mask in ((8, "255u"), (16, "65535u"))
+    for source, target, text in (
+        # The sign comes down from the top.
+        (f"i{bits}", "i32", f"bitcast<i32>({{0}} << {32 - bits}u) >> {32 - bits}u"),
+        (f"i{bits}", "u32", f"bitcast<u32>(bitcast<i32>({{0}} << {32 - bits}u) >> {32 - bits}u)"),
+        (f"u{bits}", "i32", "i32({0})"),
+        (f"u{bits}", "u32", "{0}"),
+        *(("i32", f"{kind}{bits}", f"u32({{0}}) & {mask}") for kind in "iu"),
+        *(("u32", f"{kind}{bits}", f"{{0}} & {mask}") for kind in "iu"),
+    )
 }
+_CASTS: Final[Mapping[str, str]] = {
+    **_NARROW_CASTS,
+    "bool->i32": "select(0i, 1i, {0})", "bool->u32": "select(0u, 1u, {0})", "bool->f32": "select(0.0f, 1.0f, {0})", "bool->f64": "select(0.0lf, 1.0lf, {0})",
+    "i32->bool": "{0} != 0i", "i32->u32": "u32({0})", "i32->f32": "f32({0})", "i32->f64": "f64({0})",
+    "u32->bool": "{0} != 0u", "u32->i32": "i32({0})", "u32->f32": "f32({0})", "u32->f64": "f64({0})",
+    "f32->bool": "!({0} == 0.0f)", "f32->i32": "i32_of_f32({0})", "f32->u32": "u32_of_f32({0})", "f32->f64": "f64({0})",
+    "f64->bool": "!({0} == 0.0lf)", "f64->i32": "i32_of_f64({0})", "f64->u32": "u32_of_f64({0})", "f64->f32": "f32({0})",
+    "f16->f32": "f32_of_f16({0})", "f32->f16": "f16_of_f32({0})", "bf16->f32": "f32_of_bf16({0})", "f32->bf16": "bf16_of_f32({0})",
+}
+_HALVES: Final = ("i16", "u16", "f16", "bf16")
 _BITCASTS: Final[Mapping[str, str]] = {
+    "i8->u8": "{0}", "u8->i8": "{0}",
+    **{f"{a}->{b}": "{0}" if a[0] in "iu" else f"bits_{a}({{0}})" for a in _HALVES for b in _HALVES if a != b},
     "i32->u32": "bitcast<u32>({0})", "u32->i32": "bitcast<i32>({0})", "i32->f32": "bitcast<f32>({0})", "u32->f32": "bitcast<f32>({0})",
     "f32->u32": "bits_f32({0})", "f32->i32": "bitcast<i32>(bits_f32({0}))",
-}
+    "f64->u32x2": "words_of_f64({0})", "u32x2->f64": "f64_of_words({0}.x, {0}.y)",
+}  # fmt: skip
 
+# A row without types in it serves those that WGSL computes in, and bool where the op takes one.
 ROWS: Final[Mapping[str, Row]] = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
-    "div": {"i32": "div_i32({0}, {1})", "u32": "div_u32({0}, {1})", "f32": "{0} / {1}"},
+    "div": {"i32": "div_i32({0}, {1})", "u32": "div_u32({0}, {1})", "f32": "{0} / {1}", "f64": "{0} / {1}"},
     "rem": {"i32": "rem_i32({0}, {1})", "u32": "rem_u32({0}, {1})"},
-    "neg": {"i32": "-{0}", "u32": "0u - {0}", "f32": "-{0}"},
-    "abs": {"i32": "abs({0})", "u32": "{0}", "f32": "abs({0})"},
-    "sign": {"i32": "sign({0})", "u32": "min({0}, 1u)", "f32": "sign_f32({0})"},
-    "min": {"i32": "min({0}, {1})", "u32": "min({0}, {1})", "f32": "min_f32({0}, {1})"},
-    "max": {"i32": "max({0}, {1})", "u32": "max({0}, {1})", "f32": "max_f32({0}, {1})"},
-    "clamp": {"i32": "min(max({0}, {1}), {2})", "u32": "min(max({0}, {1}), {2})", "f32": "min_f32(max_f32({0}, {1}), {2})"},
+    "neg": {"i32": "-{0}", "u32": "0u - {0}", "f32": "-{0}", "f64": "-{0}"},
+    "abs": {"i32": "abs({0})", "u32": "{0}", "f32": "abs({0})", "f64": "abs({0})"},
+    "sign": {"i32": "sign({0})", "u32": "min({0}, 1u)", "f32": "sign_f32({0})", "f64": "sign_f64({0})"},
+    "min": {"i32": "min({0}, {1})", "u32": "min({0}, {1})", "f32": "min_f32({0}, {1})", "f64": "min_f64({0}, {1})"},
+    "max": {"i32": "max({0}, {1})", "u32": "max({0}, {1})", "f32": "max_f32({0}, {1})", "f64": "max_f64({0}, {1})"},
+    "clamp": {
+        "i32": "min(max({0}, {1}), {2})", "u32": "min(max({0}, {1}), {2})",
+        "f32": "min_f32(max_f32({0}, {1}), {2})", "f64": "min_f64(max_f64({0}, {1}), {2})",
+    },
     "fma": "fma({0}, {1}, {2})",
     "sqrt": "sqrt({0})",
     "floor": "floor({0})",
@@ -69,16 +96,15 @@ ROWS: Final[Mapping[str, Row]] = {
     "logical_and": "{0} & {1}",
     "logical_or": "{0} | {1}",
     "logical_not": "!{0}",
-    "select": "select({2}, {1}, {0})",
-    "is_nan": "is_nan_f32({0})",
-    "is_inf": "(bitcast<u32>({0}) & 0x7fffffffu) == 0x7f800000u",
-    "is_finite": "(bitcast<u32>({0}) & 0x7f800000u) != 0x7f800000u",
+    "select": dict.fromkeys([t.name for t in SCALARS.values()], "select({2}, {1}, {0})"),
+    "is_nan": {"f32": "is_nan_f32({0})", "f64": "is_nan_f64({0})"},
+    "is_inf": {"f32": "(bitcast<u32>({0}) & 0x7fffffffu) == 0x7f800000u", "f64": "is_inf_f64({0})"},
+    "is_finite": {"f32": "(bitcast<u32>({0}) & 0x7f800000u) != 0x7f800000u", "f64": "!(is_inf_f64({0}) | is_nan_f64({0}))"},
     "cast": _CASTS,
     "bitcast": _BITCASTS,
-    "exp": "exp({0})",
-    "log": "log({0})",
-    "sin": "sin({0})",
-    "cos": "cos({0})",
+    "vec2": {"u32": "vec2<u32>({0}, {1})"},
+    "swizzle": {"u32x2": "{0}[{1}]"},
+    **{name: {"f32": f"{name}({{0}})"} for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")},
 }
 
 # Query -> expression over the names that `emit` defines at the kernel's head; `{size}` is the workgroup's along that axis.
@@ -92,12 +118,15 @@ QUERIES: Final[Mapping[str, str]] = {
 }
 
 
-def form_of(statement: Let) -> str:
-    """The row's expression for a statement's types."""
-    row = ROWS[statement.op.name]
-    if isinstance(row, str):
-        return row
-    source = statement.args[0].type.name
-    if statement.op.name in ("cast", "bitcast"):
-        return row[f"{source}->{statement.bound.type.name}"]
-    return row[source]
+_COMPUTED: Final = frozenset({bool_, i32, u32, f32, f64})
+
+
+def form_of(statement: Let) -> str | None:
+    """The row's expression for a statement's types; None where there is none."""
+    name, result = statement.op.name, statement.bound.type
+    row = ROWS.get(name)
+    # The last operand, since the first of a select is a bool; what a swizzle picks is said by its last.
+    source = statement.args[0 if name == "swizzle" else -1].type
+    if row is None or isinstance(row, str):
+        return row if source in _COMPUTED else None
+    return row.get(f"{source}->{result}" if name in _CONVERSIONS else source.name)

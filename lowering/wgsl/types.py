@@ -1,7 +1,8 @@
 """The language's types and constants as WGSL spells them.
 
-A value of type u8 is a u32 below 256; every other type has a WGSL type of its own. In buffers and tables, u8 and bool lie four to a
-word (`is_packed`).
+bool, i32, u32, f32 and f64 have WGSL types of their own, f64 where the device has it. Integers and floats of 8 and 16 bits are the bits of
+a u32, with zeros above; in buffers and tables, they and bools lie four or two to a word (`packed_bits`). 64-bit integers and vectors have
+been taken apart before (`lowering.legal`); of vectors only a pair of u32 is left, the bits of an f64.
 """
 
 from __future__ import annotations
@@ -10,44 +11,57 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import Scalar, bool_, element, f32, i32, u8, u32
+from vyre_py.ir.types import SCALARS, Type, bool_, element, f32, f64, i32, u32, vector_of
 
-__all__ = ["is_finite_normal", "is_packed", "literal", "value_type", "zero"]
+__all__ = ["NARROW", "WORD_PAIR", "is_sayable", "literal", "packed_bits", "value_type", "zero"]
 
-_VALUE_TYPES: Final[Mapping[Scalar, str]] = {bool_: "bool", u8: "u32", i32: "i32", u32: "u32", f32: "f32"}
-_ZEROS: Final[Mapping[Scalar, str]] = {bool_: "false", u8: "0u", i32: "0i", u32: "0u", f32: "0.0f"}
-_SMALLEST_NORMAL: Final = 0x00800000
-_INFINITY: Final = 0x7F800000
+WORD_PAIR: Final = vector_of(u32, 2)
+
+# Types that a u32 holds the bits of.
+NARROW: Final = frozenset(t for t in SCALARS.values() if t.size_bytes < u32.size_bytes and t is not bool_)
+
+_VALUE_TYPES: Final[Mapping[Type, str]] = {
+    bool_: "bool", i32: "i32", u32: "u32", f32: "f32", f64: "f64", WORD_PAIR: "vec2<u32>", **dict.fromkeys(NARROW, "u32"),
+}  # fmt: skip
+_ZEROS: Final[Mapping[Type, str]] = {bool_: "false", i32: "0i", u32: "0u", f32: "0.0f", f64: "0.0lf", **dict.fromkeys(NARROW, "0u")}
+
+# Float type -> the bits of its smallest normal number and of infinity, and the suffix of a literal.
+_FLOATS: Final[Mapping[Type, tuple[int, int, str]]] = {
+    f32: (0x00800000, 0x7F800000, "f"), f64: (0x0010000000000000, 0x7FF0000000000000, "lf"),
+}  # fmt: skip
 
 
-def value_type(type_: Scalar) -> str:
+def value_type(type_: Type) -> str:
     """The WGSL type of a value."""
     return _VALUE_TYPES[type_]
 
 
-def zero(type_: Scalar) -> str:
+def zero(type_: Type) -> str:
     """The zero of a type, which is what an access outside gives."""
     return _ZEROS[type_]
 
 
-def is_packed(type_: Scalar) -> bool:
-    """Whether elements in buffers and tables are bytes, four to a word."""
-    return type_.size_bytes == 1
+def packed_bits(type_: Type) -> int:
+    """How many bits an element takes in buffers and tables where several lie in a word: 8 or 16; 0 for whole words."""
+    return 8 * type_.size_bytes if type_.size_bytes < u32.size_bytes else 0
 
 
-def is_finite_normal(bits: int) -> bool:
-    """Whether f32 bits are a number that a WGSL literal can say on every implementation: no subnormal, infinity or NaN."""
-    magnitude = bits & 0x7FFFFFFF
-    return magnitude == 0 or _SMALLEST_NORMAL <= magnitude < _INFINITY
+def is_sayable(const: Const) -> bool:
+    """Whether a WGSL literal can say a constant on every implementation: no subnormal, infinity or NaN."""
+    if const.type not in _FLOATS:
+        return True
+    smallest, infinity, _ = _FLOATS[const.type]
+    magnitude = const.bits & ~(1 << const.type.bits - 1)
+    return magnitude == 0 or smallest <= magnitude < infinity
 
 
 def literal(const: Const) -> str:
-    """A constant as a literal; an f32 must satisfy `is_finite_normal`."""
+    """A constant that `is_sayable` as a literal."""
     if const.type is bool_:
         return "true" if const.bits else "false"
-    if const.type is f32:
-        shortest = repr(float(str(element(f32, const.bits))))
-        return f"({shortest}f)" if shortest.startswith("-") else f"{shortest}f"
+    if const.type in _FLOATS:
+        shortest = repr(float(str(element(const.type, const.bits)))) + _FLOATS[const.type][2]
+        return f"({shortest})" if shortest.startswith("-") else shortest
     if const.type is i32:
         number = int(const.value)
         # WGSL has no literal for the least i32, since the minus is an operator; negation of one out of range is refused.

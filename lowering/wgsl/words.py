@@ -1,7 +1,7 @@
 """The uniform block of a kernel, which emitter and driver agree on: an array of 32-bit words.
 
-First come the words of the header, then for every buffer the number of elements (words for packed buffers: bytes) that lie in the
-binding before the argument's first, then the layout's scalars in order.
+First come the words of the header, then for every buffer the number of elements that lie in the binding before the argument's first,
+then the layout's scalars with the distances that they have there, an f64 as two words.
 
 A grid may be wider along x than a dispatch allows. It is then dispatched in several turns, one above the other along z, and the header
 says how wide and deep the real grid is.
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.lowering.layout import Layout
+from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Layout, Slot
 
-__all__ = ["GROUPS_X", "GROUPS_Z", "MAX_WORDS", "ZERO", "block_words", "first_scalar_word", "offset_word", "word_text"]
+__all__ = ["GROUPS_X", "GROUPS_Z", "MAX_WORDS", "ZERO", "block_words", "offset_word", "scalar_word", "word_text"]
 
 GROUPS_X: Final = 0  # workgroups of the grid along x
 GROUPS_Z: Final = 1  # workgroups of the grid along z
@@ -30,14 +30,15 @@ def offset_word(buffer: int) -> int:
     return _HEADER_WORDS + buffer
 
 
-def first_scalar_word(layout: Layout) -> int:
-    """The word of the layout's first scalar; the others follow."""
-    return _HEADER_WORDS + len(layout.buffers)
+def scalar_word(buffers: int, slot: Slot) -> int:
+    """The first word of a scalar of a layout with so many buffers, whose addresses the block leaves out."""
+    return _HEADER_WORDS + buffers + (slot.offset_bytes - buffers * POINTER_BYTES) // WORD_BYTES
 
 
 def block_words(layout: Layout) -> int:
     """How many words the block has, filled up to whole vectors of four."""
-    words = first_scalar_word(layout) + len(layout.scalars)
+    buffers = len(layout.buffers)
+    words = _HEADER_WORDS + buffers + (layout.size_bytes - buffers * POINTER_BYTES) // WORD_BYTES
     return -(-words // _VECTOR_WORDS) * _VECTOR_WORDS
 
 

@@ -1,10 +1,12 @@
-"""Random valid Programs, by construction free of races, of atomic order and of endless loops.
+"""Random valid Programs over all types and ops, by construction free of races, of atomic order and of endless loops.
 
 How: an invocation writes only its own element of a written buffer and reads back only that; shared memory is written at the own
 place, then a barrier, then read anywhere, then a barrier; an atomic memory sees one commuting operation and its old values are not
 looked at; loops count. So every device must agree to the bit with the interpreter.
 
 A `Source` answers "which of n?"; Hypothesis and a seeded generator both make one, so what one finds the other can replay.
+
+One module because the kinds of statement share the scopes, and each is a few lines.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from elements import INTERESTING, random_array
 
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.dims import Dim, DimConst, dim_op
-from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Variable, const
-from vyre_py.ir.ops import ATOMICS, OPS, Level, Operand, Result
+from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
+from vyre_py.ir.ops import ATOMICS, OPS, Level, Op, Operand, Result
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, Scalar, bool_, f32, i32, u8, u32
+from vyre_py.ir.types import SCALARS, TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
-__all__ = ["INTERESTING", "Case", "Source", "generate"]
+__all__ = ["ALL_TYPES", "WHOLE_TYPES", "Case", "Source", "generate"]
 
 _X = TypeVar("_X")
 
@@ -44,36 +47,37 @@ class Case:
     uses_floats: bool
 
 
-INTERESTING = {
-    i32: [0, 1, -1, 2, 7, -8, 31, 32, 255, 1 << 30, -(1 << 31), (1 << 31) - 1, 12345],
-    u32: [0, 1, 2, 3, 8, 31, 32, 33, 255, 65535, 1 << 31, (1 << 32) - 1, 0x9E3779B9],
-    u8: [0, 1, 127, 128, 255],
-    bool_: [False, True],
-    f32: [0.0, -0.0, 1.0, -1.0, 0.5, 3.25, -7.75, 1e-40, -1e-38, 3.4e38, 1e20, 2147483648.0, float("inf"), float("-inf"), float("nan")],
-}
-_OPS = [row for row in OPS.values() if not row.is_query and not row.expands]
+ALL_TYPES = tuple(TYPES.values())
+WHOLE_TYPES = tuple(t for t in ALL_TYPES if not t.is_float)  # what is exact on every device
+
+_OPS = [row for row in OPS.values() if not row.is_query]
 _QUERIES = [row for row in OPS.values() if row.is_query]
 _ATOMIC_GROUPS = (("add", "sub"), ("min",), ("max",), ("and",), ("or",), ("xor",))
+_FLOAT_GROUPS = (("min",), ("max",))  # the order of float additions is unspecified
 _WORKGROUPS = ((32, 1, 1), (64, 1, 1), (8, 4, 1), (5, 3, 2), (48, 1, 1), (1, 1, 1), (16, 2, 2))
+# Beside u32, i32 and bool, which every Program uses, so many types more.
+_MORE_TYPES = 4
 
 
 @dataclass
 class _Scope:
-    values: dict[Scalar, list[Atom]] = field(default_factory=dict)
-    uniform: dict[Scalar, list[Atom]] = field(default_factory=dict)
+    values: dict[Type, list[Atom]] = field(default_factory=dict)
+    uniform: dict[Type, list[Atom]] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
 
 
 class _Generator:
-    def __init__(self, source: Source, floats: bool, budget: int) -> None:
+    def __init__(self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int) -> None:
         self.source = source
-        self.floats = floats
+        self.allowed = frozenset(types)
+        self.wide_atomics = wide_atomics
         self.budget = budget
         workgroup = self.pick(_WORKGROUPS)
         self.a = Assembler("generated", workgroup)
         self.invocations = workgroup[0] * workgroup[1] * workgroup[2]
         self.scopes: list[_Scope] = [_Scope()]
-        self.types = [t for t in SCALARS.values() if floats or t is not f32]
+        self.types = self.choose_types(types)
+        self.rows = [row for row in _OPS if self.over(row)]
         self.loops: list[str] = []
         self.may_return = self.source.below(3) == 0
         self.barriers = not self.may_return and self.source.below(4) != 0
@@ -86,23 +90,46 @@ class _Generator:
     def chance(self, one_in: int) -> bool:
         return self.source.below(one_in) == one_in - 1
 
-    def constant(self, t: Scalar) -> Const:
-        if t.is_integer and not t.storage_only and self.chance(3):
-            return Const(t, self.source.below(1 << 16))
+    def choose_types(self, types: Sequence[Type]) -> list[Type]:
+        """u32, i32 and bool; f32 in most Programs that may have floats; and some more, with the components of vectors."""
+        chosen = [u32, i32, bool_]
+        if f32 in self.allowed and not self.chance(4):
+            chosen.append(f32)
+        for _ in range(_MORE_TYPES):
+            t = self.pick(types)
+            chosen += [t, t.scalar]
+        return list(dict.fromkeys(chosen))
+
+    def over(self, row: Op) -> list[Type]:
+        """The types of this Program that a row's operands marked T may have; for conversions, all."""
+        if Operand.T not in row.operands:
+            return self.types
+        return [t for t in self.types if t.scalar in row.of and t.lanes in row.lanes]
+
+    def constant(self, t: Type) -> Const:
+        if t.is_integer and self.chance(3):
+            return Const(t, self.source.below(1 << min(t.bits, 16)))
         return const(t, self.pick(INTERESTING[t]))
 
-    def operand(self, t: Scalar) -> Atom:
-        if self.chance(5):
+    def fresh(self, t: Type) -> Atom:
+        """A constant; of a vector, its components put together."""
+        if not t.is_vector:
             return self.constant(t)
+        parts = [self.constant(t.scalar) for _ in range(t.lanes)]
+        return self.a.let(OPS[f"vec{t.lanes}"], tuple(parts))
+
+    def operand(self, t: Type) -> Atom:
+        if self.chance(5):
+            return self.fresh(t)
         known = [v for scope in self.scopes for v in scope.values.get(t, ())]
         if not known:
-            return self.constant(t)
+            return self.fresh(t)
         # Recent values first, so that long chains appear.
         return known[-1 - self.source.below(min(len(known), 12))]
 
-    def uniform_operand(self, t: Scalar) -> Atom:
+    def uniform_operand(self, t: Type) -> Atom:
         known = [v for scope in self.scopes for v in scope.uniform.get(t, ())]
-        return self.constant(t) if not known or self.chance(4) else self.pick(known)
+        return self.fresh(t) if not known or self.chance(4) else self.pick(known)
 
     def keep(self, atom: Atom, uniform: bool = False) -> Atom:
         self.scopes[-1].values.setdefault(atom.type, []).append(atom)
@@ -131,17 +158,22 @@ class _Generator:
         self.inputs = [a.memory(f"in_{t.name}", Space.BUFFER, t, (self.n,), Access.READ) for t in self.types]
         self.inputs.append(a.memory("in_2d", Space.BUFFER, u32, (self.m, dim_op("add", self.n, DimConst(1))), Access.READ))
         self.outputs = [a.memory(f"out_{t.name}", Space.BUFFER, t, (self.n,), Access.READ_WRITE) for t in self.types]
-        self.atomics: dict[Memory, Sequence[str]] = {
-            a.memory(f"acc_{t.name}_{k}", Space.BUFFER, t, (DimConst(8),), Access.READ_WRITE): self.pick(_ATOMIC_GROUPS) for k, t in enumerate((i32, u32))
-        }
+        self.atomics: dict[Memory, Sequence[str]] = {}
+        for t in (i32, u32, *([t for t in self.types if t in (i64, u64, f32)] if self.wide_atomics else ())):
+            memory = a.memory(f"acc_{t.name}_{len(self.atomics)}", Space.BUFFER, t, (DimConst(8),), Access.READ_WRITE)
+            self.atomics[memory] = self.pick(_FLOAT_GROUPS if t is f32 else _ATOMIC_GROUPS)
         size = (DimConst(self.invocations),)
         self.tiles = [a.memory(f"tile_{t.name}", Space.WORKGROUP, t, size, Access.READ_WRITE) for t in self.types] if self.barriers else []
         if self.barriers:
-            self.counts = a.memory("counts", Space.WORKGROUP, u32, (DimConst(8),), Access.READ_WRITE)
+            self.counts = a.memory("counts", Space.WORKGROUP, self.pick([m.type for m in self.atomics]), (DimConst(8),), Access.READ_WRITE)
+            self.counted = self.pick(_FLOAT_GROUPS if self.counts.type is f32 else _ATOMIC_GROUPS)
         self.privates = [a.memory(f"private_{t.name}", Space.PRIVATE, t, (DimConst(6),), Access.READ_WRITE) for t in self.types if self.chance(2)]
-        data = np.array([self.source.below(1 << 16) for _ in range(5)], np.uint32)
-        self.table = a.memory("table", Space.TABLE, u32, (DimConst(5),), Access.READ, data.tobytes())
+        self.tables = [self.table(t) for t in (u32, self.pick(self.types))]
         a.grid = Grid(True, (self.n, DimConst(1), DimConst(1)))
+
+    def table(self, t: Type) -> Memory:
+        rng = np.random.default_rng(self.source.below(1 << 16))
+        return self.a.memory(f"table_{len(self.a.memories)}", Space.TABLE, t, (DimConst(5),), Access.READ, random_array(rng, t, (5,)).tobytes())
 
     def finish_prologue(self) -> None:
         a = self.a
@@ -162,24 +194,36 @@ class _Generator:
     # ---- statements
 
     def op(self) -> None:
-        row = self.pick(_OPS)
-        allowed = [t for t in self.types if t in row.of]
-        if not allowed and Operand.ANY not in row.operands:
-            return
-        t = self.pick(allowed) if allowed else u32
+        row = self.pick(self.rows)
+        t = self.pick(self.over(row))
         uniform = self.chance(6)
         draw = self.uniform_operand if uniform else self.operand
-        args = tuple(draw(bool_ if p is Operand.BOOL else t) for p in row.operands)
         given = None
         if row.result is Result.GIVEN:
-            targets = [g for g in self.types if row.result_type((t,), g) is not None]
+            targets = [g for g in self.allowed_targets(row, t) if g in self.allowed]
             if not targets:
                 return
             given = self.pick(targets)
+        args = tuple([self.argument(draw, pattern, t, given) for pattern in row.operands])
         self.keep(self.a.let(row, args, given), uniform)
 
+    @staticmethod
+    def allowed_targets(row: Op, t: Type) -> list[Type]:
+        operands = (t,) if len(row.operands) == 1 else (t, u32)
+        return [g for g in ALL_TYPES if row.result_type(operands, g) is not None]
+
+    def argument(self, draw: Any, pattern: Operand, t: Type, given: Type | None) -> Atom:
+        if pattern is Operand.LANES:
+            assert given is not None  # a swizzle's result is written out
+            return const(u32, sum(self.source.below(t.lanes) << 2 * k for k in range(given.lanes)))
+        if pattern in (Operand.BOOL, Operand.U32):
+            one = bool_ if pattern is Operand.BOOL else u32
+            each = TYPES[f"{one.name}x{t.lanes}"] if t.is_vector and self.chance(2) else one
+            return draw(each)  # type: ignore[no-any-return]  # one of two methods of this class
+        return draw(t)  # type: ignore[no-any-return]  # as above
+
     def load(self) -> None:
-        memory = self.pick([*self.inputs, *self.privates, self.table])
+        memory = self.pick([*self.inputs, *self.privates, *self.tables])
         self.keep(self.a.load(memory, tuple(self.index() for _ in memory.shape)))
 
     def own_load(self) -> None:
@@ -230,12 +274,24 @@ class _Generator:
 
     def mix(self, value: Atom) -> None:
         """Works a value into the one variable that is stored at the end."""
-        if value.type is f32:
-            value = self.a.let(OPS["bitcast"], (value,), u32)
-        elif value.type is not u32:
-            value = self.a.let(OPS["cast"], (value,), u32)
         turned = self.a.let(OPS["rotl"], (self.a.get(self.mixed), const(u32, 5)))
-        self.a.set(self.mixed, self.a.let(OPS["add"], (turned, value)))
+        self.a.set(self.mixed, self.a.let(OPS["add"], (turned, self.word(value))))
+
+    def word(self, value: Atom) -> Atom:
+        """Some u32 that depends on every bit of a value, but for a NaN's."""
+        a, t = self.a, value.type
+        if t.is_vector:
+            total: Atom = const(u32, 0)
+            for k in range(t.lanes):
+                part = self.word(a.let(OPS["swizzle"], (value, const(u32, k)), t.scalar))
+                total = a.let(OPS["xor"], (a.let(OPS["rotl"], (total, const(u32, 11))), part))
+            return total
+        if t.is_float:
+            value = a.let(OPS["bitcast"], (value,), unsigned_of(t))
+        if value.type.bits == 64:
+            high = a.let(OPS["shr"], (value, const(value.type, 32)))
+            value = a.let(OPS["xor"], (value, high))
+        return value if value.type is u32 else a.let(OPS["cast"], (value,), u32)
 
     def seen(self, value: Atom) -> None:
         """Keeps what came from memory that is written, and mixes one in two."""
@@ -255,12 +311,11 @@ class _Generator:
     def for_(self, uniform: bool) -> None:
         t = self.pick((i32, u32))
         step = self.pick((1, 1, 2, 3) if t is u32 else (1, 2, -1, -3))
-        start: Atom = self.constant(t)
         stays = uniform and self.chance(2)
         turns = self.a.let(OPS["and"], ((self.uniform_operand if stays else self.operand)(t), const(t, 7)))
         span = self.a.let(OPS["mul"], (turns, const(t, step)))
         if self.chance(3):  # near the type's ends, where a naive counter wraps
-            start = const(t, t.maximum - 9 if step > 0 else t.minimum + 9)
+            start: Atom = const(t, t.maximum - 9 if step > 0 else t.minimum + 9)
             stop: Atom = const(t, t.maximum if step > 0 else t.minimum)
         else:
             start = Const(t, self.source.below(100))
@@ -268,14 +323,7 @@ class _Generator:
             if t is i32 and self.chance(4):
                 start, stop = stop, start
         counter = self.a.for_(start, stop, const(t, step))
-        self.loops.append("uniform" if stays else "varying")
-        self.scopes.append(_Scope())
-        self.keep(counter, stays)
-        self.statements(1 + self.source.below(7), stays)
-        self.stir()
-        self.scopes.pop()
-        self.loops.pop()
-        self.a.end()
+        self.turn(counter, stays)
 
     def loop(self, uniform: bool) -> None:
         count = self.a.var(u32, const(u32, 0))
@@ -286,10 +334,14 @@ class _Generator:
         self.a.if_(self.a.let(OPS["gt"], (now, const(u32, 1 + self.source.below(9)))))
         self.a.break_()
         self.a.end()
-        self.loops.append("uniform" if stays else "varying")
+        self.turn(now, stays)
+
+    def turn(self, counter: Value, uniform: bool) -> None:
+        """The body of a loop, and its end."""
+        self.loops.append("uniform" if uniform else "varying")
         self.scopes.append(_Scope())
-        self.keep(now, stays)
-        self.statements(1 + self.source.below(8), stays)
+        self.keep(counter, uniform)
+        self.statements(1 + self.source.below(8), uniform)
         self.stir()
         self.scopes.pop()
         self.loops.pop()
@@ -324,9 +376,9 @@ class _Generator:
         """Workgroup atomics of one commuting op between barriers, then looked at."""
         if not (uniform and self.barriers):
             return
-        op = self.pick(self.pick(_ATOMIC_GROUPS))
+        op = self.pick(self.counted)
         where = self.a.let(OPS["and"], (self.operand(u32), const(u32, 7)))
-        self.a.atomic(ATOMICS[op], self.counts, (where,), (self.operand(u32),))
+        self.a.atomic(ATOMICS[op], self.counts, (where,), (self.operand(self.counts.type),))
         self.a.barrier()
         self.seen(self.a.load(self.counts, (self.index(),)))
         self.a.barrier()
@@ -357,27 +409,15 @@ class _Generator:
         for memory in (*self.inputs, *self.outputs, *self.atomics):
             shape = {1: (sizes["n"],), 2: (sizes["m"], sizes["n"] + 1)}[memory.rank]
             shape = (8,) if memory in self.atomics else shape
-            given[memory.name] = _array(rng, memory.type, shape)
+            given[memory.name] = random_array(rng, memory.type, shape)
         for param in self.params:
-            given[param.name] = _array(rng, param.type, (1,))[0]
+            given[param.name] = random_array(rng, param.type, (1,))[0]
         return given, sizes
 
 
-def _array(rng: np.random.Generator, t: Scalar, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Random elements, one in three of them an interesting one."""
-    special = np.array(INTERESTING[t]).astype(t.dtype) if t is not u32 else np.array(INTERESTING[t], np.uint64).astype(np.uint32)
-    if t is f32:
-        plain = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(np.float32)
-    elif t is bool_:
-        plain = rng.integers(0, 2, shape).astype(np.bool_)
-    else:
-        plain = rng.integers(t.minimum, t.maximum + 1, shape, dtype=np.int64).astype(t.dtype)
-    return np.where(rng.integers(0, 3, shape) == 0, special[rng.integers(0, len(special), shape)], plain)
-
-
-def generate(source: Source, *, floats: bool = True, budget: int = 126) -> Case:
-    """One Program of about `budget` statements, with arguments."""
-    g = _Generator(source, floats, budget)
+def generate(source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126) -> Case:
+    """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones."""
+    g = _Generator(source, types, wide_atomics, budget)
     g.declare()
     g.finish_prologue()
     while g.budget > 0:
@@ -387,4 +427,4 @@ def generate(source: Source, *, floats: bool = True, budget: int = 126) -> Case:
     for memory in g.outputs:
         g.a.store(memory, (g.own,), g.a.get(g.mixed) if memory.type is u32 else g.operand(memory.type))
     given, sizes = g.arguments()
-    return Case(g.a.finish(), given, sizes, floats)
+    return Case(g.a.finish(), given, sizes, any(t.is_float for t in g.types))

@@ -13,7 +13,7 @@ from vyre_py.ir.dims import DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Scalar, i32, u8, u32
+from vyre_py.ir.types import Type, i32, u8, u32
 
 __all__ = ["EDGES", "SIZES", "U32_MAX", "bindable", "random_arguments", "random_program", "random_updates"]
 
@@ -81,7 +81,7 @@ class Author:
         for query in ("global_id.x", "global_id.y", "local_id.x", "workgroup_id.x", "local_index"):
             self.values.append(a.let(OPS[query], ()))
 
-    def pick(self, type_: Scalar) -> Atom:
+    def pick(self, type_: Type) -> Atom:
         fitting = [v for v in self.values if v.type is type_]
         kind = self.random.random()
         if kind < 0.2 and type_ is u32:
@@ -92,7 +92,7 @@ class Author:
             return const(type_, self.random.choice(EDGES[type_]))
         return self.random.choice(fitting[-8:] if self.random.random() < 0.6 else fitting)
 
-    def small(self, type_: Scalar) -> Atom:
+    def small(self, type_: Type) -> Atom:
         return const(type_, self.random.choice((0, 1, 1, 2, 3, 4, 7, 8, 16, 63, 255)))
 
     def integer(self) -> None:

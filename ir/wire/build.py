@@ -1,0 +1,172 @@
+"""Building: verified columns become a Program, through the assembler as everything does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate, repeat
+from typing import Final
+
+import numpy as np
+
+from vyre_py.ir.assembler import Assembler
+from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.errors import Place
+from vyre_py.ir.nodes import (
+    Atom,
+    Atomic,
+    Const,
+    For,
+    Get,
+    Let,
+    Load,
+    Memory,
+    Region,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Variable,
+)
+from vyre_py.ir.ops import AtomicOp, Op
+from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.flat import Flat
+from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, OPS_BY_CODE, PLAIN, SIZE_OPS, SPACES, TYPES_BY_CODE
+
+__all__ = ["build"]
+
+_Args = tuple[Atom, ...]
+
+
+def build(flat: Flat) -> Program:
+    """The Program that verified columns describe, in one walk over them."""
+    return _Builder(flat).program()
+
+
+class _Builder:
+    """The tables as nodes, and the statements that `_MAKERS` make of the rows, in turn."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.flat = flat
+        self.strings = flat.strings()
+        self.assembler = Assembler(self.strings[flat.name], flat.workgroup)
+        self.assembler.doc = self.strings[flat.doc]
+        self.places: Iterator[Place | None] = iter(self._places()) if len(flat.places) else repeat(None)
+        self._declare()
+        types = flat.types[BINDS[flat.codes]].tolist()
+        names: dict[int, str] = dict(zip(flat.named_values.tolist(), map(self.strings.__getitem__, flat.value_names.tolist()), strict=True))
+        # Made in advance, in the order in which the statements below bind them.
+        self.values = [self.assembler.value(TYPES_BY_CODE[code], names.get(number)) for number, code in enumerate(types)]
+        self.results = iter(self.values)
+        self.variables: list[Variable] = []
+        declared = flat.types[flat.codes == CODES["var"]].tolist()
+        named = dict(zip(flat.named_variables.tolist(), map(self.strings.__getitem__, flat.variable_names.tolist()), strict=True))
+        self.declared = iter([(TYPES_BY_CODE[code], named.get(number)) for number, code in enumerate(declared)])
+
+    def program(self) -> Program:
+        flat, assembler, places = self.flat, self.assembler, self.places
+        for code, ref, args in zip(flat.codes.tolist(), flat.refs.tolist(), self._operands(), strict=True):
+            assembler.place = next(places)
+            _MAKERS[code](self, ref, args)
+        return assembler.finish()
+
+    # ---- tables
+
+    def _places(self) -> list[Place | None]:
+        known: dict[tuple[int, ...], Place | None] = {}
+        rows = [tuple(row) for row in self.flat.places.tolist()]
+        for row in rows:
+            if row not in known:
+                known[row] = Place(self.strings[row[0] - 1], *row[1:]) if row[0] else None
+        return [known[row] for row in rows]
+
+    def _declare(self) -> None:
+        flat, strings, a = self.flat, self.strings, self.assembler
+        a.place = next(self.places)
+        a.note(None)
+        dims: list[Dim] = []
+        for name in flat.dim_names.tolist():
+            a.place = next(self.places)
+            dims.append(a.dim(strings[name]))
+        self.sizes = self._sizes(dims)
+        for name, code in zip(flat.param_names.tolist(), flat.param_types.tolist(), strict=True):
+            a.place = next(self.places)
+            a.param(strings[name], TYPES_BY_CODE[code])
+        self.memories = list(self._memories())
+        if flat.over is not None:
+            x, y, z = (self.sizes[extent] for extent in flat.extents)
+            a.grid = Grid(flat.over, (x, y, z))
+
+    def _sizes(self, dims: list[Dim]) -> list[DimExpr]:
+        made: list[DimExpr] = []
+        for op, left, right in zip(self.flat.size_ops.tolist(), self.flat.size_left.tolist(), self.flat.size_right.tolist(), strict=True):
+            if op == SIZE_CONST:
+                made.append(DimConst(left))
+            else:
+                made.append(dims[left] if op == SIZE_DIM else DimOp(SIZE_OPS[op], made[left], made[right]))
+        return made
+
+    def _memories(self) -> Iterator[Memory]:
+        flat = self.flat
+        axes = iter([self.sizes[axis] for axis in flat.axes.tolist()])
+        at = 0
+        columns = (flat.memory_names, flat.memory_spaces, flat.memory_types, flat.memory_ranks, flat.memory_access, flat.data_lengths)
+        for name, space, type_, rank, access, length in zip(*[column.tolist() for column in columns], strict=True):
+            self.assembler.place = next(self.places)
+            shape = tuple([next(axes) for _ in range(rank)])
+            data = bytes(flat.data[at : at + length])
+            at += length
+            yield self.assembler.memory(self.strings[name], SPACES[space], TYPES_BY_CODE[type_], shape, ACCESSES[access], data)
+
+    def _operands(self) -> Iterator[_Args]:
+        """The operands of each statement."""
+        flat = self.flat
+        constants = [Const(TYPES_BY_CODE[code], bits) for code, bits in zip(flat.constant_types.tolist(), flat.constant_bits.tolist(), strict=True)]
+        pools: dict[str, list[Atom]] = {"value": [*self.values], "constant": [*constants], "param": [*self.assembler.params], "size": [*self.sizes]}
+        # Kind and row as one number into all pools, one behind the other.
+        ordered = [pools[name] for name, _ in sorted(OPERAND_KINDS.items(), key=lambda item: item[1])]
+        starts = np.array([0, *accumulate(map(len, ordered))][:-1], np.uint32)
+        pool = [atom for atoms in ordered for atom in atoms]
+        atoms = [pool[index] for index in (starts[flat.operands & 3] + (flat.operands >> 2)).tolist()]
+        at = 0
+        for count in flat.counts.tolist():
+            yield tuple(atoms[at : at + count])
+            at += count
+
+    # ---- statements
+
+    def var(self, args: _Args) -> None:
+        """Declares the next variable."""
+        type_, name = next(self.declared)
+        self.variables.append(self.assembler.var(type_, args[0], name))
+
+
+_Maker = Callable[[_Builder, int, _Args], None]
+
+
+def _let(op: Op) -> _Maker:
+    return lambda b, ref, args: b.assembler.emit(Let(next(b.results), args, op))
+
+
+def _atomic(op: AtomicOp) -> _Maker:
+    return lambda b, ref, args: b.assembler.emit(Atomic(next(b.results), args, b.memories[ref], op))
+
+
+def _plain(kind: type[Statement]) -> _Maker:
+    return lambda b, ref, args: b.assembler.emit(kind(None, args))
+
+
+# Code -> what emits the statement, given its reference and operands.
+_MAKERS: Final[Mapping[int, _Maker]] = {
+    **{code: _let(op) for code, op in OPS_BY_CODE.items()},
+    **{code: _atomic(op) for code, op in ATOMICS_BY_CODE.items()},
+    CODES["load"]: lambda b, ref, args: b.assembler.emit(Load(next(b.results), args, b.memories[ref])),
+    CODES["store"]: lambda b, ref, args: b.assembler.emit(Store(None, args, b.memories[ref])),
+    CODES["uniform_load"]: lambda b, ref, args: b.assembler.emit(UniformLoad(next(b.results), args, b.memories[ref])),
+    CODES["var"]: lambda b, ref, args: b.var(args),
+    CODES["get"]: lambda b, ref, args: b.assembler.emit(Get(next(b.results), args, b.variables[ref])),
+    CODES["set"]: lambda b, ref, args: b.assembler.emit(Set(None, args, b.variables[ref])),
+    CODES["for"]: lambda b, ref, args: b.assembler.emit(For(next(b.results), args)),
+    CODES["region"]: lambda b, ref, args: b.assembler.emit(Region(None, args, b.strings[ref])),
+    **{CODES[name]: _plain(kind) for name, kind in PLAIN.items()},
+}

@@ -1,0 +1,255 @@
+"""Flattening: a Program becomes columns, sorted into the canonical order. The inverse of `build`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.ir.dims import Dim
+from vyre_py.ir.errors import Place
+from vyre_py.ir.nodes import (
+    Atom,
+    Atomic,
+    Const,
+    For,
+    Get,
+    Let,
+    Load,
+    Memory,
+    Param,
+    Region,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
+    Variable,
+)
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Array
+from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES
+from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
+from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange
+from vyre_py.ir.wire.tables import ATOMIC_CODES, OP_CODES, PLAIN, TYPE_NUMBERS
+
+__all__ = ["flatten"]
+
+_VALUE, _CONSTANT, _PARAM, _SIZE = (OPERAND_KINDS[kind] for kind in ("value", "constant", "param", "size"))
+_NO_TYPE: Final = 0
+
+
+def flatten(program: Program, names: bool, places: bool) -> Flat:
+    """The columns of a Program, with the names of its values and variables, and its places, where asked.
+
+    Takes time linear in the Program. Raises Fault W113, with the statement at fault where there is one, for a Program that is not of sound
+    form, or that was made for a target.
+    """
+    flattener = _Flattener(program)
+    try:
+        return flattener.flat(names, places)
+    except Fault as fault:
+        raise Fault("W113", fault.message, *flattener.at, help=fault.help) if fault.code == "W113" else fault from None
+    # Whatever a Program that nobody has checked may hold: fields of any type, nodes of any kind, numbers of any size.
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise Fault("W113", f"a part of it is not what it must be ({type(error).__name__}: {str(error)[:80]})", *flattener.at) from None
+
+
+def _refuse(message: str) -> Fault:
+    return Fault("W113", message, "")
+
+
+class _Flattener:
+    """One walk. `at` is the column and row being written, for faults."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.at: tuple[str, int] = ("name", 0)
+        self.strings, self.constants = Strings(), Constants()
+        self.dims: dict[Dim, int] = {}
+        self.sizes = Sizes(self.dims)
+        self.params: dict[Param, int] = {}
+        self.memories: dict[Memory, int] = {}
+        self.values: list[Value] = []
+        self.variables: list[Variable] = []
+        self.codes: list[int] = []
+        self.types: list[int] = []
+        self.refs: list[int] = []
+        self.counts: list[int] = []
+        self.operands: list[int] = []
+
+    def flat(self, names: bool, places: bool) -> Flat:
+        p = self.program
+        name, doc = self.strings.add(p.name), self.strings.add(p.doc)
+        declared = self.declarations()
+        x, y, z = (self.sizes.add(extent) for extent in p.grid.extents)
+        for index, statement in enumerate(p.body):
+            self.at = ("codes", index)
+            self.statement(statement)
+        self.at = ("name", 0)
+        columns = declared | {
+            "codes": np.array(self.codes, "<u2"), "types": np.array(self.types, "u1"), "refs": np.array(self.refs, "<u4"),
+            "counts": np.array(self.counts, "u1"), "operands": np.array(self.operands, "<u4"),
+        }
+        if names:
+            columns |= self.labels("named_values", "value_names", p.value_names, len(self.values))
+            columns |= self.labels("named_variables", "variable_names", p.variable_names, len(self.variables))
+        if places:
+            columns["places"] = self.places()
+        width, height, depth = p.workgroup
+        if min(p.workgroup) < 0 or max(p.workgroup) >= 1 << 32:
+            raise _refuse("a workgroup's size is no number of 32 bits")
+        data = b"".join([memory.data for memory in p.memories])
+        text = b""
+        made = Flat(
+            name=name, doc=doc, workgroup=(width, height, depth), over=p.grid.over, extents=(x, y, z), text=text, data=data,
+            **(dict(EMPTY) | columns),
+        )
+        arrange(made, self.strings, self.sizes, self.constants)
+        return made
+
+    # ---- declarations
+
+    def declarations(self) -> dict[str, Array]:
+        p, add = self.program, self.strings.add
+        for dim in p.dims:
+            if dim in self.dims:
+                raise _refuse("two dims have one name")
+            self.dims[dim] = len(self.dims)
+        for param in p.params:
+            if param.part is not None:
+                raise _refuse(f"param {param.name!r} is a part of another: the Program was made for a target")
+        self.params |= {param: row for row, param in enumerate(p.params)}
+        self.memories |= {memory: row for row, memory in enumerate(p.memories)}
+        return {
+            "dim_names": np.array([add(dim.name) for dim in p.dims], "<u4"),
+            "param_names": np.array([add(param.name) for param in p.params], "<u4"),
+            "param_types": np.array([TYPE_NUMBERS[param.type] for param in p.params], "u1"),
+            "memory_names": np.array([add(memory.name) for memory in p.memories], "<u4"),
+            "memory_types": np.array([TYPE_NUMBERS[memory.type] for memory in p.memories], "u1"),
+            "memory_spaces": np.array([SPACE_CODES[memory.space.value] for memory in p.memories], "u1"),
+            "memory_access": np.array([ACCESS_CODES[memory.access.value] for memory in p.memories], "u1"),
+            "memory_ranks": np.array([memory.rank for memory in p.memories], "u1"),
+            "data_lengths": np.array([len(memory.data) for memory in p.memories], "<u4"),
+            "axes": np.array([self.sizes.add(axis) for memory in p.memories for axis in memory.shape], "<u4"),
+        }
+
+    def labels(self, rows: str, column: str, names: Mapping[int, str], count: int) -> dict[str, Array]:
+        if names and not 0 <= min(names) <= max(names) < count:
+            raise _refuse(f"a name is given to number {max(names)}, where there are {count}")
+        numbers = sorted(names)
+        return {rows: np.array(numbers, "<u4"), column: np.array([self.strings.add(names[number]) for number in numbers], "<u4")}
+
+    def places(self) -> Array:
+        p = self.program
+        names = [*[dim.name for dim in p.dims], *[param.name for param in p.params], *[memory.name for memory in p.memories]]
+        known = [p.declared.get(None), *map(p.declared.get, names)]
+        known += [p.place(index) for index in range(len(p.body))]
+        if not any(known):
+            return EMPTY["places"]
+        return np.array([self.place(place) for place in known], "<u4")
+
+    def place(self, place: Place | None) -> tuple[int, int, int, int]:
+        return (0, 0, 0, 0) if place is None else (self.strings.add(place.file) + 1, place.line, place.column, place.width)
+
+    # ---- statements
+
+    def statement(self, s: Statement) -> None:
+        bound = len(self.values)
+        _WRITERS[type(s)](self, s)
+        self.counts.append(len(s.args))
+        if s.result is not None and bound == len(self.values):
+            raise _refuse("a statement that binds nothing has a result")
+
+    def row(self, s: Statement, code: int, ref: int = 0) -> None:
+        """The operands, then the result: a statement does not use what it binds."""
+        for atom in s.args:
+            self.operands.append(self.operand(atom))
+        self.codes.append(code)
+        self.refs.append(ref)
+        self.types.append(_NO_TYPE)
+
+    def bind(self, s: Statement) -> None:
+        """The result of the row just written."""
+        result = s.result
+        if result is None or result.id != len(self.values):
+            raise _refuse("a result is missing, or not numbered in program order")
+        self.types[-1] = TYPE_NUMBERS[result.type]
+        self.values.append(result)
+
+    def operand(self, atom: Atom) -> int:
+        if isinstance(atom, Value):
+            if self.values[atom.id] is not atom:
+                raise _refuse("a value is used that no statement here binds")
+            return 4 * atom.id + _VALUE
+        if isinstance(atom, Const):
+            return 4 * self.constants.add(TYPE_NUMBERS[atom.type], atom.bits) + _CONSTANT
+        if isinstance(atom, Param):
+            return 4 * self.params[atom] + _PARAM
+        return 4 * self.sizes.add(atom) + _SIZE
+
+    def let(self, s: Let) -> None:
+        self.row(s, OP_CODES[s.op])
+        self.bind(s)
+
+    def load(self, s: Load) -> None:
+        self.row(s, CODES["load"], self.memories[s.memory])
+        self.bind(s)
+
+    def uniform_load(self, s: UniformLoad) -> None:
+        self.row(s, CODES["uniform_load"], self.memories[s.memory])
+        self.bind(s)
+
+    def atomic(self, s: Atomic) -> None:
+        self.row(s, ATOMIC_CODES[s.op], self.memories[s.memory])
+        self.bind(s)
+
+    def store(self, s: Store) -> None:
+        self.row(s, CODES["store"], self.memories[s.memory])
+
+    def var(self, s: Var) -> None:
+        if s.variable.id != len(self.variables):
+            raise _refuse("the variables are not numbered in program order")
+        self.row(s, CODES["var"], len(self.variables))
+        self.types[-1] = TYPE_NUMBERS[s.variable.type]
+        self.variables.append(s.variable)
+
+    def variable(self, variable: Variable) -> int:
+        if self.variables[variable.id] is not variable:
+            raise _refuse("a variable is used that no statement here declares")
+        return variable.id
+
+    def get(self, s: Get) -> None:
+        self.row(s, CODES["get"], self.variable(s.variable))
+        self.bind(s)
+
+    def set(self, s: Set) -> None:
+        self.row(s, CODES["set"], self.variable(s.variable))
+
+    def for_(self, s: For) -> None:
+        self.row(s, CODES["for"])
+        self.bind(s)
+
+    def region(self, s: Region) -> None:
+        self.row(s, CODES["region"], self.strings.add(s.name))
+
+    def plain(self, s: Statement) -> None:
+        self.row(s, _PLAIN_CODES[type(s)])
+
+
+_PLAIN_CODES: Final[Mapping[type[Statement], int]] = {kind: CODES[name] for name, kind in PLAIN.items()}
+_WRITERS: Final[Mapping[type[Statement], Callable[[_Flattener, Any], None]]] = {
+    Let: _Flattener.let,
+    Load: _Flattener.load,
+    UniformLoad: _Flattener.uniform_load,
+    Atomic: _Flattener.atomic,
+    Store: _Flattener.store,
+    Var: _Flattener.var,
+    Get: _Flattener.get,
+    Set: _Flattener.set,
+    For: _Flattener.for_,
+    Region: _Flattener.region,
+    **dict.fromkeys(_PLAIN_CODES, _Flattener.plain),
+}

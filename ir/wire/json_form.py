@@ -1,0 +1,52 @@
+"""The JSON form: what its reader, writer and schema share. `ir/program.schema.json` describes it, `ir/WIRE.md` tells of it in words.
+
+    {
+    "vyre": 1,
+    "name": "scale",
+    "doc": "",
+    "workgroup": [256, 1, 1],
+    "over": ["n", 1, 1],
+    "dims": [
+    {"name": "n"}],
+    "params": [
+    {"name": "a", "type": "f32"}],
+    "memories": [
+    {"name": "y", "space": "buffer", "type": "f32", "shape": ["n"], "access": "read_write"}],
+    "body": [
+    {"do": "global_id.x", "type": "u32", "name": "i"},
+    {"do": "load", "type": "f32", "memory": "y", "args": [0]},
+    {"do": "mul", "type": "f32", "args": [{"param": "a"}, 1]},
+    {"do": "store", "memory": "y", "args": [0, 2]}]
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from vyre_py.ir.wire.codes import CODES
+from vyre_py.ir.wire.tables import REFERS, REFERS_MEMORY, REFERS_STRING, REFERS_VARIABLE
+
+__all__ = [
+    "EXACT_INTEGERS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_PLAIN", "MAX_TEXT", "MAX_VALUE", "REF_KEYS", "REQUIRED", "VERSION",
+]
+
+VERSION: Final = 1
+
+MAX_TEXT: Final = 32 << 20  # bytes of a text
+MAX_VALUE: Final = 16 << 20  # bytes of one declaration, one statement, or another value of the outermost object
+MAX_PLAIN: Final = 1 << 20  # bytes from which on such a value must be ASCII, since Python may hold others in four times the room
+MAX_MARKS: Final = 1 << 14  # brackets, braces and commas of such a value, which bound how many objects Python makes of it
+MAX_KEYS: Final = 64  # keys of the outermost object
+MAX_NUMBER: Final = 40  # characters of a number
+MAX_DEPTH: Final = 72  # brackets and braces inside each other: a size of 64 terms in an operand, and some
+EXACT_INTEGERS: Final = (1 << 53) - 1  # every reader of JSON holds whole numbers up to here
+
+LISTS: Final = ("dims", "params", "memories", "body")
+REQUIRED: Final = ("vyre", "name", "body")
+
+_REFERENCES: Final[Mapping[int, str]] = {REFERS_MEMORY: "memory", REFERS_VARIABLE: "variable", REFERS_STRING: "name"}
+
+# A statement's code -> the key that holds what it refers to. A var declares the next variable, so it says no number.
+REF_KEYS: Final[Mapping[int, str]] = {code: _REFERENCES[int(REFERS[code])] for name, code in CODES.items() if REFERS[code] and name != "var"}

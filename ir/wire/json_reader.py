@@ -1,0 +1,350 @@
+"""Reading the JSON form: from the values of the text to columns. `ir.wire.json_text` finds the values and bounds what they may cost.
+
+Declarations are read before the body and dims before all, whatever their order in the text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimExpr
+from vyre_py.ir.errors import WireError, shown
+from vyre_py.ir.program import DEFAULT_WORKGROUP, Program
+from vyre_py.ir.rules import finding
+from vyre_py.ir.types import SCALARS, Array, Type, decode, encode
+from vyre_py.ir.wire.build import build
+from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
+from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange
+from vyre_py.ir.wire.json_form import LISTS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.json_text import JsonText, Wrong
+from vyre_py.ir.wire.nested import SizeError, read_size
+from vyre_py.ir.wire.tables import TYPED
+from vyre_py.ir.wire.verify import verify
+
+__all__ = ["from_json"]
+
+_VALUE, _CONSTANT, _PARAM, _SIZE = (OPERAND_KINDS[kind] for kind in ("value", "constant", "param", "size"))
+_VAR: Final = CODES["var"]
+_ROWS_LIMIT: Final = 1 << 30  # an operand's row has 30 bits
+_BITS: Final = re.compile("0x[0-9a-fA-F]{1,16}")
+_OPERAND: Final = 'a value\'s number, ["type", constant], {"param": name} or {"size": size}'
+_PLAIN_KEYS: Final = ("args", "place")
+
+_Row = dict[str, Any]
+
+
+def _statement_keys(code: int) -> frozenset[str]:
+    return frozenset(("do", *_PLAIN_KEYS, *(("type", "name") if TYPED[code] else ()), *((REF_KEYS[code],) if code in REF_KEYS else ())))
+
+
+_STATEMENT_KEYS: Final[Mapping[int, frozenset[str]]] = {code: _statement_keys(code) for code in CODES.values()}
+_HEAD_KEYS: Final = frozenset((*REQUIRED, *LISTS, "doc", "workgroup", "over", "grid", "place"))
+
+
+def from_json(text: str | bytes | bytearray | memoryview) -> Program:
+    """The Program that JSON text describes. Raises WireError, whose `where` is the JSON pointer of the value at fault."""
+    reader = _Reader(JsonText(text))
+    try:
+        return build(reader.flat())
+    except Wrong as wrong:
+        place = wrong.path or "the outermost value"
+        raise WireError(finding(wrong.code, f"{place}: {wrong.message}", None, wrong.help), wrong.path) from None
+
+
+def _mapping(value: object, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> _Row:
+    if not isinstance(value, dict):
+        raise Wrong("W115", f"found {shown(value)}, expected an object")
+    for key in required:
+        if key not in value:
+            raise Wrong("W115", f"the key {key!r} is missing")
+    if unknown := value.keys() - {*required, *optional}:
+        raise Wrong("W115", f"the key {shown(min(unknown))} is not known here; known are {', '.join((*required, *optional))}")
+    return value
+
+
+def _text(value: object, key: str) -> str:
+    if not isinstance(value, str):
+        raise Wrong("W115", f"found {shown(value)}, expected a string", f"/{key}")
+    return value
+
+
+def _whole(value: object, path: str, limit: int = SIZE_LIMIT) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
+        raise Wrong("W115", f"found {shown(value)}, expected a whole number from 0 to {limit - 1}", path)
+    return value
+
+
+def _word(table: Mapping[str, int], value: object, key: str, what: str) -> int:
+    code = table.get(value) if isinstance(value, str) else None
+    if code is None:
+        raise Wrong("W105", f"found {shown(value)}, expected {what}", f"/{key}")
+    return code
+
+
+def _sequence(value: object, key: str, count: int | None = None) -> list[Any]:
+    if not isinstance(value, list) or (count is not None and len(value) != count):
+        raise Wrong("W115", f"found {shown(value)}, expected a list" + (f" of {count}" if count is not None else ""), f"/{key}")
+    return value
+
+
+class _Reader:
+    """The columns as they grow, and the tables that they refer to."""
+
+    def __init__(self, text: JsonText) -> None:
+        self.text = text
+        self.strings, self.constants = Strings(), Constants()
+        self.dims: dict[Dim, int] = {}
+        self.sizes = Sizes(self.dims)
+        self.params: dict[str, int] = {}
+        self.memories: dict[str, int] = {}
+        self.bits: dict[tuple[str, str], int] = {}
+        self.columns: dict[str, array[int]] = {name: array("Q" if name == "constant_bits" else "I") for name in EMPTY}
+        self.data: list[bytes] = []
+        self.values = self.variables = 0
+        self.placed = False
+
+    def flat(self) -> Flat:
+        """The verified columns. Raises Wrong."""
+        head = self._head()
+        for key, read in (("dims", self._dim), ("params", self._param), ("memories", self._memory)):
+            self._each(key, read)
+        over, extents = self._grid(head)
+        self._each("body", self._statement)
+        if not self.placed:
+            del self.columns["places"][:]
+        flat = Flat(
+            name=self.strings.add(_text(head["name"], "name")), doc=self.strings.add(_text(head.get("doc", ""), "doc")),
+            workgroup=self._workgroup(head), over=over, extents=extents, text=b"", data=b"".join(self.data), **self._arrays(),
+        )
+        try:
+            arrange(flat, self.strings, self.sizes, self.constants)
+            verify(flat, canonical=False)
+        except Fault as fault:
+            raise Wrong(fault.code, fault.message, self._pointer(flat, fault), fault.help) from None
+        return flat
+
+    def _arrays(self) -> dict[str, Array]:
+        made = {name: np.array(self.columns[name], EMPTY[name].dtype) for name in EMPTY}
+        made["places"] = made["places"].reshape(-1, PLACE_FIELDS)
+        return made
+
+    def _pointer(self, flat: Flat, fault: Fault) -> str:
+        keys = {"codes": "/do", "types": "/type", "counts": "/args", "refs": ""}
+        if fault.column in keys:
+            return f"/body/{fault.index}{keys[fault.column]}"
+        if fault.column == "operands":
+            ends = np.cumsum(flat.counts, dtype=np.int64)
+            row = int(np.searchsorted(ends, fault.index, "right"))
+            return f"/body/{row}/args/{fault.index - int(ends[row]) + int(flat.counts[row])}"
+        return ""
+
+    # ---- the outermost object
+
+    def _head(self) -> _Row:
+        """All that is not a list of declarations or statements."""
+        known = self.text.keys()
+        if "vyre" not in known:
+            raise Wrong("W101", 'the key "vyre" is missing')
+        version = self.text.load("vyre")
+        if version != VERSION or isinstance(version, bool):
+            raise Wrong("W102", f"format version {shown(version)}; this vyre-py reads version {VERSION}", "/vyre")
+        for key in REQUIRED:
+            if key not in known:
+                raise Wrong("W115", f"the key {key!r} is missing")
+        if unknown := known - _HEAD_KEYS:
+            raise Wrong("W115", f"the key {shown(min(unknown))} is not known here; known are {', '.join(sorted(_HEAD_KEYS))}")
+        if {"over", "grid"} <= known:
+            raise Wrong("W115", '"over" and "grid" are both there', "/grid", "over counts invocations, grid counts workgroups: give one")
+        head = {key: self.text.load(key) for key in known if key not in LISTS}
+        self._place(head)
+        return head
+
+    def _workgroup(self, head: _Row) -> tuple[int, int, int]:
+        x, y, z = (_whole(n, f"/workgroup/{axis}") for axis, n in enumerate(_sequence(head.get("workgroup", list(DEFAULT_WORKGROUP)), "workgroup", 3)))
+        return x, y, z
+
+    def _grid(self, head: _Row) -> tuple[bool | None, tuple[int, int, int]]:
+        key = next((key for key in ("over", "grid") if key in head), None)
+        if key is None:
+            return None, (0, 0, 0)
+        x, y, z = (self._size(size, f"/{key}/{axis}") for axis, size in enumerate(_sequence(head[key], key, 3)))
+        return key == "over", (x, y, z)
+
+    def _each(self, key: str, read: Callable[[Any], None]) -> None:
+        for number, value in enumerate(self.text.rows(key)):
+            try:
+                read(value)
+            except Wrong as wrong:
+                raise Wrong(wrong.code, wrong.message, f"/{key}/{number}{wrong.path}", wrong.help) from None
+
+    # ---- shared
+
+    def _add(self, column: str, number: int) -> None:
+        self.columns[column].append(number)
+
+    def _place(self, row: _Row) -> None:
+        """The place of a declaration or statement, which every one has a row for."""
+        fields = (0, 0, 0, 0)
+        if "place" in row:
+            file, line, column, width = _sequence(row["place"], "place", PLACE_FIELDS)
+            if not isinstance(file, str):
+                raise Wrong("W115", f"found {shown(file)}, expected the name of a file", "/place/0")
+            line, column, width = (_whole(n, f"/place/{k}") for k, n in enumerate((line, column, width), 1))
+            fields = (self.strings.add(file) + 1, line, column, width)
+            self.placed = True
+        self.columns["places"].extend(fields)
+
+    def _size(self, value: object, path: str) -> int:
+        try:
+            expr: DimExpr = read_size(value, self.dims)
+        except SizeError as error:
+            raise Wrong(error.code, error.message, path) from None
+        return self.sizes.add(expr)
+
+    @staticmethod
+    def _declare(names: dict[str, int], name: str, what: str) -> None:
+        if name in names:
+            raise Wrong("W115", f"two {what} have the name {shown(name)}", "/name", "give each a name of its own")
+        names[name] = len(names)
+
+    # ---- declarations
+
+    def _dim(self, value: object) -> None:
+        row = _mapping(value, ("name",), ("place",))
+        name = _text(row["name"], "name")
+        if Dim(name) in self.dims:
+            raise Wrong("W115", f"two dims have the name {shown(name)}", "/name", "give each a name of its own")
+        self.dims[Dim(name)] = len(self.dims)
+        self._add("dim_names", self.strings.add(name))
+        self._place(row)
+
+    def _param(self, value: object) -> None:
+        row = _mapping(value, ("name", "type"), ("place",))
+        self._declare(self.params, _text(row["name"], "name"), "params")
+        self._add("param_names", self.strings.add(row["name"]))
+        self._add("param_types", _word(TYPE_CODES, row["type"], "type", "a type"))
+        self._place(row)
+
+    def _memory(self, value: object) -> None:
+        row = _mapping(value, ("name", "space", "type", "shape", "access"), ("data", "place"))
+        self._declare(self.memories, _text(row["name"], "name"), "memories")
+        self._add("memory_names", self.strings.add(row["name"]))
+        self._add("memory_spaces", _word(SPACE_CODES, row["space"], "space", f"one of {', '.join(SPACE_CODES)}"))
+        self._add("memory_types", _word(TYPE_CODES, row["type"], "type", "a type"))
+        self._add("memory_access", _word(ACCESS_CODES, row["access"], "access", f"one of {', '.join(ACCESS_CODES)}"))
+        shape = _sequence(row["shape"], "shape")
+        if len(shape) > 255:
+            raise Wrong("W107", f"{len(shape)} axes, at most 255 are read", "/shape")
+        self._add("memory_ranks", len(shape))
+        for axis, extent in enumerate(shape):
+            self._add("axes", self._size(extent, f"/shape/{axis}"))
+        self.data.append(self._data(row.get("data", "")))
+        self._add("data_lengths", len(self.data[-1]))
+        self._place(row)
+
+    @staticmethod
+    def _data(value: object) -> bytes:
+        try:
+            data = bytes.fromhex(_text(value, "data"))
+        except ValueError:
+            data = b"?"  # of another length than any text of its own, so that it is refused below
+        if not isinstance(value, str) or len(value) != 2 * len(data):
+            raise Wrong("W115", "the data are no hexadecimal digits, two a byte", "/data")
+        return data
+
+    # ---- statements
+
+    def _statement(self, row: Any) -> None:
+        if not isinstance(row, dict) or "do" not in row:
+            raise Wrong("W115", f'found {shown(row)}, expected an object with a "do"')
+        code = _word(CODES, row["do"], "do", "a statement or op of the language")
+        if not row.keys() <= _STATEMENT_KEYS[code]:
+            unknown = min(row.keys() - _STATEMENT_KEYS[code])
+            raise Wrong("W115", f"the key {shown(unknown)} is not known in {row['do']}; known are {', '.join(sorted(_STATEMENT_KEYS[code]))}")
+        columns = self.columns
+        columns["codes"].append(code)
+        columns["refs"].append(self._ref(code, row))
+        args = row.get("args", [])
+        if not isinstance(args, list) or len(args) > 255:
+            raise Wrong("W115", f"found {shown(args)}, expected a list of at most 255 operands", "/args")
+        columns["counts"].append(len(args))
+        for number, value in enumerate(args):
+            columns["operands"].append(self._operand(value, number))
+        if TYPED[code]:
+            columns["types"].append(_word(TYPE_CODES, row.get("type"), "type", "a type"))
+            self._bind(code, row)
+        else:
+            columns["types"].append(0)
+        self._place(row)
+
+    def _bind(self, code: int, row: _Row) -> None:
+        """Counts the value or variable that a statement makes, and names it."""
+        what, number = ("variable", self.variables) if code == _VAR else ("value", self.values)
+        self.variables, self.values = self.variables + (code == _VAR), self.values + (code != _VAR)
+        if "name" in row:
+            self._add(f"named_{what}s", number)
+            self._add(f"{what}_names", self.strings.add(_text(row["name"], "name")))
+
+    def _ref(self, code: int, row: _Row) -> int:
+        key = REF_KEYS.get(code)
+        if key is None:
+            return self.variables if code == _VAR else 0
+        if key not in row:
+            raise Wrong("W115", f"the key {key!r} is missing")
+        if key == "variable":
+            return _whole(row[key], "/variable", _ROWS_LIMIT)
+        name = _text(row[key], key)
+        if key == "name":
+            return self.strings.add(name)
+        if name not in self.memories:
+            raise Wrong("W106", f"the memory {shown(name)} is not declared", "/memory")
+        return self.memories[name]
+
+    def _operand(self, value: object, number: int) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return 4 * _whole(value, f"/args/{number}", _ROWS_LIMIT) + _VALUE
+        if isinstance(value, list) and len(value) == 2:
+            return 4 * self._constant(value[0], value[1], f"/args/{number}") + _CONSTANT
+        if isinstance(value, dict) and len(value) == 1:
+            if "param" in value:
+                name = value["param"]
+                if not isinstance(name, str) or name not in self.params:
+                    raise Wrong("W106", f"the param {shown(name)} is not declared", f"/args/{number}/param")
+                return 4 * self.params[name] + _PARAM
+            if "size" in value:
+                return 4 * self._size(value["size"], f"/args/{number}/size") + _SIZE
+        raise Wrong("W115", f"found {shown(value)}, expected {_OPERAND}", f"/args/{number}")
+
+    def _constant(self, name: object, value: object, path: str) -> int:
+        if not isinstance(name, str) or name not in SCALARS:
+            raise Wrong("W105", f"found {shown(name)}, expected a scalar type", f"{path}/0")
+        if isinstance(value, (list, dict)) or value is None:
+            raise Wrong("W115", f"found {shown(value)}, expected a number, true, false, or bits such as \"0x7fc00001\"", f"{path}/1")
+        key = (name, repr(value))
+        if key not in self.bits:
+            try:
+                self.bits[key] = _bits(SCALARS[name], value)
+            except (TypeError, OverflowError, ValueError) as error:
+                raise Wrong("W112", str(error), f"{path}/1") from None
+        return self.constants.add(TYPE_CODES[name], self.bits[key])
+
+
+def _bits(type_: Type, value: Any) -> int:
+    """The bits of a constant. Raises TypeError, OverflowError or ValueError, whose text says what is wrong."""
+    if isinstance(value, str):
+        if not _BITS.fullmatch(value):
+            raise ValueError(f"found {shown(value)}, expected bits such as 0x7fc00001")
+        if int(value, 16) >> type_.bits:
+            raise ValueError(f"{value} has more bits than {type_}")
+        return int(value, 16)
+    bits = encode(type_, value)
+    if type_.is_float and math.isinf(decode(type_, bits)):
+        raise OverflowError(f"{shown(value)} is beyond {type_}; infinities are written as bits")
+    return bits

@@ -1,0 +1,71 @@
+"""The registry joined to the tables of the language, and as arrays over the codes, so that whole columns are looked up at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from vyre_py.ir.nodes import Access, Barrier, Break, Continue, Else, End, If, Loop, Return, Space, Statement
+from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.types import TYPES, Array, Type
+from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
+
+__all__ = [
+    "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
+    "OPENS", "OPS_BY_CODE", "OP_CODES", "PLAIN", "REFERS", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "TYPED",
+    "TYPES_BY_CODE", "TYPE_NUMBERS",
+]
+
+OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
+ATOMICS_BY_CODE: Final[Mapping[int, AtomicOp]] = {CODES[f"atomic_{name}"]: row for name, row in ATOMICS.items()}
+OP_CODES: Final[Mapping[Op, int]] = {row: code for code, row in OPS_BY_CODE.items()}
+ATOMIC_CODES: Final[Mapping[AtomicOp, int]] = {row: code for code, row in ATOMICS_BY_CODE.items()}
+TYPES_BY_CODE: Final[Mapping[int, Type]] = {TYPE_CODES[name]: type_ for name, type_ in TYPES.items()}
+TYPE_NUMBERS: Final[Mapping[Type, int]] = {type_: code for code, type_ in TYPES_BY_CODE.items()}
+SPACES: Final[Mapping[int, Space]] = {SPACE_CODES[space.value]: space for space in Space}
+ACCESSES: Final[Mapping[int, Access]] = {ACCESS_CODES[access.value]: access for access in Access}
+SIZE_OPS: Final[Mapping[int, str]] = {code: name for name, code in SIZE_CODES.items()}
+# The statements that hold nothing but their operands, and bind nothing.
+PLAIN: Final[Mapping[str, type[Statement]]] = {
+    "if": If, "else": Else, "end": End, "loop": Loop, "break": Break, "continue": Continue, "return": Return, "barrier": Barrier,
+}
+
+REFERS_MEMORY: Final = 1
+REFERS_VARIABLE: Final = 2
+REFERS_STRING: Final = 3
+
+
+def _flags(size: int, codes: Iterable[int]) -> Array:
+    made = np.zeros(size, np.bool_)
+    made[list(codes)] = True
+    return made
+
+
+def _references() -> Array:
+    made = np.zeros(1 << 16, np.uint8)
+    made[[*ATOMICS_BY_CODE, *(CODES[name] for name in ("load", "store", "uniform_load"))]] = REFERS_MEMORY
+    made[[CODES[name] for name in ("var", "get", "set")]] = REFERS_VARIABLE
+    made[CODES["region"]] = REFERS_STRING
+    return made
+
+
+_BINDING: Final = [*OPS_BY_CODE, *ATOMICS_BY_CODE, *(CODES[name] for name in ("load", "uniform_load", "get", "for"))]
+
+# By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.
+IS_CODE: Final = _flags(1 << 16, CODES.values())
+BINDS: Final = _flags(1 << 16, _BINDING)
+TYPED: Final = _flags(1 << 16, [*_BINDING, CODES["var"]])
+OPENS: Final = _flags(1 << 16, [CODES[name] for name in ("if", "for", "loop", "region")])
+CLOSES: Final = _flags(1 << 16, [CODES["end"]])
+REFERS: Final = _references()
+
+# By a type's code, a space's, an access's.
+IS_TYPE: Final = _flags(1 << 8, TYPES_BY_CODE)
+IS_SCALAR: Final = _flags(1 << 8, SCALAR_CODES.values())
+IS_SPACE: Final = _flags(1 << 8, SPACES)
+IS_ACCESS: Final = _flags(1 << 8, ACCESSES)
+
+# By a scalar type's code: the bits that its constants may have.
+CONSTANT_MASKS: Final = np.array([(1 << TYPES_BY_CODE[code].bits) - 1 if IS_SCALAR[code] else 0 for code in range(1 << 8)], np.uint64)

@@ -1,0 +1,173 @@
+"""Functions that write the language's meaning out in WGSL; a kernel carries those that it calls.
+
+WGSL leaves division by zero and of the least integer, conversion of floats out of range, and min and max over NaN to the
+implementation; compilers may assume that no NaN exists, so tests look at bits. Wide products go through 16-bit halves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+__all__ = ["HELPERS", "helpers_of", "with_requirements"]
+
+# Name -> definition. A function may call those above it.
+HELPERS: Final[Mapping[str, str]] = {
+    "div_u32": """fn div_u32(a: u32, b: u32) -> u32 {
+  return a / select(b, 1u, b == 0u);
+}""",
+    "div_i32": """fn div_i32(a: i32, b: i32) -> i32 {
+  return a / select(b, 1i, (b == 0i) | ((a == i32(-2147483648)) & (b == -1i)));
+}""",
+    # Not by `%`, which Vulkan leaves undefined for negative operands.
+    "rem_u32": """fn rem_u32(a: u32, b: u32) -> u32 {
+  let safe = select(b, 1u, b == 0u);
+  return a - (a / safe) * safe;
+}""",
+    "rem_i32": """fn rem_i32(a: i32, b: i32) -> i32 {
+  let safe = select(b, 1i, (b == 0i) | ((a == i32(-2147483648)) & (b == -1i)));
+  return a - (a / safe) * safe;
+}""",
+    "rotl_u32": """fn rotl_u32(a: u32, n: u32) -> u32 {
+  return (a << (n & 31u)) | (a >> ((32u - (n & 31u)) & 31u));
+}""",
+    "mul_hi_u32": """fn mul_hi_u32(a: u32, b: u32) -> u32 {
+  let low_a = a & 0xffffu;
+  let low_b = b & 0xffffu;
+  let high_a = a >> 16u;
+  let high_b = b >> 16u;
+  let middle = high_a * low_b + ((low_a * low_b) >> 16u);
+  let low = low_a * high_b + (middle & 0xffffu);
+  return high_a * high_b + (middle >> 16u) + (low >> 16u);
+}""",
+    "mul_hi_i32": """fn mul_hi_i32(a: i32, b: i32) -> i32 {
+  let high = mul_hi_u32(bitcast<u32>(a), bitcast<u32>(b));
+  return bitcast<i32>(high - select(0u, bitcast<u32>(b), a < 0i) - select(0u, bitcast<u32>(a), b < 0i));
+}""",
+    "abs_diff_u32": """fn abs_diff_u32(a: u32, b: u32) -> u32 {
+  return select(b - a, a - b, a > b);
+}""",
+    "abs_diff_i32": """fn abs_diff_i32(a: i32, b: i32) -> u32 {
+  let x = bitcast<u32>(a);
+  let y = bitcast<u32>(b);
+  return select(y - x, x - y, a > b);
+}""",
+    "is_nan_f32": """fn is_nan_f32(a: f32) -> bool {
+  return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u;
+}""",
+    "bits_f32": """fn bits_f32(a: f32) -> u32 {
+  return select(bitcast<u32>(a), 0x7fc00000u, is_nan_f32(a));
+}""",
+    "sign_f32": """fn sign_f32(a: f32) -> f32 {
+  return select(select(a, -1.0f, a < 0.0f), 1.0f, a > 0.0f);
+}""",
+    # Equal numbers differ at most in the sign of zero, which the bits settle.
+    "min_f32": """fn min_f32(a: f32, b: f32) -> f32 {
+  let tie = bitcast<f32>(bitcast<u32>(a) | bitcast<u32>(b));
+  let least = select(select(b, a, a < b), tie, a == b);
+  return select(select(least, a, is_nan_f32(b)), b, is_nan_f32(a));
+}""",
+    "max_f32": """fn max_f32(a: f32, b: f32) -> f32 {
+  let tie = bitcast<f32>(bitcast<u32>(a) & bitcast<u32>(b));
+  let greatest = select(select(b, a, a > b), tie, a == b);
+  return select(select(greatest, a, is_nan_f32(b)), b, is_nan_f32(a));
+}""",
+    # The bounds are the floats next to the integers' own, so that every conversion is of a number in range.
+    "i32_of_f32": """fn i32_of_f32(a: f32) -> i32 {
+  let inside = i32(clamp(a, -2147483648.0f, 2147483520.0f));
+  return select(select(inside, 0x7fffffffi, a >= 2147483648.0f), 0i, is_nan_f32(a));
+}""",
+    "u32_of_f32": """fn u32_of_f32(a: f32) -> u32 {
+  let inside = u32(clamp(a, 0.0f, 4294967040.0f));
+  return select(select(inside, 0xffffffffu, a >= 4294967296.0f), 0u, is_nan_f32(a));
+}""",
+    # f16 and bf16 as bits, in integers alone: no subnormal is flushed, and each conversion down rounds once, to nearest even.
+    "f32_of_bf16": """fn f32_of_bf16(a: u32) -> f32 {
+  return bitcast<f32>(a << 16u);
+}""",
+    "bf16_of_f32": """fn bf16_of_f32(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, (bits >> 16u) | 0x40u, is_nan_f32(a));
+}""",
+    "bits_bf16": """fn bits_bf16(a: u32) -> u32 {
+  return select(a, 0x7fc0u, (a & 0x7fffu) > 0x7f80u);
+}""",
+    # A subnormal number is moved up until its first one bit is the one that f32 leaves unsaid.
+    "f32_of_f16": """fn f32_of_f16(a: u32) -> f32 {
+  let size = a & 0x7fffu;
+  let zeros = countLeadingZeros(size);
+  let subnormal = select(((133u - zeros) << 23u) + (size << (zeros - 8u)), 0u, size == 0u);
+  let normal = (size << 13u) + select(0x38000000u, 0x70000000u, size >= 0x7c00u);
+  return bitcast<f32>(((a & 0x8000u) << 16u) | select(normal, subnormal, size < 0x400u));
+}""",
+    # A subnormal result counts steps of 2^-24; from 25 bits down on there is nothing left to round.
+    "f16_of_f32": """fn f16_of_f32(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  let size = bits & 0x7fffffffu;
+  let scaled = size - 0x38000000u;
+  let normal = min((scaled + 0xfffu + ((scaled >> 13u) & 1u)) >> 13u, 0x7c00u);
+  let digits = (size & 0x7fffffu) | 0x800000u;
+  let down = clamp(126u - min(size >> 23u, 126u), 1u, 25u);
+  let subnormal = (digits + (1u << (down - 1u)) - 1u + ((digits >> down) & 1u)) >> down;
+  let number = select(normal, subnormal, size < 0x38800000u);
+  return ((bits >> 16u) & 0x8000u) | select(number, 0x7e00u, is_nan_f32(a));
+}""",
+    "bits_f16": """fn bits_f16(a: u32) -> u32 {
+  return select(a, 0x7e00u, (a & 0x7fffu) > 0x7c00u);
+}""",
+    # Only for devices that have f64, which is where these are called. Bits go through naga's u64.
+    "f64_of_words": """fn f64_of_words(low: u32, high: u32) -> f64 {
+  return bitcast<f64>(u64(low) | (u64(high) << 32u));
+}""",
+    "is_nan_f64": """fn is_nan_f64(a: f64) -> bool {
+  return (bitcast<u64>(a) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;
+}""",
+    "is_inf_f64": """fn is_inf_f64(a: f64) -> bool {
+  return (bitcast<u64>(a) & 0x7ffffffffffffffflu) == 0x7ff0000000000000lu;
+}""",
+    "words_of_f64": """fn words_of_f64(a: f64) -> vec2<u32> {
+  let bits = select(bitcast<u64>(a), 0x7ff8000000000000lu, is_nan_f64(a));
+  return vec2<u32>(u32(bits & 0xfffffffflu), u32(bits >> 32u));
+}""",
+    "sign_f64": """fn sign_f64(a: f64) -> f64 {
+  return select(select(a, -1.0lf, a < 0.0lf), 1.0lf, a > 0.0lf);
+}""",
+    "min_f64": """fn min_f64(a: f64, b: f64) -> f64 {
+  let tie = bitcast<f64>(bitcast<u64>(a) | bitcast<u64>(b));
+  let least = select(select(b, a, a < b), tie, a == b);
+  return select(select(least, a, is_nan_f64(b)), b, is_nan_f64(a));
+}""",
+    "max_f64": """fn max_f64(a: f64, b: f64) -> f64 {
+  let tie = bitcast<f64>(bitcast<u64>(a) & bitcast<u64>(b));
+  let greatest = select(select(b, a, a > b), tie, a == b);
+  return select(select(greatest, a, is_nan_f64(b)), b, is_nan_f64(a));
+}""",
+    "i32_of_f64": """fn i32_of_f64(a: f64) -> i32 {
+  return select(i32(clamp(a, -2147483648.0lf, 2147483647.0lf)), 0i, is_nan_f64(a));
+}""",
+    "u32_of_f64": """fn u32_of_f64(a: f64) -> u32 {
+  return select(u32(clamp(a, 0.0lf, 4294967295.0lf)), 0u, is_nan_f64(a));
+}""",
+}
+
+_WORD = re.compile(r"\w+")
+_ORDER: Final = {name: number for number, name in enumerate(HELPERS)}
+
+
+def helpers_of(text: str) -> tuple[str, ...]:
+    """The functions that a piece of WGSL calls, those that they call in turn included."""
+    found = [name for name in _WORD.findall(text) if name in HELPERS]
+    return tuple(with_requirements(found))
+
+
+def with_requirements(names: Iterable[str]) -> list[str]:
+    """The functions of these names and all that they call, each after what it calls."""
+    known: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in known:
+            known.add(name)
+            waiting += [other for other in _WORD.findall(HELPERS[name]) if other in HELPERS]
+    return sorted(known, key=_ORDER.__getitem__)

@@ -1,0 +1,221 @@
+"""Every float type as bits, exactly: an oracle of fractions, for the ops on floats and for what they are converted from."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vyre_py.ir.types import Type, bf16, f16, f32, f64
+
+Bits = int
+
+# Number, its bits, and where they lie in them: a bf16 is the upper half of an f32.
+_CODES = {
+    t: (struct.Struct(number), struct.Struct(word), shift)
+    for t, number, word, shift in ((f16, "<e", "<H", 0), (bf16, "<f", "<I", 16), (f32, "<f", "<I", 0), (f64, "<d", "<Q", 0))
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A float type, by the widths of exponent and fraction. Numbers are bit patterns."""
+
+    type: Type
+    exponent: int
+    fraction: int
+
+    @cached_property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+    @cached_property
+    def sign(self) -> Bits:
+        return 1 << (self.exponent + self.fraction)
+
+    @cached_property
+    def infinity(self) -> Bits:
+        return ((1 << self.exponent) - 1) << self.fraction
+
+    @cached_property
+    def nan(self) -> Bits:
+        return self.infinity | 1 << (self.fraction - 1)
+
+    @cached_property
+    def one(self) -> Bits:
+        return self.bias << self.fraction
+
+    def magnitude(self, bits: Bits) -> Bits:
+        return bits & (self.sign - 1)
+
+    def is_nan(self, bits: Bits) -> bool:
+        return self.magnitude(bits) > self.infinity
+
+    def is_inf(self, bits: Bits) -> bool:
+        return self.magnitude(bits) == self.infinity
+
+    def is_finite(self, bits: Bits) -> bool:
+        return self.magnitude(bits) < self.infinity
+
+    def value(self, bits: Bits) -> float:
+        """As a Python float, which holds every number of every format."""
+        number, word, shift = _CODES[self.type]
+        found: float = number.unpack(word.pack(bits << shift))[0]
+        return found
+
+    def rounded(self, exact: Fraction, zero_sign: Bits = 0) -> Bits:
+        """The nearest number, ties to even, subnormals and overflow included."""
+        if exact == 0:
+            return zero_sign
+        sign, over, under = (self.sign if exact < 0 else 0), abs(exact.numerator), exact.denominator
+        exponent = over.bit_length() - under.bit_length()
+        if over << max(-exponent, 0) < under << max(exponent, 0):
+            exponent -= 1
+        quantum = max(exponent, 1 - self.bias) - self.fraction
+        over, under = over << max(-quantum, 0), under << max(quantum, 0)
+        scaled, rest = divmod(over, under)
+        scaled += 2 * rest > under or (2 * rest == under and scaled & 1)
+        # The exponent's field is one less for subnormals, and a carry into the next binade is what adding to the bits does by itself.
+        bits = scaled + ((quantum + self.bias + self.fraction - 1) << self.fraction)
+        return sign | min(bits, self.infinity)
+
+    def special(self, compute: Callable[..., Any], *bits: Bits) -> Bits:
+        """A result that is a zero, an infinity or NaN, by IEEE arithmetic in f64."""
+        with np.errstate(all="ignore"):
+            value = float(compute(*(np.float64(self.value(b)) for b in bits)))
+        return self.from_special(value)
+
+    def from_special(self, value: float) -> Bits:
+        assert value == 0 or not math.isfinite(value)
+        if math.isnan(value):
+            return self.nan
+        return (self.infinity if value else 0) | (self.sign if math.copysign(1, value) < 0 else 0)
+
+
+FORMATS: Mapping[Type, Format] = {f16: Format(f16, 5, 10), bf16: Format(bf16, 8, 7), f32: Format(f32, 8, 23), f64: Format(f64, 11, 52)}
+
+# ---------------------------------------------------------------- ops
+
+
+def add(f: Format, a: Bits, b: Bits) -> Bits:
+    if not (f.is_finite(a) and f.is_finite(b)):
+        return f.special(lambda x, y: x + y, a, b)
+    return f.rounded(Fraction(f.value(a)) + Fraction(f.value(b)), a & b & f.sign if not f.magnitude(a) else 0)
+
+
+def neg(f: Format, a: Bits) -> Bits:
+    return a ^ f.sign
+
+
+def sub(f: Format, a: Bits, b: Bits) -> Bits:
+    return add(f, a, neg(f, b))
+
+
+def mul(f: Format, a: Bits, b: Bits) -> Bits:
+    if not (f.is_finite(a) and f.is_finite(b)):
+        return f.special(lambda x, y: x * y, a, b)
+    return f.rounded(Fraction(f.value(a)) * Fraction(f.value(b))) | ((a ^ b) & f.sign)
+
+
+def div(f: Format, a: Bits, b: Bits) -> Bits:
+    if not (f.is_finite(a) and f.is_finite(b) and f.magnitude(b)):
+        return f.special(lambda x, y: x / y, a, b)
+    return f.rounded(Fraction(f.value(a)) / Fraction(f.value(b))) | ((a ^ b) & f.sign)
+
+
+def rem(f: Format, a: Bits, b: Bits) -> Bits:
+    if f.is_nan(a) or f.is_nan(b) or f.is_inf(a) or not f.magnitude(b):
+        return f.nan
+    if f.is_inf(b):
+        return a
+    x, y = abs(Fraction(f.value(a))), abs(Fraction(f.value(b)))
+    return f.rounded(x % y) | (a & f.sign)
+
+
+def fma(f: Format, a: Bits, b: Bits, c: Bits) -> Bits:
+    if not (f.is_finite(a) and f.is_finite(b)):
+        return f.special(lambda x, y, z: x * y + z, a, b, c)
+    if not f.is_finite(c):
+        return f.nan if f.is_nan(c) else c
+    product = Fraction(f.value(a)) * Fraction(f.value(b))
+    return f.rounded(product + Fraction(f.value(c)), (a ^ b) & c & f.sign if product == 0 else 0)
+
+
+def sqrt(f: Format, a: Bits) -> Bits:
+    if f.is_nan(a) or not f.magnitude(a) or a == f.infinity:
+        return a
+    if a & f.sign:
+        return f.nan
+    # An integer root with so many bits that the last one only says "more than".
+    shift = 2 * (f.bias + 2 * f.fraction)
+    scaled = Fraction(f.value(a)) * 2**shift
+    root = math.isqrt(int(scaled))
+    return f.rounded(Fraction(2 * root + (root * root != scaled), 2 ** (shift // 2 + 1)))
+
+
+def _whole(pick: Callable[[float], int]) -> Callable[[Format, Bits], Bits]:
+    def apply(f: Format, a: Bits) -> Bits:
+        return f.rounded(Fraction(pick(f.value(a))), a & f.sign) if f.is_finite(a) else a
+
+    return apply
+
+
+floor = _whole(math.floor)
+
+
+def _extreme(wanted: Callable[[float, float], bool], zero: Callable[[Bits, Bits], Bits]) -> Callable[[Format, Bits, Bits], Bits]:
+    def apply(f: Format, a: Bits, b: Bits) -> Bits:
+        if f.is_nan(a) or f.is_nan(b):
+            return b if f.is_nan(a) else a
+        x, y = f.value(a), f.value(b)
+        if x == y:
+            return zero(a, b)
+        return a if wanted(x, y) else b
+
+    return apply
+
+
+least = _extreme(lambda x, y: x < y, lambda a, b: a | b)
+greatest = _extreme(lambda x, y: x > y, lambda a, b: a & b)
+
+
+def sign(f: Format, a: Bits) -> Bits:
+    return a if f.is_nan(a) or not f.magnitude(a) else f.one | (a & f.sign)
+
+
+FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "div": div,
+    "rem": rem,
+    "fma": fma,
+    "neg": neg,
+    "abs": lambda f, a: f.magnitude(a),
+    "sign": sign,
+    "min": least,
+    "max": greatest,
+    "clamp": lambda f, x, low, high: least(f, greatest(f, x, low), high),
+    "sqrt": sqrt,
+    "rsqrt": lambda f, a: div(f, f.one, sqrt(f, a)),
+    "floor": floor,
+    "ceil": _whole(math.ceil),
+    "trunc": _whole(math.trunc),
+    "round": _whole(round),
+    "fract": lambda f, a: sub(f, a, floor(f, a)),
+    "eq": lambda f, a, b: f.value(a) == f.value(b),
+    "ne": lambda f, a, b: f.value(a) != f.value(b),
+    "lt": lambda f, a, b: f.value(a) < f.value(b),
+    "le": lambda f, a, b: f.value(a) <= f.value(b),
+    "gt": lambda f, a, b: f.value(a) > f.value(b),
+    "ge": lambda f, a, b: f.value(a) >= f.value(b),
+    "is_nan": Format.is_nan,
+    "is_inf": Format.is_inf,
+    "is_finite": Format.is_finite,
+}
