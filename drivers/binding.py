@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.exchange import is_foreign, lives_on, on_host, wrap
 from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim, is_size
@@ -73,9 +74,9 @@ def encode_param(param: Param, value: Any) -> bytes:
     type_, what = param.type, f"param {param.name!r} ({param.type})"
     components: Any = [value]
     if type_.is_vector:
-        if not isinstance(value, (Sequence, np.ndarray)) or isinstance(value, (str, bytes)) or np.ndim(value) != 1 or len(value) != type_.lanes:
+        components = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else host_array(value, param.name)
+        if (isinstance(components, np.ndarray) and components.ndim != 1) or len(components) != type_.lanes:
             raise BindingError(param.name, [f"{what}: a sequence or array of its {type_.lanes} components is needed, got {shown(value)}"])
-        components = value
     try:
         return b"".join(_bits(type_.scalar, c).to_bytes(type_.scalar.size_bytes, "little") for c in components)
     except (TypeError, OverflowError) as error:
@@ -171,12 +172,21 @@ class _Binder:
                 self.arrays[memory.name] = argument
                 self._solve(memory, argument)
 
+    def _wrapped(self, memory: Memory, value: Any) -> Argument | None:
+        try:
+            return self._argument(memory, wrap(self.device, value, memory.name))
+        except BindingError as error:
+            self.problems += [f"{memory.name!r}: {problem}" for problem in error.problems]
+            return None
+
     def _argument(self, memory: Memory, value: Any) -> Argument | None:
         if isinstance(value, Buffer):
             if value.device is not self.device:
                 self.problems.append(f"{memory.name!r} is on {value.device.name}, the pipeline on {self.device.name}")
             elif value.allocation.freed:
                 self.problems.append(f"{memory.name!r} was freed; upload or allocate it again")
+            elif value.readonly and memory.access.writes:
+                self.problems.append(f"{memory.name!r} is written, and another library that owns the memory allows no writes")
             elif value.type.scalar is not memory.type.scalar:
                 self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}{_as_array(memory)}")
             elif not _has_rank(memory, value.host_shape):
@@ -184,6 +194,8 @@ class _Binder:
             else:
                 return value
             return None
+        if is_foreign(value) and (not self.staged or (lives_on(self.device, value) and not on_host(self.device))):
+            return self._wrapped(memory, value)
         if not self.staged:
             self.problems.append(f"{memory.name!r} must be a resident buffer (device.upload makes one), got {type(value).__name__}")
             return None

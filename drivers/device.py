@@ -49,11 +49,13 @@ class Device(ABC):
     """A machine that runs Programs. Use `vyre_py.device(name)`, which gives the same object for the same name.
 
     Attributes: `kind` ("cuda", "wgpu", "cpu", "reference"), `ordinal`, `target` that it compiles for, `limits`, `telemetry`,
-    `description` for people, `is_software` where a program on the CPU stands in for another machine.
+    `description` for people, `is_software` where a program on the CPU stands in for another machine, `dlpack_device` the kind and number that
+    DLPack has for its memory, None where that can't be shared.
     """
 
     kind: ClassVar[str]
     is_software: bool = False
+    dlpack_device: tuple[int, int] | None = None
     honoured_options: ClassVar[frozenset[str]] = frozenset({"label", "grid", "max_output_bytes"})
 
     def __init__(self, ordinal: int, target: Target, limits: Limits, description: str) -> None:
@@ -169,6 +171,17 @@ class Device(ABC):
         buffer.write(data.reshape(buffer.host_shape))
         return buffer
 
+    def wrap(self, array: Any) -> Buffer:
+        """A buffer over memory of another library on this device, without a copy: anything with `__dlpack__` or, on CUDA,
+        `__cuda_array_interface__`, or a NumPy array on the CPU. `bind` takes such objects as they are.
+
+        The memory is kept alive by the buffer, and is ready for what is launched from now on. Raises BindingError for memory elsewhere, that is
+        not C-contiguous, or whose elements are no type of the language; Buffer.free lets go of it.
+        """
+        from vyre_py.drivers.exchange import wrap  # made of what devices and buffers are
+
+        return wrap(self, array)
+
     def download(self, buffer: Buffer, out: Host | None = None) -> Host:
         """A host copy of a resident buffer; waits for the launches before it. `out` of the same shape and dtype is written in place."""
         if not isinstance(buffer, Buffer):
@@ -275,6 +288,26 @@ class Device(ABC):
     @abstractmethod
     def _copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size_bytes: int) -> None:
         """Copies device memory to device memory; the ranges do not overlap."""
+
+    # A device with a `dlpack_device` has these as well.
+
+    def _address(self, handle: Any) -> int | None:
+        """The address of an allocation, where handles have one."""
+        return None
+
+    def _adopt(self, address: int, size_bytes: int) -> Any:
+        """A handle for memory at an address that another library owns."""
+        self._lacks("memory of other libraries")
+
+    def _leave(self, handle: Any) -> None:  # noqa: B027 - a device that adopts nothing has nothing to leave
+        """Waits until nothing launched so far uses memory of another library. Never raises."""
+
+    def _exchange_stream(self) -> int | None:
+        """The stream that everything goes through, where there are streams."""
+        return None
+
+    def _order(self, first: int | None, then: int | None) -> None:  # noqa: B027 - a device without streams has no order to make
+        """Has what is enqueued on stream `then` from now on wait for what stream `first` holds; None is the device's own."""
 
     @abstractmethod
     def _load_entry(self, step: Step, entry: Entry) -> Any:

@@ -16,7 +16,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.ir.errors import shown
 from vyre_py.ir.types import SCALARS, Kind, Type, bf16
 
-__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from"]
+__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from", "in_c_order"]
 
 # The protocol's numbers of device kinds.
 CPU: Final = 1
@@ -98,7 +98,9 @@ def _data_type(type_: Type) -> _DLDataType:
 _TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (_data_type(t),)}
 
 
-def export(address: int, shape: tuple[int, ...], type_: Type, device: tuple[int, int], owner: object, max_version: tuple[int, int] | None) -> Any:
+def export(
+    address: int, shape: tuple[int, ...], type_: Type, device: tuple[int, int], owner: object, max_version: tuple[int, int] | None, *, readonly: bool = False
+) -> Any:
     """A capsule over `prod(shape)` scalars of C order at `address` on `device` (the protocol's kind and number).
 
     `owner` is kept until the consumer lets go. `max_version` is what the consumer said; from 1.0 on the capsule is a versioned one.
@@ -112,6 +114,7 @@ def export(address: int, shape: tuple[int, ...], type_: Type, device: tuple[int,
     managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor = _VERSION
+        managed.flags = _READ_ONLY if readonly else 0
     place = ctypes.addressof(managed)
     _exported[place] = (managed, sizes, strides, owner)
     return _new(place, _NAMES[versioned], ctypes.cast(_destroy, ctypes.c_void_p))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from vyre_py.drivers.binding import BindingPlan, arguments_by_name, encode_param, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.exchange import lives_on, wrap
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import SIZE_LIMIT, evaluate_dim
 from vyre_py.ir.errors import shown
@@ -90,6 +91,8 @@ class Launch:
         for name, value in wanted.items():
             if name in buffers:
                 old = buffers[name]
+                if not isinstance(value, Buffer) and lives_on(old.device, value):
+                    value = wrap(old.device, value, name)
                 if not isinstance(value, Buffer) or value.device is not old.device or not value.is_like(old):
                     problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
                 elif value.allocation.freed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from vyre_py.ir.types import Type
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Allocation", "Buffer", "host_shape", "whole_sizes"]
+__all__ = ["Allocation", "Buffer", "Loan", "host_shape", "whole_sizes"]
 
 # What a NumPy array can have, and thus what can be read back.
 _MAX_RANK: Final = 32
@@ -39,46 +40,81 @@ def host_shape(shape: tuple[int, ...], type_: Type) -> tuple[int, ...]:
     return (*shape, type_.lanes) if type_.is_vector else shape
 
 
-def _give_back(device: Device, handle: Any, size_bytes: int) -> None:
+def _give_back(device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None) -> None:
+    if release is not None:
+        device._leave(handle)
+        release()
+        return
     device.telemetry.bytes_allocated -= size_bytes
     device._free(handle, size_bytes)
 
 
 class Allocation:
-    """A piece of device memory, given back when the last buffer over it goes. `handle` is the device kind's own name for it."""
+    """A piece of device memory, given back when the last buffer over it goes. `handle` is the device kind's own name for it.
 
-    __slots__ = ("__weakref__", "_finalizer", "handle", "size_bytes")
+    Memory of another library is let go of by its `release`.
+    """
 
-    def __init__(self, device: Device, handle: Any, size_bytes: int) -> None:
+    __slots__ = ("__weakref__", "_finalizer", "_lent", "_unwanted", "handle", "size_bytes")
+
+    def __init__(self, device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None = None) -> None:
         self.handle = handle
         self.size_bytes = size_bytes
-        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes)
+        self._lent = 0
+        self._unwanted = False
+        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, release)
         self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
 
     @property
     def freed(self) -> bool:
-        """Whether the memory was given back."""
-        return not self._finalizer.alive
+        """Whether the memory was given back, or is to be once nobody else holds it."""
+        return self._unwanted or not self._finalizer.alive
 
     def free(self) -> None:
-        """Gives the memory back now; again is quiet."""
-        self._finalizer()
+        """Gives the memory back now, or when what it was lent to is done; again is quiet."""
+        self._unwanted = True
+        if not self._lent:
+            self._finalizer()
+
+    def lend(self) -> Loan:
+        """Something to hold for as long as another library uses the memory."""
+        return Loan(self)
+
+    def borrowed(self, change: int) -> None:
+        """Counts loans; the last one to end gives back what was freed meanwhile."""
+        self._lent += change
+        if self._unwanted and not self._lent:
+            self._finalizer()
+
+
+class Loan:
+    """Holds an allocation until it goes itself."""
+
+    __slots__ = ("__weakref__", "_finalizer")
+
+    def __init__(self, allocation: Allocation) -> None:
+        allocation.borrowed(1)
+        self._finalizer = weakref.finalize(self, allocation.borrowed, -1)
+        self._finalizer.atexit = False  # as the allocation's own
 
 
 class Buffer:
     """A C-contiguous array in a device's memory. Slicing the first axis gives a view; `free` gives the memory back early.
 
-    Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`.
+    Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`, `readonly` where
+    another library owns the memory and allows no writes. DLPack (`numpy.from_dlpack(buffer)` on the CPU, `torch.from_dlpack(buffer)`) and, on CUDA,
+    `__cuda_array_interface__` share the memory with other libraries.
     """
 
-    __slots__ = ("allocation", "device", "offset_bytes", "shape", "size_bytes", "type")
+    __slots__ = ("allocation", "device", "offset_bytes", "readonly", "shape", "size_bytes", "type")
 
-    def __init__(self, device: Device, allocation: Allocation, offset_bytes: int, shape: tuple[int, ...], type_: Type) -> None:
+    def __init__(self, device: Device, allocation: Allocation, offset_bytes: int, shape: tuple[int, ...], type_: Type, readonly: bool = False) -> None:
         self.device = device
         self.allocation = allocation
         self.offset_bytes = offset_bytes
         self.shape = shape
         self.type = type_
+        self.readonly = readonly
         self.size_bytes = prod(shape) * type_.size_bytes
 
     @property
@@ -101,14 +137,14 @@ class Buffer:
             raise BindingError("buffer", [f"rows {shown(range_.start)}:{shown(range_.stop)} do not lie within 0:{self.shape[0]}"])
         start, stop = rows
         row = self.size_bytes // self.shape[0] if self.shape[0] else 0
-        return Buffer(self.device, self.allocation, self.offset_bytes + start * row, (stop - start, *self.shape[1:]), self.type)
+        return Buffer(self.device, self.allocation, self.offset_bytes + start * row, (stop - start, *self.shape[1:]), self.type, self.readonly)
 
     def reshape(self, *shape: int) -> Buffer:
         """The same elements in another shape of the same count."""
         sizes = whole_sizes(shape)
         if sizes is None or prod(sizes) != prod(self.shape):
             raise BindingError("buffer", [f"shape {shown(list(shape))} does not hold the elements of {list(self.shape)}"])
-        return Buffer(self.device, self.allocation, self.offset_bytes, sizes, self.type)
+        return Buffer(self.device, self.allocation, self.offset_bytes, sizes, self.type, self.readonly)
 
     @property
     def handle(self) -> Any:
@@ -123,6 +159,7 @@ class Buffer:
         if data.dtype != self.type.dtype or data.shape != self.host_shape:
             raise BindingError("write", [f"{self.type.dtype}{list(self.host_shape)} is needed, got {data.dtype}{list(data.shape)}"])
         handle = self.handle
+        self._require_writeable("write")
         self.device.require_usable()
         if self.size_bytes:
             self.device._write(handle, self.offset_bytes, np.ascontiguousarray(data).reshape(-1).view(np.uint8))
@@ -153,9 +190,10 @@ class Buffer:
 
     def copy_from(self, source: Buffer) -> None:
         """Copies another buffer of the same device, shape and type in. Raises BindingError for any other, and for one that overlaps."""
-        fits = isinstance(source, Buffer) and source.device is self.device and source.shape == self.shape and source.type is self.type
+        fits = isinstance(source, Buffer) and source.device is self.device and source.is_like(self)
         if not fits or self.overlaps(source):
             raise BindingError("copy_from", [f"a separate {self.type}{list(self.shape)} on {self.device.name} is needed, got {shown(source)}"])
+        self._require_writeable("copy_from")
         self.device.require_usable()
         if self.size_bytes:
             self.device._copy(source.handle, source.offset_bytes, self.handle, self.offset_bytes, self.size_bytes)
@@ -164,15 +202,43 @@ class Buffer:
         """Whether both hold as many components of one scalar type, along the same axes."""
         return self.type.scalar is other.type.scalar and self.host_shape == other.host_shape
 
+    def _require_writeable(self, doing: str) -> None:
+        if self.readonly:
+            raise BindingError(doing, ["another library owns this memory and allows no writes"])
+
     def overlaps(self, other: Buffer) -> bool:
         """Whether the two share any byte."""
         if not isinstance(other, Buffer):
             raise BindingError("overlaps", [f"a buffer is needed, got {type(other).__name__}"])
-        return (
-            self.allocation is other.allocation
-            and self.offset_bytes < other.offset_bytes + other.size_bytes
-            and other.offset_bytes < self.offset_bytes + self.size_bytes
-        )
+        if other.device is not self.device or self.allocation.freed or other.allocation.freed:
+            return False
+        # Two allocations may be one piece of memory where another library owns it, so addresses decide where there are any.
+        mine, its = self.device._address(self.handle), self.device._address(other.handle)
+        if self.allocation is not other.allocation and (mine is None or its is None):
+            return False
+        begin, other_begin = (mine or 0) + self.offset_bytes, (its or 0) + other.offset_bytes
+        return begin < other_begin + other.size_bytes and other_begin < begin + self.size_bytes
+
+    def __dlpack__(
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None
+    ) -> Any:
+        """The memory as a DLPack capsule; on CUDA `stream` waits for the launches so far. A vector's components are the last axis."""
+        from vyre_py.drivers.exchange import capsule_of  # made of buffers
+
+        return capsule_of(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's kind and number of the device. Raises BufferError where memory can't be handed over."""
+        if self.device.dlpack_device is None:
+            raise BufferError(f"memory on {self.device.name} can't be handed over: read() copies it to the host")
+        return self.device.dlpack_device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory for libraries of CUDA, version 3. Raises AttributeError elsewhere."""
+        from vyre_py.drivers.exchange import cuda_interface_of  # made of buffers
+
+        return cuda_interface_of(self)
 
     def free(self) -> None:
         """Gives the memory back once the launches so far are done; other views over it are then unusable, and say so."""

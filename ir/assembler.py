@@ -92,7 +92,7 @@ class Assembler:
         return self.dims[-1]
 
     def param(self, name: str, type_: Type) -> Param:
-        """Declares a scalar param."""
+        """Declares a param."""
         self.note(name)
         self.params.append(Param(name, type_))
         return self.params[-1]

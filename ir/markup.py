@@ -28,8 +28,12 @@ _PIECE: Final = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][A-Za-z0-9_]*
 _WORDS: Final = LEADING | {"in", "step", "over", "grid", "read", "write", "read_write", "true", "false"}
 
 
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("\0", "\ufffd")  # which HTML cannot hold
+
+
 def _styled(text: str, style: str) -> str:
-    return f'<span style="{style}">{html.escape(text)}</span>'
+    return f'<span style="{style}">{_escaped(text)}</span>'
 
 
 def _coloured(text: str) -> Iterator[str]:
@@ -44,7 +48,7 @@ def _coloured(text: str) -> Iterator[str]:
         elif piece in _WORDS:
             yield _styled(piece, _KEYWORD)
         else:
-            yield html.escape(piece)
+            yield _escaped(piece)
 
 
 def program_html(program: Program) -> str:
@@ -58,12 +62,12 @@ def program_html(program: Program) -> str:
 def error_html(error: VyreError) -> str:
     """The error as it prints, its name or codes and the marks under the place at fault standing out."""
     if not isinstance(error, ProgramError):
-        return f"<pre>{_styled(type(error).__name__, _FAULT)} {html.escape(str(error))}</pre>"
+        return f"<pre>{_styled(type(error).__name__, _FAULT)} {_escaped(str(error))}</pre>"
     findings = "\n".join([_finding(str(diagnostic), diagnostic.code) for diagnostic in error.diagnostics])
     return f"<pre>{findings}</pre>"
 
 
 def _finding(text: str, code: str) -> str:
     lines = text.removeprefix(code).split("\n")
-    marked = [_styled(line, _FAULT) if re.fullmatch(r" +\| +\^~*", line) else html.escape(line) for line in lines]
+    marked = [_styled(line, _FAULT) if re.fullmatch(r" +\| +\^~*", line) else _escaped(line) for line in lines]
     return _styled(code, _FAULT) + "\n".join(marked)

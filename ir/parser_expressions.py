@@ -31,7 +31,7 @@ from vyre_py.ir.refusals import refusal
 from vyre_py.ir.rules import finding
 from vyre_py.ir.types import SCALARS, Kind, Type, bool_, i32, u32, vector_of
 
-__all__ = ["MAX_NESTING", "Binding", "ExpressionParser", "Node"]
+__all__ = ["MAX_NESTING", "MAX_NODES", "Binding", "ExpressionParser", "Node"]
 
 MAX_NESTING: Final = 64
 MAX_NODES: Final = 4096  # of one statement

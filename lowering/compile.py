@@ -8,17 +8,19 @@ from importlib import import_module
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
+from vyre_py.ir.errors import shown
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS
-from vyre_py.ir.passes import Optimised, Rewrite, optimise
+from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
+from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact, Entry, Interface, Part, Step
-from vyre_py.lowering.errors import ToolchainError
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "compile_for", "emit_text", "expanded_for", "prepare"]
+__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "compile_for", "emit_text", "expanded_for", "prepare"]
 
 # Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
@@ -69,6 +71,9 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 }
 TARGET_KINDS: Final = tuple(_KINDS)
 
+# Form of text -> the kinds of target that have it.
+FORMS: Final[Mapping[str, tuple[str, ...]]] = {"vir": TARGET_KINDS, "llvm": ("host", "ptx"), "ptx": ("ptx",), "wgsl": ("wgsl",), "asm": ("host",)}
+
 
 def expanded_for(kind: str) -> frozenset[str]:
     """The ops that a kind of target (`TARGET_KINDS`) leaves to `ir/math`, wherever they have an expansion."""
@@ -102,23 +107,46 @@ def compile_for(program: Program | Checked, targets: Sequence[Target], options: 
     options = CompileOptions.given(options)
     checked = program if isinstance(program, Checked) else check(program)
     plain = checked.program
-    parts = tuple(_part(checked, target, options) for target in targets)
-    return Artifact(Interface(plain.name, plain.dims, plain.params, plain.buffers), parts, checked.capabilities, plain.code_digest)
+    prepared: dict[tuple[str, str], Optimised] = {}  # what a target's architecture does not change is made once
+    parts: list[Part] = []
+    for target in targets:
+        key = (target.kind, target.arch if target.kind == "wgsl" else "")
+        if key not in prepared:
+            prepared[key] = prepare(checked, target, options)
+        parts.append(_part(prepared[key], target, options))
+    return Artifact(Interface(plain.name, plain.dims, plain.params, plain.buffers), tuple(parts), checked.capabilities, plain.code_digest)
 
 
-def _part(checked: Checked, target: Target, options: CompileOptions) -> Part:
-    optimised = prepare(checked, target, options)
+def _part(optimised: Optimised, target: Target, options: CompileOptions) -> Part:
     lowered = _lower(optimised, target, options)
     program = optimised.program
     step = Step(lowered.entries, lay_out(program), program.workgroup, program.grid, lowered.workgroup_bytes)
     return Part(target, (step,), lowered.numerics, optimised.report.counts())
 
 
-def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None) -> str:
-    """The text that a target emits for a Program: PTX for sm_NN, WGSL, LLVM IR for the host, optimised .vir for the reference."""
+def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None, form: str | None = None) -> str:
+    """The text that a target emits for a Program: PTX for sm_NN, WGSL, LLVM IR for the host, optimised .vir for the reference.
+
+    `form` asks for another one of `FORMS`: "vir" is the Program as it reaches the target's emitter, "asm" the host's assembly. Raises
+    Unsupported for a form that the target has not.
+    """
     parsed = parse_target(target)
     options = CompileOptions.given(options)
-    text = _lower(prepare(program, parsed, options), parsed, options).text
+    if form is not None and parsed.kind not in FORMS.get(form, ()):
+        has = [name for name, kinds in FORMS.items() if parsed.kind in kinds]
+        raise Unsupported(target, [Missing(f"text of the form {shown(form)}", help=f"it has {', '.join(has)}")])
+    optimised = prepare(program, parsed, options)
+    if form == "vir":
+        return print_program(optimised.program, annotate(optimised))
+    if (form, parsed.kind) == ("llvm", "ptx"):
+        from vyre_py.lowering.llvm.nvptx import llvm_text
+
+        return llvm_text(optimised, parsed)
+    text = _lower(optimised, parsed, options).text
+    if form == "asm":
+        from vyre_py.lowering.llvm.host import assembly
+
+        return assembly(text, parsed, options)
     if not text:
         raise ToolchainError(target, "nothing was emitted")
     return text

@@ -85,6 +85,8 @@ class Arguments:
             return self.made(type_)
         bits: list[int] = []
         shape = self.nested(type_.scalar, bits)
+        if type_.is_vector and len(shape) == axes and bits and shape[-1] != type_.lanes:
+            self.fail(f"{type_.lanes} components are needed")
         if len(shape) != axes:
             shape = [*shape, *[0] * (rank - len(shape)), *[type_.lanes] * type_.is_vector] if not bits else self.fail(f"a list of {axes} axes is needed")
         return self.numpy(type_.scalar, bits).reshape(shape)

@@ -22,23 +22,20 @@ from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.nodes import Access, Space
-from vyre_py.ir.ops import OPS
+from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes.pipeline import unoptimised
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bf16, f16, f32
 
 __all__ = [
-    "BINARY", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "near_quarter_turns", "program_of",
-    "reference", "samples", "ulp_error",
+    "BINARY", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "errors", "near_quarter_turns",
+    "program_of", "reference", "samples", "ulp_error", "widened",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-UNARY: Final = (
-    "exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc",
-)  # fmt: skip
-BINARY: Final = ("atan2", "pow", "hypot")
+UNARY: Final = tuple(name for name, row in OPS.items() if name in EXPANDED_ONLY and len(row.operands) == 1)
+BINARY: Final = tuple(name for name in OPS if name in EXPANDED_ONLY and name not in UNARY)
 
 # ---------------------------------------------------------------- the exact values
 
@@ -60,34 +57,49 @@ def reference(name: str) -> Callable[..., Array]:
 
     def exact(*arguments: Array) -> Array:
         with np.errstate(all="ignore"):
-            # bf16 has no direct way to f64 that all its versions know.
-            return REFERENCES[name](*[np.asarray(x).astype(np.float32).astype(np.float64) for x in arguments])
+            return REFERENCES[name](*map(widened, arguments))
 
     return exact
 
 
 # ---------------------------------------------------------------- errors
 
-# Bits of the significand, exponent of the least normal number, and of the first power of two that is too large.
+# Bits of the significand, the exponent of the least normal number, and that of the first power of two that is too large.
 _FORMATS: Final = {f16: (11, -14, 16), bf16: (8, -126, 128), f32: (24, -126, 128)}
 
 
-def ulp_error(got: Array, exact: Array, type_: Type = f32) -> Array:
-    """|got - exact| in units of the last place that a result of `type_` has where `exact` lies; an infinite result counts as the power of
-    two that it stands for, and so does an exact value above it. Infinite where one of the two is NaN alone, where a pole
-    is missed, and where a result of zero has the wrong sign."""
+def errors(xp: Any, got: Any, exact: Any, type_: Type = f32) -> tuple[Any, Any]:
+    """The errors of results in ULP, and which special results are wrong: where one of the two is NaN alone, where a pole is missed, and
+    where a result of zero has the wrong sign. The error there, and where both are NaN, is 0.
+
+    A ULP is the last place that a result of `type_` has where `exact` lies. An infinite result counts as the power of two that it
+    stands for, and so does an exact value above it. Both operands are in f64, arrays of NumPy or of PyTorch, whichever `xp` is.
+    """
     precision, least, overflow = _FORMATS[type_]
-    top = np.ldexp(1.0, overflow)
+    top = 2.0**overflow
+    bounded = xp.clip(exact, -top, top)
+    # The exponent's field of an f64, and from it 2^(exponent - precision + 1).
+    field = xp.clip((bounded.view(xp.int64) >> 52) & 0x7FF, 1023 + least, 1023 + overflow - 1)
+    unit = ((field - (precision - 1)) << 52).view(xp.float64)
+    error = xp.abs(xp.clip(got, -top, top) - bounded) / unit
+    number = ~xp.isnan(exact)
+    wrong = xp.isnan(got) == number
+    wrong = wrong | (xp.isinf(exact) & (got != exact))
+    wrong = wrong | (number & (got == 0) & (xp.signbit(got) != xp.signbit(exact)))
+    return xp.where(wrong | ~number, xp.zeros_like(error), error), wrong
+
+
+def widened(x: Array) -> Array:
+    """f16, bf16 or f32 as f64; bf16 has no direct way there in all versions of its package."""
     with np.errstate(all="ignore"):
-        value = np.asarray(got).astype(np.float32).astype(np.float64)
-        bounded = np.clip(exact, -top, top)
-        _, exponent = np.frexp(np.where(np.isfinite(bounded), bounded, 0.0))
-        unit = np.ldexp(1.0, np.clip(exponent, least + 1, overflow) - precision)
-        error = np.abs(np.clip(value, -top, top) - bounded) / unit
-        wrong = np.isnan(value) != np.isnan(exact)
-        wrong |= np.isinf(exact) & (value != exact)
-        wrong |= (value == 0) & (np.signbit(value) != np.signbit(exact)) & ~np.isnan(exact)
-    return np.where(wrong, np.inf, np.where(np.isnan(exact), 0.0, error))
+        return np.asarray(x).astype(np.float32).astype(np.float64)
+
+
+def ulp_error(got: Array, exact: Array, type_: Type = f32) -> Array:
+    """`errors` of results in the type, infinite where a special one is wrong."""
+    with np.errstate(all="ignore"):
+        error, wrong = errors(np, widened(got), exact, type_)
+    return np.where(wrong, np.inf, error)
 
 
 def assert_bound(name: str, bound: float, *arguments: Array, type_: Type = f32) -> None:

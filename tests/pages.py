@@ -1,6 +1,6 @@
-"""The generated pages `ir/OPS.md` and `ir/ERRORS.md`, from the tables they are about.
+"""The generated pages `ir/OPS.md`, `ir/ERRORS.md` and `ir/math/ULP.md`, from the tables they are about.
 
-    python tests/pages.py        rewrites both
+    python tests/pages.py        rewrites them
 
 `test_pages.py` holds the committed pages against what these functions give.
 """
@@ -18,10 +18,12 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
-from vyre_py.ir import describe  # noqa: E402 - the path above must stand first
+from math_ulp_page import ulp_page  # noqa: E402 - the path above must stand first
+
+from vyre_py.ir import describe  # noqa: E402 - as above
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
 from vyre_py.ir.check.facts import OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
-from vyre_py.ir.errors import ProgramError  # noqa: E402 - as above
+from vyre_py.ir.errors import Diagnostic, ProgramError  # noqa: E402 - as above
 from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
 from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
 from vyre_py.ir.parser import parse  # noqa: E402 - as above
@@ -107,7 +109,8 @@ def _where(op: Op) -> str:
         places += f"; built in on {', '.join(rest)}" if rest else ""
     elif not op.is_lanewise:
         places = "built in on reference, elsewhere written out by components"
-    moves_only = op.name in _EXACT_OPS or op.result is Result.VECTOR or Operand.LANES in op.operands or not any(t.is_float for t in op.of)
+    computes_floats = any(t.is_float for t in op.of) or (op.fixed is not None and op.fixed.is_float)
+    moves_only = op.name in _EXACT_OPS or op.result is Result.VECTOR or Operand.LANES in op.operands or not computes_floats
     return places if moves_only else f"{places}; floats on WGSL: device's own"
 
 
@@ -226,13 +229,14 @@ class Example:
 
     def finding(self) -> str:
         """The finding about what is bad, as it is printed."""
+        found: tuple[Diagnostic, ...] = ()
         try:
             self.run(self.bad)
         except ProgramError as error:
-            found = next((str(d) for d in error.diagnostics if d.code == self.code), "")
-            assert found, f"the example of {self.code} gives {error}"
-            return "\n".join([line if len(line) <= _WIDEST else line[: _WIDEST - 3] + "..." for line in found.split("\n")])
-        raise AssertionError(f"the example of {self.code} breaks no rule")
+            found = error.diagnostics
+        shown = next((str(d) for d in found if d.code == self.code), None)
+        assert shown is not None, f"the example of {self.code} gives {[d.code for d in found]}"
+        return "\n".join([line if len(line) <= _WIDEST else line[: _WIDEST - 3] + "..." for line in shown.split("\n")])
 
 
 def example_of(code: str) -> Example:
@@ -264,7 +268,7 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page}
+PAGES: Final[dict[str, Callable[[], str]]] = {"ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page}
 
 
 if __name__ == "__main__":

@@ -73,6 +73,23 @@ def test_a_param_may_be_a_part_of_an_argument() -> None:
     assert codes(replace(plain(), params=(Param("v.x", u32, ("v", 0)), Param("v.y", u32, ("v", 4))))) == ()
 
 
+def test_the_digests_tell_types_and_parts_apart() -> None:
+    def digests(*params: Param) -> tuple[bytes, bytes]:
+        program = replace(plain(), params=params)
+        return program.code_digest, program.interface_digest
+
+    made = [
+        digests(Param("v", type_, part))
+        for type_ in (f32, u32, vector_of(u32, 2), vector_of(u32, 3), vector_of(f32, 2))
+        for part in (None, ("v", 0), ("v", 4))
+    ]
+    assert len({code for code, _ in made}) == len({interface for _, interface in made}) == len(made)
+    # Names are no part of the code: which argument a part is of is told by its number.
+    two = (Param("a", u32, ("v", 0)), Param("b", u32, ("v", 4))), (Param("c", u32, ("w", 0)), Param("d", u32, ("w", 4)))
+    assert digests(*two[0])[0] == digests(*two[1])[0] != digests(Param("a", u32, ("v", 0)), Param("b", u32, ("w", 4)))[0]
+    assert digests(*two[0])[1] != digests(*two[1])[1]
+
+
 def test_v103_ids() -> None:
     program = plain()
     assert codes(replace(program, value_count=2)) == ("V103",)

@@ -86,10 +86,13 @@ def test_ops_shows_each_row(name: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_ops_shows_laws_types_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     _, add, _ = said(capsys, "ops", "add")
-    assert "x + y = y + x\n" in add and "(x + y) + z = x + (y + z) (integers only)" in add and "T: i32, u32, f32" in add
+    assert "x + y = y + x\n" in add and "(x + y) + z = x + (y + z) (integers only)" in add and "T: numbers" in add
     assert "x & ~0 = x\n" in said(capsys, "ops", "and")[1]
     assert "x || true = true\n" in said(capsys, "ops", "logical_or")[1]
-    assert "i32 to u32, f32" in said(capsys, "ops", "bitcast")[1]
+    assert "u64 to u32x2" in said(capsys, "ops", "bitcast")[1]
+    assert "(T) -> u32   T: f32x4\n" in said(capsys, "ops", "pack4x8_snorm")[1]
+    assert "(T, T) -> component of T   T: vectors of numbers\n" in said(capsys, "ops", "dot")[1]
+    assert "spelled  v.zyx\n" in said(capsys, "ops", "swizzle")[1]
     assert "strict" in said(capsys, "ops", "exp")[1]
     assert "the same in a workgroup" in said(capsys, "ops", "workgroup_id.x")[1]
 
@@ -156,6 +159,32 @@ def test_lower_prints_what_the_target_emits(target: str, opt: int | None, axpy: 
     assert out.rstrip("\n") == emit_text(parse(AXPY, str(axpy)), target, options).rstrip("\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "begins", "holds"),
+    [
+        (("vir",), "program axpy(n)", "// proven"),
+        (("vir", "--target", "sm_90"), "program axpy(n)", "// proven"),
+        (("llvm",), "", "define internal void @workgroups("),
+        (("llvm", "--target", "sm_75"), "target triple", "define ptx_kernel void @vyre_axpy("),
+        (("ptx",), "//", ".target sm_90"),
+        (("ptx", "--target", "sm_75"), "//", ".target sm_75"),
+        (("wgsl",), "struct Block", "@compute"),
+        (("asm",), "", "workgroups"),
+        (("asm", "--opt", "0"), "", "workgroups"),
+    ],
+)
+def test_lower_emits_each_form(arguments: tuple[str, ...], begins: str, holds: str, axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = said(capsys, "lower", axpy, "--emit", *arguments)
+    assert (status, err) == (0, "") and out.startswith(begins) and holds in out
+
+
+def test_lower_emits_vectors_taken_apart(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    axpy.write_text(AXPY.replace("f32[n]", "f32x2[n]").replace("a *", "a.xx *"), encoding="utf-8")
+    out = said(capsys, "lower", axpy, "--emit", "vir", "--target", "wgsl")[1]
+    assert "y: f32[n, 2]" in out
+    check(parse(out))
+
+
 def test_what_lower_prints_for_the_reference_is_a_program(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check(parse(said(capsys, "lower", axpy, "--target", "reference")[1]))
 
@@ -165,6 +194,7 @@ def test_what_lower_prints_for_the_reference_is_a_program(axpy: Path, capsys: py
     [
         (AXPY, ("--target", "sm_12"), "does not support target 'sm_12'"),
         (AXPY, ("--target", "wgsl", "--opt", "9"), "opt=9"),
+        (AXPY, ("--target", "wgsl", "--emit", "asm"), "does not support text of the form 'asm' (it has vir, wgsl)"),
         (WRONG, ("--target", "wgsl"), "V201"),
         (DIVERGES, ("--target", "sm_90"), "V401"),
     ],
@@ -188,7 +218,8 @@ def test_the_commands_that_the_readme_shows(axpy: Path, monkeypatch: pytest.Monk
 
 
 def test_a_wrong_command_line_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["explain"], ["check"], ["lower", "x.vir"], ["lower", "x.vir", "--target", "wgsl", "--opt", "high"]):
+    lower = ["lower", "x.vir"]
+    for arguments in ([], ["explain"], ["check"], lower, [*lower, "--emit", "hlsl"], [*lower, "--target", "wgsl", "--opt", "high"]):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)
         assert stopped.value.code == 2

@@ -33,7 +33,7 @@ Arguments = dict[str, Any]
 @cache
 def device(lanes: int, arch: str = "native") -> CpuDevice:
     made = CpuDevice(0)
-    made.target = Target("host", arch, lanes or None)
+    made.target = Target("host", arch, lanes)
     return made
 
 
@@ -275,6 +275,20 @@ def test_old_values_of_atomics(t: Type) -> None:
       out[i, 3u32] = atomic_add(y[i + n], x[i]) + atomic_max(y[i], x[i])
     }}""")
     assert_agrees(program, {"x": sample(t, 1), "y": sample(t, 2), "out": np.zeros((COUNT, 4), t.dtype)})
+
+
+@pytest.mark.parametrize(("t", "ops"), [(f32, ("add", "min", "max")), (f64, ("add",)), (u64, INTEGER_ATOMICS)], ids=str)
+def test_each_lanes_own_old_values(t: Type, ops: tuple[str, ...]) -> None:
+    """In a buffer and in workgroup memory, with lanes off and indices outside: there the old value is zero."""
+    lines = [f"program old(n) workgroup(24) over(n) {{ buffer x: {t}[n] read"]
+    lines += [f"buffer b_{op}: {t}[n] read_write; buffer out_{op}: {t}[n, 3] write; workgroup w_{op}: {t}[50]" for op in ops]
+    lines += ["let i = global_id.x; let l = local_index; if l % 3u32 != 1u32 {"]
+    for op in ops:
+        lines += [f"w_{op}[l * 2u32] = x[i + 1u32]; out_{op}[i, 0u32] = atomic_{op}(b_{op}[i], x[i])"]
+        lines += [f"out_{op}[i, 1u32] = atomic_{op}(w_{op}[l * 2u32 + 1u32 + l % 5u32 / 4u32 * 50u32], x[i])"]
+        lines += [f"out_{op}[i, 2u32] = atomic_{op}(w_{op}[l * 2u32], x[i])"]
+    program = Program.from_text("\n".join([*lines, "} }"]))
+    assert_agrees(program, {"x": sample(t, 1), **{f"b_{op}": sample(t, 2) for op in ops}})
 
 
 @pytest.mark.parametrize(("t", "op"), [(f32, "add"), (f64, "add"), (f32, "max"), (u64, "add"), (i64, "min")], ids=str)

@@ -237,8 +237,9 @@ def test_what_is_no_array_of_vectors(device: Device) -> None:
         pipeline.dispatch(wrong)
     assert [shape.replace("\\", "") in problem for problem in caught.value.problems] == [False, True, True]
     assert "param 'by' (f32x3): a sequence or array of its 3 components is needed, got [1, 2]" in caught.value.problems
-    with pytest.raises(vp.BindingError, match="'by'.*a bool is no f32"):
-        pipeline.dispatch(x=x, y=y, by=[1, 2, True])
+    for by in ([1, 2, True], [[1], [2, 3], 4], "abc", 1.0, None, {1: 2}, np.zeros((1, 3)), [1, 2, "3"], object()):
+        with pytest.raises(vp.BindingError, match="'by'"):
+            pipeline.dispatch(x=x, y=y, by=by)
     with pytest.raises(vp.BindingError, match="last axis has 3 components"):
         device.upload(x[..., :2], vp.f32x3)
     with pytest.raises(vp.BindingError, match="axis 1 of 'y' has 3"):
@@ -262,6 +263,9 @@ def test_resident_vectors(device: Device) -> None:
     other = device.upload(y, vp.f32x3)
     launch.set(y=other, by=[0, 0, 0])()
     np.testing.assert_array_equal(other.read(), x[..., ::-1] + y)
+    pipeline.bind(x=xs[1:3], y=other[2:4], z=zs, by=(0, 0, 0))()
+    np.testing.assert_array_equal(other.read()[2:4], (x[..., ::-1] + y)[2:4] + x[1:3, :, ::-1])
+    np.testing.assert_array_equal(zs.read(), x[1][:, ::2])
     with pytest.raises(vp.BindingError, match="'x' needs 2 axes"):
         pipeline.bind(x=device.upload(x[0]), y=ys, z=zs, by=(1, 2, 4))
 

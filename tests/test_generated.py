@@ -17,6 +17,7 @@ from generator import WHOLE_TYPES, Case, generate
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from lane_programs import ControlFlow
+from ptxas import assemble
 
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
@@ -28,11 +29,16 @@ from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import unoptimised
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.types import TYPES
+from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import parse_target
 
 SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
 COUNTS = {"reference": 150, "cpu": 3000, "wgpu": 150, "cuda": 2000}
 BATCHES = 60
+PTX_ARCHS = ("sm_75", "sm_90", "sm_120")
+# One Program in three is of the usual length, the others are short, so that there can be many.
+LONG, SHORT = 126, 30
 HYPOTHESIS_BATCH = 50
 
 
@@ -95,8 +101,8 @@ def share(count: int, batch: int, batches: int) -> range:
 
 def nth(number: int, kind: str) -> Case:
     """The Program of this number in this run: over all types where floating point is strict, else over the exact ones."""
-    source = Seeded(SEED * 100_003 + number)
-    return generate(source, types=WHOLE_TYPES, wide_atomics=False) if kind == "wgpu" else generate(source)
+    source, budget = Seeded(SEED * 100_003 + number), SHORT if number % 3 else LONG
+    return generate(source, types=WHOLE_TYPES, wide_atomics=False, budget=budget) if kind == "wgpu" else generate(source, budget=budget)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -107,6 +113,18 @@ def test_devices_agree(kind: str, batch: int) -> None:
     for number in share(number_of_programs(kind), batch, BATCHES):
         print(f"Program {number}")
         assert_agrees(device, nth(number, kind))
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_ptx_assembles(batch: int) -> None:
+    """The same Programs as on the CPU, for the oldest, the usual and the newest architecture that NVIDIA's assembler takes."""
+    print(f"VYRE_SEED={SEED}")
+    for number in share(number_of_programs("cpu"), batch, BATCHES):
+        print(f"Program {number}")
+        artifact = compile_for(nth(number, "cpu").program, [parse_target(arch) for arch in PTX_ARCHS])
+        for part in artifact.parts:
+            (entry,) = part.steps[0].entries
+            assemble(entry.code.decode(), part.target.arch)
 
 
 @pytest.mark.parametrize("batch", range(8))

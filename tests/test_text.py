@@ -21,9 +21,10 @@ from vyre_py.ir.lexer import KEYWORDS, MAX_NUMBER, literal_bits, literal_text, q
 from vyre_py.ir.nodes import Access, Atom, Const, Let, Space, Store, Variable, const
 from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
 from vyre_py.ir.parser import MAX_BLOCKS, parse
-from vyre_py.ir.parser_expressions import MAX_NESTING
+from vyre_py.ir.parser_expressions import MAX_NESTING, MAX_NODES
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.rules import RULES
 from vyre_py.ir.types import (
     SCALARS,
     TYPES,
@@ -462,12 +463,16 @@ def test_nesting_of_expressions_is_bounded() -> None:
     assert refused("program p(n) over(" + "n+" * 20_000 + "n) {}").codes == ("P107",)
 
 
-def test_a_sum_of_ten_thousand_terms_prints_as_lines() -> None:
-    program = body("let s = " + " + ".join(["a"] * 10_000))
-    assert program.value_count == 9_999
+def test_a_sum_of_two_thousand_terms_prints_as_lines() -> None:
+    program = body("let s = " + " + ".join(["a"] * 2_000))
+    assert program.value_count == 1_999
     text = round_trip(program)
     assert max(map(len, text.split("\n"))) < 130
-    assert "1.0f32" in print_program(body("let s = " + " + ".join(["1.0f32", *["1.0"] * 5_000])))
+    assert "1.0f32" in print_program(body("let s = " + " + ".join(["1.0f32", *["1.0"] * 2_000])))
+
+
+def test_the_parts_of_an_expression_are_bounded() -> None:
+    assert refused_line("let s = " + " + ".join(["a"] * MAX_NODES)).codes == ("P107",)
 
 
 def test_nesting_keeps_the_order_of_statements() -> None:
@@ -567,7 +572,23 @@ def test_all_findings_are_reported_once() -> None:
     assert [d.place.line for d in error.diagnostics if d.place] == [6, 9, 10]
     assert len(refused_line("let c = bad\n" * 100).codes) <= 20
     drawn = str(refused_line("x[0] = a +  bad * 2.0"))
-    assert "\n  <text>:6:13  |  x[0] = a +  bad * 2.0\n" in drawn and "              ~~~" in drawn
+    assert drawn.split("\n")[1:] == [
+        "  <text>:6:13", "    6 | x[0] = a +  bad * 2.0", "      |             ^~~", "    7 | }", "  help: " + RULES["P103"].help,
+    ]
+
+
+def test_findings_show_the_lines_around_their_place() -> None:
+    lines = [f"// line {k}" for k in range(1, 8)]
+    lines[3:3] = ["program p() {", "  let a = 1u32", "\tlet b = c\r", "", "}"]
+    assert str(refused("\n".join(lines))).split("\n")[1:4] == ["  <text>:6:10", "    5 |   let a = 1u32", "    6 |  let b = c"]
+    first = str(refused("prog\n\x1b[31m \u202e// hostile"))
+    assert "\x1b" not in first and "\u202e" not in first
+    assert str(refused("program p() {\nlet a = b }")).count(" | ") == 3
+    assert str(refused("prog")).split("\n")[1:4] == ["  <text>:1:1", "    1 | prog", "      | ^~~~"]
+    place = refused("\n" * 8 + "program p() {\nlet a = b\n}").diagnostics[0].place
+    assert place is not None and place.excerpt() == ["     9 | program p() {", "    10 | let a = b", "       |         ^", "    11 | }"]
+    long = "program p() {\n" + "let a = b // " + "x" * 600 + "\n}"
+    assert str(refused(long)).split("\n")[1:] == ["  <text>:2:9", "  help: " + RULES["P103"].help]
 
 
 def test_programs_end_where_they_should() -> None:

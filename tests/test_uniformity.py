@@ -41,6 +41,8 @@ def parse(body: str) -> Program:
 BARRIERS = {
     "at the top": "barrier",
     "under a uniform branch": "if w < p { barrier }",
+    "under a branch on vectors of uniform values": "if all(vec2(w, p) < p.xx) { barrier }",
+    "under a branch on a component of a varying vector": "if vec2(w, i).x < p { barrier } // refused",
     "under a varying branch": "if i < n { barrier } // refused",
     "in the else of a varying branch": """
         if i < n { } else {

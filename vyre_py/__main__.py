@@ -38,9 +38,11 @@ def _parser() -> argparse.ArgumentParser:
 
     lower = commands.add_parser("lower", help="print what a target emits for a Program")
     lower.add_argument("file", metavar="FILE", help="a .vir file; - is standard input")
-    lower.add_argument("--target", required=True, help="sm_90 (70 and newer), wgsl, cpu, cpu:NAME:LANES or reference")
+    forms = "vir (the Program as it reaches the target's emitter), llvm, ptx, wgsl or asm (of the host)"
+    lower.add_argument("--emit", default=None, metavar="FORM", choices=programs.FORMS, help=forms)
+    lower.add_argument("--target", default=None, help="sm_90 (70 and newer), wgsl, cpu, cpu:NAME:LANES or reference; --emit alone means one that has the form")
     lower.add_argument("--opt", type=int, default=None, metavar="N", help="how hard to optimise: 0 (not at all) to 3 (default)")
-    lower.set_defaults(run=programs.lower)
+    lower.set_defaults(run=programs.lower, refuse=lower.error)
 
     explain = commands.add_parser("explain", help="what a finding's code means, and what helps")
     explain.add_argument("code", metavar="CODE", help="as findings begin: V201")

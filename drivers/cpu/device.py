@@ -6,6 +6,7 @@ import os
 import platform
 from typing import Any, ClassVar, Final
 
+from vyre_py.drivers import dlpack
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
@@ -36,6 +37,7 @@ class CpuDevice(Device):
     """All cores that this process may use, as one device. Launches run to their end before the call returns."""
 
     kind: ClassVar[str] = "cpu"
+    dlpack_device: tuple[int, int] | None = (dlpack.CPU, 0)
 
     def __init__(self, ordinal: int) -> None:
         cores = core_count()
@@ -61,6 +63,15 @@ class CpuDevice(Device):
             raise OutOfMemory(f"{self.name} cannot allocate {size_bytes} bytes", cause=str(error), remedy="free buffers, or ask for less") from error
 
     def _free(self, handle: HostMemory, size_bytes: int) -> None:
+        handle.release()
+
+    def _address(self, handle: HostMemory) -> int:
+        return handle.address
+
+    def _adopt(self, address: int, size_bytes: int) -> HostMemory:
+        return HostMemory(size_bytes, address)
+
+    def _leave(self, handle: HostMemory) -> None:
         handle.release()
 
     def _write(self, handle: HostMemory, offset: int, source: Bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,14 +28,18 @@ def aligned_bytes(size_bytes: int) -> tuple[Bytes, int]:
     return raw[skip : skip + size_bytes], address + skip
 
 
+def _bytes_at(address: int, size_bytes: int) -> Bytes:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address)) if size_bytes else np.empty(0, np.uint8)
+
+
 class HostMemory:
-    """An allocation; `address` is where it begins. Launches that use it hold on to `bytes`, and are told when it is freed."""
+    """An allocation, or memory at an `address` that another library owns. Launches that use it hold on to `bytes`, and are told when it is freed."""
 
     __slots__ = ("_bytes", "_launches", "address")
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, address: int | None = None) -> None:
         self._bytes: Bytes | None
-        self._bytes, self.address = aligned_bytes(size_bytes)
+        self._bytes, self.address = aligned_bytes(size_bytes) if address is None else (_bytes_at(address, size_bytes), address)
         self._launches: Watched[CpuLaunch] = Watched()
 
     @property

@@ -64,6 +64,21 @@ class Context:
         if self.foreign:
             self.wait(doing)
 
+    def order(self, first: int | None, then: int | None) -> None:
+        """Has what stream `then` is given from now on wait for what stream `first` holds; None is our own."""
+        doing, cuda = f"{self.name} cannot order two streams", self.cuda
+        event = self.ok(cuda.cuEventCreate(int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)), doing)
+        try:
+            self.ok(cuda.cuEventRecord(event, self.stream if first is None else cuda.CUstream(first)), doing)
+            self.ok(cuda.cuStreamWaitEvent(self.stream if then is None else cuda.CUstream(then), event, 0), doing)
+        finally:
+            cuda.cuEventDestroy(event)
+
+    def finish(self) -> None:
+        """Waits for our stream, and says nothing of what went wrong: the next call will."""
+        self.cuda.cuCtxSetCurrent(self.handle)
+        self.cuda.cuStreamSynchronize(self.stream)
+
     def close(self) -> None:
         """Gives stream and context back, whatever their state."""
         self.cuda.cuStreamDestroy(self.stream)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from vyre_py.drivers import dlpack
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.launch import CudaLaunch
@@ -69,6 +70,7 @@ class CudaDevice(Device):
             self.context.close()
             raise
         self.context.on_loss = self._mark_lost
+        self.dlpack_device = (dlpack.CUDA, ordinal)
         self._modules: Watched[Module] = Watched()
         # Allocation -> the launches bound to it, told when it is freed; 0 stands for launches without memory.
         self._watched: dict[int, Watched[CudaLaunch]] = {}
@@ -100,6 +102,25 @@ class CudaDevice(Device):
         if handle:
             self._disarm(handle)
             self._memory.free(handle)
+
+    def _address(self, handle: int) -> int:
+        return handle
+
+    def _adopt(self, address: int, size_bytes: int) -> int:
+        return address
+
+    def _leave(self, handle: int) -> None:
+        # Its owner may give it to somebody else at once, who knows nothing of our stream.
+        self._disarm(handle)
+        if not self._closed:
+            self.context.finish()
+
+    def _exchange_stream(self) -> int:
+        return int(self.context.stream)
+
+    def _order(self, first: int | None, then: int | None) -> None:
+        self.context.enter()
+        self.context.order(first, then)
 
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
         self._memory.write(handle + offset, source)

@@ -109,4 +109,4 @@ class CudaLaunch(Launch):
         self.arm()
 
     def _set_slot(self, slot: Slot, data: bytes) -> None:
-        self._block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
+        ctypes.memmove(ctypes.addressof(self._block) + slot.offset_bytes, data, slot.size_bytes)

@@ -51,7 +51,8 @@ def capabilities(program: Program) -> frozenset[str]:
 
 
 def _types(program: Program) -> Iterator[Type]:
-    yield from (declared.type for declared in (*program.params, *program.memories))
+    yield from (param.type for param in program.params)
+    yield from (memory.type for memory in program.memories)
     for statement in program.body:
         if statement.result is not None:
             yield statement.result.type

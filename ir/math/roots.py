@@ -1,8 +1,10 @@
-"""cbrt and hypot for f32: every argument; at most 1 ULP.
+"""cbrt and hypot for f32: every argument; at most 1 ULP (cbrt 0.501 observed, over every argument there is; hypot 0.75, over 2^26 pairs,
+and 0.506 where the result is not subnormal).
 
 cbrt: a guess of x^(-1/3) from the exponent's third (W. Kahan, Computing a real cube root, 1991), a step of third order that makes it
 good to 18 bits, and a step of Newton's method on the root itself, whose residual r^3 - x is exact but for its last rounding.
-The guess is off by at most 3.4 per cent; coefficients: own Remez fit of (c^(-1/3) - 1)/(1 - c) there.
+The guess is off by at most 3.6 per cent, its constant chosen so that x y^3 is off by as much both ways; coefficients: own Remez fit of
+((1 - e)^(-1/3) - 1) / e for the |e| <= 0.1022 that leaves, 2^-18.4 of the result.
 
 hypot: sqrt(x^2 + y^2) with the squares exact in two parts each (T. J. Dekker, 1971, by fused multiply-add), and one step of Newton's
 method for what the root and the sum's lower part lack. Operands are scaled by powers of two where a square might overflow or

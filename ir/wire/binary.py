@@ -144,14 +144,14 @@ def _offset(view: memoryview, fault: Fault) -> int:
     """The offset of the entry at fault."""
     if fault.column == "digest":
         return len(view) - DIGEST_BYTES
-    if fault.column in FIXED:
+    column = next((column for column in COLUMNS if column.name == fault.column), None)
+    # Some columns are named as the counts of their entries.
+    if column is None and fault.column in FIXED:
         names = list(FIXED)
         before = "".join(FIXED[name][0] for name in names[: names.index(fault.column)])
         return struct.calcsize("<" + before) + 4 * fault.index
     counts = dict(zip(COUNTS, HEADER.unpack_from(view)[4:], strict=False))
-    offsets = dict(column_offsets(counts))
-    width = next((column.width for column in COLUMNS if column.name == fault.column), 1)
-    return offsets[fault.column] + width * fault.index
+    return dict(column_offsets(counts))[fault.column] + (column.width if column is not None else 1) * fault.index
 
 
 def column_offsets(counts: dict[str, int]) -> Iterator[tuple[str, int]]:

@@ -19,7 +19,7 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 
-__all__ = ["choose_lanes", "lower", "runs_here", "target_machine"]
+__all__ = ["assembly", "choose_lanes", "lower", "runs_here", "target_machine"]
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 # Feature -> lanes of 32 bits, first match wins: two vectors of them, so that one hides the other's latency. Measured: mandelbrot with 16
@@ -142,17 +142,28 @@ def _optimise(text: str, module: Any, machine: Any, opt: int) -> None:
     passes.run(module, builder)
 
 
-def _compile(text: str, machine: Any, opt: int) -> bytes:
-    """The object of a module. Raises ToolchainError with the text when LLVM refuses it."""
+def _optimised(text: str, machine: Any, opt: int) -> Any:
+    """The module of a text, after LLVM's passes. Raises ToolchainError with the text when LLVM refuses it."""
     try:
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
         _optimise(text, module, machine, opt)
-        code = bytes(machine.emit_object(module))
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error
+    return module
+
+
+def assembly(text: str, target: Target, options: CompileOptions) -> str:
+    """The host's assembly of LLVM IR that `lower` emitted for the same target and options."""
+    machine = target_machine(target.arch, options.opt)
+    return str(machine.emit_assembly(_optimised(text, machine, options.opt)))
+
+
+def _compile(text: str, machine: Any, opt: int) -> bytes:
+    """The object of a module. Raises ToolchainError with the text when LLVM refuses it, or the object needs what no process has."""
+    code = bytes(machine.emit_object(_optimised(text, machine, opt)))
     if unknown := sorted(set(_undefined_symbols(code)) - _LIBRARY):
         raise ToolchainError("LLVM", f"the object wants {', '.join(unknown)}, which no process has", text)
     return code

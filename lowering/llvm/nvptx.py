@@ -18,7 +18,7 @@ from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["assemble", "lower"]
+__all__ = ["assemble", "llvm_text", "lower"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
@@ -51,6 +51,15 @@ def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
         return str(machine.emit_assembly(parsed))
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error
+
+
+def llvm_text(optimised: Optimised, target: Target) -> str:
+    """The LLVM IR of one kernel, before LLVM's passes. Raises Unsupported for an op that is too much."""
+    require_ops(f"target {target}", optimised.program)
+    module = ModuleText()
+    write_kernel(optimised, module, symbol_of(optimised.program))
+    module.heads = [f'target triple = "{_TRIPLE}"']
+    return str(module)
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:

@@ -55,8 +55,8 @@ _QUERIES = [row for row in OPS.values() if row.is_query]
 _ATOMIC_GROUPS = (("add", "sub"), ("min",), ("max",), ("and",), ("or",), ("xor",))
 _FLOAT_GROUPS = (("min",), ("max",))  # the order of float additions is unspecified
 _WORKGROUPS = ((32, 1, 1), (64, 1, 1), (8, 4, 1), (5, 3, 2), (48, 1, 1), (1, 1, 1), (16, 2, 2))
-# Beside u32, i32 and bool, which every Program uses, so many types more.
-_MORE_TYPES = 4
+# Beside u32, i32 and bool, which every Program uses, one more type for so many statements of its budget.
+_STATEMENTS_A_TYPE = 32
 
 
 @dataclass
@@ -95,7 +95,7 @@ class _Generator:
         chosen = [u32, i32, bool_]
         if f32 in self.allowed and not self.chance(4):
             chosen.append(f32)
-        for _ in range(_MORE_TYPES):
+        for _ in range(1 + self.budget // _STATEMENTS_A_TYPE):
             t = self.pick(types)
             chosen += [t, t.scalar]
         return list(dict.fromkeys(chosen))

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 from vyre_py.cli import complain
 from vyre_py.ir.errors import ProgramError
 from vyre_py.ir.program import Program
 
-__all__ = ["check", "lower"]
+__all__ = ["FORMS", "check", "lower"]
+
+
+# Form of text -> the target that is meant where none is named.
+FORMS: Final = {"vir": "reference", "llvm": "cpu", "ptx": "sm_90", "wgsl": "wgsl", "asm": "cpu"}
 
 
 class _Unreadable(Exception):
@@ -51,15 +56,18 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def lower(arguments: argparse.Namespace) -> int:
-    """The text that a target emits for the Program in a file."""
+    """The text that a target emits for the Program in a file, or another form of it."""
     from vyre_py.lowering.compile import emit_text
     from vyre_py.lowering.options import CompileOptions
 
+    form = arguments.emit
+    if form is None and arguments.target is None:
+        arguments.refuse("one of --emit and --target is needed")
     try:
         program = _read(arguments.file)
     except _Unreadable as error:
         return complain(str(error))
     options = CompileOptions() if arguments.opt is None else CompileOptions(opt=arguments.opt)
-    text = emit_text(program, arguments.target, options)
+    text = emit_text(program, arguments.target or FORMS[form], options, form)
     print(text, end="" if text.endswith("\n") else "\n")
     return 0

@@ -1,0 +1,118 @@
+"""The JSON Schema (draft 2020-12) of the JSON form, from the same tables that its reader uses. `ir/program.schema.json` is what this gives."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from vyre_py.ir.check.limits import MAX_NAME, MAX_STATEMENTS
+from vyre_py.ir.dims import DIM_OPS, SIZE_LIMIT
+from vyre_py.ir.types import SCALARS, Kind
+from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.wire.flat import PLACE_FIELDS
+from vyre_py.ir.wire.json_form import REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.tables import TYPED
+
+__all__ = ["schema"]
+
+_Schema = dict[str, Any]
+
+_WORD: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": SIZE_LIMIT - 1}
+_ROW: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": (1 << 30) - 1}
+_BYTE: Final = 255
+
+
+def _ref(name: str) -> _Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _tuple(*items: _Schema) -> _Schema:
+    return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
+
+
+def _object(required: dict[str, _Schema], optional: dict[str, _Schema]) -> _Schema:
+    return {"type": "object", "properties": required | optional, "required": list(required), "additionalProperties": False}
+
+
+def _list(of: _Schema, most: int | None = None) -> _Schema:
+    return {"type": "array", "items": of} | ({"maxItems": most} if most is not None else {})
+
+
+def _constants() -> list[_Schema]:
+    """A constant of each kind: its type, and a value that the kind has, or its bits."""
+    values = {Kind.BOOL: "boolean", Kind.SINT: "integer", Kind.UINT: "integer", Kind.FLOAT: "number"}
+    return [
+        _tuple({"enum": [name for name in SCALAR_CODES if SCALARS[name].kind is kind]}, {"anyOf": [{"type": value}, _ref("bits")]})
+        for kind, value in values.items()
+    ]
+
+
+def _statements() -> list[_Schema]:
+    """One form for all statements that have the same keys."""
+    def form(item: tuple[str, int]) -> tuple[bool, str]:
+        return bool(TYPED[item[1]]), REF_KEYS.get(item[1], "")
+
+    forms = []
+    for (typed, key), group in groupby(sorted(CODES.items(), key=form), form):
+        required: dict[str, _Schema] = {"do": {"enum": sorted(name for name, _ in group)}}
+        optional: dict[str, _Schema] = {"args": _list(_ref("operand"), _BYTE), "place": _ref("place")}
+        if typed:
+            required["type"] = _ref("type")
+            optional["name"] = _ref("name")
+        if key:
+            required[key] = _ROW if key == "variable" else _ref("name")
+        forms.append(_object(required, optional))
+    return forms
+
+
+def _definitions() -> dict[str, _Schema]:
+    named, placed = {"name": _ref("name")}, {"place": _ref("place")}
+    memory = named | {
+        "space": {"enum": list(SPACE_CODES)}, "type": _ref("type"), "shape": _list(_ref("size"), _BYTE), "access": {"enum": list(ACCESS_CODES)},
+    }
+    return {
+        "name": {"type": "string", "maxLength": MAX_NAME},
+        "type": {"enum": list(TYPE_CODES)},
+        "bits": {"description": "A bit pattern.", "type": "string", "pattern": "^0x[0-9a-fA-F]{1,16}$"},
+        "place": {"description": "File, line, column (0: unknown), width in columns.", **_tuple({"type": "string"}, *[_WORD] * (PLACE_FIELDS - 1))},
+        "size": {
+            "description": "A whole number, a dim's name, or an operation on two sizes.",
+            "anyOf": [_WORD, _ref("name"), _tuple({"enum": list(DIM_OPS)}, _ref("size"), _ref("size"))],
+        },
+        "operand": {
+            "description": "A value by its number, a constant, a param by name, or a size.",
+            "anyOf": [_ROW, *_constants(), _object({"param": _ref("name")}, {}), _object({"size": _ref("size")}, {})],
+        },
+        "dim": _object(named, placed),
+        "param": _object(named | {"type": _ref("type")}, placed),
+        "memory": _object(memory, {"data": {"type": "string", "pattern": "^([0-9a-fA-F]{2})*$"}, **placed}),
+        "statement": {"oneOf": _statements()},
+    }
+
+
+def schema() -> _Schema:
+    """The schema as an object for `json.dumps`."""
+    sizes = _tuple(*[_ref("size")] * 3)
+    required: dict[str, _Schema] = {
+        "vyre": {"description": "The version of the form.", "const": VERSION},
+        "name": _ref("name"),
+        "body": _list(_ref("statement"), MAX_STATEMENTS),
+    }
+    assert tuple(required) == REQUIRED
+    optional: dict[str, _Schema] = {
+        "doc": {"type": "string"},
+        "workgroup": _tuple(*[_WORD] * 3),
+        "over": {"description": "Invocations along x, y, z. Without over and grid: the shape of the first written buffer.", **sizes},
+        "grid": {"description": "Workgroups along x, y, z.", **sizes},
+        "dims": _list(_ref("dim")),
+        "params": _list(_ref("param")),
+        "memories": _list(_ref("memory")),
+        "place": _ref("place"),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A vyre Program",
+        **_object(required, optional),
+        "not": {"required": ["over", "grid"]},
+        "$defs": _definitions(),
+    }

@@ -1,0 +1,231 @@
+"""The accuracy of the transcendental functions of `ir/math` on a device, over all arguments or a share of them.
+
+    python tests/bench/math_ulp.py cuda                     every function, all 2^32 f32, all f16 and bf16
+    python tests/bench/math_ulp.py cpu tan erfc --stride 97 these two, every 97th f32
+    python tests/bench/math_ulp.py --table                  only rewrites ir/math/ULP.md
+
+Results are compared with f64 functions of the same arguments: on cuda by PyTorch, in the GPU's memory, where the f32 results already
+lie; elsewhere by NumPy. Updates `ir/math/ulp.json` and `ir/math/ULP.md`. The exit status is 1 where an error is above 1 ULP or a special
+result is wrong, for devices that promise that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from math_harness import BINARY, REFERENCES, UNARY, errors, program_of, samples, widened  # noqa: E402 - the path above must stand first
+from math_ulp_page import FIGURES, Measured, read_measured, ulp_page, write_measured  # noqa: E402 - as above
+
+import vyre_py as vp  # noqa: E402 - as above
+from vyre_py.drivers.device import Device  # noqa: E402 - as above
+from vyre_py.drivers.resident import Buffer  # noqa: E402 - as above
+from vyre_py.ir.program import Program  # noqa: E402 - as above
+from vyre_py.ir.types import SCALARS, Type, f32  # noqa: E402 - as above
+from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
+
+BOUND_ULP: Final = 1.0
+STRICT: Final = ("reference", "cpu", "cuda")
+STRIDE: Final = 251  # of f32 arguments where they are compared on the host: a prime, so that all significands' ends occur
+CHUNK: Final = {"cuda": 1 << 26}
+HOST_CHUNK: Final = 1 << 21
+PAIRS: Final = 1 << 20
+
+# ---------------------------------------------------------------- the f64 side
+
+
+def _torch_references() -> dict[str, Callable[..., Any]]:
+    import torch
+
+    names = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+    own: dict[str, Callable[..., Any]] = {
+        "exp10": lambda x: torch.pow(torch.full_like(x, 10.0), x),
+        "cbrt": lambda x: torch.copysign(torch.pow(torch.abs(x), 1.0 / 3.0), x),
+        "erf": torch.special.erf,
+        "erfc": torch.special.erfc,
+    }
+    return {name: own[name] if name in own else getattr(torch, names.get(name, name)) for name in UNARY}
+
+
+class _DeviceArray:
+    """A buffer on an NVIDIA GPU, as other libraries take it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": buffer.shape,
+            "typestr": buffer.type.dtype.str,
+            "data": (int(buffer.handle) + buffer.offset_bytes, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Where results are compared: `xp` is NumPy or PyTorch, whose names agree as far as they are used."""
+
+    xp: Any
+    references: Any
+    view: Callable[[Buffer], Any]  # the results as an array of xp, in f64
+    floats: Callable[[int, int, int, Type], Any]  # first bit pattern, step, count, type -> the arguments in f64
+
+
+def _host_judge() -> Judge:
+    def floats(first: int, step: int, count: int, type_: Type) -> Any:
+        bits = first + step * np.arange(count, dtype=np.uint64)
+        return widened(bits.astype(f"u{type_.size_bytes}").view(type_.dtype))
+
+    return Judge(np, REFERENCES, lambda buffer: widened(buffer.read()), floats)
+
+
+def _cuda_judge() -> Judge:
+    import torch
+
+    def floats(first: int, step: int, count: int, type_: Type) -> Any:
+        bits = first + step * torch.arange(count, dtype=torch.int64, device="cuda")
+        # As a signed number of 32 bits, which a cast need not wrap to.
+        return (bits - ((bits >> 31) << 32)).to(torch.int32).view(torch.float32).double()
+
+    return Judge(torch, _torch_references(), lambda buffer: torch.as_tensor(_DeviceArray(buffer), device="cuda").double(), floats)
+
+
+# ---------------------------------------------------------------- the device's side
+
+
+def program(name: str, type_: Type) -> Program:
+    """out[i] = f(the number with the bits first + i * step)."""
+    with vp.ProgramBuilder(f"{name}_{type_}") as b:
+        n, first, step = b.dim("n"), b.param("first", vp.u32), b.param("step", vp.u32)
+        out = b.write("out", type_, n)
+        i = b.global_id(0)
+        bits = first + i * step
+        word = bits if type_ is f32 else vp.cast(bits, vp.u16)
+        out[i] = getattr(vp, name)(vp.bitcast(word, type_))
+    return b.program
+
+
+@dataclass
+class Tally:
+    """What was found so far."""
+
+    arguments: int = 0
+    worst: float = -1.0
+    at: tuple[float, ...] = ()
+    wrong: int = 0
+    first_wrong: str = ""
+
+    def add(self, xp: Any, arguments: tuple[Any, ...], got: Any, exact: Any, type_: Type) -> None:
+        """Counts in one chunk; all arrays are f64."""
+        error, wrong = errors(xp, got, exact, type_)
+        self.arguments += len(got)
+        where = int(xp.argmax(error))
+        if float(error[where]) > self.worst:
+            self.worst, self.at = float(error[where]), tuple([float(x[where]) for x in arguments])
+        found = int(wrong.sum())
+        if found and not self.wrong:
+            k = int(xp.argmax(wrong * 1))
+            operands = ", ".join(float(x[k]).hex() for x in arguments)
+            self.first_wrong = f"f({operands}) = {float(got[k])}, exactly {float(exact[k])}"
+        self.wrong += found
+
+
+def chunks(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where each chunk starts, and how long it is."""
+    return ((start, min(size, total - start)) for start in range(0, total, size))
+
+
+def sweep(device: Device, name: str, type_: Type, stride: int) -> Tally:
+    """A function of one argument: every `stride`-th bit pattern of the type."""
+    judge = _cuda_judge() if device.kind == "cuda" and type_ is f32 else _host_judge()
+    total = -(-(1 << type_.bits) // stride)
+    size = min(total, CHUNK.get(device.kind, HOST_CHUNK) if judge.xp is not np else HOST_CHUNK)
+    out = device.allocate(size, type_)
+    launch = device.compile_native(program(name, type_)).bind({"out": out, "first": 0, "step": stride})
+    tally = Tally()
+    with np.errstate(all="ignore"):
+        for start, count in chunks(total, size):
+            launch.set(first=start * stride)()
+            device.synchronize()
+            x = judge.floats(start * stride, stride, count, type_)
+            # The last chunk may be short: what lies beyond has come round to the first arguments.
+            tally.add(judge.xp, (x,), judge.view(out)[:count], judge.references[name](x), type_)
+    out.free()
+    return tally
+
+
+def pairs(device: Device, name: str, type_: Type) -> Tally:
+    """A function of two arguments: random pairs, compared on the host."""
+    pipeline = device.compile_native(program_of(name, type_))
+    tally = Tally()
+    with np.errstate(all="ignore"):
+        for seed in range(4):
+            operands = [x.astype(type_.dtype) for x in samples(name, PAIRS, seed)]
+            got = pipeline.dispatch({"x0": operands[0], "x1": operands[1], "out": np.zeros_like(operands[0])})["out"]
+            wide = tuple(map(widened, operands))
+            tally.add(np, wide, widened(got), REFERENCES[name](*wide), type_)
+    return tally
+
+
+def measure(device: Device, name: str, type_: Type, stride: int) -> tuple[Measured, str]:
+    """Measures one function, and says in a line what was found."""
+    start = time.perf_counter()
+    tally = pairs(device, name, type_) if name in BINARY else sweep(device, name, type_, stride if type_ is f32 else 1)
+    # Without the zeros at the end of a significand.
+    at = tuple([re.sub(r"\.?0*p", "p", x.hex()) for x in tally.at])
+    found = Measured(name, str(type_), device.kind, tally.arguments, round(tally.worst, 4), at, tally.wrong)
+    line = f"{name:6} {type_!s:5} {tally.arguments:>13,} arguments  worst {tally.worst:10.4f} ULP at {', '.join(at)}"
+    line += f"  WRONG {tally.wrong}: {tally.first_wrong}" if tally.wrong else ""
+    return found, f"{line}  {time.perf_counter() - start:.1f} s"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures the transcendental functions of a device against f64.")
+    parser.add_argument("device", nargs="?", help="cuda, cpu, wgpu or reference")
+    parser.add_argument("functions", nargs="*", metavar="function", help="which; all by default")
+    parser.add_argument("--types", default="f32,f16,bf16", help="separated by commas")
+    parser.add_argument("--stride", type=int, help=f"every which f32: 1 on cuda, {STRIDE} elsewhere")
+    parser.add_argument("--table", action="store_true", help="only rewrite the page")
+    given = parser.parse_args()
+    given.types = given.types.split(",")
+    unknown = [name for name in given.functions if name not in (*UNARY, *BINARY)] + [name for name in given.types if name not in ("f32", "f16", "bf16")]
+    if unknown or not (given.device or given.table):
+        parser.error(f"no such function or type: {', '.join(unknown)}" if unknown else "which device?")
+    return given
+
+
+def main() -> int:
+    """Measures, prints, and writes the figures and the page."""
+    given = _arguments()
+    failed = False
+    if given.device:
+        device = vp.device(given.device)
+        print(device, flush=True)
+        stride = given.stride or (1 if device.kind == "cuda" else STRIDE)
+        for type_ in (SCALARS[name] for name in given.types):
+            for name in given.functions or (*UNARY, *BINARY):
+                try:
+                    found, line = measure(device, name, type_, stride)
+                except Unsupported as error:
+                    print(f"{name:6} {type_!s:5} {error}", flush=True)
+                    continue
+                print(line, flush=True)
+                failed |= device.kind in STRICT and (found.wrong > 0 or found.worst_ulp > BOUND_ULP)
+                # One by one, so that an interrupted run keeps what it has found.
+                write_measured({**read_measured(), found.key: found})
+    FIGURES.with_name("ULP.md").write_text(ulp_page(), encoding="utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

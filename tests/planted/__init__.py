@@ -1,0 +1,1 @@
+"""Bugs planted on purpose: which of the suite's own checks catches each. `tests/PLANTED.md` lists them."""

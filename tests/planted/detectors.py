@@ -1,0 +1,162 @@
+"""The suite's own checks as detectors of plants: generated Programs, tests by name, round trips through the three forms of a Program.
+
+What counts as noticed is a failed assertion, or an error of the project's own where none is due: a plant that raises anything else is badly made.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from planted.plant import ROOT, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+    from generator import Case
+
+    from vyre_py.ir.program import Program
+
+__all__ = ["Generated", "RoundTrip", "Suite"]
+
+_SEED: Final = 5
+
+
+def _cases(count: int, device: str) -> Iterator[Case]:
+    """The same Programs for every plant, over the types that are exact on the device."""
+    from generator import WHOLE_TYPES, generate
+    from test_generated import Seeded
+
+    for number in random.Random(_SEED).sample(range(100_000), count):
+        yield generate(Seeded(number), types=WHOLE_TYPES, wide_atomics=False) if device == "wgpu" else generate(Seeded(number))
+
+
+def _noticed(error: BaseException) -> Finding | None:
+    """What an exception says in its first lines, where it is a finding rather than a fault of the plant."""
+    import pytest
+
+    from vyre_py.ir.errors import VyreError
+
+    if not isinstance(error, (AssertionError, VyreError, pytest.fail.Exception)):
+        return None
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Generated Programs on a device, against the interpreter over the Programs as written."""
+
+    device: str
+    count: int = 100
+
+    @property
+    def title(self) -> str:
+        """As for the list."""
+        return f"generated Programs, {self.device} against the interpreter"
+
+    def run(self) -> Finding | None:
+        """The first Program over which the two disagree."""
+        from test_generated import assert_agrees
+
+        from vyre_py.drivers.registry import device
+
+        for number, case in enumerate(_cases(self.count, self.device)):
+            try:
+                assert_agrees(device(self.device), case)
+            except Exception as error:
+                if (finding := _noticed(error)) is None:
+                    raise
+                return f"Program {number}: {finding}"
+        return None
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """Generated Programs, written in a form and read again: the Program must be the same, and its form too."""
+
+    form: str
+    count: int = 60
+    device: str = field(default="", init=False)
+
+    @property
+    def title(self) -> str:
+        """As for the list."""
+        return f"round trips of generated Programs through {self.form}"
+
+    def _ways(self) -> tuple[Callable[[Program], Any], Callable[[Any], Program]]:
+        if self.form == "text":
+            from vyre_py.ir.parser import parse
+            from vyre_py.ir.printer import print_program
+
+            return print_program, parse
+        if self.form == "JSON":
+            from vyre_py.ir.wire.json_reader import from_json
+            from vyre_py.ir.wire.json_writer import to_json
+
+            return to_json, from_json
+        from vyre_py.ir.wire.binary import pack, unpack
+
+        return pack, unpack
+
+    def run(self) -> Finding | None:
+        """The first Program that comes back as another."""
+        write, read = self._ways()
+        for number, case in enumerate(_cases(self.count, "")):
+            try:
+                written = write(case.program)
+                again = read(written)
+                assert again == case.program, f"another Program comes back:\n{case.program}\n{again}"
+                assert write(again) == written, "the form of what comes back is another"
+            except Exception as error:
+                if (finding := _noticed(error)) is None:
+                    raise
+                return f"Program {number}: {finding}"
+        return None
+
+
+class _Watch:
+    """Keeps what the first failing test says, and whether it is a finding."""
+
+    def __init__(self) -> None:
+        self.finding: Finding | None = None
+        self.broken = ""
+
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Looks at every exception that ends a test."""
+        import pytest
+
+        if call.excinfo is None or self.finding is not None or isinstance(call.excinfo.value, pytest.skip.Exception):
+            return
+        finding = _noticed(call.excinfo.value)
+        if finding is None:
+            self.broken = f"{item.nodeid}: {call.excinfo.exconly()}"
+        else:
+            self.finding = f"{item.nodeid}: {finding}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of the suite, until the first fails: a file or a test of one, and what its tests' names must match."""
+
+    tests: str
+    names: str = ""
+    device: str = ""
+
+    @property
+    def title(self) -> str:
+        """As for the list."""
+        return f"`{self.tests}`" + (f", `-k {self.names!r}`" if self.names else "")
+
+    def run(self) -> Finding | None:
+        """The first test that fails."""
+        import pytest
+
+        watch = _Watch()
+        names = ("-k", self.names) if self.names else ()
+        where = f"{ROOT / 'tests' / self.tests}"
+        code = pytest.main(["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--rootdir={ROOT}", where, *names], plugins=[watch])
+        if watch.broken or code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise RuntimeError(watch.broken or f"pytest ends with {code!r}")
+        return watch.finding

@@ -1,0 +1,46 @@
+"""NVIDIA's assembler, out of its wheel (nvidia-cuda-nvcc, in the extra `dev`), or from the path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+__all__ = ["assemble", "find_ptxas"]
+
+
+@cache
+def find_ptxas() -> Path:
+    """Where it is. Where it is not, tests are skipped, or fail when VYRE_REQUIRE_DEVICES names `ptxas`."""
+    package = find_spec("nvidia")
+    for home in (package.submodule_search_locations or []) if package is not None else []:
+        for tool in sorted(Path(home).glob("cu*/bin/ptxas*")):
+            return tool
+    if found := shutil.which("ptxas"):
+        return Path(found)
+    if "ptxas" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
+        pytest.fail("ptxas is required: pip install nvidia-cuda-nvcc")
+    pytest.skip("ptxas is not here: pip install nvidia-cuda-nvcc")
+
+
+@cache
+def _knows(arch: str) -> bool:
+    return f"'{arch}'" in subprocess.run([find_ptxas(), "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def assemble(ptx: str, arch: str, level: int = 3) -> None:
+    """Assembles PTX, as it reads it; an architecture that this assembler has left behind (CUDA 13 has no sm_70) is passed over."""
+    if not _knows(arch):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx)
+        made = [find_ptxas(), f"-arch={arch}", f"-O{level}", "-o", str(Path(folder) / "kernel.cubin"), str(source)]
+        done = subprocess.run(made, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{ptx}"

@@ -1,0 +1,263 @@
+"""Memory shared with other libraries: DLPack both ways on the CPU, the CUDA array interface and streams on CUDA."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from device_kinds import open_device
+
+import vyre_py as vp
+from vyre_py.drivers import dlpack
+from vyre_py.drivers.device import Device
+from vyre_py.drivers.errors import BindingError
+from vyre_py.ir.types import SCALARS, Type
+
+
+def doubled(type_: Type = vp.f32) -> vp.Program:
+    with vp.ProgramBuilder("doubled") as b:
+        n = b.dim("n")
+        x, y = b.read("x", type_, n), b.write("y", type_, n)
+        y[b.global_id(0)] = x[b.global_id(0)] + x[b.global_id(0)]
+    return b.program
+
+
+class Owner:
+    """Another library's array: NumPy memory that is handed over by DLPack alone."""
+
+    def __init__(self, array: np.ndarray[Any, Any], type_: Type, device: tuple[int, int] = (dlpack.CPU, 0)) -> None:
+        self.array, self.type, self.device = array, type_, device
+
+    def __dlpack__(self, *, max_version: Any = None, **rest: Any) -> Any:
+        return dlpack.export(self.array.ctypes.data, self.array.shape, self.type, self.device, self.array, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+class Old(Owner):
+    """From before DLPack 1."""
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        return super().__dlpack__()
+
+
+@pytest.fixture
+def cpu() -> Device:
+    return open_device("cpu")
+
+
+def test_numpy_sees_a_buffer_and_writes_it(cpu: Device) -> None:
+    buffer = cpu.upload(np.arange(12, dtype=np.float32).reshape(3, 4))
+    view = np.from_dlpack(buffer)
+    assert view.shape == (3, 4) and view.dtype == np.float32 and np.array_equal(view, buffer.read())
+    assert np.from_dlpack(buffer[1:]).tolist() == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    view[0, 0] = 7
+    assert buffer.read()[0, 0] == 7
+
+
+@pytest.mark.parametrize("type_", [t for t in SCALARS.values() if t is not vp.bf16], ids=str)
+def test_every_type_goes_both_ways(cpu: Device, type_: Type) -> None:
+    array = np.arange(7).astype(type_.dtype)
+    assert np.array_equal(np.from_dlpack(cpu.upload(array)), array)
+    wrapped = cpu.wrap(Owner(array, type_))
+    assert wrapped.type is type_ and np.array_equal(wrapped.read(), array)
+    assert np.array_equal(np.from_dlpack(wrapped), array)
+
+
+def test_bfloat16_goes_both_ways(cpu: Device) -> None:
+    array = np.arange(7).astype(ml_dtypes.bfloat16)
+    buffer = cpu.wrap(array)
+    assert buffer.type is vp.bf16
+    again = cpu.wrap(Owner(array, vp.bf16))
+    result = cpu.compile_native(doubled(vp.bf16)).dispatch({"x": again})["y"]
+    assert result.dtype == ml_dtypes.bfloat16 and result.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    foreign = dlpack.import_from(buffer, "buffer")
+    assert foreign.type is vp.bf16 and foreign.address == array.ctypes.data
+    foreign.release()
+
+
+def test_vectors_have_their_components_last(cpu: Device) -> None:
+    buffer = cpu.upload(np.arange(6, dtype=np.float32).reshape(2, 3), vp.f32x3)
+    assert np.from_dlpack(buffer).shape == (2, 3)
+
+
+def test_launches_work_on_foreign_memory(cpu: Device) -> None:
+    x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    launch = cpu.compile_native(doubled()).bind({"x": Owner(x, vp.f32), "y": cpu.wrap(y)})
+    launch()
+    assert np.array_equal(y, 2 * x)
+    other = np.ones(100, np.float32)
+    launch.set(x=Old(other, vp.f32))()
+    assert np.array_equal(y, 2 * other)
+
+
+def test_memory_lives_as_long_as_somebody_holds_it(cpu: Device) -> None:
+    before = len(dlpack._exported)
+    buffer = cpu.upload(np.arange(4, dtype=np.int32))
+    view = np.from_dlpack(buffer)
+    buffer.free()
+    assert buffer.allocation.freed
+    with pytest.raises(BindingError, match="freed"):
+        buffer.read()
+    assert view.tolist() == [0, 1, 2, 3]
+    del view, buffer
+    gc.collect()
+    assert len(dlpack._exported) == before
+
+    array = np.arange(4.0)
+    count = sys.getrefcount(array)
+    wrapped = cpu.wrap(Owner(array, vp.f64))
+    assert sys.getrefcount(array) > count
+    wrapped.free()
+    gc.collect()
+    assert sys.getrefcount(array) == count
+
+
+def test_a_capsule_that_nobody_takes_gives_everything_back(cpu: Device) -> None:
+    before = len(dlpack._exported)
+    buffer = cpu.upload(np.arange(4, dtype=np.int32))
+    capsules = [buffer.__dlpack__(), buffer.__dlpack__(max_version=(1, 0))]
+    assert len(dlpack._exported) == before + 2
+    del capsules
+    gc.collect()
+    assert len(dlpack._exported) == before
+
+
+def test_the_same_memory_twice_is_an_overlap(cpu: Device) -> None:
+    array = np.arange(8, dtype=np.float32)
+    with pytest.raises(BindingError, match="overlaps"):
+        cpu.compile_native(doubled()).bind({"x": cpu.wrap(array), "y": cpu.wrap(array)})
+    half = cpu.wrap(array)
+    cpu.compile_native(doubled()).bind({"x": half[:4], "y": cpu.wrap(array)[4:]})()
+    assert array[4:].tolist() == [0, 2, 4, 6]
+
+
+def test_memory_that_may_only_be_read(cpu: Device) -> None:
+    array = np.arange(4, dtype=np.float32)
+    array.flags.writeable = False
+    buffer = cpu.wrap(array)
+    assert buffer.readonly and buffer[1:].readonly and buffer.reshape(2, 2).readonly
+    with pytest.raises(BindingError, match="no writes"):
+        cpu.compile_native(doubled()).bind({"x": cpu.upload(array), "y": buffer})
+    with pytest.raises(BindingError, match="no writes"):
+        buffer.write(np.ones(4, np.float32))
+    with pytest.raises(BufferError, match="only be read"):
+        buffer.__dlpack__()
+    assert not np.from_dlpack(buffer).flags.writeable
+    assert cpu.wrap(Owner(array, vp.f32)).readonly is False  # its owner says nothing of it
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.arange(6.0).reshape(2, 3).T, "C-contiguous"),
+        (np.zeros(3, np.complex64), "complex64"),
+        (Owner(np.arange(3.0), vp.f64, (dlpack.CUDA, 0)), "not on cpu:0"),
+        (Owner(np.frombuffer(bytes(33), np.uint8)[1:], vp.f32), "no multiple of 4"),
+        (object(), "neither __dlpack__"),
+    ],
+)
+def test_what_cannot_be_wrapped_says_why(cpu: Device, array: Any, words: str) -> None:
+    with pytest.raises(BindingError, match=words):
+        cpu.wrap(array)
+
+
+def test_strides_of_another_order_are_refused_and_given_back(cpu: Device) -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    count = sys.getrefcount(array)
+
+    class Strided:
+        def __dlpack__(self, **rest: Any) -> Any:
+            return array.T.__dlpack__(**rest)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (dlpack.CPU, 0)
+
+    with pytest.raises(BindingError, match="contiguous copy"):
+        cpu.wrap(Strided())
+    gc.collect()
+    assert sys.getrefcount(array) == count
+
+
+def test_bind_takes_no_host_array_by_surprise(cpu: Device) -> None:
+    with pytest.raises(BindingError, match="resident"):
+        cpu.compile_native(doubled()).bind({"x": np.ones(3, np.float32), "y": np.ones(3, np.float32)})
+
+
+def test_devices_without_shared_memory_say_so() -> None:
+    reference = open_device("reference")
+    buffer = reference.upload(np.ones(3, np.float32))
+    with pytest.raises(BufferError, match="read"):
+        buffer.__dlpack__()
+    with pytest.raises(BufferError, match="read"):
+        buffer.__dlpack_device__()
+    with pytest.raises(BindingError, match="upload"):
+        reference.wrap(np.ones(3, np.float32))
+    assert not hasattr(buffer, "__cuda_array_interface__")
+
+
+def test_an_empty_array(cpu: Device) -> None:
+    assert np.from_dlpack(cpu.upload(np.zeros((0, 3), np.float32))).shape == (0, 3)
+    assert cpu.wrap(np.zeros((0, 3), np.float32)).read().shape == (0, 3)
+
+
+# ---------------------------------------------------------------- CUDA
+
+
+class Interface:
+    """An object that has the CUDA array interface alone."""
+
+    def __init__(self, source: Any, **changes: Any) -> None:
+        self.source = source
+        self.__cuda_array_interface__ = {**source.__cuda_array_interface__, **changes}
+
+
+def test_cuda_array_interface_both_ways() -> None:
+    cuda = open_device("cuda")
+    array = np.arange(1000, dtype=np.float32)
+    buffer = cuda.upload(array)
+    said = buffer.__cuda_array_interface__
+    assert said["shape"] == (1000,) and said["typestr"] == "<f4" and said["version"] == 3 and said["stream"] == cuda.raw.stream
+    again = cuda.wrap(Interface(buffer[100:]))
+    assert np.array_equal(again.read(), array[100:])
+    with pytest.raises(BindingError, match="contiguous"):
+        cuda.wrap(Interface(buffer, strides=(8,), shape=(500,)))
+    with pytest.raises(BindingError, match="mask"):
+        cuda.wrap(Interface(buffer, mask=buffer))
+    with pytest.raises(BindingError, match="host memory"):
+        cuda.wrap(array)
+    assert cuda.wrap(Interface(buffer, data=(said["data"][0], True))).readonly
+
+
+def test_torch_shares_memory_in_stream_order() -> None:
+    cuda = open_device("cuda")
+    torch = pytest.importorskip("torch")
+    pipeline = cuda.compile_native(doubled())
+    n = 1 << 22
+    for turn in range(20):
+        # On torch's stream, then on ours, then on torch's again, with nothing else to order them.
+        x = torch.full((n,), float(turn), device="cuda")
+        x += 1
+        y = torch.empty_like(x)
+        wrapped = cuda.wrap(y)
+        pipeline.bind({"x": x, "y": wrapped})()
+        seen = torch.from_dlpack(wrapped)
+        assert seen.data_ptr() == y.data_ptr()
+        assert bool((seen == 2 * (turn + 1)).all())
+    bf = torch.arange(100, device="cuda").to(torch.bfloat16)
+    out = cuda.compile_native(doubled(vp.bf16)).dispatch({"x": bf})["y"]
+    assert out.astype(np.float32).tolist() == (2 * bf).float().cpu().tolist()
+
+
+def test_cupy_shares_memory() -> None:
+    cuda = open_device("cuda")
+    cupy = pytest.importorskip("cupy")
+    x = cupy.arange(1000, dtype=cupy.float32)
+    y = cuda.allocate(1000, vp.f32)
+    cuda.compile_native(doubled()).bind({"x": x, "y": y})()
+    assert bool((cupy.from_dlpack(y) == 2 * x).all()) and bool((cupy.asarray(y) == 2 * x).all())

@@ -1,0 +1,265 @@
+"""What is generated for the door: the tables of `ir/WIRE.md`, `ir/program.schema.json`, and the test vectors in `tests/vectors/`.
+
+    python tests/wire_pages.py        rewrites all of them
+
+`test_wire.py` and `test_json.py` hold what is committed against what these functions give. The vectors' sources are the `.vir` files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests" / "fuzz")) if path not in sys.path]
+
+from malformed import redigested  # noqa: E402 - the path above must stand first
+
+from vyre_py.ir.errors import WireError  # noqa: E402 - as above
+from vyre_py.ir.parser import parse  # noqa: E402 - as above
+from vyre_py.ir.program import Program  # noqa: E402 - as above
+from vyre_py.ir.rules import RULES  # noqa: E402 - as above
+from vyre_py.ir.wire import codes  # noqa: E402 - as above
+from vyre_py.ir.wire.binary import DIGEST_BYTES, FIXED, HEADER, column_offsets  # noqa: E402 - as above
+from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above
+from vyre_py.ir.wire.schema import schema  # noqa: E402 - as above
+
+__all__ = ["COMMAND", "FILES", "MALFORMED", "PAGE", "VECTORS", "vector"]
+
+COMMAND: Final = "python tests/wire_pages.py"
+PAGE: Final = ROOT / "ir" / "WIRE.md"
+FOLDER: Final = ROOT / "tests" / "vectors"
+VECTORS: Final = ("axpy", "control", "empty", "places", "sizes", "types")
+_WITH_PLACES: Final = frozenset({"places"})
+_A_LINE: Final = 6  # names in a row of a table of codes
+_BYTES_A_LINE: Final = 16
+
+
+def vector(name: str) -> Program:
+    """The Program of a test vector."""
+    return parse((FOLDER / f"{name}.vir").read_text(encoding="utf-8"), f"{name}.vir")
+
+
+# ---------------------------------------------------------------- the page
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows))
+
+
+def _numbers(table: Mapping[str, int], show: Callable[[int], str] = str) -> str:
+    """Name and number, a few in each row."""
+    cells = [f"`{name}` {show(number)}" for name, number in table.items()]
+    cells += [""] * (-len(cells) % _A_LINE)
+    rows = [tuple(cells[k : k + _A_LINE]) for k in range(0, len(cells), _A_LINE)]
+    return _table(("",) * _A_LINE, iter(rows))
+
+
+def _header() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        at = 0
+        for name, (code, doc) in FIXED.items():
+            size = struct.calcsize("<" + code)
+            yield str(at), str(size), f"`{name}`", doc
+            at += size
+
+    return _table(("offset", "bytes", "field", "meaning"), rows())
+
+
+def _columns() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for column in COLUMNS:
+            width = f"{column.per} x {column.width // column.per}" if column.per > 1 else str(column.width)
+            yield f"`{column.name}`", width, f"`{column.count}`", column.doc
+
+    return _table(("column", "bytes", "entries", "an entry"), rows())
+
+
+def _code_table(low: int, high: int) -> str:
+    return _numbers({name: code for name, code in codes.CODES.items() if low <= code < high}, hex)
+
+
+def _rules() -> str:
+    return _table(("code", "what is wrong"), ((code, rule.title) for code, rule in RULES.items() if code.startswith("W")))
+
+
+def _types(part: bytes) -> str:
+    return ": " + ", ".join([codes.TYPE_NAMES.get(code, "-") for code in part])
+
+
+def _operands(part: bytes) -> str:
+    kinds = {number: name for name, number in codes.OPERAND_KINDS.items()}
+    return ": " + ", ".join([f"{kinds[entry & 3]} {entry >> 2}" for (entry,) in struct.iter_unpack("<I", part)])
+
+
+# What the entries of a column stand for, in the dump.
+_SAID: Final[Mapping[str, Callable[[bytes], str]]] = {
+    **dict.fromkeys(("types", "param_types", "memory_types"), _types),
+    "operands": _operands,
+    "codes": lambda part: ": " + ", ".join([codes.CODE_NAMES[code] for (code,) in struct.iter_unpack("<H", part)]),
+    "text": lambda part: f": {part.decode()}",
+}
+
+
+def _dump() -> str:
+    """The bytes of `axpy.vyre`, each field and column on lines of its own."""
+    data = vector("axpy").to_bytes()
+    counts = dict(zip(COUNTS, HEADER.unpack_from(data)[4:], strict=False))
+    spans: list[tuple[str, int, int]] = []
+    at = 0
+    for name, (code, _) in FIXED.items():
+        spans.append((name, at, at := at + struct.calcsize("<" + code)))
+    offsets = [*column_offsets(counts), ("end", len(data))]
+    spans += [(name, start, stop) for (name, start), (_, stop) in zip(offsets, offsets[1:], strict=False)]
+    lines = []
+    for name, start, stop in spans:
+        for k in range(start, stop, _BYTES_A_LINE):
+            part = data[k : min(stop, k + _BYTES_A_LINE)]
+            said = f"{name}{_SAID.get(name, lambda part: '')(data[start:stop])}" if k == start else ""
+            lines.append(f"{k:04x}  {part.hex(' '):{3 * _BYTES_A_LINE}} {said}".rstrip())
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+_BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
+    "header": _header,
+    "columns": _columns,
+    "scalars": lambda: _numbers(codes.SCALAR_CODES),
+    "spaces": lambda: _numbers({**codes.SPACE_CODES, **codes.ACCESS_CODES}),
+    "sizes": lambda: _numbers({"a constant": codes.SIZE_CONST, "a dim": codes.SIZE_DIM, **codes.SIZE_CODES}),
+    "operands": lambda: _numbers(codes.OPERAND_KINDS),
+    "statements": lambda: _code_table(0, codes.OP_BASE),
+    "ops": lambda: _code_table(codes.OP_BASE, codes.ATOMIC_BASE),
+    "atomics": lambda: _code_table(codes.ATOMIC_BASE, 1 << 16),
+    "rules": _rules,
+    "dump": _dump,
+}
+
+
+def page() -> str:
+    """The page with its blocks made anew."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, make in _BLOCKS.items():
+        pattern = re.compile(rf"(<!-- made: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text, found = pattern.subn(lambda match, made=make(): f"{match[1]}{made}\n{match[2]}", text)
+        assert found == 1, f"{PAGE.name} has {found} blocks {name}"
+    return text
+
+
+# ---------------------------------------------------------------- malformed vectors
+
+
+def _edited(field: str, value: int, entry: int = 0, name: str = "axpy") -> bytes:
+    """A vector with one entry of a column, or one field of the header, changed under a digest that fits."""
+    data = bytearray(vector(name).to_bytes())
+    counts = dict(zip(COUNTS, HEADER.unpack_from(data)[4:], strict=False))
+    places = dict(column_offsets(counts))
+    width = next((column.width for column in COLUMNS if column.name == field), 1 if field == "text" else 4)
+    fixed = list(FIXED)
+    at = places[field] if field in places else struct.calcsize("<" + "".join(FIXED[f][0] for f in fixed[: fixed.index(field)]))
+    size = struct.calcsize("<" + FIXED[field][0]) if field in FIXED and field not in ("workgroup", "extents") else width
+    data[at + width * entry : at + width * entry + size] = value.to_bytes(size, "little")
+    return bytes(data) if field == "length" else redigested(bytes(data))
+
+
+def _row(name: str) -> int:
+    """The first statement of the vector `control` with this code."""
+    body: list[dict[str, Any]] = json.loads(vector("control").to_json())["body"]
+    return next(k for k, statement in enumerate(body) if statement["do"] == name)
+
+
+def _wire() -> Iterator[tuple[str, bytes]]:
+    good = vector("axpy").to_bytes()
+    yield "nothing", b""
+    yield "another magic", b"VYRE" + good[4:]
+    yield "a version of the future", _edited("version", 2)
+    yield "the last byte cut off", good[:-1]
+    yield "a byte too many", good + b"\x00"
+    yield "half", good[: len(good) // 2]
+    yield "a bit flipped", good[:200] + bytes([good[200] ^ 1]) + good[201:]
+    yield "a bit of the digest flipped", good[:-1] + bytes([good[-1] ^ 1])
+    yield "a reserved field in use", _edited("reserved", 1)
+    yield "four billion statements", _edited("statements", (1 << 32) - 1)
+    yield "a statement that is none", _edited("codes", 0x7FF, 1)
+    yield "a type that is none", _edited("types", 0x3F, 1)
+    yield "a type where none belongs", _edited("types", codes.TYPE_CODES["f32"], 5)
+    yield "no type where one belongs", _edited("types", 0, 1)
+    yield "a memory that is not there", _edited("refs", 2, 1)
+    yield "a reference where none belongs", _edited("refs", 1, 0)
+    yield "a value used before it is bound", _edited("operands", 4 * 4, 0)
+    yield "a string that is not there", _edited("name", 99)
+    yield "a string that is not UTF-8", _edited("text", 0xFF, 3)
+    yield "strings that do not ascend", _edited("text", ord("~"), 0)
+    yield "a size that is no dim's", _edited("size_left", 9, 1)
+    yield "sizes that do not ascend", _edited("size_ops", codes.SIZE_CONST, 1)
+    yield "a grid of neither kind", _edited("over", 2)
+    yield "constants that do not ascend", _edited("constant_bits", (1 << 32) - 1, 0, "control")
+    yield "a constant that does not fit its type", _edited("constant_bits", 1 << 40, 0, "control")
+    yield "a constant that is a vector", _edited("constant_types", codes.TYPE_CODES["f32x2"], 0, "control")
+    yield "a block that is never closed", _edited("codes", codes.CODES["barrier"], _row("end"), "control")
+    yield "an end without a block", _edited("codes", codes.CODES["end"], _row("return"), "control")
+    yield "a variable used before it is declared", _edited("refs", 1, _row("set"), "control")
+
+
+def _json() -> Iterator[tuple[str, str]]:
+    def made(*body: str, head: str = "") -> str:
+        return f'{{"vyre": 1, "name": "p", {head}"body": [{", ".join(body)}]}}'
+
+    yield "nothing", ""
+    yield "a list", "[]"
+    yield "no version", '{"name": "p", "body": []}'
+    yield "a version of the future", '{"vyre": 2, "name": "p", "body": []}'
+    yield "no body", '{"vyre": 1, "name": "p"}'
+    yield "cut off", made()[:-2]
+    yield "something behind", made() + "1"
+    yield "a key twice", made(head='"doc": "", "doc": "", ')
+    yield "a key twice in a statement", made('{"do": "barrier", "do": "barrier"}')
+    yield "an unknown key", made('{"do": "barrier", "memory": "x"}')
+    yield "brackets 100 deep", made("[" * 100 + "]" * 100)
+    yield "a number of 50 digits", made('{"do": "if", "args": [%s]}' % ("1" * 50))
+    yield "NaN", made('{"do": "if", "args": [["f32", NaN]]}')
+    yield "a number beyond f32", made('{"do": "if", "args": [["f32", 1e39]]}')
+    yield "bits beyond f16", made('{"do": "if", "args": [["f16", "0x10000"]]}')
+    yield "an unknown statement", made('{"do": "goto"}')
+    yield "an unknown type", made('{"do": "local_index", "type": "u33"}')
+    yield "an unknown memory", made('{"do": "load", "type": "u32", "memory": "x", "args": [["u32", 0]]}')
+    yield "a value used before it is bound", made('{"do": "if", "args": [0]}', '{"do": "end"}')
+    yield "a block that is never closed", made('{"do": "loop"}')
+    yield "over and grid", made(head='"over": [1, 1, 1], "grid": [1, 1, 1], ')
+    yield "a name of 300 characters", made(head='"dims": [{"name": "%s"}], ' % ("x" * 300))
+
+
+def _refusal(read: Callable[[Any], Program], data: Any) -> dict[str, Any]:
+    try:
+        read(data)
+    except WireError as error:
+        return {"code": error.codes[0], "where": error.where}
+    raise AssertionError(f"this is well formed: {data!r}")
+
+
+def malformed() -> str:
+    """The malformed vectors: what each is, its bytes or text, the code of the finding and its place."""
+    rows = [{"what": what, "wire": data.hex(), **_refusal(Program.from_bytes, data)} for what, data in _wire()]
+    rows += [{"what": what, "json": text, **_refusal(Program.from_json, text)} for what, text in _json()]
+    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+
+
+MALFORMED: Final = FOLDER / "malformed.json"
+
+# What is generated: the file, and the bytes that it is to hold.
+FILES: Final[dict[Path, Callable[[], bytes]]] = {
+    **{FOLDER / f"{name}.vyre": lambda name=name: vector(name).to_bytes(places=name in _WITH_PLACES) for name in VECTORS},  # type: ignore[misc]  # a lambda has no type
+    **{FOLDER / f"{name}.json": lambda name=name: vector(name).to_json(places=name in _WITH_PLACES).encode() for name in VECTORS},  # type: ignore[misc]  # as above
+    MALFORMED: lambda: malformed().encode(),
+    ROOT / "ir" / "program.schema.json": lambda: (json.dumps(schema(), indent=1) + "\n").encode(),
+    PAGE: lambda: page().encode(),
+}
+
+
+if __name__ == "__main__":
+    for path, make in FILES.items():
+        path.write_bytes(make())
