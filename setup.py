@@ -17,6 +17,6 @@ packages += [f"vyre_py.{name}" for name in find_namespace_packages(include=[PHOT
 setup(
     packages=packages,
     package_dir=package_dir,
-    package_data={"": ["py.typed", "*.md"], f"vyre_py.{PHOTOGRAPH}": ["*.png"]},
+    package_data={"": ["py.typed", "*.md", "*.schema.json"], f"vyre_py.{PHOTOGRAPH}": ["*.png"]},
     include_package_data=False,  # a file is in the wheel because it is named above, not because the source archive holds it
 )

@@ -142,7 +142,7 @@ class Program:
     def to_json(self, *, names: bool = True, places: bool = False) -> str:
         """The JSON form: ASCII, one statement a line, the same text for the same Program; `names` and `places` as in `to_bytes`.
 
-        Raises WireError for a Program that is not of sound form, or too large for JSON (32 MiB of text).
+        Raises WireError for a Program that is not of sound form, or too large for JSON (16 MiB of text).
         """
         from vyre_py.ir.wire.json_writer import to_json
 

@@ -48,7 +48,7 @@ _ROWS: tuple[Rule, ...] = (
     Rule("W111", "a value or variable is used before it is there", "Values and variables are numbered 0, 1, 2 ... in program order, and come before their uses.", "place the statement that makes it first"),
     Rule("W112", "the statement or constant cannot be", "A statement binds a value where its kind does; a constant is a scalar whose bits fit its type.", "see the message"),
     Rule("W113", "this Program cannot be written", "What is written is read back, so it must be of sound form.", "check(program) says what is wrong with it"),
-    Rule("W114", "this is no JSON", "The form is JSON as RFC 8259 has it, nothing beyond.", "NaN and infinities are written as bits: [\"f32\", \"0x7fc00000\"]"),
+    Rule("W114", "this is no JSON", "The form is JSON as RFC 8259 has it, nothing beyond.", "compare with what program.to_json() writes, where NaN and infinities are bits: [\"f32\", \"0x7fc00000\"]"),
     Rule("W115", "the JSON has another form", "Each object has the keys that ir/program.schema.json lists, once, with values of the kind it says.", "compare with ir/program.schema.json"),
     Rule("W116", "an argument is of the wrong kind", "Columns are sequences or one-dimensional arrays of whole numbers, one entry a row.", "see the docstring of the call"),
     Rule("B101", "a value was used where Python needs a decision now", "A value is known only when the Program runs; Python's `if`, `while`, `and`, `or`, `not`, `in` and chained comparisons decide while it is built.",

@@ -11,6 +11,7 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.errors import shown
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
+from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact, Entry, Interface, Part, Step
@@ -49,23 +50,36 @@ def _wgsl(program: Program, target: Target) -> Program:
     return legalise(program, target)
 
 
+def _approximated(program: Program, target: Target) -> Program:
+    from vyre_py.lowering.llvm.fast import approximate
+
+    return contract(approximate(program, target))
+
+
+def _fused(program: Program, target: Target) -> Program:
+    from vyre_py.lowering.llvm.host import has_fma
+
+    return contract(program) if has_fma(target.arch) else program
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How a kind of target is reached; each module is imported when it is first needed.
 
     `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `legal` rewrites what the
-    target lacks.
+    target lacks, `fast` what it computes faster under the numerics of that name.
     """
 
     module: str
     table: str = ""
     legal: Legal | None = None
+    fast: Legal | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats),
-    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _floats),
+    "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated),
+    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _fused),
     "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl),
     "reference": _Kind("vyre_py.lowering.reference"),
 }
@@ -89,9 +103,15 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     checked = program if isinstance(program, Checked) else check(program)
     if options.workgroup is not None and options.workgroup != checked.program.workgroup:
         checked = check(replace(checked.program, workgroup=options.workgroup))
-    legal = _KINDS[target.kind].legal
-    rewrites: tuple[Rewrite, ...] = () if legal is None else (lambda p: legal(p, target),)
-    return optimise(checked, expand=expanded_for(target.kind), legal=rewrites, level=min(options.opt, 2))
+    kind = _KINDS[target.kind]
+    fast = kind.fast if options.numerics == "fast" else None
+    return optimise(
+        checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target),
+    )  # fmt: skip
+
+
+def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
+    return () if rewrite is None else (lambda p: rewrite(p, target),)
 
 
 def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
@@ -141,7 +161,7 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
     if (form, parsed.kind) == ("llvm", "ptx"):
         from vyre_py.lowering.llvm.nvptx import llvm_text
 
-        return llvm_text(optimised, parsed)
+        return llvm_text(optimised, parsed, options)
     text = _lower(optimised, parsed, options).text
     if form == "asm":
         from vyre_py.lowering.llvm.host import assembly

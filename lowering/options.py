@@ -36,6 +36,11 @@ class CompileOptions:
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for
     the target's default (strict, on wgpu native); `codegen` picks the PTX back end; `opt` is 0 (none) to 3; `debug` keeps source places
     in the code; `interruptible` lets loops look at a cancel flag. Raises Unsupported for a value that no target knows.
+
+    Numerics: "strict" rounds every operation once and keeps subnormal numbers. "fast" takes products and sums together, and on PTX
+    computes f32 by approximate instructions and flushes its subnormal numbers, within the bounds that `lowering/FAST.md` states;
+    NaN, infinities and integers mean what they always do. "native" is what the device does of itself. Fast on a target that computes
+    strictly anyway is strict, and on wgpu native; what the code follows is in `pipeline.numerics`.
     """
 
     workgroup: tuple[int, int, int] | None = None

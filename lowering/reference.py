@@ -13,7 +13,8 @@ __all__ = ["lower"]
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    """Keeps the Program; the text says of each access whether its check was removed. Raises Unsupported for options that mean nothing here."""
-    options.refuse("the reference device", frozenset({"workgroup", "opt"}), numerics=("strict",))
+    """Keeps the Program, strict under fast too, since that is within every bound of fast; the text says of each access whether its check was
+    removed. Raises Unsupported for options that mean nothing here."""
+    options.refuse("the reference device", frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
     entry = Entry("program", optimised.program.name, program=optimised)
     return Lowered((entry,), 0, print_program(optimised.program, annotate(optimised)))

@@ -16,7 +16,7 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // tolerance: ulp 2                for floats, everywhere; on one kind of device: // tolerance on wgpu: ulp 4 abs 0.001
                  finite results only are compared there, subnormals count as zero: WGSL may assume that there are no others
     passes/  // pass: fold              then the Program, `// ---- becomes`, and the Program that comes out
-    lower/   // lower: sm_90            a target's name; then, for the text that it emits:
+    lower/   // lower: sm_90            a target's name, and the numerics if need be: sm_90 fast; then, for the text that it emits:
              // contains: text          in this order
              // lacks: text             nowhere
              // golden                  the whole text is tests/golden/FILE.PROGRAM.TARGET.txt
@@ -46,6 +46,7 @@ from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import decode, scalar_of
 from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
     "UPDATE", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
@@ -188,8 +189,6 @@ def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
 def run_on(device: str, program: Program, arguments: Mapping[str, Any], opt: int = 3) -> dict[str, Array]:
     """Compiles and runs a Program on the device of this kind; gives the written buffers."""
     from device_kinds import open_device
-
-    from vyre_py.lowering.options import CompileOptions
 
     result: dict[str, Array] = open_device(device).compile_native(program, CompileOptions(opt=opt)).dispatch(arguments)
     return result
@@ -349,7 +348,7 @@ def rewrite_passes(path: Path, made: Iterable[tuple[Case, str]]) -> None:
 # ---------------------------------------------------------------- lower
 
 
-def run_lower(case: Case, emit: Callable[[Program, str], str]) -> None:
+def run_lower(case: Case, emit: Callable[[Program, str, CompileOptions], str]) -> None:
     """Compares the text that targets emit for a Program with patterns and goldens. Raises Failure."""
     program = case.parse()
     text, at, target = "", 0, ""
@@ -358,7 +357,8 @@ def run_lower(case: Case, emit: Callable[[Program, str], str]) -> None:
     for directive in (*case.common, *case.directives):
         if directive.word == "lower":
             target = directive.text
-            text, at = emit(program, target), 0
+            name, _, numerics = target.partition(" ")
+            text, at = emit(program, name, CompileOptions(numerics=numerics or None)), 0  # type: ignore[arg-type]  # checked there
         elif directive.word == "contains":
             found = text.find(directive.text, at)
             if found < 0:

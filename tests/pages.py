@@ -1,4 +1,4 @@
-"""The generated pages `ir/OPS.md`, `ir/ERRORS.md` and `ir/math/ULP.md`, from the tables they are about.
+"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md` and `lowering/FAST.md`, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -18,7 +18,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
-from math_ulp_page import ulp_page  # noqa: E402 - the path above must stand first
+from fast_page import fast_page  # noqa: E402 - the path above must stand first
+from math_ulp_page import ulp_page  # noqa: E402 - as above
 
 from vyre_py.ir import describe  # noqa: E402 - as above
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
@@ -30,7 +31,7 @@ from vyre_py.ir.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.rules import RULES, Rule  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
-from vyre_py.lowering.wgsl.legal import _EXACT_OPS  # noqa: E402 - as above
+from vyre_py.lowering.exact import EXACT_OPS  # noqa: E402 - as above
 
 __all__ = ["COMMAND", "PAGES", "Example", "errors_page", "example_of", "ops_page"]
 
@@ -110,7 +111,7 @@ def _where(op: Op) -> str:
     elif not op.is_lanewise:
         places = "built in on reference, elsewhere written out by components"
     computes_floats = any(t.is_float for t in op.of) or (op.fixed is not None and op.fixed.is_float)
-    moves_only = op.name in _EXACT_OPS or op.result is Result.VECTOR or Operand.LANES in op.operands or not computes_floats
+    moves_only = op.name in EXACT_OPS or op.result is Result.VECTOR or Operand.LANES in op.operands or not computes_floats
     return places if moves_only else f"{places}; floats on WGSL: device's own"
 
 
@@ -268,7 +269,7 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page}
+PAGES: Final[dict[str, Callable[[], str]]] = {"ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page, "lowering/FAST.md": fast_page}
 
 
 if __name__ == "__main__":

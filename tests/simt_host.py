@@ -73,10 +73,13 @@ def run(optimised, arguments, sizes, opt=2):
         if slot.kind is SlotKind.BUFFER:
             struct.pack_into("<Q", block, slot.offset_bytes, arguments[slot.name].ctypes.data)
         elif slot.kind is SlotKind.PARAM:
-            value = arguments[slot.source[0]]
+            # The reference device has split its arguments already, and gives the parts by their own names.
+            name, begin = (slot.name, 0) if slot.name in arguments else slot.source
+            value = arguments[name]
             whole = isinstance(value, (np.generic, np.ndarray))
-            encoded = np.asarray(value).tobytes() if whole else encode_param(Param(slot.source[0], slot.type), value)
-            block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = slot.cut(encoded)
+            encoded = np.asarray(value).tobytes() if whole else encode_param(Param(name, slot.type), value)
+            data = encoded[begin : begin + slot.type.size_bytes].ljust(slot.size_bytes, b"\0")
+            block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
         else:
             struct.pack_into("<I", block, slot.offset_bytes, evaluate_dim(slot.expr, sizes))
     extents = [evaluate_dim(e, sizes) for e in program.grid.extents]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -78,6 +79,7 @@ NOTHING: list[Any] = [3, 1.5, "text", [1], np.float64(2), XS, object(), np.array
 @pytest.fixture(params=KINDS)
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     opened = open_device(request.param)
+    gc.collect()  # what earlier tests have left would be given back in the middle of this one
     before = opened.telemetry.bytes_allocated
     yield opened
     assert opened.telemetry.bytes_allocated == before

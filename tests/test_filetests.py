@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import filetest
 import pytest
 from device_kinds import KINDS, open_device
 from filetest import (
@@ -22,6 +23,7 @@ from filetest import (
 )
 
 from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.errors import Unsupported
 
 RUNS = [pytest.param(path, kind, id=f"{path.stem}-{kind}") for path in files("run") for kind in devices_of(path, KINDS)]
 
@@ -96,6 +98,59 @@ def one(tmp_path: Path, text: str) -> Case:
 def test_the_runner_notices(tmp_path: Path, line: str, why: str) -> None:
     with pytest.raises(Failure, match=why):
         run_program(one(tmp_path, AXPY + line), "reference")
+
+
+DOUBLED = """program doubled(n) workgroup(64) {
+  param p: f32x2
+  buffer x: bf16x2[n] read
+  buffer y: bf16x2[n] write
+  y[global_id.x] = x[global_id.x] + cast(p, bf16x2)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "x = [[1, 2], [-3, 0.5]] ==> y = [[2, 4], [-2, 2.5]]",
+        "x = zeros(2) ==> y = [[1, 2], [1, 2]]",
+        "x = iota(1) ==> y = [[1, 3]]",
+        "x = [] ==> y = []",
+    ],
+)
+def test_components_are_one_list_more(tmp_path: Path, run: str) -> None:
+    run_program(one(tmp_path, DOUBLED + f"// run: p = [1, 2] {run}"), "reference")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("// run: p = [1, 2] x = [[1, 2]] ==> y = [[2, 3]]", r"y\[0, 1\] = 4, expected 3"),
+        ("// run: p = [1, 2] x = [[1, 2, 3]] ==> y = [[2, 4, 3]]", "2 components are needed"),
+        ("// run: p = [1, 2] x = [1, 2] ==> y = [[2, 4]]", "list of 2 axes"),
+        ("// run: p = 1 x = [[1, 2]] ==> y = [[2, 4]]", r"expected \["),
+        ("// run: p = [1, 2, 3] x = [[1, 2]] ==> y = [[2, 4]]", "2 components are needed"),
+        (
+            "// tolerance: ulp 1\n// run: p = [1, 0] x = [[1, nan]] ==> y = [[2.03125, inf]]",
+            r"y\[0, 0\] = 2, expected 2.03125; \[0, 1\] = nan, expected inf",
+        ),
+    ],
+)
+def test_the_runner_notices_components(tmp_path: Path, line: str, why: str) -> None:
+    with pytest.raises(Failure, match=why):
+        run_program(one(tmp_path, DOUBLED + line), "reference")
+
+
+def test_a_need_may_be_missing_but_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise Unsupported("this device", ["type f64"])
+
+    monkeypatch.setattr(filetest, "run_on", refuse)
+    run_program(one(tmp_path, AXPY + "// needs on wgpu: f64\n// run: x = [1] ==> y = [2]"), "wgpu")
+    with pytest.raises(Unsupported):
+        run_program(one(tmp_path, AXPY + "// needs on wgpu: f16\n// run: x = [1] ==> y = [2]"), "wgpu")
+    with pytest.raises(Unsupported):
+        run_program(one(tmp_path, AXPY + "// needs on wgpu: f64\n// run: x = [1] ==> y = [2]"), "cpu")
 
 
 def test_the_runner_notices_findings_that_are_missing_or_too_many(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import tracemalloc
@@ -21,8 +22,9 @@ from vyre_py.ir.nodes import Access, Const, Space, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.parser import parse
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Type, encode, f32, u32
+from vyre_py.ir.types import SCALARS, Type, decode, encode, f32, u32
 from vyre_py.ir.wire.json_form import EXACT_INTEGERS, MAX_DEPTH, MAX_TEXT
+from vyre_py.ir.wire.json_reader import _rounded
 from vyre_py.ir.wire.json_writer import constant_value
 from vyre_py.ir.wire.schema import schema
 
@@ -158,20 +160,40 @@ def test_any_kind_of_text_will_do(kind: Any) -> None:
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_order_of_keys_and_white_space_mean_nothing(name: str) -> None:
     tree = json.loads(vector(name).to_json(places=True))
-    turned = {key: [dict(reversed(row.items())) for row in value] if key in ("dims", "params", "memories", "body") else value for key, value in reversed(tree.items())}
-    for text in (json.dumps(turned), json.dumps(turned, indent=3).replace("\n", "\r\n\t"), json.dumps(turned, separators=(",", ":")), json.dumps(turned, ensure_ascii=False)):
+    for key in ("dims", "params", "memories", "body"):
+        tree[key] = [dict(reversed(row.items())) for row in tree[key]]
+    turned = dict(reversed(tree.items()))
+    wide, narrow = json.dumps(turned, indent=3).replace("\n", "\r\n\t"), json.dumps(turned, separators=(",", ":"))
+    for text in (json.dumps(turned), wide, narrow, json.dumps(turned, ensure_ascii=False)):
         assert Program.from_json(text).to_bytes(places=True) == vector(name).to_bytes(places=True)
 
 
 def test_what_may_be_left_out() -> None:
-    program = Program.from_json('{"vyre": 1, "name": "p", "body": [], "memories": [{"name": "y", "space": "buffer", "type": "f32", "shape": [7], "access": "write"}]}')
+    memory = '{"name": "y", "space": "buffer", "type": "f32", "shape": [7], "access": "write"}'
+    program = Program.from_json(f'{{"vyre": 1, "name": "p", "body": [], "memories": [{memory}]}}')
     assert program == parse("program p() {\nbuffer y: f32[7] write\n}\n")
 
 
 def test_numbers_are_rounded_once() -> None:
-    text = '{"vyre": 1, "name": "p", "body": [{"do": "var", "type": "f16", "args": [["f16", 1.00048828125001]]}, {"do": "var", "type": "bf16", "args": [["bf16", 3]]}]}'
+    text = made('{"do": "var", "type": "f16", "args": [["f16", 1.00048828125001]]}', '{"do": "var", "type": "bf16", "args": [["bf16", 3]]}')
     first, second = (s.args[0] for s in Program.from_json(text).body)
     assert (first.bits, second.bits) == (0x3C01, 0x4040)  # type: ignore[union-attr]  # constants, both of them
+
+
+@pytest.mark.parametrize("type_", [t for t in SCALARS.values() if t.is_float], ids=str)
+def test_numbers_are_rounded_as_everywhere(type_: Type) -> None:
+    """Ties, the least and the greatest numbers among them."""
+    r = random.Random(3)
+    values = [r.uniform(-4, 4) * 2.0 ** r.randrange(-160, 140) for _ in range(3000)]
+    values += [0.0, -0.0, 5e-324, 65519.99, 65520.0, 3.3895e38, 3.4e38, 1e300, 2.0**-134, 2.0**-24]
+    values += [(256 + k + half) * 2.0**e for k in range(0, 256, 7) for half in (0.0, 0.5, 0.5 + 2**-30) for e in (-141, -133, -30, 0)]
+    for value in values:
+        expected = encode(type_, value)
+        if math.isinf(decode(type_, expected)):
+            with pytest.raises(OverflowError):
+                _rounded(type_, value)
+        else:
+            assert _rounded(type_, value) == expected, value
 
 
 # ---------------------------------------------------------------- the schema
@@ -179,7 +201,10 @@ def test_numbers_are_rounded_once() -> None:
 
 def test_the_schema_refuses_what_the_reader_refuses() -> None:
     """What of the malformed vectors a schema can see. A reader sees more: order, duplicates, references."""
-    seen = {"no version", "a version of the future", "no body", "a list", "an unknown key", "brackets 100 deep", "an unknown statement", "an unknown type", "over and grid", "a name of 300 characters"}
+    seen = {
+        "no version", "a version of the future", "no body", "a list", "an unknown key", "brackets 100 deep", "an unknown statement", "an unknown type",
+        "over and grid", "a name of 300 characters",
+    }  # fmt: skip
     rows = json.loads((ROOT / "tests" / "vectors" / "malformed.json").read_text(encoding="utf-8"))
     for row in rows:
         if "json" in row and row["what"] in seen:
@@ -203,14 +228,16 @@ def made(*body: str, head: str = "") -> str:
     return f'{{"vyre": 1, "name": "p", {head}"body": [{", ".join(body)}]}}'
 
 
+DEEP = '["add", 1, ' * 64 + "1" + "]" * 64
 MEMORY = '"memories": [{"name": "y", "space": "buffer", "type": "f32", "shape": [SHAPE], "access": "read"}], '
 REFUSED = [
     (made("1"), "W115", "/body/0"),
     (made("{}"), "W115", "/body/0"),
+    (made('{"do": "barrier", "do": "return"}'), "W115", "/body/0"),
     (made('{"do": 3}'), "W105", "/body/0/do"),
     (made('{"do": ["add"]}'), "W105", "/body/0/do"),
     (made('{"do": "barrier", "args": {}}'), "W115", "/body/0/args"),
-    (made('{"do": "barrier", "args": [%s]}' % ", ".join(["0"] * 256)), "W115", "/body/0/args"),
+    (made(f'{{"do": "barrier", "args": [{", ".join(["0"] * 256)}]}}'), "W115", "/body/0/args"),
     (made('{"do": "if", "args": [true]}'), "W115", "/body/0/args/0"),
     (made('{"do": "if", "args": [-1]}'), "W115", "/body/0/args/0"),
     (made('{"do": "if", "args": [1.0]}'), "W115", "/body/0/args/0"),
@@ -227,8 +254,8 @@ REFUSED = [
     (made('{"do": "if", "args": [{"param": "a"}]}'), "W106", "/body/0/args/0/param"),
     (made('{"do": "if", "args": [{"size": "n"}]}'), "W106", "/body/0/args/0/size"),
     (made('{"do": "if", "args": [{"size": ["pow", 1, 2]}]}'), "W105", "/body/0/args/0/size"),
-    (made('{"do": "if", "args": [{"size": %d}]}' % SIZE_LIMIT), "W115", "/body/0/args/0/size"),
-    (made('{"do": "if", "args": [{"size": %s1%s}]}' % ('["add", 1, ' * 64, "]" * 64)), "W107", "/body/0/args/0/size"),
+    (made(f'{{"do": "if", "args": [{{"size": {SIZE_LIMIT}}}]}}'), "W115", "/body/0/args/0/size"),
+    (made(f'{{"do": "if", "args": [{{"size": {DEEP}}}]}}'), "W107", "/body/0/args/0/size"),
     (made('{"do": "get", "type": "f32", "variable": 0}'), "W111", "/body/0"),
     (made('{"do": "get", "type": "f32"}'), "W115", "/body/0"),
     (made('{"do": "get", "type": "f32", "variable": -1}'), "W115", "/body/0/variable"),
@@ -296,7 +323,8 @@ def test_two_memories_of_one_name_have_no_json() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"[" * (1 << 20), b"{" * (1 << 20), b'{"a":' * (1 << 18), b'{"vyre": ' + b"[" * (1 << 20), b'{"body": [' + b"[],[" * (1 << 19) + b"]}", b'{"body": ' + b"[" * 72 + b"]" * 72,
+        b"[" * (1 << 20), b"{" * (1 << 20), b'{"a":' * (1 << 18), b'{"vyre": ' + b"[" * (1 << 20), b'{"body": [' + b"[],[" * (1 << 19) + b"]}",
+        b'{"body": ' + b"[" * 72 + b"]" * 72,
         b'{"vyre": 1, "name": "p", "body": [' + b"[],".join([b""] * (1 << 20)) + b"0]}", b'{"vyre": 1, "name": "p", "body": [[' + b"[]," * (1 << 20) + b"0]]}",
         b'{"vyre": 1, "name": "p", "body": [' + b"1" * (1 << 20) + b"]}", b'"' * (1 << 20), b'"' + b"\\" * (1 << 20), b'{"' + b"x" * (1 << 20),
         ('{"vyre": 1, "name": "p", "doc": "' + "é" * (1 << 20) + '", "body": []}').encode(), b" " * (MAX_TEXT + 1),
@@ -314,7 +342,7 @@ def test_hostile_texts_cost_little(text: bytes) -> None:
 
 def test_nesting_is_bounded_exactly() -> None:
     for depth, code in ((MAX_DEPTH, "W115"), (MAX_DEPTH + 1, "W107")):
-        assert refused(made(head='"doc": %s%s, ' % ("[" * depth, "]" * depth))).codes == (code,)
+        assert refused(made(head=f'"doc": {"[" * depth}{"]" * depth}, ')).codes == (code,)
 
 
 def test_a_program_too_large_for_json_says_so() -> None:
@@ -325,3 +353,25 @@ def test_a_program_too_large_for_json_says_so() -> None:
         a.finish().to_json()
     assert caught.value.codes == ("W107",)
     assert Program.from_bytes(a.finish().to_bytes()) == a.finish()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"do": "local_index", "type": "u32", "name": "%x"}', '{"do": "var", "type": "f64", "args": [["f64", %d]]}', '{"do": "barrier"}',
+        '{"do": "barrier", "args": [ARGS]}',
+    ],
+    ids=["names", "constants", "statements", "operands"],
+)  # fmt: skip
+def test_a_large_refusal_takes_little_memory(row: str) -> None:
+    """A text of an eighth of the greatest length, wrong at its end."""
+    row = row.replace("ARGS", ", ".join(["0"] * 255))
+    count = MAX_TEXT // 8 // (len(row) + 5)
+    text = '{"vyre": 1, "name": "p", "body": [' + ",".join([row % k if "%" in row else row for k in range(count)]) + ", 0]}"
+    data = text.encode()
+    del text
+    tracemalloc.start()
+    refused(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < (64 << 20) // 4

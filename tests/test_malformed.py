@@ -25,6 +25,7 @@ def test_malformed_inputs_are_refused(form: str, part: int) -> None:
         judge.run(data)
     # Mutations of every depth: what fails at once, what fails in the tables, and what is a Program after all.
     assert judge.outcomes["valid"] > 0
+    assert "no message" not in judge.outcomes
     assert len(judge.outcomes) >= 8, judge.outcomes
 
 

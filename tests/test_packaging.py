@@ -138,7 +138,7 @@ def sources() -> set[str]:
     """Every module and every data file of the package, by its name in the wheel."""
     found = {f"vyre_py/{p.relative_to(ROOT / 'vyre_py').as_posix()}" for p in (ROOT / "vyre_py").rglob("*.py")}
     for floor in FLOORS:
-        for pattern in ("*.py", "*.md"):
+        for pattern in ("*.py", "*.md", "*.schema.json"):
             found |= {f"vyre_py/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / floor).rglob(pattern)}
     return found | {"vyre_py/py.typed", PHOTOGRAPH, "vyre_py/examples/data/PHOTO-LICENSE.md"}
 

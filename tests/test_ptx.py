@@ -185,7 +185,7 @@ def test_output_is_deterministic():
 
 def test_refusals():
     program = parse(EVERYTHING)
-    for options in (CompileOptions(numerics="fast"), CompileOptions(codegen="nvvm"), CompileOptions(debug=True), CompileOptions(interruptible=True)):
+    for options in (CompileOptions(numerics="native"), CompileOptions(codegen="nvvm"), CompileOptions(debug=True), CompileOptions(interruptible=True)):
         with pytest.raises(Unsupported, match="option"):
             emit_text(program, "sm_90", options)
     with pytest.raises(Unsupported, match="sm_777"):
@@ -201,7 +201,7 @@ def test_refusals():
 
 
 def test_a_defect_carries_the_text(monkeypatch):
-    monkeypatch.setattr(nvptx, "write_kernel", lambda optimised, module, symbol: module.functions.append("define nonsense") or 0)
+    monkeypatch.setattr(nvptx, "write_kernel", lambda optimised, module, symbol, **_: module.functions.append("define nonsense") or 0)
     with pytest.raises(ToolchainError, match="LLVM") as caught:
         emit_text(parse(EVERYTHING), "sm_90")
     assert "define nonsense" in caught.value.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from typing import Final
 
 from exact_conversions import cast_oracle, packed, stored, taken, unpacked
@@ -51,29 +51,29 @@ def _floats_to_cast(t: Type) -> list[Number]:
     return [b for b in dict.fromkeys([*everyday(t), *[number(t, text) for text in _DECIMALS]]) if f.is_finite(b)]
 
 
-def _casts(source: Type, title: str, numbers: Sequence[Number], remarks: Sequence[str] = ()) -> Iterator[str]:
+def _casts(source: Type, numbers: Sequence[Number], remarks: Sequence[str] = ()) -> Iterator[str]:
     """A Program for each group of targets."""
     for group, targets in _GROUPS.items():
         outputs: dict[str, Result] = {f"as_{t}": (t, f"cast(x, {t})", partial(cast_oracle, source, t)) for t in targets if t is not source}
         extra = ["// tolerance on wgpu: ulp 1"] if group == "floats" and NO_SPECIALS not in remarks else []
-        need = [f"// needs on wgpu: {NEEDS_F64}"] if f64 in (source, *targets) else []
-        yield columns(f"{title}_{source}_to_{group}", {"x": (source, numbers)}, outputs, [*remarks, *extra, *need])
+        need = [NEEDS_F64] if f64 in (source, *targets) else []
+        yield columns(f"from_{source}_to_{group}", {"x": (source, numbers)}, outputs, [*remarks, *extra, *need])
 
 
 def _casts_of_integers() -> str:
-    programs = [text for t in _INTEGERS for text in _casts(t, "from", _integers_to_cast(t))]
-    return file_text("Casts of integers and bools to all other types: wrapping, rounding to nearest even, truth.", [*programs, *_casts(bool_, "from", [False, True])])
+    programs = [text for t in _INTEGERS for text in _casts(t, _integers_to_cast(t))]
+    programs += _casts(bool_, [False, True])
+    return file_text("Casts of integers and bools to all other types: wrapping, rounding to nearest even, truth.", programs)
 
 
 def _casts_of_floats() -> str:
     title = "Casts of floats to all other types: truncation, saturation, one rounding to nearest even."
-    everyday_ones = [text for t in _FLOATS for text in _casts(t, "from", _floats_to_cast(t))]
-    return file_text(title, everyday_ones)
+    return file_text(title, [text for t in _FLOATS for text in _casts(t, _floats_to_cast(t))])
 
 
 def _casts_of_special_floats() -> str:
     title = "Casts of zeros, subnormals, the largest numbers, infinities and NaN to all other types."
-    return file_text(title, [text for t in _FLOATS for text in _casts(t, "from", [*edges(t), *nans(t)])], [NO_SPECIALS])
+    return file_text(title, [text for t in _FLOATS for text in _casts(t, [*edges(t), *nans(t)])], [NO_SPECIALS])
 
 
 # ---------------------------------------------------------------- bitcasts
@@ -96,8 +96,8 @@ def _value(t: Type, bits: int) -> Number | tuple[Number, ...]:
     return parts if t.is_vector else parts[0]
 
 
-def _bitcasts(source: Type, halves: Iterable[int], remarks: Sequence[str] = ()) -> Iterator[str]:
-    """Programs from a type to all others of its size."""
+def _bitcasts(source: Type, halves: Iterable[int], remarks: Sequence[str] = (), floats_only: bool = False) -> Iterator[str]:
+    """Programs from a type to all others of its size, or to those where one of the two is a float."""
     patterns = _patterns(source.total_bits, halves)
     inputs = {"x": (source, [_value(source, p) for p in patterns])}
 
@@ -105,10 +105,12 @@ def _bitcasts(source: Type, halves: Iterable[int], remarks: Sequence[str] = ()) 
         return _value(target, stored(source, x if source.is_vector else (x,)))
 
     targets = [t for t in TYPES.values() if t.total_bits == source.total_bits and t is not source and t.kind is not Kind.BOOL]
+    if floats_only:
+        targets = [t for t in targets if source.is_float or t.is_float]
     for part, first in enumerate(range(0, len(targets), _MOST_OUTPUTS)):
         some = targets[first : first + _MOST_OUTPUTS]
         outputs: dict[str, Result] = {f"as_{t}": (t, f"bitcast(x, {t})", partial(right, t)) for t in some}
-        need = [f"// needs on wgpu: {NEEDS_F64}"] if f64 in {t.scalar for t in (source, *some)} else []
+        need = [NEEDS_F64] if f64 in {t.scalar for t in (source, *some)} else []
         yield columns(f"{source}_{'abc'[part]}", inputs, outputs, [*remarks, *need])
 
 
@@ -120,7 +122,7 @@ def _bitcasts_file(title: str, sizes: Sequence[int]) -> str:
 def _special_bitcasts_file() -> str:
     title = "Bitcasts of floats that are no normal numbers: of every NaN the canonical one; and of their bits."
     sources = [t for t in TYPES.values() if t.total_bits in (16, 32, 64) and t.kind is not Kind.BOOL]
-    return file_text(title, [text for t in sources for text in _bitcasts(t, _SPECIAL)], [NO_SPECIALS])
+    return file_text(title, [text for t in sources for text in _bitcasts(t, _SPECIAL, floats_only=True)], [NO_SPECIALS])
 
 
 # ---------------------------------------------------------------- packing
@@ -165,7 +167,7 @@ def _packing_file() -> str:
     programs = [
         _packs("4x8", 4, norms), _packs("2x16", 2, norms), _unpacks("4x8", 4, _WORDS, near), _unpacks("2x16", 2, _WORDS, near),
         _packs("4x8", 4, special, [NO_SPECIALS]), _packs("2x16", 2, special, [NO_SPECIALS]),
-        _unpacks("2x16", 2, [a | b << 16 for a, b in zip(_SPECIAL, _SPECIAL[1:], strict=False)], [NO_SPECIALS]),
+        _unpacks("2x16", 2, [a | b << 16 for a, b in pairwise(_SPECIAL)], [NO_SPECIALS]),
     ]
     return file_text("Packing into a u32 and unpacking, in all forms: clamping, rounding to nearest even, wrapping, the first component lowest.", programs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -82,19 +83,19 @@ def _of_op(t: Type, name: str, *operands: str) -> Result:
 
 
 def columns(title: str, inputs: Mapping[str, tuple[Type, Sequence[Number]]], outputs: Mapping[str, Result], remarks: Sequence[str] = ()) -> str:
-    """Expressions over columns: each row is an invocation. An output's right value is computed from the first columns, as many as it takes."""
+    """Expressions over columns: each row is an invocation. An output's right value is computed from the columns that its expression names, in
+    their order; an output that is named like an op is written with an underscore."""
     given = [Column(f"{name}s", t, "n", "read", list(numbers)) for name, (t, numbers) in inputs.items()]
     rows = list(zip(*[numbers for _, numbers in inputs.values()], strict=True))
+    body = ["let i = global_id.x", *[f"let {name} = {name}s[i]" for name in inputs]]
     wanted = []
     for name, (t, text, right) in outputs.items():
-        picked = [k for k, column in enumerate(inputs) if column in _words(text)]
-        wanted.append(Column(f"{name}_", t, "n", "write", [right(*[row[k] for k in picked]) for row in rows]))
-    body = ["let i = global_id.x", *[f"let {name} = {name}s[i]" for name in inputs], *[f"{name}_[i] = {text}" for name, (_, text, _) in outputs.items()]]
+        named = set(re.findall(r"\w+", text))
+        picked = [k for k, column in enumerate(inputs) if column in named]
+        buffer = f"{name}_" if name in OPS else name
+        wanted.append(Column(buffer, t, "n", "write", [right(*[row[k] for k in picked]) for row in rows]))
+        body.append(f"{buffer}[i] = {text}")
     return case(f"{title}(n) workgroup(64)", body, given, wanted, remarks)
-
-
-def _words(text: str) -> set[str]:
-    return set("".join([c if c.isalnum() or c == "_" else " " for c in text]).split())
 
 
 def _unary(t: Type, ops: Sequence[str]) -> dict[str, Result]:
@@ -134,7 +135,7 @@ def _fields(t: Type) -> str:
     numbers = [n for n in _integer_edges(t) if n]
     rows = [(numbers[(3 * k + 7) % len(numbers)], numbers[(5 * k + 9 * (k >= len(fields))) % len(numbers)], *f) for k, f in enumerate(fields * 2)]
     x, y, offset, count = zip(*rows, strict=True)
-    outputs = {
+    outputs: dict[str, Result] = {
         "extract_bits": _of_op(t, "extract_bits", "x", "offset", "count"), "insert_bits": _of_op(t, "insert_bits", "x", "y", "offset", "count"),
         "select": (t, "select(x < y, x, y)", min),
     }
@@ -221,7 +222,7 @@ def _finite_file(t: Type) -> str:
         _fused(t, some, [f"{near} abs 0.00001"]),
     ]
     title = f"Ops on everyday {t} numbers, on wgpu within the bounds that WGSL gives."
-    return file_text(title, cases, [f"// needs on wgpu: {NEEDS_F64}"] if t is f64 else [])
+    return file_text(title, cases, [NEEDS_F64] if t is f64 else [])
 
 
 def _f32_rest() -> str:
@@ -254,7 +255,7 @@ def _constants(t: Type, name: str, numbers: Sequence[Number], remarks: Sequence[
 
 def _constants_file() -> str:
     integers = [_constants(t, "edges", edges(t)) for t in SCALARS.values() if not t.is_float]
-    floats = [_constants(t, "everyday", everyday(t), [f"// needs on wgpu: {NEEDS_F64}"] * (t is f64)) for t in FORMATS]
+    floats = [_constants(t, "everyday", everyday(t), [NEEDS_F64] * (t is f64)) for t in FORMATS]
     special = [_constants(t, "special", [*_float_edges(t), *nans(t)], [NO_SPECIALS]) for t in FORMATS]
     return file_text("Constants of every type, as each target writes them down.", [*integers, *floats, *special])
 

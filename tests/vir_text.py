@@ -20,7 +20,7 @@ __all__ = ["NEEDS_F64", "NO_SPECIALS", "Column", "call", "case", "file_text", "n
 _WIDTH: Final = 128
 _MOST_COMPONENTS: Final = 4
 
-NEEDS_F64: Final = "f64 is there for devices with the features"
+NEEDS_F64: Final = "// needs on wgpu: shader-f64"
 NO_SPECIALS: Final = "// not on wgpu: WGSL may assume that NaN, infinities and subnormals are absent"
 
 # A scalar, or a tuple of the components of a vector; lists of them are axes of an array.
@@ -53,9 +53,14 @@ def number_text(t: Type, value: Number) -> str:
     return repr(shortest).removesuffix(".0")
 
 
+_KEPT_SPACE: Final = "\N{NO-BREAK SPACE}"
+
+
 def _texts(t: Type, value: Nested) -> Any:
-    """The same nesting, of texts."""
-    return [_texts(t, part) for part in value] if isinstance(value, (list, tuple)) else number_text(t, value)
+    """The same nesting of lists, of texts; a vector is one of them, in which no line breaks."""
+    if isinstance(value, tuple):
+        return "[" + f",{_KEPT_SPACE}".join([number_text(t, part) for part in value]) + "]"
+    return [_texts(t, part) for part in value] if isinstance(value, list) else number_text(t, value)
 
 
 def _flat(texts: Any) -> str:
@@ -108,7 +113,7 @@ def _directive(first: str, lines: Iterable[str]) -> list[str]:
         head = f"// {first}" if not made else f"//   {inner}"
         rest = "//     " if not line.startswith("  [") else f"//   {inner}  "
         made += textwrap.wrap(line.strip(), _WIDTH, initial_indent=head, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
-    return made
+    return [line.replace(_KEPT_SPACE, " ") for line in made]
 
 
 def run_lines(given: Sequence[Column], wanted: Sequence[Column]) -> list[str]:

@@ -12,6 +12,8 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +27,7 @@ from vyre_py.ir.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.program import Program  # noqa: E402 - as above
 from vyre_py.ir.rules import RULES  # noqa: E402 - as above
 from vyre_py.ir.wire import codes  # noqa: E402 - as above
-from vyre_py.ir.wire.binary import DIGEST_BYTES, FIXED, HEADER, column_offsets  # noqa: E402 - as above
+from vyre_py.ir.wire.binary import FIXED, HEADER, column_offsets  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above
 from vyre_py.ir.wire.schema import schema  # noqa: E402 - as above
 
@@ -115,7 +117,7 @@ def _dump() -> str:
     for name, (code, _) in FIXED.items():
         spans.append((name, at, at := at + struct.calcsize("<" + code)))
     offsets = [*column_offsets(counts), ("end", len(data))]
-    spans += [(name, start, stop) for (name, start), (_, stop) in zip(offsets, offsets[1:], strict=False)]
+    spans += [(name, start, stop) for (name, start), (_, stop) in pairwise(offsets)]
     lines = []
     for name, start, stop in spans:
         for k in range(start, stop, _BYTES_A_LINE):
@@ -140,14 +142,15 @@ _BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def page() -> str:
+def page() -> bytes:
     """The page with its blocks made anew."""
     text = PAGE.read_text(encoding="utf-8")
     for name, make in _BLOCKS.items():
         pattern = re.compile(rf"(<!-- made: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = pattern.subn(lambda match, made=make(): f"{match[1]}{made}\n{match[2]}", text)
-        assert found == 1, f"{PAGE.name} has {found} blocks {name}"
-    return text
+        assert len(pattern.findall(text)) == 1, f"{PAGE.name} has no block {name}, or several"
+        made = make()
+        text = pattern.sub(lambda match: f"{match[1]}{made}\n{match[2]}", text)  # noqa: B023 - called at once
+    return text.encode()
 
 
 # ---------------------------------------------------------------- malformed vectors
@@ -220,7 +223,7 @@ def _json() -> Iterator[tuple[str, str]]:
     yield "a key twice in a statement", made('{"do": "barrier", "do": "barrier"}')
     yield "an unknown key", made('{"do": "barrier", "memory": "x"}')
     yield "brackets 100 deep", made("[" * 100 + "]" * 100)
-    yield "a number of 50 digits", made('{"do": "if", "args": [%s]}' % ("1" * 50))
+    yield "a number of 50 digits", made(f'{{"do": "if", "args": [{"1" * 50}]}}')
     yield "NaN", made('{"do": "if", "args": [["f32", NaN]]}')
     yield "a number beyond f32", made('{"do": "if", "args": [["f32", 1e39]]}')
     yield "bits beyond f16", made('{"do": "if", "args": [["f16", "0x10000"]]}')
@@ -230,7 +233,7 @@ def _json() -> Iterator[tuple[str, str]]:
     yield "a value used before it is bound", made('{"do": "if", "args": [0]}', '{"do": "end"}')
     yield "a block that is never closed", made('{"do": "loop"}')
     yield "over and grid", made(head='"over": [1, 1, 1], "grid": [1, 1, 1], ')
-    yield "a name of 300 characters", made(head='"dims": [{"name": "%s"}], ' % ("x" * 300))
+    yield "a name of 300 characters", made(head=f'"dims": [{{"name": "{"x" * 300}"}}], ')
 
 
 def _refusal(read: Callable[[Any], Program], data: Any) -> dict[str, Any]:
@@ -241,22 +244,34 @@ def _refusal(read: Callable[[Any], Program], data: Any) -> dict[str, Any]:
     raise AssertionError(f"this is well formed: {data!r}")
 
 
-def malformed() -> str:
+def malformed() -> bytes:
     """The malformed vectors: what each is, its bytes or text, the code of the finding and its place."""
     rows = [{"what": what, "wire": data.hex(), **_refusal(Program.from_bytes, data)} for what, data in _wire()]
     rows += [{"what": what, "json": text, **_refusal(Program.from_json, text)} for what, text in _json()]
-    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+    return ("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n").encode()
+
+
+def _schema_text() -> bytes:
+    return (json.dumps(schema(), indent=1) + "\n").encode()
+
+
+def _binary(name: str) -> bytes:
+    return vector(name).to_bytes(places=name in _WITH_PLACES)
+
+
+def _json_text(name: str) -> bytes:
+    return vector(name).to_json(places=name in _WITH_PLACES).encode()
 
 
 MALFORMED: Final = FOLDER / "malformed.json"
 
 # What is generated: the file, and the bytes that it is to hold.
 FILES: Final[dict[Path, Callable[[], bytes]]] = {
-    **{FOLDER / f"{name}.vyre": lambda name=name: vector(name).to_bytes(places=name in _WITH_PLACES) for name in VECTORS},  # type: ignore[misc]  # a lambda has no type
-    **{FOLDER / f"{name}.json": lambda name=name: vector(name).to_json(places=name in _WITH_PLACES).encode() for name in VECTORS},  # type: ignore[misc]  # as above
-    MALFORMED: lambda: malformed().encode(),
-    ROOT / "ir" / "program.schema.json": lambda: (json.dumps(schema(), indent=1) + "\n").encode(),
-    PAGE: lambda: page().encode(),
+    **{FOLDER / f"{name}.vyre": partial(_binary, name) for name in VECTORS},
+    **{FOLDER / f"{name}.json": partial(_json_text, name) for name in VECTORS},
+    MALFORMED: malformed,
+    ROOT / "ir" / "program.schema.json": _schema_text,
+    PAGE: page,
 }
 
 

@@ -16,14 +16,17 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
-import vir_conversions  # noqa: E402 - the path above must stand first
+import vir_atomics  # noqa: E402 - the path above must stand first
+import vir_conversions  # noqa: E402 - as above
+import vir_math  # noqa: E402 - as above
 import vir_scalars  # noqa: E402 - as above
+import vir_vectors  # noqa: E402 - as above
 
 __all__ = ["FILES", "FOLDER"]
 
 FOLDER: Final = ROOT / "tests" / "filetests" / "run"
 # A file's name, without its ending, and what makes its text.
-FILES: Final[Mapping[str, Callable[[], str]]] = {**vir_scalars.FILES, **vir_conversions.FILES}
+FILES: Final[Mapping[str, Callable[[], str]]] = {**vir_scalars.FILES, **vir_conversions.FILES, **vir_vectors.FILES, **vir_atomics.FILES, **vir_math.FILES}
 
 
 def main(names: list[str]) -> int:

@@ -29,7 +29,7 @@ _STEP: Final = (0.33332762, 0.22347787, 0.17470147)
 _CBRT_SMALL, _CBRT_UP, _CBRT_DOWN = 2.0**-60, 2.0**48, 2.0**-16
 
 _LARGE, _DOWN = 2.0**60, 2.0**-80
-_SMALL, _UP = 2.0**-60, 2.0**80
+_SMALL, _UP = 2.0**-30, 2.0**80  # early, so that a lesser operand's square counts where subnormal numbers are flushed
 _TINY: Final = 2.0**-100  # lost beside any root of scaled operands but 0
 
 

@@ -108,15 +108,18 @@ class _Run:
         return Optimised(program, uniformity, proven, report)
 
 
-def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2) -> Optimised:
+def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = ()) -> Optimised:
     """Makes a checked Program ready for a target: vectors become scalars, the ops named in `expand` arithmetic, the rewrites in
-    `legal` take what the target lacks out of it, and the passes of `level` make it better.
+    `legal` take what the target lacks out of it, and the passes of `level` make it better. The rewrites in `fast` give results up for speed;
+    they see the ops that the Program asks for, before any is expanded.
 
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under
     guards and removes those that are proven. Each pass takes time linear in the number of statements.
     """
     run = _Run(checked)
     run.take("scalarise", scalarise, silent=True)
+    for rewrite in fast:
+        run.take("fast", rewrite, silent=True)
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
     for rewrite in legal:
         run.take("legalise", rewrite, silent=True)

@@ -75,7 +75,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("value_names", "<u4", "named_values", "string: its name"),
     Column("named_variables", "<u4", "named_variables", "variable: its number"),
     Column("variable_names", "<u4", "named_variables", "string: its name"),
-    Column("places", "<u4", "places", "1 + string: the file, or 0 if not known; line, column, width. The Program's, dims', params', memories', statements'", PLACE_FIELDS),
+    Column("places", "<u4", "places", "1 + string: the file, 0 if not known; line, column, width. Program, dims, params, memories, statements", PLACE_FIELDS),
     Column("codes", "<u2", "statements", "the statement's code"),
     Column("types", "u1", "statements", "type of the value bound or variable declared; else 0"),
     Column("counts", "u1", "statements", "operands"),

@@ -4,6 +4,7 @@ canonical order at the end; `renumber` then maps the old numbers to the new."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CODES, SIZE_CONST, 
 from vyre_py.ir.wire.flat import Fault, Flat
 
 __all__ = ["Constants", "Sizes", "Strings", "arrange"]
+
+_CHUNK: Final = 1 << 16
 
 
 def _renumber(order: Iterable[int], count: int) -> Array:
@@ -131,5 +134,7 @@ def arrange(flat: Flat, strings: Strings, sizes: Sizes, constants: Constants | N
 
 
 def _reorder(operands: Array, kind: int, rows: Array) -> None:
-    mine = operands & 3 == kind
-    operands[mine] = rows[operands[mine] >> 2] << 2 | np.uint32(kind)
+    for start in range(0, len(operands), _CHUNK):
+        part = operands[start : start + _CHUNK]  # a view: nothing as long as all operands is made
+        mine = part & 3 == kind
+        part[mine] = rows[part[mine] >> 2] << 2 | np.uint32(kind)

@@ -29,15 +29,17 @@ from vyre_py.ir.wire.codes import CODES
 from vyre_py.ir.wire.tables import REFERS, REFERS_MEMORY, REFERS_STRING, REFERS_VARIABLE
 
 __all__ = [
-    "EXACT_INTEGERS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_PLAIN", "MAX_TEXT", "MAX_VALUE", "REF_KEYS", "REQUIRED", "VERSION",
+    "EXACT_INTEGERS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_OPERANDS", "MAX_PLAIN", "MAX_ROWS", "MAX_TEXT", "REF_KEYS",
+    "REQUIRED", "VERSION",
 ]
 
 VERSION: Final = 1
 
-MAX_TEXT: Final = 32 << 20  # bytes of a text
-MAX_VALUE: Final = 16 << 20  # bytes of one declaration, one statement, or another value of the outermost object
-MAX_PLAIN: Final = 1 << 20  # bytes from which on such a value must be ASCII, since Python may hold others in four times the room
-MAX_MARKS: Final = 1 << 14  # brackets, braces and commas of such a value, which bound how many objects Python makes of it
+MAX_TEXT: Final = 16 << 20  # bytes of a text
+MAX_ROWS: Final = 1 << 17  # strings, constants and sizes, each: all different ones are kept while a text is read
+MAX_OPERANDS: Final = 1 << 22  # of all statements
+MAX_PLAIN: Final = 1 << 20  # bytes from which on one value must be ASCII, since Python may hold others in four times the room
+MAX_MARKS: Final = 1 << 14  # brackets, braces and commas of one declaration or statement, which bound how many objects Python makes of it
 MAX_KEYS: Final = 64  # keys of the outermost object
 MAX_NUMBER: Final = 40  # characters of a number
 MAX_DEPTH: Final = 72  # brackets and braces inside each other: a size of 64 terms in an operand, and some

@@ -5,14 +5,17 @@ Declarations are read before the body and dims before all, whatever their order 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import struct
 from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
+from vyre_py.ir.check.limits import MAX_STATEMENTS
 from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimExpr
 from vyre_py.ir.errors import WireError, shown
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Program
@@ -22,11 +25,11 @@ from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange
-from vyre_py.ir.wire.json_form import LISTS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.json_form import EXACT_INTEGERS, LISTS, MAX_OPERANDS, MAX_ROWS, REF_KEYS, REQUIRED, VERSION
 from vyre_py.ir.wire.json_text import JsonText, Wrong
 from vyre_py.ir.wire.nested import SizeError, read_size
 from vyre_py.ir.wire.tables import TYPED
-from vyre_py.ir.wire.verify import verify
+from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify
 
 __all__ = ["from_json"]
 
@@ -104,10 +107,10 @@ class _Reader:
         self.sizes = Sizes(self.dims)
         self.params: dict[str, int] = {}
         self.memories: dict[str, int] = {}
-        self.bits: dict[tuple[str, str], int] = {}
-        self.columns: dict[str, array[int]] = {name: array("Q" if name == "constant_bits" else "I") for name in EMPTY}
+        self.columns: dict[str, array[int]] = {name: array(EMPTY[name].dtype.char) for name in EMPTY}
         self.data: list[bytes] = []
         self.values = self.variables = 0
+        self.rows = 0  # places that went by before the first that is known
         self.placed = False
 
     def flat(self) -> Flat:
@@ -117,8 +120,6 @@ class _Reader:
             self._each(key, read)
         over, extents = self._grid(head)
         self._each("body", self._statement)
-        if not self.placed:
-            del self.columns["places"][:]
         flat = Flat(
             name=self.strings.add(_text(head["name"], "name")), doc=self.strings.add(_text(head.get("doc", ""), "doc")),
             workgroup=self._workgroup(head), over=over, extents=extents, text=b"", data=b"".join(self.data), **self._arrays(),
@@ -131,7 +132,7 @@ class _Reader:
         return flat
 
     def _arrays(self) -> dict[str, Array]:
-        made = {name: np.array(self.columns[name], EMPTY[name].dtype) for name in EMPTY}
+        made = {name: np.frombuffer(self.columns[name], EMPTY[name].dtype.newbyteorder("=")).astype(EMPTY[name].dtype, copy=False) for name in EMPTY}
         made["places"] = made["places"].reshape(-1, PLACE_FIELDS)
         return made
 
@@ -178,19 +179,34 @@ class _Reader:
         return key == "over", (x, y, z)
 
     def _each(self, key: str, read: Callable[[Any], None]) -> None:
+        most = MAX_STATEMENTS if key == "body" else MAX_DECLARATIONS
         for number, value in enumerate(self.text.rows(key)):
             try:
+                self._bound(number, most)
                 read(value)
             except Wrong as wrong:
                 raise Wrong(wrong.code, wrong.message, f"/{key}/{number}{wrong.path}", wrong.help) from None
 
     # ---- shared
 
+    def _bound(self, number: int, most: int) -> None:
+        """Looks at what grows with the text."""
+        if number >= most:
+            raise Wrong("W107", f"more than {most} are not read")
+        for table in (self.strings.rows, self.constants.rows, self.sizes.rows):
+            if len(table) > MAX_ROWS:
+                raise Wrong("W107", f"more than {MAX_ROWS} different strings, constants or sizes", "", "hand it over as bytes")
+        if len(self.columns["operands"]) > MAX_OPERANDS:
+            raise Wrong("W107", f"more than {MAX_OPERANDS} operands", "", "hand it over as bytes")
+
     def _add(self, column: str, number: int) -> None:
         self.columns[column].append(number)
 
     def _place(self, row: _Row) -> None:
         """The place of a declaration or statement, which every one has a row for."""
+        if "place" not in row and not self.placed:
+            self.rows += 1
+            return
         fields = (0, 0, 0, 0)
         if "place" in row:
             file, line, column, width = _sequence(row["place"], "place", PLACE_FIELDS)
@@ -198,6 +214,8 @@ class _Reader:
                 raise Wrong("W115", f"found {shown(file)}, expected the name of a file", "/place/0")
             line, column, width = (_whole(n, f"/place/{k}") for k, n in enumerate((line, column, width), 1))
             fields = (self.strings.add(file) + 1, line, column, width)
+            if not self.placed:
+                self.columns["places"].frombytes(bytes(4 * PLACE_FIELDS * self.rows))
             self.placed = True
         self.columns["places"].extend(fields)
 
@@ -327,13 +345,10 @@ class _Reader:
             raise Wrong("W105", f"found {shown(name)}, expected a scalar type", f"{path}/0")
         if isinstance(value, (list, dict)) or value is None:
             raise Wrong("W115", f"found {shown(value)}, expected a number, true, false, or bits such as \"0x7fc00001\"", f"{path}/1")
-        key = (name, repr(value))
-        if key not in self.bits:
-            try:
-                self.bits[key] = _bits(SCALARS[name], value)
-            except (TypeError, OverflowError, ValueError) as error:
-                raise Wrong("W112", str(error), f"{path}/1") from None
-        return self.constants.add(TYPE_CODES[name], self.bits[key])
+        try:
+            return self.constants.add(TYPE_CODES[name], _bits(SCALARS[name], value))
+        except (TypeError, OverflowError, ValueError) as error:
+            raise Wrong("W112", str(error), f"{path}/1") from None
 
 
 def _bits(type_: Type, value: Any) -> int:
@@ -344,7 +359,28 @@ def _bits(type_: Type, value: Any) -> int:
         if int(value, 16) >> type_.bits:
             raise ValueError(f"{value} has more bits than {type_}")
         return int(value, 16)
-    bits = encode(type_, value)
-    if type_.is_float and math.isinf(decode(type_, bits)):
-        raise OverflowError(f"{shown(value)} is beyond {type_}; infinities are written as bits")
-    return bits
+    if not type_.is_float or isinstance(value, bool) or (isinstance(value, int) and abs(value) > EXACT_INTEGERS):
+        bits = encode(type_, value)
+        if not type_.is_float or not math.isinf(decode(type_, bits)):
+            return bits
+    else:
+        with contextlib.suppress(OverflowError):
+            return _rounded(type_, float(value))
+    raise OverflowError(f"{shown(value)} is beyond {type_}; infinities are written as bits")
+
+
+_PACKED: Final[Mapping[str, tuple[str, str]]] = {"f64": ("<d", "<Q"), "f32": ("<f", "<I"), "f16": ("<e", "<H")}
+_BF16_DIGITS: Final = 8
+_BF16_LEAST: Final = -133  # exponent of the least number above 0
+
+
+def _rounded(type_: Type, value: float) -> int:
+    """What `encode` gives for a finite float, without an array for each. Raises OverflowError for what rounds to infinity."""
+    if type_.name in _PACKED:
+        packed, bits = _PACKED[type_.name]
+        number: int = struct.unpack(bits, struct.pack(packed, value))[0]
+        return number
+    quantum = max(math.frexp(value)[1] - _BF16_DIGITS, _BF16_LEAST)
+    nearest = math.copysign(math.ldexp(round(math.ldexp(value, -quantum)), quantum), value)
+    upper: int = struct.unpack("<I", struct.pack("<f", nearest))[0] >> 16
+    return upper

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from vyre_py.ir.errors import WireError, shown
 from vyre_py.ir.rules import finding
-from vyre_py.ir.wire.json_form import MAX_DEPTH, MAX_KEYS, MAX_MARKS, MAX_NUMBER, MAX_PLAIN, MAX_TEXT, MAX_VALUE
+from vyre_py.ir.wire.json_form import MAX_DEPTH, MAX_KEYS, MAX_MARKS, MAX_NUMBER, MAX_PLAIN, MAX_TEXT
 
 __all__ = ["JsonText", "Wrong"]
 
@@ -186,8 +186,6 @@ class JsonText:
     def _load(self, start: int, end: int, path: str) -> Any:
         """The value that lies here, small enough to be decoded."""
         data = self.data
-        if end - start > MAX_VALUE:
-            raise Wrong("W107", f"a value of {end - start} bytes, at most {MAX_VALUE} are read", path)
         part = data[start:end]
         if part[:1] != b'"' and sum(map(part.count, (b"[", b"{", b","))) > MAX_MARKS:
             raise Wrong("W107", f"a value with more than {MAX_MARKS} brackets and commas", path)

@@ -2,7 +2,7 @@
 
 Laws, each for whole columns at once, in the order in which they rely on each other:
 
-* W107: statements, nesting and names keep the limits of `ir.check.limits`, sizes that of `ir.dims`.
+* W107: statements, nesting and names keep the limits of `ir.check.limits`, sizes that of `ir.dims`, declarations `MAX_DECLARATIONS`.
 * W105, W112: every code is in the registry; a statement has a type exactly where it binds a value or declares a variable; constants are
   scalars whose bits fit.
 * W106: every reference is a row of its table.
@@ -44,7 +44,9 @@ from vyre_py.ir.wire.tables import (
     TYPED,
 )
 
-__all__ = ["verify"]
+__all__ = ["MAX_DECLARATIONS", "verify"]
+
+MAX_DECLARATIONS: Final = 1 << 16  # dims, params and memories, each
 
 _CHUNK: Final = 4096  # rows looked at together where a row has many entries, or takes a loop
 _TEXT_CHUNK: Final = 1 << 16
@@ -132,7 +134,10 @@ class _Verifier:
             for axis, extent in enumerate(flat.extents):
                 self.single("extents", extent, self.sizes, "size", axis)
         for column in ("dim_names", "param_names", "memory_names"):
-            self.naming(column, getattr(flat, column))
+            names = getattr(flat, column)
+            if len(names) > MAX_DECLARATIONS:
+                raise Fault("W107", f"{len(names)} declarations of one kind, at most {MAX_DECLARATIONS} are allowed", column, MAX_DECLARATIONS)
+            self.naming(column, names)
         self.distinct_dims()
         self.members("param_types", IS_TYPE, "type")
         self.members("memory_types", IS_TYPE, "type")

@@ -41,7 +41,9 @@ def _exchange(w: Writer, t: Type, pointer: str, expected: str, desired: str, sco
 def _loop(w: Writer, row: Emitter, t: Type, pointer: str, operand: str, scope: str) -> str:
     """Computes the new element and puts it in the place of the one seen, again while another was put there in between."""
     type_, bits = llvm_type(t), bits_type(t.bits)
-    first = w.let(f"freeze {bits} {w.let(f'load atomic {bits}, {pointer} {scope}monotonic, align {t.size_bytes}')}")
+    # Volatile: where LLVM finds that nothing is ever changed (the least of x and NaN), NVPTX would turn what is left, an atomic load of
+    # memory that nobody writes, into a cached one, and fails an assertion, which ends the process.
+    first = w.let(f"freeze {bits} {w.let(f'load atomic volatile {bits}, {pointer} {scope}monotonic, align {t.size_bytes}')}")
     head, change, done = w.label("try"), w.label("change"), w.label("tried")
     before = w.current
     seen, found = w.name(), w.name()

@@ -12,6 +12,7 @@ from llvmlite import binding as llvm
 from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.llvm.lanes import SYMBOL, emit_lanes
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
@@ -19,7 +20,7 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 
-__all__ = ["assembly", "choose_lanes", "lower", "runs_here", "target_machine"]
+__all__ = ["assembly", "choose_lanes", "has_fma", "lower", "runs_here", "target_machine"]
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 # Feature -> lanes of 32 bits, first match wins: two vectors of them, so that one hides the other's latency. Measured: mandelbrot with 16
@@ -43,7 +44,7 @@ def _initialize() -> None:
 # x86-64 levels -> the features that tell them apart here.
 _LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
     "x86-64": (), "x86-64-v2": ("sse4.2",), "x86-64-v3": ("avx2", "fma", "bmi2", "f16c"),
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c"),
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"),
 }  # fmt: skip
 
 
@@ -79,9 +80,17 @@ def _features(arch: str) -> frozenset[str]:
     return frozenset(_levels()[arch]) if arch in _levels() else _host_features()
 
 
+_ARM: Final = ("aarch64", "arm64")
+
+
 def _has_halves(arch: str) -> bool:
     """Whether there are instructions between f16 and f32: every 64-bit ARM has them."""
-    return "f16c" in _features(arch) or llvm.get_default_triple().startswith(("aarch64", "arm64"))
+    return "f16c" in _features(arch) or llvm.get_default_triple().startswith(_ARM)
+
+
+def has_fma(arch: str) -> bool:
+    """Whether code for `arch` may use a fused multiply-add, which is a library call a lane without: every 64-bit ARM has it."""
+    return "fma" in _features(arch) or llvm.get_default_triple().startswith(_ARM)
 
 
 def runs_here(arch: str) -> bool:
@@ -171,11 +180,12 @@ def _compile(text: str, machine: Any, opt: int) -> bytes:
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here."""
-    options.refuse("the cpu target", frozenset({"workgroup", "opt"}), numerics=("strict",))
+    options.refuse("the cpu target", frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
     kernel = emit_lanes(optimised, width, _has_halves(target.arch))
     code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
-    return Lowered((Entry("object", SYMBOL, code, details=details),), kernel.workgroup_bytes, kernel.text)
+    fast = options.numerics == "fast" and has_fma(target.arch) and not is_exact(optimised.program)
+    return Lowered((Entry("object", SYMBOL, code, details=details),), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict")

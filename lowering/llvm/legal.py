@@ -10,7 +10,7 @@ from vyre_py.ir.nodes import Barrier, Let, Memory, Space, UniformLoad
 from vyre_py.ir.program import Program
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
-from vyre_py.lowering.llvm.ops import EMITTERS
+from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
 
 __all__ = ["WORKGROUP_ALIGN", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
 
@@ -27,7 +27,7 @@ def symbol_of(program: Program) -> str:
 
 def _missing_ops(program: Program) -> Iterator[Missing]:
     for index, statement in enumerate(program.body):
-        if isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in EMITTERS:
+        if isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in NVPTX_EMITTERS:
             yield Missing(f"op {statement.op.name}", program.place(index))
 
 

@@ -10,9 +10,11 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
+from vyre_py.lowering.llvm.ptx_text import mend
 from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
@@ -48,16 +50,20 @@ def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
         parsed = llvm.parse_assembly(text)
         parsed.verify()
         _optimise(parsed, machine, level)
-        return str(machine.emit_assembly(parsed))
+        return mend(str(machine.emit_assembly(parsed)))
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error
 
 
-def llvm_text(optimised: Optimised, target: Target) -> str:
+def _is_fast(optimised: Optimised, options: CompileOptions) -> bool:
+    return options.numerics == "fast" and not is_exact(optimised.program)
+
+
+def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
     """The LLVM IR of one kernel, before LLVM's passes. Raises Unsupported for an op that is too much."""
     require_ops(f"target {target}", optimised.program)
     module = ModuleText()
-    write_kernel(optimised, module, symbol_of(optimised.program))
+    write_kernel(optimised, module, symbol_of(optimised.program), flush=_is_fast(optimised, options))
     module.heads = [f'target triple = "{_TRIPLE}"']
     return str(module)
 
@@ -66,7 +72,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     """PTX for one kernel. Raises Unsupported for an option, op, architecture or number of arguments that is too much, ToolchainError
     for text that LLVM refuses."""
     who = f"target {target}"
-    options.refuse(who, frozenset({"workgroup", "opt"}), numerics=("strict",))
+    options.refuse(who, frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
     if target.arch not in ARCHITECTURES:
         raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
     program = optimised.program
@@ -76,8 +82,9 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     level, generation = (options.opt, options.opt) if len(program.body) <= _LARGE_BODY else (min(options.opt, 1), 0)
     module = ModuleText()
     symbol = symbol_of(program)
-    workgroup_bytes = write_kernel(optimised, module, symbol)
+    fast = _is_fast(optimised, options)
+    workgroup_bytes = write_kernel(optimised, module, symbol, flush=fast)
     ptx = assemble(module, target.arch, level, generation)
     # The assembler follows: level 0 shows whether a wrong result is its doing.
     details = {"assembler_level": 4 if options.opt else 0}
-    return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx)
+    return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx, "fast" if fast else "strict")

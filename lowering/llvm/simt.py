@@ -46,8 +46,8 @@ from vyre_py.lowering.layout import Slot, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
-from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
 
@@ -199,7 +199,7 @@ class _Walk:
         if s.op.is_query:
             self.values[s.bound.id] = self._query(s.op)
         else:
-            self.values[s.bound.id] = EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, [self.atom(a) for a in s.args])
+            self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, [self.atom(a) for a in s.args])
 
     # ---- memory
 
@@ -256,7 +256,7 @@ class _Walk:
         scope = f'syncscope("{_SCOPES[s.memory.space]}") '
 
         def change() -> str:
-            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], EMITTERS, scope)
+            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], NVPTX_EMITTERS, scope)
             return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
 
         self.values[s.bound.id] = self._guarded(index, s, change)
@@ -374,13 +374,15 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = 
 }
 
 
-def write_kernel(optimised: Optimised, module: ModuleText, symbol: str) -> int:
-    """Adds the kernel to a module; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`)."""
+def write_kernel(optimised: Optimised, module: ModuleText, symbol: str, *, flush: bool = False) -> int:
+    """Adds the kernel to a module; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`). To
+    `flush` means that f32 computes with zeros in place of subnormal numbers."""
     walk = _Walk(optimised, module)
     workgroup_bytes = walk.memories()
     for index, statement in enumerate(walk.program.body):
         _HANDLERS[type(statement)](walk, index, statement)
     walk.w.end("ret void")
     size = ",".join(map(str, walk.program.workgroup))
-    walk.w.finish(f'define ptx_kernel void @{symbol}({", ".join(walk.signature)}) "nvvm.reqntid"="{size}"')
+    subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
+    walk.w.finish(f'define ptx_kernel void @{symbol}({", ".join(walk.signature)}) "nvvm.reqntid"="{size}"{subnormals}')
     return workgroup_bytes

@@ -14,21 +14,22 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.emit import ENTRY_POINT, Kernel
-from vyre_py.lowering.wgsl.legal import is_exact, require_expressible
+from vyre_py.lowering.wgsl.legal import require_expressible
 
 __all__ = ["lower"]
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    """WGSL for a Program. It is strict when the Program computes nothing in floating point, else native.
+    """WGSL for a Program. It is strict when the Program computes nothing in floating point, else native, which is also what fast means here.
 
     Raises Unsupported for what WGSL cannot say, for options that mean nothing here, and for strict floating point.
     """
-    options.refuse("wgsl", frozenset({"workgroup", "opt"}), numerics=("strict", "native"))
+    options.refuse("wgsl", frozenset({"workgroup", "opt"}), numerics=("strict", "fast", "native"))
     exact = is_exact(optimised.program)
     if options.numerics == "strict" and not exact:
         raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding to the device: leave numerics out, or take another")])

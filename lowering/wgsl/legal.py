@@ -1,4 +1,4 @@
-"""What cannot be said in WGSL, by name and place; the rewrites of what can be said otherwise; and what WGSL computes exactly."""
+"""What cannot be said in WGSL, by name and place, and the rewrites of what can be said otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.ops import form_of
 from vyre_py.lowering.wgsl.words import MAX_WORDS, block_words
 
-__all__ = ["is_exact", "legalise", "require_expressible"]
+__all__ = ["legalise", "require_expressible"]
 
 _NO_F64: Final = "f64 is there for devices with the features shader-f64 and shader-int64, as target wgsl:f64"
 _NO_ATOMIC: Final = "WGSL has atomics on 32-bit elements"
@@ -53,19 +53,6 @@ def legalise(program: Program, target: Target) -> Program:
     if missing := list(_lacking(program, target)):
         raise Unsupported(target.name, missing)
     return split_words(narrow_integers(narrow_floats(program)))
-
-
-# Ops over floats that move or look at bits, and are exact everywhere.
-_EXACT_OPS: Final = frozenset({"select", "bitcast", "is_nan", "is_inf", "is_finite"})
-
-
-def is_exact(program: Program) -> bool:
-    """Whether a Program computes nothing in floating point, so that WGSL gives the language's own bits."""
-    for statement in program.body:
-        computes = isinstance(statement, Atomic) or (isinstance(statement, Let) and statement.op.name not in _EXACT_OPS)
-        if computes and any(a.type.is_float for a in (statement.bound, *statement.args)):
-            return False
-    return True
 
 
 # naga and Tint stop at 127 braces, and so does the grammar's own recommendation. The function takes one, an access up to three.

@@ -40,7 +40,7 @@ CHECKER: Final = (
         "vyre_py.ir.check.scope",
         "            elif not self.open[block]:\n                self.findings.add(\"V108\"",
         "            elif block >= len(self.open):\n                self.findings.add(\"V108\"",
-        Suite("test_filetests.py::test_check"),
+        Suite("test_check.py", "v108"),
     ),
     Plant(
         "component_past_the_last",
@@ -70,12 +70,12 @@ MEANING: Final = (
         Generated("cpu"),
     ),
     Plant(
-        "least_over_minus_one",
-        "The least integer divided by -1 is not made safe.",
+        "remainder_of_the_divisor",
+        "A remainder has the sign of the divisor, as in Python, and not that of the dividend.",
         "vyre_py.ir.evaluate.numbers",
-        "bad = bad | ((a == t.minimum) & (b == -1))",
-        "bad = bad | ((a == t.minimum) & (b == 0))",
-        Suite("test_evaluate.py"),
+        "np.fmod(a, b if t.is_float else _safe_divisor(t, a, b))",
+        "np.remainder(a, b if t.is_float else _safe_divisor(t, a, b))",
+        Suite("test_evaluate.py::test_op", "rem"),
     ),
     Plant(
         "rounds_twice",
@@ -83,7 +83,7 @@ MEANING: Final = (
         "vyre_py.ir.rounding",
         "kept = np.where(large, high | (low != 0).astype(x.dtype), x)",
         "kept = np.where(large, high | (low > 0x8000).astype(x.dtype), x)",
-        Suite("test_evaluate.py"),
+        Suite("test_evaluate.py::test_cast", "i64-bf16"),
     ),
     Plant(
         "nan_keeps_its_bits",
@@ -91,7 +91,7 @@ MEANING: Final = (
         "vyre_py.ir.evaluate.conversions",
         "bits.dtype.type(source.canonical_nan), bits)",
         "bits, bits)",
-        Generated("cpu"),
+        Suite("test_evaluate.py::test_bitcast"),
     ),
     Plant(
         "negative_index_from_the_end",
@@ -110,12 +110,12 @@ MEANING: Final = (
         Generated("cpu"),
     ),
     Plant(
-        "back_after_a_return",
-        "Lanes that have returned are back in the next turn of the loop around the return.",
+        "return_to_the_outer_loop",
+        "A return leaves the innermost loop alone: around it the lanes are back.",
         "vyre_py.ir.interpret.machine",
-        "            turns.live, turns.now = turns.live & staying, turns.now & staying",
-        "            turns.now = turns.now & staying",
-        Suite("test_interpret.py"),
+        "        for turns in self.loops:\n            turns.live, turns.now = turns.live & staying",
+        "        for turns in self.loops[-1:]:\n            turns.live, turns.now = turns.live & staying",
+        Suite("test_interpret.py", "return"),
     ),
     Plant(
         "ceil_div_rounds_down",
@@ -123,6 +123,6 @@ MEANING: Final = (
         "vyre_py.ir.dims",
         "return -(-left // right)",
         "return left // right",
-        Suite("test_filetests.py::test_run", "reference"),
+        Suite("test_filetests.py::test_run", "grid_and_dims and reference"),
     ),
 )

@@ -16,7 +16,7 @@ LEGAL: Final = (
         "vyre_py.lowering.legal.floats",
         'return m.cast(_to_odd(m, near, m("lt", back, x), m("gt", back, x)), target)',
         "return m.cast(near, target)",
-        Suite("test_legal.py"),
+        Suite("test_legal.py", "ties"),
     ),
     Plant(
         "fused_and_rounded_twice",
@@ -24,14 +24,14 @@ LEGAL: Final = (
         "vyre_py.lowering.legal.floats",
         'return _odd_sum(m, m("mul", a, b), c)',
         'return m("add", m("mul", a, b), c)',
-        Suite("test_legal.py"),
+        Suite("test_legal.py", "fused"),
     ),
     Plant(
         "narrow_without_a_sign",
         "Narrow signed integers are extended with zeros.",
         "vyre_py.lowering.legal.integers",
-        "    return i32 if type_.is_signed else u32",
-        "    return u32",
+        "return self.convert(x, _wide(x.type)) if is_narrow_integer(x.type) else x",
+        "return self.convert(self.bits(x), _wide(x.type)) if is_narrow_integer(x.type) else x",
         Generated("wgpu", 30),
     ),
     Plant(
@@ -83,11 +83,11 @@ LEGAL: Final = (
         Generated("wgpu", 40),
     ),
     Plant(
-        "lost_the_65th_bit",
-        "Division of 64-bit numbers forgets the bit that moves out of the remainder.",
+        "sign_of_the_dividend",
+        "A quotient of 64-bit numbers has the sign of the dividend, whatever the divisor's is.",
         "vyre_py.lowering.legal.word_ops",
-        'takes = self("logical_or", above, self("logical_not", self.less(u64, next_, d)))',
-        'takes = self("logical_not", self.less(u64, next_, d))',
+        'return w.either(w("ne", a_negative, b_negative), w.neg(quotient), quotient)',
+        "return w.either(a_negative, w.neg(quotient), quotient)",
         Suite("test_words.py", "div or rem"),
     ),
 )
@@ -163,7 +163,7 @@ HOST: Final = (
         "vyre_py.lowering.llvm.ops",
         'count = w.let(f"and {type_} {args[1]}, {integer(t.bits - 1, t.bits, width)}")',
         "count = args[1]",
-        Generated("cpu"),
+        Suite("test_cpu_types.py::test_ops_of_scalars", "i32"),
     ),
     Plant(
         "upper_half_without_a_sign",
@@ -171,7 +171,7 @@ HOST: Final = (
         "vyre_py.lowering.llvm.ops",
         'bits_type(2 * t.bits, width), "sext" if t.is_signed else "zext"',
         'bits_type(2 * t.bits, width), "zext"',
-        Generated("cpu"),
+        Suite("test_cpu_types.py::test_ops_of_scalars", "i32"),
     ),
     Plant(
         "number_loses_to_nan",
@@ -179,7 +179,7 @@ HOST: Final = (
         "vyre_py.lowering.llvm.ops",
         'return choose(w, width, type_, w.let(f"fcmp uno {type_} {b}, {b}"), a, picked)',
         "return picked",
-        Generated("cpu"),
+        Suite("test_cpu_types.py::test_ops_of_scalars", "f32"),
     ),
     Plant(
         "saturates_past_the_end",
@@ -187,7 +187,7 @@ HOST: Final = (
         "vyre_py.lowering.llvm.conversions",
         'above = w.let(f"fcmp oge {type_} {x}, {past}")',
         'above = w.let(f"fcmp ogt {type_} {x}, {past}")',
-        Generated("cpu"),
+        Suite("test_cpu_types.py::test_ops_of_scalars", "f32"),
     ),
     Plant(
         "ties_away",
@@ -195,7 +195,7 @@ HOST: Final = (
         "vyre_py.lowering.llvm.conversions",
         "raised = w.let(f\"add {word} {w.let(f'add {word} {bits}, {integer(0x7FFF, 32, width)}')}, {odd}\")",
         "raised = w.let(f\"add {word} {w.let(f'add {word} {bits}, {integer(0x7FFF, 32, width)}')}, {integer(1, 32, width)}\")",
-        Generated("cpu"),
+        Suite("test_cpu_types.py::test_ops_of_scalars", "bf16"),
     ),
 )
 
@@ -214,7 +214,7 @@ PTX: Final = (
         "vyre_py.lowering.llvm.simt",
         'return "" if memory.access.reads and has_barrier(self.program) else " noalias"',
         'return " noalias"',
-        Suite("test_simt.py", "barriers"),
+        Suite("test_ptx.py::test_loads_on_both_sides_of_a_barrier_stay"),
     ),
     Plant(
         "turns_of_unsigned",
@@ -230,7 +230,7 @@ PTX: Final = (
         "vyre_py.lowering.llvm.simt",
         'frozen = w.let(f"freeze {type_} {loaded}")',
         "frozen = loaded",
-        Suite("test_ptx.py"),
+        Suite("test_ptx.py::test_the_text_that_llvm_reads"),
     ),
     Plant(
         "atomics_for_the_workgroup",
@@ -238,7 +238,7 @@ PTX: Final = (
         "vyre_py.lowering.llvm.simt",
         'Space.BUFFER: "device", Space.WORKGROUP: "block"',
         'Space.BUFFER: "block", Space.WORKGROUP: "block"',
-        Suite("test_ptx.py"),
+        Suite("test_ptx.py::test_atomics_go_to_their_memory"),
     ),
 )
 
@@ -273,7 +273,7 @@ WGSL: Final = (
         "vyre_py.lowering.wgsl.helpers",
         " - select(0u, bitcast<u32>(a), b < 0i));",
         ");",
-        Suite("test_wgpu_ops.py", "mul_hi", "wgpu"),
+        Suite("test_wgpu_ops.py::test_an_op_over_edge_values_of_every_type", "mul_hi", "wgpu"),
     ),
     Plant(
         "half_rounds_up",
@@ -281,7 +281,7 @@ WGSL: Final = (
         "vyre_py.lowering.wgsl.helpers",
         "let normal = min((scaled + 0xfffu + ((scaled >> 13u) & 1u)) >> 13u, 0x7c00u);",
         "let normal = min((scaled + 0x1000u) >> 13u, 0x7c00u);",
-        Suite("test_wgpu_ops.py", "", "wgpu"),
+        Suite("test_wgpu_ops.py::test_every_small_float_and_many_roundings", "f16", "wgpu"),
     ),
     Plant(
         "turns_rounded_down",
@@ -289,7 +289,7 @@ WGSL: Final = (
         "vyre_py.lowering.wgsl.emit",
         'turns = distance if stride == 1 else f"({distance} - 1u) / {stride}u + 1u"',
         'turns = distance if stride == 1 else f"({distance}) / {stride}u"',
-        Generated("wgpu", 30),
+        Suite("test_filetests.py::test_run", "for_loops and wgpu", "wgpu"),
     ),
     Plant(
         "scalars_a_word_late",
@@ -308,7 +308,7 @@ ARGUMENTS: Final = (
         "vyre_py.lowering.layout",
         "offset += -offset % max(param.type.scalar.size_bytes, WORD_BYTES)",
         "offset += -offset % WORD_BYTES",
-        Suite("test_simt.py", "ops_and_memory"),
+        Suite("test_layout.py"),
     ),
     Plant(
         "first_part_for_all",
@@ -332,7 +332,7 @@ ARGUMENTS: Final = (
         "vyre_py.drivers.binding",
         "                if known != size:",
         "                if known > size:",
-        Suite("test_devices.py", "cpu or reference"),
+        Suite("test_devices.py::test_every_mismatch_is_reported_at_once", "cpu"),
     ),
     Plant(
         "overlap_of_written_alone",
@@ -340,6 +340,6 @@ ARGUMENTS: Final = (
         "vyre_py.drivers.binding",
         "if buffers[memory.name].overlaps(buffers[other.name]):",
         "if other.access.writes and buffers[memory.name].overlaps(buffers[other.name]):",
-        Suite("test_devices.py", "cpu or reference"),
+        Suite("test_devices.py", "bind_refuses and cpu"),
     ),
 )

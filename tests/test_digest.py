@@ -1,0 +1,76 @@
+"""Digests: each change to what a Program computes changes its code, each change to what a caller sees its interface, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vyre_py.ir.parser import parse
+from vyre_py.ir.program import Program
+
+TEXT = """program p(n, m) workgroup(8, 4) over(n, m, 1) {
+  doc "what it does"
+  param a: f32
+  param s: u32
+  buffer x: f32[m, n + 2] read
+  buffer y: f32[m, n] read_write
+  workgroup tile: u32[32]
+  private own: i32[3]
+  table t: u32[2] = [1, 2]
+  let i = global_id.x
+  var total: f32 = 0.0
+  total = total + a * x[global_id.y, i]
+  if i < 4u32 { y[global_id.y, i] = total - a }
+  for k in 0u32..s step 2u32 { tile[k] = t[i] }
+  region "last" { barrier }
+  let seen = uniform_load(tile[0u32])
+  let old = atomic_add(tile[1u32], 1u32)
+  own[seen] = cast(old, i32)
+}"""
+
+# What the Program computes: the text, and what stands there instead.
+CODE = [
+    ("workgroup(8, 4)", "workgroup(4, 8)"), ("over(n, m, 1)", "over(m, n, 1)"), ("over(n, m, 1)", "grid(n, m, 1)"), ("param s: u32\n", "param s: u32\n  param r: i8\n"),
+    ("x: f32[m, n + 2] read", "x: f32[m, n + 3] read"), ("x: f32[m, n + 2] read", "x: f32[m, n * 2] read"), ("x: f32[m, n + 2] read", "x: f32[n, m + 2] read"),
+    ("x: f32[m, n + 2] read", "x: f32[m, n + 2] read_write"), ("tile: u32[32]", "tile: u32[33]"), ("own: i32[3]", "own: i32[4]"), ("[1, 2]", "[1, 3]"),
+    ("global_id.x", "global_id.z"), ("total - a", "a - total"), ("total - a", "total + a"), ("= 0.0", "= -0.0"), ("i < 4u32", "i < 5u32"), ("i < 4u32", "4u32 < i"),
+    ("0u32..s", "1u32..s"), ("step 2u32", "step 3u32"), ("tile[k]", "tile[i]"), ('region "last" { barrier }', 'region "last" { }'), ('region "last"', 'region "first"'),
+    ("uniform_load(tile[0u32])", "tile[0u32]"), ("atomic_add", "atomic_sub"), ("cast(old, i32)", "bitcast(old, i32)"),
+]  # fmt: skip
+
+# What a caller sees, and the code does not: a name, and another.
+INTERFACE = [("p", "q"), ("n", "width"), ("a", "b"), ("x", "z")]
+
+# What neither says.
+NAMES = [("i", "j"), ("total", "sum"), ("k", "turn"), ("seen", "known")]
+
+
+def renamed(old: str, new: str) -> Program:
+    """The Program with a name changed wherever it stands alone."""
+    return parse(re.sub(rf'(?<![\w."]){old}(?![\w"])', new, TEXT))
+
+
+@pytest.mark.parametrize(("before", "after"), CODE, ids=lambda text: text.strip())
+def test_what_changes_the_code(before: str, after: str) -> None:
+    assert before in TEXT
+    one, other = parse(TEXT), parse(TEXT.replace(before, after, 1))
+    assert one.code_digest != other.code_digest and one != other
+
+
+def test_types_of_constants_change_the_code() -> None:
+    """Where nothing else differs, as where their bits are taken."""
+    text = "program p {\n buffer y: u32[1] write\n y[0u32] = bitcast(1i32, u32)\n}"
+    one, other = parse(text), parse(text.replace("1i32", "f32:0x1"))
+    assert one.code_digest != other.code_digest
+
+
+@pytest.mark.parametrize("other", [*(renamed(*names) for names in INTERFACE), parse(TEXT.replace("what it does", "what it did"))], ids=str)
+def test_what_changes_the_interface_alone(other: Program) -> None:
+    one = parse(TEXT)
+    assert one.code_digest == other.code_digest and one.interface_digest != other.interface_digest and one != other
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_names_of_values_and_places_change_nothing(names: tuple[str, str]) -> None:
+    assert parse(TEXT) == renamed(*names) == parse(TEXT.replace("\n", "\n\n"))
