@@ -59,7 +59,7 @@ class _ManagedVersioned(ctypes.Structure):
 
 
 _STRUCTURES: Final = {False: _Managed, True: _ManagedVersioned}
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Callback: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _api: Final = ctypes.pythonapi
 _new = _api.PyCapsule_New
@@ -78,17 +78,20 @@ _dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ch
 _exported: Final[dict[int, tuple[Any, ...]]] = {}
 
 
-@_Deleter
 def _delete(address: int) -> None:
     _exported.pop(address, None)
 
 
-@_Deleter
 def _destroy(capsule: int) -> None:
     """A capsule that nobody took over goes; one that was taken over has another name by then."""
     for name in _NAMES.values():
         if _dying(capsule, name):
             _exported.pop(_dying_pointer(capsule, name), None)
+
+
+# Called from C, by whoever holds an export, for as long as the process lives.
+_DELETER: Final = _Callback(_delete)
+_DESTRUCTOR: Final = _Callback(_destroy)
 
 
 def _data_type(type_: Type) -> _DLDataType:
@@ -111,13 +114,13 @@ def export(
     strides = (ctypes.c_int64 * rank)(*[prod(shape[axis + 1 :]) for axis in range(rank)])
     managed = _STRUCTURES[versioned]()
     managed.tensor = _DLTensor(address if prod(shape) else None, _DLDevice(*device), rank, _data_type(type_), sizes, strides, 0)
-    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+    managed.deleter = ctypes.cast(_DELETER, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor = _VERSION
         managed.flags = _READ_ONLY if readonly else 0
     place = ctypes.addressof(managed)
     _exported[place] = (managed, sizes, strides, owner)
-    return _new(place, _NAMES[versioned], ctypes.cast(_destroy, ctypes.c_void_p))
+    return _new(place, _NAMES[versioned], ctypes.cast(_DESTRUCTOR, ctypes.c_void_p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
         raise BindingError(what, ["it is not C-contiguous: hand over a contiguous copy"])
     # From here on it is ours: a capsule of another name is left alone when it goes.
     _rename(capsule, _USED[versioned])
-    deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter) if managed.deleter else None
+    deleter = _Callback(managed.deleter) if managed.deleter else None
 
     def release() -> None:
         if deleter is not None:

@@ -150,9 +150,8 @@ def capsule_of(
             raise BufferError(f"{device.name} has no streams")
     elif stream != _NO_ORDER:
         device._order(None, _DEFAULT_STREAM if stream is None else stream)
-    shape = buffer.host_shape
-    address = device._address(handle) + buffer.offset_bytes
-    return dlpack.export(address, shape, buffer.type.scalar, here, buffer.allocation.lend(), max_version, readonly=buffer.readonly)
+    address = (device._address(handle) or 0) + buffer.offset_bytes
+    return dlpack.export(address, buffer.host_shape, buffer.type.scalar, here, buffer.allocation.lend(), max_version, readonly=buffer.readonly)
 
 
 def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
         raise AttributeError(f"a buffer on {device.name} has no __cuda_array_interface__")
     if type_ is bf16:
         raise AttributeError("the CUDA array interface has no bf16: use DLPack")
-    address = device._address(buffer.handle) + buffer.offset_bytes if buffer.size_bytes else 0
+    address = (device._address(buffer.handle) or 0) + buffer.offset_bytes if buffer.size_bytes else 0
     return {
         "shape": buffer.host_shape, "typestr": type_.dtype.str, "data": (address, buffer.readonly), "version": 3, "strides": None,
         "stream": device._exchange_stream(),

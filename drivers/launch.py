@@ -88,17 +88,19 @@ class Launch:
         buffers: dict[str, Buffer] = dict(plan.binding.buffers)
         encoded: dict[str, bytes] = {}
         params = {p.name: p for p in plan.binding.interface.params}
+        written = {b.name for b in plan.binding.interface.buffers if b.access.writes}
         for name, value in wanted.items():
             if name in buffers:
                 old = buffers[name]
-                if not isinstance(value, Buffer) and lives_on(old.device, value):
-                    value = wrap(old.device, value, name)
-                if not isinstance(value, Buffer) or value.device is not old.device or not value.is_like(old):
+                new = wrap(old.device, value, name) if lives_on(old.device, value) else value
+                if not isinstance(new, Buffer) or new.device is not old.device or not new.is_like(old):
                     problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
-                elif value.allocation.freed:
+                elif new.allocation.freed:
                     problems.append(f"{name!r} was freed")
+                elif new.readonly and name in written:
+                    problems.append(f"{name!r} is written, and another library that owns the memory allows no writes")
                 else:
-                    buffers[name] = value
+                    buffers[name] = new
             elif name in params:
                 try:
                     encoded[name] = encode_param(params[name], value)

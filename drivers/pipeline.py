@@ -26,7 +26,8 @@ __all__ = ["Pipeline"]
 class Pipeline:
     """A Program compiled for a device and loaded. Immutable; use it from any thread.
 
-    Attributes: `device`, `artifact` and its `part` for this device, `numerics` that the code follows ("strict", "fast" or "native"), `report` of what the passes did.
+    Attributes: `device`, `artifact` and its `part` for this device, `numerics` that the code follows ("strict", "fast" or "native"), `report`
+    of what the passes did.
     """
 
     __slots__ = ("__weakref__", "_codes", "artifact", "device", "part")

@@ -9,12 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag, auto
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from vyre_py.ir import evaluate as ev
-from vyre_py.ir.types import SCALARS, Array, Kind, Type, bool_, f32, f64, i32, i64, scalar_of, u32, u64, unsigned_of, vector_of
+from vyre_py.ir.types import (
+    SCALARS,
+    Array,
+    Kind,
+    Type,
+    bool_,
+    f32,
+    f64,
+    i32,
+    i64,
+    scalar_of,
+    u32,
+    u64,
+    unsigned_of,
+    vector_of,
+)
 
 __all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "AtomicOp", "Law", "Level", "Op", "Operand", "Result", "swizzle_bits", "swizzle_lanes"]
 
@@ -96,7 +112,7 @@ class Op:
     @property
     def is_lanewise(self) -> bool:
         """Whether each component of the result depends on the same component of the operands alone."""
-        return self.result in (Result.T, Result.BOOL, Result.UNSIGNED) and len(self.lanes) == _MAX_LANES or self.name == "cast"
+        return (self.result in (Result.T, Result.BOOL, Result.UNSIGNED) and len(self.lanes) == _MAX_LANES) or self.name == "cast"
 
     def operand_type(self, operands: tuple[Type, ...]) -> Type | None:
         """T, or None where the row has no operand marked so."""
@@ -104,31 +120,36 @@ class Op:
 
     def result_type(self, operands: tuple[Type, ...], given: Type | None = None) -> Type | None:
         """The result's type for these operand types, or None when the row does not accept them."""
-        if len(operands) != len(self.operands) or (given is None) is (self.result is Result.GIVEN):
-            return None
-        t = self.operand_type(operands)
-        if t is not None and (t.scalar not in self.of or t.lanes not in self.lanes):
-            return None
-        for pattern, actual in zip(self.operands, operands, strict=True):
-            if pattern is Operand.T:
-                fits = actual is t
-            elif pattern is Operand.ANY:
-                fits = True
-            else:
-                wanted = bool_ if pattern is Operand.BOOL else u32
-                # A vector chooses by one bool, or component by component.
-                fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
-            if not fits:
-                return None
-        if self.result is Result.GIVEN:
-            return given if given is not None and _GIVEN_RULES[self.name](operands[0], given) else None
-        if self.result is Result.FIXED:
-            return self.fixed
-        assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
-        return _RESULTS[self.result](t, len(operands))
+        return _result_type(self, operands, given)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+@lru_cache(maxsize=1 << 14)  # a Program has few signatures, and many statements
+def _result_type(op: Op, operands: tuple[Type, ...], given: Type | None) -> Type | None:
+    if len(operands) != len(op.operands) or (given is None) is (op.result is Result.GIVEN):
+        return None
+    t = op.operand_type(operands)
+    if t is not None and (t.scalar not in op.of or t.lanes not in op.lanes):
+        return None
+    for pattern, actual in zip(op.operands, operands, strict=True):
+        if pattern is Operand.T:
+            fits = actual is t
+        elif pattern is Operand.ANY:
+            fits = True
+        else:
+            wanted = bool_ if pattern is Operand.BOOL else u32
+            # A vector chooses by one bool, or component by component.
+            fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
+        if not fits:
+            return None
+    if op.result is Result.GIVEN:
+        return given if given is not None and _GIVEN_RULES[op.name](operands[0], given) else None
+    if op.result is Result.FIXED:
+        return op.fixed
+    assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
+    return _RESULTS[op.result](t, len(operands))
 
 
 _MAX_LANES: Final = 4
@@ -137,7 +158,7 @@ _RESULTS: Final[Mapping[Result, Callable[[Type, int], Type]]] = {
     Result.BOOL: lambda t, count: vector_of(bool_, t.lanes),
     Result.UNSIGNED: lambda t, count: unsigned_of(t),
     Result.COMPONENT: lambda t, count: t.scalar,
-    Result.VECTOR: lambda t, count: vector_of(t, count),
+    Result.VECTOR: vector_of,
 }
 
 

@@ -29,13 +29,13 @@ A Program that computes nothing in floating point is strict everywhere, and its 
   sums and differences alone; of two products in a sum the first is fused. So are those of `dot`, `length` and `cross`. It happens before ops are
   expanded, so that no expansion loses the rounding errors that it is built on.
 * **Flushing**: ops that compute, compare or convert f32 may take a subnormal argument for a zero of its sign, and give such a zero for a
-  subnormal result. So a subnormal divisor counts as 0, and `log` of a subnormal number is -inf. Loads, stores, `select` and `bitcast` keep bits; `rem` stays
-  exact.
+  subnormal result. So a subnormal divisor counts as 0, and `log` of a subnormal number is -inf. Loads, stores, `select` and `bitcast` keep
+  bits; `rem` stays exact.
 * **What stays**: integers, bounds checks and casts to integers mean the same, nothing is assumed absent, and NaN, infinities and the sign of zero are
   those of strict for the arguments that are left after flushing.
-* **f16 and bf16** go through f32: to the bound of f32 comes the rounding to the type, half a ULP of it. Flushing f32 flushes the subnormal
-  numbers of bf16 with it, and those of f16 where PTX has an instruction for the sum, difference or product. They are not contracted.
-  On hosts, as in strict, `rsqrt` of them rounds to the type twice.
+* **f16 and bf16** go through f32: to the bound of f32 comes the rounding to the type, half a ULP of it. The subnormal numbers of bf16
+  are those of f32 and are flushed with them; those of f16 are not, and are kept. Neither type is contracted. On hosts, as in
+  strict, `rsqrt` of them rounds to the type twice.
 * **f64** is strict but for contraction.
 * `unpack4x8snorm` and its kind divide as `div` does.
 

@@ -31,11 +31,14 @@ TEXT = """program p(n, m) workgroup(8, 4) over(n, m, 1) {
 
 # What the Program computes: the text, and what stands there instead.
 CODE = [
-    ("workgroup(8, 4)", "workgroup(4, 8)"), ("over(n, m, 1)", "over(m, n, 1)"), ("over(n, m, 1)", "grid(n, m, 1)"), ("param s: u32\n", "param s: u32\n  param r: i8\n"),
+    ("workgroup(8, 4)", "workgroup(4, 8)"), ("over(n, m, 1)", "over(m, n, 1)"), ("over(n, m, 1)", "grid(n, m, 1)"),
+    ("param s: u32\n", "param s: u32\n  param r: i8\n"),
     ("x: f32[m, n + 2] read", "x: f32[m, n + 3] read"), ("x: f32[m, n + 2] read", "x: f32[m, n * 2] read"), ("x: f32[m, n + 2] read", "x: f32[n, m + 2] read"),
     ("x: f32[m, n + 2] read", "x: f32[m, n + 2] read_write"), ("tile: u32[32]", "tile: u32[33]"), ("own: i32[3]", "own: i32[4]"), ("[1, 2]", "[1, 3]"),
-    ("global_id.x", "global_id.z"), ("total - a", "a - total"), ("total - a", "total + a"), ("= 0.0", "= -0.0"), ("i < 4u32", "i < 5u32"), ("i < 4u32", "4u32 < i"),
-    ("0u32..s", "1u32..s"), ("step 2u32", "step 3u32"), ("tile[k]", "tile[i]"), ('region "last" { barrier }', 'region "last" { }'), ('region "last"', 'region "first"'),
+    ("global_id.x", "global_id.z"), ("total - a", "a - total"), ("total - a", "total + a"), ("= 0.0", "= -0.0"), ("i < 4u32", "i < 5u32"),
+    ("i < 4u32", "4u32 < i"),
+    ("0u32..s", "1u32..s"), ("step 2u32", "step 3u32"), ("tile[k]", "tile[i]"), ('region "last" { barrier }', 'region "last" { }'),
+    ('region "last"', 'region "first"'),
     ("uniform_load(tile[0u32])", "tile[0u32]"), ("atomic_add", "atomic_sub"), ("cast(old, i32)", "bitcast(old, i32)"),
 ]  # fmt: skip
 

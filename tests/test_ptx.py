@@ -154,16 +154,17 @@ def test_one_guard_around_unguarded_axpy():
     assert ptx.count("setp") == 1 and "ld.global.nc" in ptx
 
 
-def test_loads_on_both_sides_of_a_barrier_stay():
-    text = """program p(n) workgroup(64) {
-  buffer y: f32[n] read_write
-  let i = global_id.x
+@pytest.mark.parametrize("line", ["y[i] = a - y[i + 1u32]", "z[i] = a - y[i + 1u32]"])
+def test_loads_on_both_sides_of_a_barrier_stay(line):
+    text = f"""program p workgroup(64) over(64) {{
+  buffer y: u32[65] read_write
+  buffer z: u32[64] write
+  let i = local_index
   let a = y[i + 1u32]
   barrier
-  y[i] = a - y[i + 1u32]
-}"""
-    ptx = emit_text(parse(text), "sm_90")
-    first, second = ptx.split("bar.sync", 1)
+  {line}
+}}"""
+    first, second = emit_text(parse(text), "sm_90").split("bar.sync", 1)
     assert "ld.global" in first and "ld.global" in second
 
 

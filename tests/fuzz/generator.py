@@ -23,7 +23,7 @@ from vyre_py.ir.dims import Dim, DimConst, dim_op
 from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.ops import ATOMICS, OPS, Level, Op, Operand, Result
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
+from vyre_py.ir.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
 __all__ = ["ALL_TYPES", "WHOLE_TYPES", "Case", "Source", "generate"]
 

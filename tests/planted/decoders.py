@@ -67,12 +67,12 @@ DECODERS: Final = (
         Suite("test_wire.py"),
     ),
     Plant(
-        "infinite_by_rounding",
-        "A number of the JSON form beyond its float type is read as an infinity.",
+        "decimals_are_cut",
+        "A number of the JSON form is cut to bf16, and not rounded.",
         "vyre_py.ir.wire.json_reader",
-        "    if type_.is_float and math.isinf(decode(type_, bits)):",
-        "    if type_.is_float and math.isnan(decode(type_, bits)):",
-        Suite("test_json.py"),
+        "math.ldexp(round(math.ldexp(value, -quantum)), quantum)",
+        "math.ldexp(int(math.ldexp(value, -quantum)), quantum)",
+        Suite("test_json.py", "rounded"),
     ),
     Plant(
         "keys_twice",
