@@ -127,14 +127,20 @@ def compile_for(program: Program | Checked, targets: Sequence[Target], options: 
     options = CompileOptions.given(options)
     checked = program if isinstance(program, Checked) else check(program)
     plain = checked.program
-    prepared: dict[tuple[str, str], Optimised] = {}  # what a target's architecture does not change is made once
+    prepared: dict[tuple[object, ...], Optimised] = {}
     parts: list[Part] = []
     for target in targets:
-        key = (target.kind, target.arch if target.kind == "wgsl" else "")
+        key = _preparation(target, options)
         if key not in prepared:
             prepared[key] = prepare(checked, target, options)
         parts.append(_part(prepared[key], target, options))
     return Artifact(Interface(plain.name, plain.dims, plain.params, plain.buffers), tuple(parts), checked.capabilities, plain.code_digest)
+
+
+def _preparation(target: Target, options: CompileOptions) -> tuple[object, ...]:
+    """What `prepare` makes depends on: PTX for every architecture and host code share it, unless it is to be fast."""
+    kind = _KINDS[target.kind]
+    return (target,) if target.kind == "wgsl" or options.numerics == "fast" else (kind.table, kind.legal)
 
 
 def _part(optimised: Optimised, target: Target, options: CompileOptions) -> Part:

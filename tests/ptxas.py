@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-__all__ = ["assemble", "find_ptxas"]
+__all__ = ["assemble", "assemble_together", "find_ptxas"]
 
 
 @cache
@@ -44,3 +46,20 @@ def assemble(ptx: str, arch: str, level: int = 3) -> None:
         made = [find_ptxas(), f"-arch={arch}", f"-O{level}", "-o", str(Path(folder) / "kernel.cubin"), str(source)]
         done = subprocess.run(made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{ptx}"
+
+
+# A directive of the module's head, which stands once; and what declares a name that other modules may have as well.
+_HEAD = re.compile(r"^\.(?:version|target|address_size).*$", re.MULTILINE)
+_DECLARED = re.compile(r"\.(?:global|shared|const)\b[^;{}=()]*?\s([\w$]+)\s*\[")
+
+
+def assemble_together(modules: Sequence[str], arch: str, level: int = 3) -> None:
+    """Assembles PTX modules of one target as one, since starting the assembler takes as long as a small kernel does. Each kernel has a name
+    of its own; other names of a module's are made so here."""
+    bodies = []
+    for number, ptx in enumerate(modules):
+        body = _HEAD.sub("", ptx)
+        for name in set(_DECLARED.findall(body)):
+            body = re.sub(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", f"{name}_of_{number}", body)
+        bodies.append(body)
+    assemble("\n".join([*_HEAD.findall(modules[0]), *bodies]), arch, level)

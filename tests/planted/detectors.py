@@ -83,19 +83,12 @@ class RoundTrip:
         return f"round trips of generated Programs through {self.form}"
 
     def _ways(self) -> tuple[Callable[[Program], Any], Callable[[Any], Program]]:
+        from vyre_py.ir.printer import print_program
+        from vyre_py.ir.program import Program
+
         if self.form == "text":
-            from vyre_py.ir.parser import parse
-            from vyre_py.ir.printer import print_program
-
-            return print_program, parse
-        if self.form == "JSON":
-            from vyre_py.ir.wire.json_reader import from_json
-            from vyre_py.ir.wire.json_writer import to_json
-
-            return to_json, from_json
-        from vyre_py.ir.wire.binary import pack, unpack
-
-        return pack, unpack
+            return print_program, Program.from_text
+        return (Program.to_json, Program.from_json) if self.form == "JSON" else (Program.to_bytes, Program.from_bytes)
 
     def run(self) -> Finding | None:
         """The first Program that comes back as another."""

@@ -116,6 +116,7 @@ HOST: Final = (
         "            if self.state.proven[index] >> axis & 1:",
         "            if isinstance(s, Load) or self.state.proven[index] >> axis & 1:",
         Generated("cpu"),
+        may_crash=True,
     ),
     Plant(
         "dropped_store_check",
@@ -124,6 +125,7 @@ HOST: Final = (
         "            if self.state.proven[index] >> axis & 1:",
         "            if isinstance(s, Store) or self.state.proven[index] >> axis & 1:",
         Generated("cpu"),
+        may_crash=True,
     ),
     Plant(
         "short_loop",
@@ -207,6 +209,7 @@ PTX: Final = (
         "        if proven >> axis & 1:",
         "        if proven >> axis & 1 or axis:",
         Suite("test_simt.py::test_every_index_is_checked_by_its_value"),
+        may_crash=True,
     ),
     Plant(
         "alone_over_a_barrier",

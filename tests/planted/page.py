@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import textwrap
 from typing import Final
 
 from planted.plant import ROOT, Plant
@@ -14,8 +16,10 @@ COMMAND: Final = "python tests/planted --list"
 
 
 def _entry(plant: Plant) -> str:
-    change = "\n".join([*(f"- {line.strip()}" for line in plant.before.splitlines()), *(f"+ {line.strip()}" for line in plant.after.splitlines())])
-    caught = f"Survives: {plant.survives}" if plant.survives else f"Caught by {plant.caught_by.title}."
+    before, after = (textwrap.dedent(text).splitlines() for text in (plant.before, plant.after))
+    change = "\n".join([line.rstrip() for line in difflib.ndiff(before, after) if not line.startswith("?")])
+    crash = ", or by the end of the process" if plant.may_crash else ""
+    caught = f"Survives: {plant.survives}" if plant.survives else f"Caught by {plant.caught_by.title}{crash}."
     return f"### {plant.name}\n\n{plant.breaks} `{plant.path.relative_to(ROOT).as_posix()}`:\n\n```diff\n{change}\n```\n\n{caught}\n"
 
 

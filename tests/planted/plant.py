@@ -14,9 +14,12 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final, Protocol
 
-__all__ = ["ROOT", "Detector", "Finding", "Plant"]
+__all__ = ["CAUGHT", "ROOT", "Detector", "Finding", "Plant"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+# The exit status of a process whose plant was noticed.
+CAUGHT: Final = 3
 
 # What noticed the plant, in a line.
 Finding = str
@@ -41,7 +44,8 @@ class Detector(Protocol):
 class Plant:
     """A realistic mistake: in `module`, the only `before` becomes `after`.
 
-    `breaks` says what is wrong then, in a sentence; `caught_by` should notice it. Where nothing can, `survives` says why.
+    `breaks` says what is wrong then, in a sentence; `caught_by` should notice it, if the process does not end first, as it may where
+    `may_crash`. Where nothing notices, `survives` says why.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Plant:
     before: str
     after: str
     caught_by: Detector
+    may_crash: bool = False
     survives: str = ""
 
     @property

@@ -28,4 +28,7 @@ FLOORS: Final[Mapping[str, tuple[Plant, ...]]] = {
 PLANTS: Final[Mapping[str, Plant]] = {plant.name: plant for plants in FLOORS.values() for plant in plants}
 
 # What is no test of the suite itself is shown to notice nothing where nothing is planted.
-DETECTORS: Final[tuple[Detector, ...]] = (*(Generated(kind, 10) for kind in ("reference", "cpu", "wgpu")), *(RoundTrip(form) for form in ("text", "JSON", "bytes")))
+DETECTORS: Final[tuple[Detector, ...]] = (
+    *(Generated(kind, 10) for kind in ("reference", "cpu", "wgpu")),
+    *(RoundTrip(form) for form in ("text", "JSON", "bytes")),
+)
