@@ -105,5 +105,6 @@ def ulp_page() -> str:
     if own:
         table = [["function", "type", "device", "worst", "of"], ["---"] * 5]
         table += [[f"`{row.function}`", row.type, row.device, *_cells(row)] for row in own]
-        parts += ["Where a device computes the functions itself:\n", "\n".join("| " + " | ".join(line) + " |" for line in table) + "\n"]
+        about = "Where a device computes some of the functions itself, over arguments and results that are normal numbers (and angles up to 256):\n"
+        parts += [about, "\n".join("| " + " | ".join(line) + " |" for line in table) + "\n"]
     return "\n".join(parts)

@@ -213,6 +213,8 @@ def test_an_op_over_edge_values_of_every_type(device: Device, name: str) -> None
             with np.errstate(all="ignore"):
                 wide = [np.abs(x.astype(np.float64)) for x in arrays]
                 scale = wide[0] * wide[1] + wide[2] if name == "fma" else np.zeros(want.shape)
+                if name == "div":  # WGSL bounds the quotient for divisors up to 2^126 only: beyond, a reciprocal may be flushed
+                    scale = np.where(wide[1] > (2.0**1022 if t is f64 else 2.0**126), np.inf, scale)
             assert_close(t, got, want, scale, name_of(case))
         else:
             assert_same(got, want, name_of(case))
@@ -333,7 +335,7 @@ def test_every_small_float_and_many_roundings(device: Device, small: Type) -> No
     assert_same(got, evaluated((cast, (f32,), small), [x]))
 
 
-DOMAINS = {"asin": (-0.95, 0.95), "acos": (-0.95, 0.95), "atanh": (-0.95, 0.95), "acosh": (1.1, 9.0)}
+DOMAINS = {"asin": (-0.95, 0.95), "acos": (-0.95, 0.95), "atanh": (-0.95, 0.95), "acosh": (1.1, 9.0), "tan": (0.1, 1.4)}  # a tangent is a quotient: near its pole nothing is promised
 
 
 @pytest.mark.parametrize("name", sorted(EXPANDED_ONLY))
