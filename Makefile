@@ -35,7 +35,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/python -m vyre_py demo $(DEMO_ARGS)
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # mypy reads the wheel, not the checkout: there the floors are one package on disk, as they are for whoever installs it.
 # A build folder left by an earlier wheel would put deleted modules into this one.

@@ -144,6 +144,14 @@ HOST: Final = (
         Generated("cpu"),
     ),
     Plant(
+        "rows_of_two",
+        "The place along y in a workgroup that is two wide is not divided by the width.",
+        "vyre_py.lowering.llvm.lanes_state",
+        "        if stride > 1:",
+        "        if stride > 2:",
+        Suite("test_filetests.py::test_run", "grid_and_dims and cpu"),
+    ),
+    Plant(
         "gathered_from_the_word",
         "A gather of bytes takes the address for the start of a word.",
         "vyre_py.lowering.llvm.lanes_memory",
