@@ -141,9 +141,9 @@ class Words(MathBuilder):
         r = out.var(u32, _ZERO), out.var(u32, _ZERO)
         out.for_(first, word(64), word(1))
         bits, rest = (out.get(q[0]), out.get(q[1])), (out.get(r[0]), out.get(r[1]))
-        above = self("ne", self("shr", rest[1], word(31)), _ZERO)  # the 65th bit
+        # The rest has at most 63 bits before the last turn, however large the divisor: doubling it loses none.
         next_ = self._doubled(rest, self("shr", bits[1], word(31)))
-        takes = self("logical_or", above, self("logical_not", self.less(u64, next_, d)))
+        takes = self("logical_not", self.less(u64, next_, d))
         next_ = self.either(takes, self.sub(next_, d), next_)
         for variable, half in zip((*q, *r), (*self._doubled(bits, self.flag(takes)), *next_), strict=True):
             out.set(variable, half)
