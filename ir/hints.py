@@ -22,7 +22,9 @@ def convert_hint(got: Type, type_: Type) -> str:
             return "one bool decides: vp.all(c) or vp.any(c)"
         if got is type_.scalar:
             return PYTHON.splat(type_.lanes)
-        return f"a vector of as many components is needed: v.{'xyzw'[: type_.lanes]}" if got.is_vector else f"vp.vec{type_.lanes}(...) makes a vector"
+        if got.lanes < type_.lanes:
+            return f"vp.vec{type_.lanes}(...) makes a vector"
+        return f"take {type_.lanes} component{'s' * (type_.lanes > 1)}: v.{'xyzw'[: type_.lanes]}"
     return PYTHON.cast(type_)
 
 
