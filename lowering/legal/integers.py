@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.nodes import Atom, Const, Let, Value, const
+from vyre_py.ir.nodes import Atom, Const, Let, const
+from vyre_py.ir.passes.lets import rewrite_lets
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bool_, i32, u32, unsigned_of
 
@@ -137,24 +137,13 @@ def narrow_integers(program: Program) -> Program:
     What is left of these types: casts from and to i32 and u32, bitcasts between types of one width, select, constants, params, variables and
     memories. Vectors have been taken apart before, and saturating and bit-field ops been expanded.
     """
-    if not any(isinstance(s, Let) and _is_touched(s) for s in program.body):
-        return program
-    out = Rewriter(program)
-    narrow = _Narrow(out)
-    for index, statement in enumerate(program.body):
-        if not (isinstance(statement, Let) and _is_touched(statement)):
-            out.copy(index)
-            continue
-        out.place = program.place(index)
-        args = [out.atom(a) for a in statement.args]
-        old, name = statement.bound, statement.op.name
-        if name == "cast":
-            made = _cast(narrow, args[0], old.type)
-        elif name in ROWS:
-            made = narrow.convert(ROWS[name](narrow, args[0].type, *args), old.type)
-        else:
-            made = narrow.convert(narrow(name, *[narrow.extended(a) for a in args]), old.type)
-        out.map[old.id] = made
-        if isinstance(made, Value) and old.id in program.value_names:
-            out.value_names.setdefault(made.id, program.value_names[old.id])
-    return out.finish()
+    return rewrite_lets(program, _is_touched, _narrowed)
+
+
+def _narrowed(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
+    narrow, name, type_ = _Narrow(m.out), let.op.name, let.bound.type
+    if name == "cast":
+        return _cast(narrow, args[0], type_)
+    if name in ROWS:
+        return narrow.convert(ROWS[name](narrow, args[0].type, *args), type_)
+    return narrow.convert(narrow(name, *[narrow.extended(a) for a in args]), type_)
