@@ -41,7 +41,7 @@ BATCHES = 60
 PTX_ARCHS = ("sm_75", "sm_90", "sm_120")
 # One Program in six is of the usual length, the others are short, so that there can be many.
 LONG, SHORT = 126, 16
-HYPOTHESIS_BATCH = 10
+HYPOTHESIS_BATCH = 30
 
 
 class Drawn:
@@ -173,7 +173,7 @@ def test_control_flow_agrees(kind: str, batch: int) -> None:
 
 @pytest.mark.parametrize("batch", range(20))
 def test_hypothesis_finds_no_disagreement(batch: int) -> None:
-    """200 Programs drawn by Hypothesis, which shrinks what fails, in batches that workers share."""
+    """600 Programs drawn by Hypothesis, which shrinks what fails, in batches that workers share."""
     print(f"VYRE_SEED={SEED}")
     ran: list[int] = []
 
