@@ -254,6 +254,32 @@ def test_torch_shares_memory_in_stream_order() -> None:
     assert out.astype(np.float32).tolist() == (2 * bf).float().cpu().tolist()
 
 
+def test_each_side_waits_for_the_other() -> None:
+    """Much is enqueued first, so that who does not wait reads what was there before."""
+    cuda = open_device("cuda")
+    torch = pytest.importorskip("torch")
+    pipeline = cuda.compile_native(doubled())
+    big = [cuda.allocate(1 << 26, vp.f32) for _ in range(2)]
+    busy = pipeline.bind({"x": big[0], "y": big[1]})
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
+        wrapped = cuda.wrap(y)
+        torch.cuda.synchronize()
+        torch.cuda._sleep(200_000_000)  # some 0.1 s of its stream
+        x += 1
+        launch = pipeline.bind({"x": x, "y": wrapped})
+        launch()
+        cuda.synchronize()
+        assert bool((y == 2).all())
+
+        y.zero_()
+        torch.cuda.synchronize()
+        for _ in range(500):
+            busy()
+        launch()
+        assert bool((torch.from_dlpack(wrapped) == 2).all())
+
+
 def test_cupy_shares_memory() -> None:
     cuda = open_device("cuda")
     cupy = pytest.importorskip("cupy")
