@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -85,7 +85,7 @@ class Launch:
         plan = self.plan
         wanted = arguments_by_name(plan.binding.interface, arguments, named)
         problems: list[str] = []
-        buffers: dict[str, Buffer] = dict(plan.binding.buffers)
+        buffers = self._bound()
         encoded: dict[str, bytes] = {}
         params = {p.name: p for p in plan.binding.interface.params}
         written = {b.name for b in plan.binding.interface.buffers if b.access.writes}
@@ -98,7 +98,7 @@ class Launch:
                 elif new.allocation.freed:
                     problems.append(f"{name!r} was freed")
                 elif new.readonly and name in written:
-                    problems.append(f"{name!r} is written, and another library that owns the memory allows no writes")
+                    problems.append(f"{name!r} is written, and its memory may only be read: a constant's, or another library's that allows no writes")
                 else:
                     buffers[name] = new
             elif name in params:
@@ -111,14 +111,23 @@ class Launch:
         problems += plan.binding.overlaps(buffers)
         if problems:
             raise BindingError(plan.binding.interface.name, problems)
-        for name in wanted:
-            if name not in encoded:
-                self._set_buffer(name, buffers[name])
-        for slot in plan.step.layout.scalars:
-            if slot.kind is SlotKind.PARAM and slot.source[0] in encoded:
-                self._set_slot(slot, slot.cut(encoded[slot.source[0]]))
-        plan.binding.buffers.update({name: buffers[name] for name in wanted if name in buffers})
+        self._place(
+            {name: buffers[name] for name in wanted if name in buffers},
+            [(slot, slot.cut(encoded[slot.source[0]])) for slot in plan.step.layout.scalars if slot.kind is SlotKind.PARAM and slot.source[0] in encoded],
+        )  # fmt: skip
         return self
+
+    def _bound(self) -> dict[str, Buffer]:
+        """The buffers bound now, by name."""
+        return dict(self.plan.binding.buffers)
+
+    def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        """Puts what fits in its place."""
+        for name, buffer in buffers.items():
+            self._set_buffer(name, buffer)
+        for slot, data in slots:
+            self._set_slot(slot, data)
+        self.plan.binding.buffers.update(buffers)
 
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable
 from math import prod
@@ -40,10 +41,14 @@ def host_shape(shape: tuple[int, ...], type_: Type) -> tuple[int, ...]:
     return (*shape, type_.lanes) if type_.is_vector else shape
 
 
-def _give_back(device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None) -> None:
+def _give_back(
+    device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None, recycle: Callable[[Any, int], bool] | None
+) -> None:
     if release is not None:
         device._leave(handle)
         release()
+        return
+    if recycle is not None and recycle(handle, size_bytes):
         return
     device.telemetry.bytes_allocated -= size_bytes
     device._free(handle, size_bytes)
@@ -52,17 +57,24 @@ def _give_back(device: Device, handle: Any, size_bytes: int, release: Callable[[
 class Allocation:
     """A piece of device memory, given back when the last buffer over it goes. `handle` is the device kind's own name for it.
 
-    Memory of another library is let go of by its `release`.
+    Memory of another library is let go of by its `release`. `alive` is a word in memory that is 1 until the allocation is freed, so that
+    native code can look. `recycle` is offered the handle and its size before the device is, maybe by a finaliser, and keeps the memory by answering
+    true. `owner` says who frees the memory as a whole, where single buffers over it must not.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_lent", "_unwanted", "handle", "size_bytes")
+    __slots__ = ("__weakref__", "_finalizer", "_lent", "_unwanted", "alive", "handle", "owner", "size_bytes")
 
-    def __init__(self, device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None = None,
+        recycle: Callable[[Any, int], bool] | None = None, owner: str = "",
+    ) -> None:  # fmt: skip
         self.handle = handle
+        self.owner = owner
         self.size_bytes = size_bytes
+        self.alive = ctypes.c_uint64(1)
         self._lent = 0
         self._unwanted = False
-        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, release)
+        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, release, recycle)
         self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
 
     @property
@@ -73,6 +85,7 @@ class Allocation:
     def free(self) -> None:
         """Gives the memory back now, or when what it was lent to is done; again is quiet."""
         self._unwanted = True
+        self.alive.value = 0
         if not self._lent:
             self._finalizer()
 
@@ -101,12 +114,13 @@ class Loan:
 class Buffer:
     """A C-contiguous array in a device's memory. Slicing the first axis gives a view; `free` gives the memory back early.
 
-    Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`, `readonly` where
-    another library owns the memory and allows no writes. DLPack (`numpy.from_dlpack(buffer)` on the CPU, `torch.from_dlpack(buffer)`) and, on CUDA,
-    `__cuda_array_interface__` share the memory with other libraries.
+    Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`, `readonly` for a
+    constant, and where another library owns the memory and allows no writes. DLPack (`numpy.from_dlpack(buffer)` on the CPU,
+    `torch.from_dlpack(buffer)`) and, on CUDA, `__cuda_array_interface__` share the memory with other libraries.
     """
 
-    __slots__ = ("allocation", "device", "offset_bytes", "readonly", "shape", "size_bytes", "type")
+    # `_record` is the device kind's own, made when it first looks at the buffer.
+    __slots__ = ("_record", "allocation", "device", "offset_bytes", "readonly", "shape", "size_bytes", "type")
 
     def __init__(self, device: Device, allocation: Allocation, offset_bytes: int, shape: tuple[int, ...], type_: Type, readonly: bool = False) -> None:
         self.device = device
@@ -116,6 +130,7 @@ class Buffer:
         self.type = type_
         self.readonly = readonly
         self.size_bytes = prod(shape) * type_.size_bytes
+        self._record: Any = None
 
     @property
     def host_shape(self) -> tuple[int, ...]:
@@ -146,6 +161,23 @@ class Buffer:
             raise BindingError("buffer", [f"shape {shown(list(shape))} does not hold the elements of {list(self.shape)}"])
         return Buffer(self.device, self.allocation, self.offset_bytes, sizes, self.type, self.readonly)
 
+    def view(self, type_: Type, *shape: int) -> Buffer:
+        """The same bytes as elements of another type; without a shape the last axis becomes shorter or longer, as NumPy's does.
+
+        Raises BindingError for a shape that has not as many bytes, and where the first element would not be aligned to its size.
+        """
+        if not isinstance(type_, Type):
+            raise BindingError("view", [f"a type of the language is needed, got {shown(type_)}"])
+        row_bytes = self.shape[-1] * self.type.size_bytes
+        sizes = whole_sizes(shape or (*self.shape[:-1], row_bytes // type_.size_bytes))
+        if sizes is None or prod(sizes) * type_.size_bytes != self.size_bytes or not (shape or row_bytes % type_.size_bytes == 0):
+            wanted = f"{type_}{shown(list(shape))}" if shape else f"rows of {type_}"
+            raise BindingError("view", [f"{wanted} do not divide the {self.size_bytes} bytes of {self.type}{list(self.shape)}"])
+        begin = (self.device._address(self.handle) or 0) + self.offset_bytes
+        if begin % type_.scalar.size_bytes:
+            raise BindingError("view", [f"it begins at byte {begin}, where {type_} must begin at a multiple of {type_.scalar.size_bytes}"])
+        return Buffer(self.device, self.allocation, self.offset_bytes, sizes, type_, self.readonly)
+
     @property
     def handle(self) -> Any:
         """The device's own handle. Raises BindingError after `free`."""
@@ -163,6 +195,7 @@ class Buffer:
         self.device.require_usable()
         if self.size_bytes:
             self.device._write(handle, self.offset_bytes, np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+            self.device.telemetry.uploads += 1
             self.device.telemetry.bytes_uploaded += self.size_bytes
 
     def read(self, out: Host | None = None) -> Host:
@@ -182,6 +215,7 @@ class Buffer:
         target = plain if plain is not None and direct else np.empty(shape, self.type.dtype)
         if self.size_bytes:
             self.device._read(handle, self.offset_bytes, target.reshape(-1).view(np.uint8))
+            self.device.telemetry.downloads += 1
             self.device.telemetry.bytes_downloaded += self.size_bytes
         self.device.telemetry.syncs += 1
         if plain is not None and not direct:
@@ -204,7 +238,7 @@ class Buffer:
 
     def _require_writeable(self, doing: str) -> None:
         if self.readonly:
-            raise BindingError(doing, ["another library owns this memory and allows no writes"])
+            raise BindingError(doing, ["this memory may only be read: it is a constant, or another library owns it and allows no writes"])
 
     def overlaps(self, other: Buffer) -> bool:
         """Whether the two share any byte."""
@@ -241,5 +275,10 @@ class Buffer:
         return cuda_interface_of(self)
 
     def free(self) -> None:
-        """Gives the memory back once the launches so far are done; other views over it are then unusable, and say so."""
+        """Gives the memory back once the launches so far are done; other views over it are then unusable, and say so.
+
+        Raises BindingError for a buffer that shares its memory with others of an arena, of weights or of constants: those are freed whole.
+        """
+        if self.allocation.owner:
+            raise BindingError("free", [f"the memory belongs to {self.allocation.owner}"])
         self.allocation.free()

@@ -35,6 +35,7 @@ class FakeDriver:
         self.attributes = {
             "COMPUTE_CAPABILITY_MAJOR": capability[0], "COMPUTE_CAPABILITY_MINOR": capability[1], "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535,
             "MAX_GRID_DIM_Z": 65535, "MAX_THREADS_PER_BLOCK": 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "MEMORY_POOLS_SUPPORTED": pools,
+            "MULTIPROCESSOR_COUNT": 4, "COOPERATIVE_LAUNCH": 1,
         }
         self.total, self.used = total, 0
         self.blocks = {}
@@ -44,14 +45,19 @@ class FakeDriver:
         self.CUdevice_attribute = self.CUfunction_attribute = self.CUmemPool_attribute = self.CUjit_option = Names()
         self.CUmemAllocationType = self.CUmemAllocationHandleType = self.CUmemLocationType = Names()
         self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+        self.CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2, CU_EVENT_DEFAULT=0, CU_EVENT_BLOCKING_SYNC=1)
         self.CUstream = self.cuuint64_t = int
+        self.CUresult = CUresult
+        self.natives = {}
+        self.handles = 4
+        self.alive_handles = {}
 
     def CUmemPoolProps(self):
         return SimpleNamespace(location=SimpleNamespace())
 
     def __getattribute__(self, name):
         found = object.__getattribute__(self, name)
-        if not name.startswith("cu") or name in ("cuuint64_t", "current"):
+        if not name.startswith("cu") or name in ("cuuint64_t", "current", "cuGetProcAddress"):
             return found
 
         def call(*arguments):
@@ -97,11 +103,44 @@ class FakeDriver:
     def cuCtxSynchronize(self):
         return OK
 
+    def made(self, what):
+        """A new handle, which has to be destroyed."""
+        self.handles += 1
+        self.alive_handles[self.handles] = what
+        return *OK, self.handles
+
+    def destroyed(self, handle):
+        del self.alive_handles[int(handle)]
+        return OK
+
     def cuStreamCreate(self, flags):
-        return *OK, 5
+        return self.made("stream")
 
     def cuStreamDestroy(self, stream):
+        return self.destroyed(stream)
+
+    def cuEventCreate(self, flags):
+        return self.made("event")
+
+    def cuEventDestroy(self, event):
+        return self.destroyed(event)
+
+    def cuEventRecord(self, event, stream):
         return OK
+
+    def cuStreamWaitEvent(self, stream, event, flags):
+        return OK
+
+    def cuCtxGetCurrent(self):
+        return *OK, getattr(self.current, "context", 0)
+
+    def cuGetProcAddress(self, symbol, version, flags):
+        """The address of a C function that makes the call here."""
+        name = symbol.decode()
+        if name not in self.natives:
+            count, call = NATIVE[name], getattr(self, name)
+            self.natives[name] = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * count)(lambda *given: int(call(*given)[0]))
+        return *OK, ctypes.cast(self.natives[name], ctypes.c_void_p).value, 0
 
     def cuStreamSynchronize(self, stream):
         return OK
@@ -164,6 +203,9 @@ class FakeDriver:
     def cuModuleUnload(self, module):
         return OK
 
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, invocations, dynamic_bytes):
+        return *OK, min(2048 // invocations, (228 << 10) // (dynamic_bytes + 1024))
+
     def cuFuncSetAttribute(self, function, attribute, value):
         return OK
 
@@ -172,12 +214,18 @@ class FakeDriver:
             return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
         self.launches.append(((gx, gy, gz), (bx, by, bz), shared, stream))
         if self.kernel is not None:
-            self.kernel(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p)))
+            words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
+            assert (words[0], words[2], words[4]) == (1, 2, 0)
+            self.kernel(ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value))
         return OK
 
+
+# Calls that native code makes, and how many arguments they have.
+NATIVE = {"cuLaunchKernel": 11}
 
 # Calls that give something after the status.
 GIVES = {
     "cuDeviceGetCount", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
-    "cuStreamCreate", "cuMemPoolCreate", "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuModuleLoadDataEx", "cuModuleGetFunction",
+    "cuStreamCreate", "cuEventCreate", "cuCtxGetCurrent", "cuMemPoolCreate", "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuModuleLoadDataEx", "cuModuleGetFunction",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
 }

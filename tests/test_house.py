@@ -28,7 +28,7 @@ ANYWHERE: Final = {"ml_dtypes", "numpy", "vyre_py"}
 HOMES: Final = {
     "PIL": ("vyre_py/",),
     "cuda": ("drivers/cuda/",),
-    "llvmlite": ("lowering/llvm/", "drivers/cpu/"),
+    "llvmlite": ("lowering/llvm/", "drivers/cpu/", "drivers/cuda/native.py"),  # the builtins that launch are host code of our own
     "platformdirs": ("drivers/", "vyre_py/"),
     "pydantic": ("vyre_py/settings.py",),
     "wgpu": ("drivers/wgpu/",),

@@ -1,22 +1,43 @@
-"""A device's primary context and the one stream that everything of ours goes through, in order."""
+"""A device's primary context, its streams, and the word that stops native calls."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import weakref
 from collections.abc import Callable
-from typing import Any
+from enum import IntFlag
+from typing import Any, Final
 
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.status import failure
+from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError
 
-__all__ = ["Context"]
+__all__ = ["Context", "Mode"]
+
+
+class Mode(IntFlag):
+    """Why native calls go to their handlers in Python: the bits of a context's mode word."""
+
+    CLOSED = 1
+    LOST = 2
+    FORKED = 4
+    CAPTURING = 8
+    OBSERVED = 16
+
+
+_UNUSABLE: Final = Mode.CLOSED | Mode.LOST | Mode.FORKED
 
 
 class Context:
-    """The primary context, shared with other libraries in the process, and a stream of our own.
+    """The primary context, shared with other libraries in the process, and two streams of our own: everything is ordered on `stream`; on
+    `copy_stream` transfers overlap it, ordered by events.
 
-    Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`; `foreign` says that a launch went to a
-    stream of somebody else's: from then on memory is touched only while the whole context is idle, since nothing else orders our
-    stream with theirs.
+    Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`, `copy_stream`, `streams` and `events` (pools);
+    `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
+    somebody captures or observes; `foreign` says that a launch went to a stream of somebody else's: from then on memory is touched only while the
+    whole context is idle, since nothing else orders our stream with theirs.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
@@ -24,14 +45,23 @@ class Context:
         self.name = f"cuda:{ordinal}"
         self.foreign = False
         self.on_loss: Callable[[DriverError], None] | None = None
+        self.intercept: Callable[[Any], None] | None = None
+        self.mode = ctypes.c_uint64(0)
+        self.mode_address = ctypes.addressof(self.mode)
+        self._functions: dict[str, int] = {}
         self.device = self.ok(cuda.cuDeviceGet(ordinal), f"{self.name} can't be opened")
         self.handle = self.ok(cuda.cuDevicePrimaryCtxRetain(self.device), f"{self.name} gives no context")
+        self.streams = Streams(self)
+        self.events = Events(self)
         try:
             self.enter()
-            self.stream = self.ok(cuda.cuStreamCreate(int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)), f"{self.name} gives no stream")
+            self.stream = self.streams.take()
+            self.copy_stream = self.streams.take()
         except DriverError:
+            self.streams.close()
             cuda.cuDevicePrimaryCtxRelease(self.device)
             raise
+        _open.add(self)
 
     def ok(self, result: tuple[Any, ...], doing: str) -> Any:
         """What a driver call gave after its status. Raises the status's error; one that ends the context marks the device as lost."""
@@ -42,14 +72,48 @@ class Context:
     def failure(self, status: Any, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
         """The error for a status, with the device marked as lost where that is what it means."""
         error = failure(status, doing, otherwise)
-        if isinstance(error, DeviceLost) and self.on_loss is not None:
-            self.on_loss(error)
+        if isinstance(error, DeviceLost):
+            self.stop(Mode.LOST)
+            if self.on_loss is not None:
+                self.on_loss(error)
         return error
+
+    # ---- mode
+
+    def stop(self, why: Mode) -> None:
+        """Has native calls go to their handlers."""
+        self.mode.value |= why
+
+    def go_on(self, why: Mode) -> None:
+        """Takes a reason back."""
+        self.mode.value &= ~why
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls of the driver make sense: neither closed, nor lost, nor in a forked child."""
+        return not self.mode.value & _UNUSABLE
+
+    @property
+    def capturing(self) -> bool:
+        """Whether our stream is being captured into a graph."""
+        return bool(self.mode.value & Mode.CAPTURING)
+
+    # ---- calls
 
     def attribute(self, name: str) -> int:
         """A device attribute, by its name without the prefix."""
         key = getattr(self.cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self.ok(self.cuda.cuDeviceGetAttribute(key, self.device), f"{self.name} does not say its {name}"))
+
+    def function(self, name: str) -> int:
+        """The address of a function of the driver, for native calls. Raises DeviceUnavailable when the driver lacks it."""
+        if name not in self._functions:
+            self._functions[name] = library.address(self.cuda, name)
+        return self._functions[name]
+
+    def status(self, number: int) -> Any:
+        """The driver's own name for what a native call gave."""
+        return self.cuda.CUresult(number)
 
     def enter(self) -> None:
         """Makes the context current in this thread. Always asked for anew: other libraries change it behind our back."""
@@ -67,19 +131,41 @@ class Context:
     def order(self, first: int | None, then: int | None) -> None:
         """Has what stream `then` is given from now on wait for what stream `first` holds; None is our own."""
         doing, cuda = f"{self.name} cannot order two streams", self.cuda
-        event = self.ok(cuda.cuEventCreate(int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)), doing)
-        try:
+        with self.events.borrowed() as event:
             self.ok(cuda.cuEventRecord(event, self.stream if first is None else cuda.CUstream(first)), doing)
             self.ok(cuda.cuStreamWaitEvent(self.stream if then is None else cuda.CUstream(then), event, 0), doing)
-        finally:
-            cuda.cuEventDestroy(event)
 
     def finish(self) -> None:
         """Waits for our stream, and says nothing of what went wrong: the next call will."""
-        self.cuda.cuCtxSetCurrent(self.handle)
-        self.cuda.cuStreamSynchronize(self.stream)
+        if self.usable:
+            self.cuda.cuCtxSetCurrent(self.handle)
+            self.cuda.cuStreamSynchronize(self.stream)
 
     def close(self) -> None:
-        """Gives stream and context back, whatever their state."""
-        self.cuda.cuStreamDestroy(self.stream)
-        self.cuda.cuDevicePrimaryCtxRelease(self.device)
+        """Gives streams, events and context back, whatever their state. A forked child leaves them to its parent."""
+        forked = bool(self.mode.value & Mode.FORKED)
+        self.stop(Mode.CLOSED)
+        _open.discard(self)
+        if not forked:
+            self.cuda.cuCtxSetCurrent(self.handle)
+            self.events.close()
+            self.streams.close()
+            self.cuda.cuDevicePrimaryCtxRelease(self.device)
+
+
+_open: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a forked child: CUDA does not survive a fork, and says so in riddles."""
+    for context in list(_open):
+        context.stop(Mode.FORKED)
+        if context.on_loss is not None:
+            context.on_loss(
+                DeviceLost(f"{context.name} was opened before this process was forked", cause="CUDA does not work in a forked child",
+                           remedy="open devices in the child only, or use the start method 'spawn' for worker processes")
+            )  # fmt: skip
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from vyre_py.drivers import dlpack
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.context import Context, Mode
 from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.memory import Memory
 from vyre_py.drivers.cuda.module import Module
@@ -16,7 +16,9 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError
 from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import LaunchPlan
+from vyre_py.drivers.telemetry import LaunchRecord
 from vyre_py.drivers.watched import Watched
+from vyre_py.ir.dims import evaluate_dim
 from vyre_py.lowering.artifact import Entry, Step
 from vyre_py.lowering.llvm.architectures import nearest_arch, runs_on
 from vyre_py.lowering.target import Target
@@ -72,8 +74,6 @@ class CudaDevice(Device):
         self.context.on_loss = self._mark_lost
         self.dlpack_device = (dlpack.CUDA, ordinal)
         self._modules: Watched[Module] = Watched()
-        # Allocation -> the launches bound to it, told when it is freed; 0 stands for launches without memory.
-        self._watched: dict[int, Watched[CudaLaunch]] = {}
 
     @property
     def raw(self) -> RawHandles:
@@ -81,16 +81,15 @@ class CudaDevice(Device):
         self.require_usable()
         return RawHandles(int(self.context.device), int(self.context.handle), int(self.context.stream))
 
-    def watch(self, launch: CudaLaunch, addresses: Iterable[int]) -> None:
-        """Remembers which launches are bound to an allocation: a call checks nothing, so they are disarmed when it is freed."""
-        for address in {0, *addresses}:
-            self._watched.setdefault(address, Watched()).add(launch)
-
-    def _disarm(self, address: int) -> None:
-        """Has the launches bound to an allocation look again at what they may run."""
-        if (watched := self._watched.pop(address, None)) is not None:
-            for launch in watched.now():
-                launch.arm()
+    def launch_record(self, plan: LaunchPlan, module: Module) -> LaunchRecord:
+        """What each launch of a plan counts for."""
+        x, y, z = plan.grid
+        wx, wy, wz = plan.step.workgroup
+        elements = prod(evaluate_dim(e, plan.binding.sizes) for e in plan.step.grid.extents) if plan.step.grid.over else 0
+        threads = x * y * z * wx * wy * wz
+        return self.telemetry.record(
+            elements_launched=elements or threads, threads_scheduled=threads, parameter_bytes=plan.step.layout.size_bytes
+        )
 
     def _accepts(self, target: Target) -> bool:
         return target.kind == "ptx" and runs_on(target.arch, self.capability)
@@ -100,8 +99,16 @@ class CudaDevice(Device):
 
     def _free(self, handle: int, size_bytes: int) -> None:
         if handle:
-            self._disarm(handle)
             self._memory.free(handle)
+
+    def _pass_on(self, handle: int) -> int | None:
+        context = self.context
+        if context.capturing or not context.usable:
+            return None
+        if context.foreign:  # nothing orders the next owner's launches after those on streams of others
+            context.cuda.cuCtxSetCurrent(context.handle)
+            context.cuda.cuCtxSynchronize()
+        return handle
 
     def _address(self, handle: int) -> int:
         return handle
@@ -111,9 +118,7 @@ class CudaDevice(Device):
 
     def _leave(self, handle: int) -> None:
         # Its owner may give it to somebody else at once, who knows nothing of our stream.
-        self._disarm(handle)
-        if not self._closed:
-            self.context.finish()
+        self.context.finish()
 
     def _exchange_stream(self) -> int:
         return int(self.context.stream)
@@ -153,8 +158,7 @@ class CudaDevice(Device):
         self._memory.trim()
 
     def _close(self) -> None:
-        self._disarm(0)
-        self._watched.clear()
+        self.context.stop(Mode.CLOSED)
         for module in self._modules.now():
             module.unload()
         self._memory.close()

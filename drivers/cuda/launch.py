@@ -1,112 +1,214 @@
-"""Bound launches: everything packed at bind, so that a call is one call of the driver."""
+"""Bound launches: everything packed at bind, so that a call is one native call of the driver."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
+from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.module import Module
+from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
-from vyre_py.lowering.layout import Slot
+from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["CudaLaunch"]
+__all__ = ["CudaLaunch", "Kernel", "record_of", "stream_handle"]
+
+# Device, type of a component and shape of a buffer -> a number; buffers of one number may replace each other in a launch.
+_signatures: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count(1)
+_signature_lock = threading.Lock()
+_SIGNATURES: Final = 1 << 16
+
+
+def _signature(buffer: Buffer) -> int:
+    key = (buffer.device.name, id(buffer.device), buffer.type.scalar.name, buffer.host_shape)
+    with _signature_lock:
+        if len(_signatures) >= _SIGNATURES:
+            _signatures.clear()  # numbers are never used twice, so what has an old one goes the slow way once
+        return _signatures.setdefault(key, next(_numbers))
+
+
+def record_of(buffer: Buffer) -> tuple[int, int, int]:
+    """A buffer's signature, first byte and end; its record for native code is made if it has none."""
+    if buffer._record is None:
+        handle = buffer.handle
+        begin = handle + buffer.offset_bytes if handle else 0
+        signature = _signature(buffer)
+        buffer._record = native.pack_record(signature, begin, begin + buffer.size_bytes, ctypes.addressof(buffer.allocation.alive), buffer.readonly)
+    return struct.unpack_from("<qQQ", buffer._record)
+
+
+def stream_handle(stream: Any) -> int:
+    """The driver's handle of any object whose `__cuda_stream__()` gives (version, handle). Raises BindingError for any other object."""
+    method = getattr(stream, "__cuda_stream__", None)
+    answer = method() if callable(method) else None
+    if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(part, int) for part in answer):
+        raise BindingError("stream", [f"a stream is an object with __cuda_stream__(), got {type(stream).__name__}"])
+    return int(answer[1])
+
+
+class Kernel:
+    """What a launch is made of, apart from the object that users hold: the argument block, the buffers, the native call.
+
+    Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
+
+    Attributes: `device`, `plan`, `module`, `block` (the argument block, which native code copies at each launch), `held` (buffers, in the order
+    of their slots), `stream` (a handle), `calls`.
+    """
+
+    __slots__ = ("_offsets", "_owner", "_pin", "block", "calls", "device", "held", "module", "plan", "record", "stream")
+
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
+        slots = plan.step.layout.slots
+        self.device, self.plan, self.module = device, plan, module
+        self.block = bytearray(plan.block) or bytearray(8)
+        self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
+        self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
+        self.held: list[Buffer] = []
+        for slot in plan.step.layout.buffers:
+            buffer = plan.buffers[slot.name]
+            self.held.append(buffer)
+            struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
+        self.record = device.launch_record(plan, module)
+        self._owner: Any = None
+        self.stream = int(device.context.stream)
+        self.calls = self._list()
+
+    @property
+    def block_address(self) -> int:
+        """Where the argument block begins."""
+        return ctypes.addressof(self._pin)
+
+    def call(self) -> Call:
+        """The one native call that launches the kernel."""
+        plan, module = self.plan, self.module
+        function = self.device.context.function("cuLaunchKernel")
+        arguments = (int(module.function), *plan.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
+        return Call(function, arguments, native.LAUNCH, self.block_address, plan.step.layout.size_bytes)
+
+    def rows(self) -> list[SlotRow]:
+        """What `set` may change without Python."""
+        rows = []
+        written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
+        for place, slot in enumerate(self.plan.step.layout.buffers):
+            signature, begin, end = record_of(self.held[place])
+            address = self.block_address + slot.offset_bytes
+            rows.append(SlotRow(sys.intern(slot.name), native.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end))
+        for slot in self.plan.step.layout.scalars:
+            if slot.kind is SlotKind.PARAM and slot.source == (slot.name, 0):
+                kind = native.SLOT_KINDS.get(slot.type.name, 0)
+                rows.append(SlotRow(sys.intern(slot.name), kind, self.block_address + slot.offset_bytes))
+        return rows
+
+    def _list(self) -> CallList:
+        device = self.device
+        alive = [ctypes.addressof(buffer.allocation.alive) for buffer in self.held]
+        counters = ((device.telemetry.address("launches"), 1), (self.record.address, 1))
+        foreign = self.stream != int(device.context.stream)
+        return CallList([self.call()], self.trouble, device.context.mode_address, alive, counters, self.rows(), self.held, fixed=foreign)
+
+    def move(self, stream: int, owner: Any) -> None:
+        """Goes to another stream from now on; its `owner` is kept alive."""
+        self.stream, self._owner = stream, owner
+        self.calls = self._list()
+
+    # ---- what is not plain
+
+    def trouble(self, index: int, status: int) -> None:
+        """Does, or refuses, what the native call could not: see `native`."""
+        device, context = self.device, self.device.context
+        symbol = self.plan.step.entries[self.plan.entry].symbol
+        if index >= 0:
+            failed = context.status(status)
+            if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._current():
+                device.require_usable()
+                raise context.failure(failed, f"{symbol} cannot be launched on {context.name}", LaunchError)
+            # A thread that has not used this device yet has another context current, or none.
+            context.enter()
+            self.calls.resume(index)
+            return
+        device.require_usable()
+        self.require_memory()
+        if status == native.NO_MEMORY:
+            raise LaunchError(f"{symbol} cannot be launched on {context.name}", cause="the host has no memory for the arguments")
+        if context.intercept is None:
+            raise LaunchError(f"{symbol} cannot be launched on {context.name}", cause=f"the device is in mode {status}")
+        context.intercept(self)
+
+    def _current(self) -> bool:
+        status, current = self.device.context.cuda.cuCtxGetCurrent()
+        return not status and int(current) == int(self.device.context.handle)
+
+    def require_memory(self) -> None:
+        """Raises BindingError when a bound buffer was freed."""
+        names = [slot.name for slot in self.plan.step.layout.buffers]
+        freed = sorted(name for name, buffer in zip(names, self.held, strict=True) if buffer.allocation.freed)
+        if freed:
+            raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
+
+    def place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        """Puts buffers and params, whose fit was checked, in their places, all at once for other threads."""
+        pieces = [(self.block_address + slot.offset_bytes, data) for slot, data in slots]
+        names = [slot.name for slot in self.plan.step.layout.buffers]
+        for name, buffer in buffers.items():
+            _, begin, end = record_of(buffer)
+            pieces.append((self.block_address + self._offsets[name], struct.pack("<Q", begin)))
+            pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), begin, end)
+        native.scatter(pieces)
+        for name, buffer in buffers.items():
+            self.held[names.index(name)] = buffer
 
 
 class CudaLaunch(Launch):
-    """A launch of one kernel.
+    """A launch of one kernel. The object's `__call__` is the native builtin itself, and so is `set` for what is plain: buffers of the same
+    shape and type, and params of 32 and 64 bits, given by keyword."""
 
-    The driver reads arguments through an array of pointers into one block, at the time of the call: rebinding writes into the block.
-    """
+    __slots__ = ("__call__", "__weakref__", "_state", "kernel")
 
-    __slots__ = ("__weakref__", "_block", "_buffers", "_module", "_offsets", "_owner", "_pointers", "_run", "_stream", "_stream_owner", "_telemetry")
+    set: ClassVar[Any]  # made with the first launch: LLVM is not loaded before
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
         super().__init__(plan)
-        slots = plan.step.layout.slots
-        self._owner = device
-        self._module = module
-        self._telemetry = device.telemetry
-        self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
-        self._block = ctypes.create_string_buffer(bytes(plan.block), max(1, len(plan.block)))
-        base = ctypes.addressof(self._block)
-        self._pointers = (ctypes.c_void_p * max(1, len(slots)))(*[base + slot.offset_bytes for slot in slots])
-        self._stream = device.context.stream
-        self._stream_owner: Any = None
-        self._buffers: dict[str, Buffer] = {}
-        for slot in plan.step.layout.buffers:
-            self._place(slot.name, plan.buffers[slot.name])
-        device.watch(self, [b.allocation.handle for b in self._buffers.values()])
-        self._run: Callable[[], tuple[Any, ...]]
-        self.arm()
+        if "set" not in CudaLaunch.__dict__:
+            CudaLaunch.set = native.set_method(CudaLaunch)
+        self._take(Kernel(device, plan, module))
 
-    def __call__(self) -> None:
-        """Enqueues the kernel."""
-        if status := self._run()[0]:
-            self._again(status)
-        self._telemetry.launches += 1
+    def _take(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._state = kernel.calls.state
+        self.__call__ = kernel.calls.call  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
 
-    def _again(self, status: Any) -> None:
-        """A thread that has not used this device yet has another context current, or none; everything else is an error."""
-        context = self._owner.context
-        if status.name in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE"):
-            context.enter()
-            (status,) = self._run()
-        if status:
-            self._owner.require_usable()
-            symbol = self.plan.step.entries[self.plan.entry].symbol
-            raise context.failure(status, f"{symbol} cannot be launched on {context.name}", LaunchError)
+    def _set(self, arguments: Any = None, /, **named: Any) -> Self:
+        return super().set(arguments, **named)
 
-    def arm(self) -> None:
-        """Prepares the call, or puts a refusal in its place when the device is closed or a bound buffer was freed."""
-        freed = sorted(name for name, buffer in self._buffers.items() if buffer.allocation.freed)
-        if self._owner.closed or freed:
-            self._run = partial(self._refuse, freed)
-            return
-        context, plan = self._owner.context, self.plan
-        self._run = partial(
-            context.cuda.cuLaunchKernel, self._module.function, *plan.grid, *plan.step.workgroup, self._module.workgroup_bytes, self._stream,
-            ctypes.addressof(self._pointers), 0,
-        )
+    def _bound(self) -> dict[str, Buffer]:
+        return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.kernel.held, strict=True))
 
-    def _refuse(self, freed: list[str]) -> NoReturn:
-        self._owner.require_usable()
-        raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
+    def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        self.kernel.place(buffers, slots)
 
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on: any object whose `__cuda_stream__()` gives (version, handle).
 
         It comes after everything enqueued on the device's own stream so far. Raises BindingError for any other object.
         """
-        method = getattr(stream, "__cuda_stream__", None)
-        answer = method() if callable(method) else None
-        if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(part, int) for part in answer):
-            raise BindingError("stream", [f"a stream is an object with __cuda_stream__(), got {type(stream).__name__}"])
-        context = self._owner.context
-        self._owner.require_usable()
+        handle = stream_handle(stream)
+        context = self.kernel.device.context
+        self.kernel.device.require_usable()
         context.enter()
-        context.wait(f"{context.name} cannot change streams")
-        context.foreign = True
-        self._stream, self._stream_owner = context.cuda.CUstream(answer[1]), stream
-        self.arm()
+        if handle != int(context.stream):
+            context.wait(f"{context.name} cannot change streams")
+            context.foreign = True
+        self.kernel.move(handle, stream)
+        self._take(self.kernel)
         return self
-
-    def _place(self, name: str, buffer: Buffer) -> None:
-        address = buffer.handle
-        struct.pack_into("<Q", self._block, self._offsets[name], address + buffer.offset_bytes if address else 0)
-        self._buffers[name] = buffer
-
-    def _set_buffer(self, name: str, buffer: Buffer) -> None:
-        self._place(name, buffer)
-        self._owner.watch(self, [buffer.allocation.handle])
-        self.arm()
-
-    def _set_slot(self, slot: Slot, data: bytes) -> None:
-        ctypes.memmove(ctypes.addressof(self._block) + slot.offset_bytes, data, slot.size_bytes)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.errors import DeviceUnavailable
 
-__all__ = ["load"]
+__all__ = ["address", "load"]
 
 _INSTALL: Final = "pip install 'vyre-py[cuda]' (or vyre-py[cuda12] for drivers older than 580)"
+
+# The driver's own cache of PTX that it compiled, where the user has not decided: on, and large enough not to forget between runs.
+_JIT_CACHE: Final[Mapping[str, str]] = {"CUDA_CACHE_DISABLE": "0", "CUDA_CACHE_MAXSIZE": str(1 << 30)}
+
+# The version of the driver's interface whose functions native code calls.
+_INTERFACE: Final = 12000
 
 
 @cache
@@ -20,6 +28,8 @@ def load() -> Any:
         from cuda.bindings import driver
     except ImportError as error:
         raise DeviceUnavailable("CUDA devices need the package cuda-bindings", cause=str(error), remedy=_INSTALL) from error
+    for name, value in _JIT_CACHE.items():
+        os.environ.setdefault(name, value)
     try:
         (status,) = driver.cuInit(0)
     except RuntimeError as error:  # what cuda-bindings raises when there is no libcuda, or one that lacks a function
@@ -27,3 +37,11 @@ def load() -> Any:
     if status:
         raise DeviceUnavailable(str(failure(status, "CUDA can't be initialised")), status=status.name)
     return driver
+
+
+def address(cuda: Any, name: str) -> int:
+    """Where a function of the driver begins, for native code. Raises DeviceUnavailable when the driver lacks it."""
+    status, found, _ = cuda.cuGetProcAddress(name.encode(), _INTERFACE, 0)
+    if status or not found:
+        raise DeviceUnavailable(f"the driver has no function {name}", remedy="update NVIDIA's display driver")
+    return int(found)

@@ -78,6 +78,8 @@ STATUSES: Final[Mapping[str, Status]] = {
         "a defect of the compiler, or a hardware fault", f"{_NEW_PROCESS}; {_REPORT}"),
     "CUDA_ERROR_LAUNCH_FAILED": Status(DeviceLost, "a kernel failed while it ran",
         "a fault that the device can't name", _NEW_PROCESS),
+    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": Status(LaunchError, "the workgroups of a cooperative launch do not run at once",
+        "other work of this process's share of the GPU (MPS, green contexts)", "give a smaller grid (DispatchConfig.grid), and a loop over the elements"),
     "CUDA_ERROR_NOT_PERMITTED": Status(DriverError, "the call is not allowed now",
         "other code captures a graph in this process", "end the capture first"),
     "CUDA_ERROR_NOT_SUPPORTED": Status(DriverError, "the device or driver lacks this",

@@ -1,0 +1,232 @@
+"""Calls of the driver without Python in between: builtins that LLVM makes once a process.
+
+A `CallList` is a list of C calls with the arguments that they take. Its `call` is a builtin: it looks at the device's mode word and at
+the live words of the memory it uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's
+lock released, and adds to two counters. Anything out of the ordinary goes to a handler in Python: `handler(index, status)`, where the
+index says which call gave the status, or is -1 when none was made, since the mode word (`status`) is not zero, or a live word is
+(status -1), or there is no memory (status -2).
+
+So a bound launch is one call of `cuLaunchKernel`, and a sequence is a longer list. While the calls run, other threads may change argument
+blocks: a list uses what they held when it began.
+
+`set_method` makes the method that changes argument blocks (`launch.set`), of which the plain cases stay in native code as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vyre_py.drivers.cuda.native_code import PYTHON_FUNCTIONS, TEXT
+from vyre_py.drivers.resident import Buffer
+
+__all__ = [
+    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "UNHEARD", "Call", "CallList", "SlotRow", "pack_record", "scatter",
+    "set_method",
+]  # fmt: skip
+
+# Forms of a call: what its result means, and which argument takes the copy of the argument block.
+CHECKED: Final = 0
+LAUNCH: Final = 1  # cuLaunchKernel: the eleventh
+LAUNCH_EX: Final = 2  # cuLaunchKernelEx: the fourth
+UNHEARD: Final = 3  # its result is no status
+
+# What a handler gets for the index, and for the status of a list that is too large for memory.
+REFUSED: Final = -1
+NO_MEMORY: Final = -2
+
+# Type of a slot, by name -> its number in native code; other types go through Python.
+SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
+
+_ARGUMENTS: Final = 16
+_CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
+_HEAD: Final = struct.Struct("<qqQqQQQqQqqQQq")
+_SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
+_RECORD: Final = struct.Struct("<qQQQq")
+_RANGE_AT: Final = 7 * 8
+_ALIGN: Final = 16
+_MASK: Final = (1 << 64) - 1
+
+_NO_ARGUMENTS: Final = 0x4
+_ONE_ARGUMENT: Final = 0x8
+_FAST_KEYWORDS: Final = 0x80 | 0x2
+
+_STATE_NAME: Final = sys.intern("_state")
+_RECORD_NAME: Final = sys.intern("_record")
+_SLOW_NAME: Final = sys.intern("_set")
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One C call: the function's address, up to 16 arguments that fit a machine word each, its form, and for a launch where its argument
+    block lies and how long it is."""
+
+    function: int
+    arguments: tuple[int, ...]
+    form: int = CHECKED
+    block: int = 0
+    block_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """What `set` may change: a name, the slot's kind (`SLOT_KINDS`, 0 goes through Python) and its address in the argument block.
+
+    For a buffer also the number of its place among the held ones, its signature (`pack_record`), whether it is written, and its bytes now.
+    """
+
+    name: str
+    kind: int
+    address: int
+    place: int = 0
+    signature: int = 0
+    written: bool = False
+    begin: int = 0
+    end: int = 0
+
+
+def _text() -> str:
+    """The code, with the addresses of Python's own objects."""
+    addresses = {
+        "none": None, "float_type": float, "int_type": int, "bytearray_type": bytearray, "buffer_type": Buffer, "state_name": _STATE_NAME,
+        "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME,
+    }  # fmt: skip
+    text = TEXT
+    for name, thing in addresses.items():
+        text = text.replace(f"{{{name}}}", f"inttoptr (i64 {id(thing)} to ptr)")
+    loads = [
+        f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 4, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(_ARGUMENTS)
+    ]  # fmt: skip
+    arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(_ARGUMENTS))
+    return text.replace("{loads}", "\n  ".join(loads)).replace("{arguments}", arguments)
+
+
+class _Builtins:
+    """The code in memory, and the definitions that Python's objects point to; all of it stays for good."""
+
+    def __init__(self) -> None:
+        from llvmlite import binding as llvm  # LLVM is loaded only when a launch is first bound
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        builder = llvm.JITLibraryBuilder().add_ir(_text()).add_current_process()
+        for name in PYTHON_FUNCTIONS:
+            builder.import_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
+        for name in ("vyre_call", "vyre_resume", "vyre_set", "vyre_scatter"):
+            builder.export_symbol(name)
+        self._linker = llvm.create_lljit_compiler()
+        self._library = builder.link(self._linker, "vyre-builtins")
+        self.call = self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns.")
+        self.resume = self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on.")
+        self.set = self._definition(
+            "vyre_set", b"set", _FAST_KEYWORDS, b"set($self, arguments=None, /, **named)\n--\n\nRebinds params or buffers; see vyre_py.drivers.launch.Launch.set."
+        )
+        self.new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+
+        self.scatter = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)(self._library["vyre_scatter"])
+
+    def _definition(self, symbol: str, name: bytes, flags: int, doc: bytes) -> _MethodDefinition:
+        return _MethodDefinition(name, self._library[symbol], flags, doc)
+
+
+_builtins: list[_Builtins] = []
+_lock = threading.Lock()
+
+
+def builtins() -> _Builtins:
+    """The one set of builtins of the process."""
+    with _lock:
+        if not _builtins:
+            _builtins.append(_Builtins())
+        return _builtins[0]
+
+
+def set_method(owner: type) -> Any:
+    """The method `set` for a type whose instances have `_state`, the bytearray of their call list, and `_set`, which does what is not plain."""
+    new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))
+    return new_method(owner, ctypes.addressof(builtins().set))
+
+
+def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool) -> bytearray:
+    """What a buffer says of itself to `set`: a number that is the same for all buffers that may replace it, its bytes, the address of its
+    allocation's live word, and whether it may only be read. It is `Buffer._record`."""
+    return bytearray(_RECORD.pack(signature, begin, end, alive, readonly))
+
+
+def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
+    """Writes bytes to addresses, all at once for other threads of Python."""
+    table, held = bytearray(), []
+    for address, data in pieces:
+        source = ctypes.c_char_p(data)
+        held.append(source)
+        table += struct.pack("<QqQ", address, len(data), ctypes.cast(source, ctypes.c_void_p).value or 0)
+    builtins().scatter(bytes(table), len(pieces))
+
+
+class CallList:
+    """Calls, ready to be made.
+
+    Attributes: `state`, the bytes that native code reads; `call`, the builtin. Whoever owns the list keeps alive what its calls use. A list
+    does not hold its owner: the handler should not either, or both wait for the garbage collector.
+    """
+
+    __slots__ = ("_alive", "_names", "_pin", "_self", "_slots", "call", "state")
+
+    def __init__(
+        self, calls: Sequence[Call], handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
+        counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
+    ) -> None:  # fmt: skip
+        """`mode` and `alive` are addresses of words, `counters` two pairs of a word's address and what is added to it; `slots` and the list
+        `held` of buffers are for `set`, which leaves buffers to Python where they are `fixed`."""
+        tables = _HEAD.size + _CALL.size * len(calls)
+        alive_at, slots_at = tables, tables + 8 * len(alive)
+        state = bytearray(slots_at + _SLOT.size * len(slots))
+        self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
+        base = ctypes.addressof(self._pin)
+        copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
+        (first, much), (second, more) = counters
+        _HEAD.pack_into(
+            state, 0, len(calls), copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more, len(slots), base + slots_at,
+            id(held) if held is not None else 0, fixed,
+        )  # fmt: skip
+        for number, call in enumerate(calls):
+            arguments = (*(a & _MASK for a in call.arguments), *(0,) * (_ARGUMENTS - len(call.arguments)))
+            _CALL.pack_into(state, _HEAD.size + _CALL.size * number, call.function, call.form, call.block, call.block_bytes, *arguments)
+        struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
+        for number, row in enumerate(slots):
+            live = base + alive_at + 8 * row.place
+            _SLOT.pack_into(
+                state, slots_at + _SLOT.size * number, id(row.name), row.kind, row.address, row.place, row.signature, row.written, live, row.begin,
+                row.end, 0, 0, 0,
+            )  # fmt: skip
+        self.state = state
+        self._alive = alive_at
+        self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
+        self._names = [row.name for row in slots]  # native code compares their addresses
+        self._self = (state, handler)
+        made = builtins()
+        self.call: Callable[[], Any] = made.new_builtin(ctypes.addressof(made.call), self._self, None)
+
+    def resume(self, first: int) -> Any:
+        """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as `call` does."""
+        made = builtins()
+        return made.new_builtin(ctypes.addressof(made.resume), self._self, None)(first)
+
+    def rebound(self, place: int, alive: int, begin: int, end: int) -> list[tuple[int, bytes]]:
+        """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, and its bytes."""
+        base = ctypes.addressof(self._pin)
+        return [
+            (base + self._alive + 8 * place, struct.pack("<Q", alive)),
+            (base + self._slots[place] + _RANGE_AT, struct.pack("<QQ", begin, end)),
+        ]  # fmt: skip
