@@ -361,3 +361,18 @@ def test_importing_the_folder_loads_no_library():
     code = "import sys, vyre_py.drivers.cuda; print([m for m in sys.modules if m.startswith(('cuda', 'llvmlite'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_dropped_launch_is_gone_at_once(device):
+    launch, x, _ = bound(device)
+    gc.disable()
+    try:
+        run = launch.__call__
+        held = weakref.ref(x.allocation)
+        del launch, x
+        run()  # the builtin holds what it uses
+        assert held() is not None
+        del run
+        assert held() is None
+    finally:
+        gc.enable()

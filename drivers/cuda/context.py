@@ -10,6 +10,7 @@ from enum import IntFlag
 from typing import Any, Final
 
 from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda.native import NO_MEMORY, CallList
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError
@@ -114,6 +115,23 @@ class Context:
     def status(self, number: int) -> Any:
         """The driver's own name for what a native call gave."""
         return self.cuda.CUresult(number)
+
+    def recover(self, calls: CallList, index: int, status: int, doing: str, otherwise: type[DriverError] = DriverError) -> None:
+        """Goes on with a native call list whose call `index` gave `status`, where all that is amiss is that this thread has another context
+        current, or none; raises the status's error otherwise, and for calls that the mode forbids."""
+        if index < 0:
+            if status == NO_MEMORY:
+                raise otherwise(doing, cause="the host has no memory for the arguments")
+            raise otherwise(doing, cause=f"somebody captures or observes the device (mode {Mode(status & 0xFF)!r})", remedy="wait until that is over")
+        failed = self.status(status)
+        if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._is_current():
+            raise self.failure(failed, doing, otherwise)
+        self.enter()
+        calls.resume(index)
+
+    def _is_current(self) -> bool:
+        status, current = self.cuda.cuCtxGetCurrent()
+        return not status and int(current) == int(self.handle)
 
     def enter(self) -> None:
         """Makes the context current in this thread. Always asked for anew: other libraries change it behind our back."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
-from vyre_py.drivers.errors import BindingError, LaunchError
+from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
 from vyre_py.lowering.layout import Slot, SlotKind
@@ -66,7 +66,7 @@ class Kernel:
     of their slots), `stream` (a handle), `calls`.
     """
 
-    __slots__ = ("_offsets", "_owner", "_pin", "block", "calls", "device", "held", "module", "plan", "record", "stream")
+    __slots__ = ("__weakref__", "_offsets", "_owner", "_pin", "block", "calls", "device", "held", "module", "plan", "record", "stream")
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
         slots = plan.step.layout.slots
@@ -127,27 +127,18 @@ class Kernel:
     def trouble(self, index: int, status: int) -> None:
         """Does, or refuses, what the native call could not: see `native`."""
         device, context = self.device, self.device.context
-        symbol = self.plan.step.entries[self.plan.entry].symbol
-        if index >= 0:
-            failed = context.status(status)
-            if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._current():
-                device.require_usable()
-                raise context.failure(failed, f"{symbol} cannot be launched on {context.name}", LaunchError)
-            # A thread that has not used this device yet has another context current, or none.
-            context.enter()
-            self.calls.resume(index)
-            return
-        device.require_usable()
-        self.require_memory()
-        if status == native.NO_MEMORY:
-            raise LaunchError(f"{symbol} cannot be launched on {context.name}", cause="the host has no memory for the arguments")
-        if context.intercept is None:
-            raise LaunchError(f"{symbol} cannot be launched on {context.name}", cause=f"the device is in mode {status}")
-        context.intercept(self)
-
-    def _current(self) -> bool:
-        status, current = self.device.context.cuda.cuCtxGetCurrent()
-        return not status and int(current) == int(self.device.context.handle)
+        doing = f"{self.plan.step.entries[self.plan.entry].symbol} cannot be launched on {context.name}"
+        if index < 0:
+            device.require_usable()
+            self.require_memory()
+            if context.intercept is not None and status > 0:
+                context.intercept(self)
+                return
+        try:
+            context.recover(self.calls, index, status, doing, LaunchError)
+        except DeviceLost:
+            device.require_usable()  # which tells the first cause
+            raise
 
     def require_memory(self) -> None:
         """Raises BindingError when a bound buffer was freed."""
@@ -186,7 +177,7 @@ class CudaLaunch(Launch):
     def _take(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._state = kernel.calls.state
-        self.__call__ = kernel.calls.call  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
+        self.__call__ = kernel.calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
 
     def _set(self, arguments: Any = None, /, **named: Any) -> Self:
         return super().set(arguments, **named)

@@ -1,6 +1,6 @@
 """Calls of the driver without Python in between: builtins that LLVM makes once a process.
 
-A `CallList` is a list of C calls with the arguments that they take. Its `call` is a builtin: it looks at the device's mode word and at
+A `CallList` is a list of C calls with the arguments that they take. Its `builtin()` looks at the device's mode word and at
 the live words of the memory it uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's
 lock released, and adds to two counters. Anything out of the ordinary goes to a handler in Python: `handler(index, status)`, where the
 index says which call gave the status, or is -1 when none was made, since the mode word (`status`) is not zero, or a live word is
@@ -18,6 +18,7 @@ import ctypes
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -175,13 +176,14 @@ def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
 
 
 class CallList:
-    """Calls, ready to be made.
+    """Calls, ready to be made. Attribute: `state`, the bytes that native code reads.
 
-    Attributes: `state`, the bytes that native code reads; `call`, the builtin. Whoever owns the list keeps alive what its calls use. A list
-    does not hold its owner: the handler should not either, or both wait for the garbage collector.
+    Whoever owns the list keeps alive what its calls use, and is who handles trouble: `handler` is a method of the owner. The builtin holds the
+    owner by it, and the owner the list; the list holds neither, so that all are gone as soon as the builtin is dropped. So an owner must not
+    hold the builtin: an object around it does.
     """
 
-    __slots__ = ("_alive", "_names", "_pin", "_self", "_slots", "call", "state")
+    __slots__ = ("_alive", "_handler", "_names", "_pin", "_slots", "state")
 
     def __init__(
         self, calls: Sequence[Call], handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
@@ -214,14 +216,21 @@ class CallList:
         self._alive = alive_at
         self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
         self._names = [row.name for row in slots]  # native code compares their addresses
-        self._self = (state, handler)
-        made = builtins()
-        self.call: Callable[[], Any] = made.new_builtin(ctypes.addressof(made.call), self._self, None)
+        self._handler: Callable[[], Callable[[int, int], Any] | None] = weakref.WeakMethod(handler)
+
+    def _builtin(self, definition: _MethodDefinition) -> Callable[..., Any]:
+        handler = self._handler()
+        assert handler is not None  # the owner holds the list, so who uses it holds the owner
+        made: Callable[..., Any] = builtins().new_builtin(ctypes.addressof(definition), (self.state, handler), None)
+        return made
+
+    def builtin(self) -> Callable[[], Any]:
+        """A builtin that makes all calls, and gives None or what the handler gives."""
+        return self._builtin(builtins().call)
 
     def resume(self, first: int) -> Any:
-        """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as `call` does."""
-        made = builtins()
-        return made.new_builtin(ctypes.addressof(made.resume), self._self, None)(first)
+        """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as the builtin does."""
+        return self._builtin(builtins().resume)(first)
 
     def rebound(self, place: int, alive: int, begin: int, end: int) -> list[tuple[int, bytes]]:
         """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, and its bytes."""
