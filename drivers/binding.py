@@ -13,17 +13,18 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.exchange import is_foreign, lives_on, on_host, wrap
 from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim, is_size
+from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim, is_size
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.printer_declarations import print_dim
 from vyre_py.ir.types import Type, bf16, encode, scalar_of, u16
 from vyre_py.lowering.artifact import Interface, Step
+from vyre_py.lowering.layout import Layout
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "encode_param", "solve_grid"]
+__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "encode_param", "solve_grid"]
 
 _GROUPS_LIMIT: Final = 1 << 63  # so that a signed word counts them
 
@@ -156,8 +157,9 @@ class _Binder:
         for dim in self.interface.dims:
             if dim.name in self.given:
                 size = self.given[dim.name]
-                if not is_size(size):
-                    self.problems.append(f"dim {dim.name!r} is a whole number from 0 to 2^32 - 1, got {shown(size)}")
+                power = 48 if dim.name in self.interface.wide else 32
+                if not is_size(size) or size >= 1 << power:
+                    self.problems.append(f"dim {dim.name!r} is a whole number from 0 to 2^{power} - 1, got {shown(size)}")
                 else:
                     self.sizes[dim.name], self.sources[dim.name] = int(size), "its argument"
 
@@ -186,7 +188,7 @@ class _Binder:
             elif value.allocation.freed:
                 self.problems.append(f"{memory.name!r} was freed; upload or allocate it again")
             elif value.readonly and memory.access.writes:
-                self.problems.append(f"{memory.name!r} is written, and another library that owns the memory allows no writes")
+                self.problems.append(f"{memory.name!r} is written, and its memory may only be read: a constant's, or another library's that allows no writes")
             elif value.type.scalar is not memory.type.scalar:
                 self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}{_as_array(memory)}")
             elif not _has_rank(memory, value.host_shape):
@@ -230,6 +232,11 @@ class _Binder:
             if any(d.name in unsolved for expr in memory.shape for d in dims_of(expr)):
                 continue
             self._check_shape(memory)
+        if not self.problems:
+            for name, size in self.sizes.items():
+                if size >= WORD_LIMIT and name not in self.interface.wide:
+                    cure = f"vp.cast({name}, vp.u64) takes it whole"
+                    self.problems.append(f"dim {name!r} is {size} from {self.sources[name]}, and the Program uses it as a u32, below 2^32: {cure}")
 
     def _check_shape(self, memory: Memory) -> None:
         shape = tuple(self.evaluate(expr, f"axis {axis} of {memory.name!r}") for axis, expr in enumerate(memory.shape))
@@ -239,11 +246,20 @@ class _Binder:
                 if want != got and not isinstance(memory.shape[axis], Dim):
                     spelled = "" if isinstance(memory.shape[axis], DimConst) else f"{print_dim(memory.shape[axis])} = "
                     self.problems.append(f"axis {axis} of {memory.name!r} is {spelled}{want}, got {got}")
-        count = prod(shape) * memory.type.lanes
-        if count >= SIZE_LIMIT or any(size >= SIZE_LIMIT for size in shape):
-            what = "components" if memory.type.is_vector else "elements"
-            self.problems.append(f"{memory.name!r} has {count} {what}; fewer than 2^32 are needed")
+        self._check_count(memory, shape)
         self.shapes[memory.name] = shape
+
+    def _check_count(self, memory: Memory, shape: tuple[int, ...]) -> None:
+        """No axis may have more elements than all may have, even where another axis has none."""
+        count = prod(shape) * memory.type.lanes
+        most = max((count, *shape))
+        has = f"{memory.name!r} has {count} {'components' if memory.type.is_vector else 'elements'}"
+        if memory.name not in self.interface.wide and most >= WORD_LIMIT:
+            self.problems.append(f"{has}; fewer than 2^32 are needed where all indices are i32 and u32: index with u64, as in x[vp.cast(i, vp.u64)]")
+        elif most >= SIZE_LIMIT:
+            self.problems.append(f"{has}; fewer than 2^48 are needed")
+        elif most > self.device.limits.elements:
+            self.problems.append(f"{has}; {self.device.name} takes at most {self.device.limits.elements}")
 
     def evaluate(self, expr: DimExpr, what: str) -> int:
         try:
@@ -274,12 +290,28 @@ def bind_arguments(device: Device, interface: Interface, arguments: Any, named: 
     return plan
 
 
+def check_widths(layout: Layout, binding: BindingPlan, device: str) -> None:
+    """Raises BindingError for sizes from 2^32 on that the Program takes and its code does not: where a device's indices have 32 bits, and where what
+    took them had no effect and was left out."""
+    narrow = binding.interface.wide - layout.wide
+    large = {name: size for name, size in binding.sizes.items() if name in narrow and size >= WORD_LIMIT}
+    problems = [f"dim {name!r} is {size}; in the code for {device} it is below 2^32" for name, size in large.items()]
+    problems += [
+        f"{memory.name!r} has {count} elements; in the code for {device} it has fewer than 2^32"
+        for memory in binding.interface.buffers
+        if memory.name in narrow and max((count := prod(shape := binding.shapes[memory.name]) * memory.type.lanes, *shape)) >= WORD_LIMIT
+    ]
+    if problems:
+        raise BindingError(binding.interface.name, problems)
+
+
 def solve_grid(
     step: Step, sizes: Mapping[str, int], override: tuple[int, int, int] | None, limits: tuple[int, int, int], device: str
 ) -> tuple[int, int, int]:
     """The grid in workgroups along x, y, z. Raises BindingError from 2^32 invocations on an axis, or past the device's limits."""
     problems: list[str] = []
     counts: list[int] = []
+    cure = "" if override is not None else ": give a smaller one (b.grid, or DispatchConfig.grid) and walk the array in a loop"
     for axis in range(3):
         if override is not None:
             count = int(override[axis])
@@ -294,9 +326,9 @@ def solve_grid(
                 continue
             count = -(-extent // step.workgroup[axis]) if step.grid.over else extent
         if count > limits[axis]:
-            problems.append(f"the grid along {'xyz'[axis]} is {shown(count)} workgroups; {device} takes at most {limits[axis]}")
-        elif count * step.workgroup[axis] >= SIZE_LIMIT:
-            problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; fewer than 2^32 are needed")
+            problems.append(f"the grid along {'xyz'[axis]} is {shown(count)} workgroups; {device} takes at most {limits[axis]}{cure}")
+        elif count * step.workgroup[axis] >= WORD_LIMIT:
+            problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; fewer than 2^32 are needed{cure}")
         counts.append(count)
     if not problems and prod(counts) >= _GROUPS_LIMIT:
         problems.append(f"the grid has {prod(counts)} workgroups; fewer than 2^63 are needed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
@@ -12,15 +12,26 @@ from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["DispatchConfig"]
 
+
+def _is_cluster(value: object) -> bool:
+    return value is None or (isinstance(value, tuple) and len(value) == 3 and all(is_count(v) and v > 0 for v in value))
+
+
 # Field -> what a value must satisfy, and how to say it.
 _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "label": (lambda v: isinstance(v, str), "text"),
     "grid": (lambda v: v is None or (isinstance(v, tuple) and len(v) == 3 and all(map(is_count, v))), "three whole numbers, workgroups along x, y, z"),
     "fixpoint": (lambda v: v is None or isinstance(v, str), "the name of a buffer"),
+    "fixpoint_limit": (lambda v: v is None or (is_count(v) and v > 0), "how many launches at most, one or more"),
     "cooperative": (lambda v: isinstance(v, bool), "true or false"),
     "timeout": (lambda v: v is None or (isinstance(v, (int, float)) and v >= 0), "a time in seconds"),
     "stream": (lambda v: v is None or hasattr(v, "__cuda_stream__"), "an object with __cuda_stream__"),
     "max_output_bytes": (lambda v: v is None or is_count(v), "a whole number of bytes"),
+    "cluster": (_is_cluster, "three positive whole numbers, workgroups along x, y, z"),
+    "speculation": (
+        lambda v: isinstance(v, str) and v in ("auto", "off"),
+        '"auto" or "off": a hint is all that it can be, since no device here can be forced to run a launch before it is known that it is needed',
+    ),
 }
 
 
@@ -29,8 +40,11 @@ class DispatchConfig:
     """How to run. A field that a device can't honour is refused by name, never ignored.
 
     Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that
-    is looked at between launches; `cooperative` asks that all workgroups run at once; `timeout` in seconds; `max_output_bytes` refuses
-    larger results before anything runs; `stream` is any object with `__cuda_stream__`. Raises Unsupported for a value that no device takes.
+    is looked at between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in
+    seconds; `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA
+    GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `speculation` is a hint: "off" asks
+    that nothing runs before it is known to be needed, which is what every device here does anyway. Raises Unsupported for a value that no device
+    takes.
     """
 
     label: str = ""
@@ -40,6 +54,9 @@ class DispatchConfig:
     timeout: float | None = None
     max_output_bytes: int | None = None
     stream: Any = None
+    fixpoint_limit: int | None = None
+    cluster: tuple[int, int, int] | None = None
+    speculation: Literal["auto", "off"] = "auto"
 
     def __post_init__(self) -> None:
         wrong = [

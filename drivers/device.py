@@ -2,25 +2,47 @@
 
 Everything that a user calls stands here once. What a device has not got raises `Unsupported` by name. A device kind lives in a
 folder of its own and implements the hooks at the end.
+
+One module because the contract is read as a whole.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Final, NoReturn
 
+import numpy as np
+
+from vyre_py.drivers import graph
+from vyre_py.drivers.arena import Arena, ArenaPool
+from vyre_py.drivers.arena_plan import ArenaPlan
+from vyre_py.drivers.constants import Constants
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
+from vyre_py.drivers.graph import Graph
 from vyre_py.drivers.hostarray import Bytes, Host, host_array
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.peer import copy_peer
+from vyre_py.drivers.pending import Pending, ThreadPending
 from vyre_py.drivers.pipeline import Pipeline
+from vyre_py.drivers.ranges import download_ranges, upload_ranges
 from vyre_py.drivers.resident import Allocation, Buffer, whole_sizes
+from vyre_py.drivers.run import Run
+from vyre_py.drivers.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
+from vyre_py.drivers.sequence import Sequence as LaunchSequence
+from vyre_py.drivers.store import ResidentStore
+from vyre_py.drivers.strided import copy_strided
 from vyre_py.drivers.telemetry import Telemetry
+from vyre_py.drivers.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
 from vyre_py.ir.check import Checked, check
+from vyre_py.ir.dims import SIZE_LIMIT
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, scalar_of
@@ -28,21 +50,25 @@ from vyre_py.lowering.artifact import Artifact, Entry, Step
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
 __all__ = ["Device", "Limits"]
 
 _CACHED_PIPELINES: Final = 256
+_FILL_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device can take: workgroups along x, y, z; invocations in a workgroup; bytes of workgroup memory; bytes of one buffer."""
+    """What a device can take: workgroups along x, y, z; invocations in a workgroup; bytes of workgroup memory; bytes and elements of one
+    buffer, the components of vectors each counted."""
 
     workgroups: tuple[int, int, int]
     invocations: int
     workgroup_bytes: int
     buffer_bytes: int
+    elements: int = SIZE_LIMIT - 1
 
 
 class Device(ABC):
@@ -56,18 +82,26 @@ class Device(ABC):
     kind: ClassVar[str]
     is_software: bool = False
     dlpack_device: tuple[int, int] | None = None
-    honoured_options: ClassVar[frozenset[str]] = frozenset({"label", "grid", "max_output_bytes"})
+    observes_launches: ClassVar[bool] = False  # whether `_observe` is all that traces of launches need
+    honoured_options: ClassVar[frozenset[str]] = frozenset(
+        {"label", "grid", "max_output_bytes", "fixpoint", "fixpoint_limit", "speculation"}
+    )
 
     def __init__(self, ordinal: int, target: Target, limits: Limits, description: str) -> None:
         self.ordinal = ordinal
         self.target = target
         self.limits = limits
         self.description = description
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(self.name)
         self._pipelines: OrderedDict[Any, Pipeline] = OrderedDict()
+        self.telemetry.gauge("pipelines", self._pipelines.__len__)
+        self.arenas = ArenaPool(self)
+        self.constants = Constants(self)
         self._lock = threading.Lock()
         self._closed = False
         self._lost: str | None = None
+        self._recording: graph.Recording | None = None
+        observe(self)
 
     @property
     def name(self) -> str:
@@ -79,6 +113,7 @@ class Device(ABC):
 
     # ---- cold: compile and load
 
+    @spanned("compile", lambda device: {"target": str(device.target)})
     def compile_native(self, program: Program | Checked, options: CompileOptions | None = None) -> Pipeline:
         """Compiles for this device and loads the code; the same Program and options give the same pipeline from memory.
 
@@ -86,8 +121,10 @@ class Device(ABC):
         """
         self.require_usable()
         options = CompileOptions.given(options)
+        watch = Stopwatch()
         if not isinstance(program, Checked) and not (isinstance(program, Program) and "code_digest" in vars(program)):
-            program = check(program)  # before its digest: what breaks a rule may have none, or one that takes forever
+            with watch("check"):
+                program = check(program)  # before its digest: what breaks a rule may have none, or one that takes forever
         plain = program.program if isinstance(program, Checked) else program
         key = (plain.code_digest, plain.interface_digest, options)
         with self._lock:
@@ -95,14 +132,17 @@ class Device(ABC):
                 self._pipelines.move_to_end(key)
                 self.telemetry.memory_cache_hits += 1
                 return found
-        made = self.load(compile_for(program, [self.target], options))
+        made = self.load(compile_for(program, [self.target], options, watch.stages))
         self.telemetry.compiles += 1
+        if (traces := tracing()) is not None:
+            traces.stages(made.part.stages, self)
         with self._lock:
             self._pipelines[key] = made
             while len(self._pipelines) > _CACHED_PIPELINES:
                 self._pipelines.popitem(last=False)
         return made
 
+    @spanned("load", lambda device: {})
     def load(self, artifact: Artifact) -> Pipeline:
         """A pipeline from compiled code. Raises Unsupported when no part is for this device, or the code is over its limits."""
         self.require_usable()
@@ -114,7 +154,10 @@ class Device(ABC):
         part = fitting[-1]
         for step in part.steps:
             self._check_limits(step)
-        return Pipeline(self, artifact, part, tuple(tuple(self._load_entry(step, e) for e in step.entries) for step in part.steps))
+        watch = Stopwatch(part.stages)
+        with watch("load"):
+            codes = tuple(tuple(self._load_entry(step, e) for e in step.entries) for step in part.steps)
+        return Pipeline(self, artifact, part, codes, watch.stages)
 
     def _accepts(self, target: Target) -> bool:
         """Whether code for a target runs here."""
@@ -140,17 +183,26 @@ class Device(ABC):
             raise BindingError("allocate", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
         if not isinstance(type_, Type):
             raise BindingError("allocate", [f"a type of the language is needed, got {shown(type_)}"])
+        return self._new_buffer(sizes, type_)
+
+    def _new_buffer(self, sizes: tuple[int, ...], type_: Type, zeroed: bool = True) -> Buffer:
+        """A buffer of zeros; with anything in it for who writes all of it next. Raises OutOfMemory."""
         size_bytes = prod(sizes) * type_.size_bytes
+        return Buffer(self, Allocation(self, self._new_memory(size_bytes, zeroed), size_bytes), 0, sizes, type_)
+
+    def _new_memory(self, size_bytes: int, zeroed: bool = True) -> Any:
+        """A handle for memory, counted: of zeros, or with anything in it. Raises OutOfMemory."""
+        self.require_no_capture(f"{self.name} cannot allocate memory")
         if size_bytes > self.limits.buffer_bytes:
             raise OutOfMemory(
                 f"{self.name} cannot allocate {shown(size_bytes)} bytes",
                 meaning=f"one buffer holds at most {self.limits.buffer_bytes} bytes",
                 remedy="ask for less, or split the data",
             )
-        handle = self._allocate(size_bytes)
+        handle = self._allocate(size_bytes) if zeroed else self._allocate_unset(size_bytes)
         self.telemetry.allocations += 1
         self.telemetry.bytes_allocated += size_bytes
-        return Buffer(self, Allocation(self, handle, size_bytes), 0, sizes, type_)
+        return handle
 
     def upload(self, array: Any, type_: Type | None = None) -> Buffer:
         """A resident copy of a host array: anything with the buffer protocol or `__array__`, any strides. Elements are scalars; as vectors
@@ -167,9 +219,8 @@ class Device(ABC):
             raise BindingError("upload", [f"dtype {data.dtype} is {wanted}"])
         if element.is_vector and data.shape[-1:] != (element.lanes,):
             raise BindingError("upload", [f"{element} needs an array whose last axis has {element.lanes} components, got shape {list(data.shape)}"])
-        buffer = self.allocate((data.shape[:-1] if element.is_vector else data.shape) or (1,), element)
-        buffer.write(data.reshape(buffer.host_shape))
-        return buffer
+        self.require_usable()
+        return self._stage(data, (data.shape[:-1] if element.is_vector else data.shape) or (1,), element)
 
     def wrap(self, array: Any) -> Buffer:
         """A buffer over memory of another library on this device, without a copy: anything with `__dlpack__` or, on CUDA,
@@ -182,19 +233,116 @@ class Device(ABC):
 
         return wrap(self, array)
 
+    def constant(self, array: Any, type_: Type | None = None) -> Buffer:
+        """A read-only buffer of a host array's content, on the device when this returns. The same content gives the same memory again, and nobody frees
+        it: launches and graphs that are bound to it stay right. Raises what `upload` raises."""
+        self.require_usable()
+        return self.constants.buffer(array, type_)
+
+    def arena(self, plan: ArenaPlan) -> Arena:
+        """One allocation, laid out by `vyre_py.plan_arena` for a chain of launches: `arena["name"]` is a buffer. What its bytes hold is unspecified
+        until they are written. Raises OutOfMemory."""
+        self.require_usable()
+        return self.arenas.arena(plan)
+
     def download(self, buffer: Buffer, out: Host | None = None) -> Host:
         """A host copy of a resident buffer; waits for the launches before it. `out` of the same shape and dtype is written in place."""
         if not isinstance(buffer, Buffer):
             raise BindingError("download", [f"a buffer is needed, got {type(buffer).__name__}"])
         return buffer.read(out)
 
+    def copy_strided(
+        self, source: Buffer, source_offset: int, source_strides: Sequence[int], target: Buffer, target_offset: int, target_strides: Sequence[int],
+        shape: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Copies the elements of an array of `shape`, of rank 0 to 8, that lies in `source` and is to lie in `target`, both of one type: element
+        (i, j, ...) is at offset + i * strides[0] + j * strides[1] + ..., counted in elements of the flat buffer.
+
+        Strides may be negative, and those of the source 0. Enqueued like a launch, and captured like one, with all numbers by value. Raises
+        BindingError where any element lies outside its buffer, for a target that may be written twice at a place, and where both ranges overlap.
+        """
+        copy_strided(self, source, source_offset, source_strides, target, target_offset, target_strides, shape)
+
+    def copy_peer(self, source: Buffer, target: Buffer) -> None:
+        """Copies a buffer of any other device to one of this device, of the same shape and type: between GPUs by themselves, in order with both
+        devices' streams; else through the host. Raises BindingError for buffers that do not fit."""
+        copy_peer(self, source, target)
+
+    def upload_ranges(self, ranges: Sequence[tuple[Buffer, int, Any]]) -> None:
+        """Writes parts of buffers: each (buffer, first element of the flat buffer, host array), for vectors with their components along one more axis.
+
+        Ranges that lie end to end become one transfer. Raises BindingError with everything that does not fit, ranges that overlap included, and then
+        nothing was written.
+        """
+        upload_ranges(self, ranges)
+
+    def download_ranges(self, ranges: Sequence[tuple[Buffer, int, int]]) -> list[Host]:
+        """Reads parts of buffers: each (buffer, start, stop) in elements of the flat buffer. Gives an array for each, in order; waits once.
+
+        Ranges that lie end to end become one transfer, and their arrays are parts of one piece of host memory. Raises BindingError for ranges that
+        do not lie within their buffers.
+        """
+        return download_ranges(self, ranges)
+
+    @cached_property
+    def resident(self) -> ResidentStore:
+        """Buffers that stay on the device, by handle."""
+        return ResidentStore(self)
+
+    # ---- many launches as one
+
+    def sequence(self, *steps: Launch | SequenceStep | LaunchSequence) -> LaunchSequence:
+        """Launches, and what `vyre_py.copy_step`, `fill_step` and `gemm_step` give, in order as one call; sequences among them are taken apart.
+
+        What `launch.set` changes is what the next run uses. Raises BindingError for whatever is no step of this device.
+        """
+        self.require_usable()
+        return self._make_sequence(flat_steps(self, steps))
+
+    def capture(self, function: Callable[..., Any], /, *arguments: Any) -> Graph:
+        """A graph of what `function(*arguments)` launches, copies and fills on this device. Nothing of it runs until the graph is called.
+
+        Inside, memory is frozen: allocating, uploading, reading and waiting raise LaunchError, in other threads too, whose launches on this device are
+        refused as well. What the function raises is raised; then, as after any other error, the device is as before. Raises LaunchError for a
+        function that launches nothing, and while another capture runs.
+        """
+        self.require_usable()
+        if not callable(function):
+            raise BindingError("capture", [f"a function is needed, got {shown(function)}"])
+        return self._capture(function, arguments)
+
+    def capture_while(self, flag: Buffer, function: Callable[..., Any], /, *arguments: Any, limit: int = graph.TURN_LIMIT) -> Graph:
+        """A graph that runs what `function(*arguments)` launches again and again while the first element of `flag`, a u32 buffer that those launches
+        write, is not zero: looked at before each turn, `limit` turns at most. `graph.turns()` says how many there were.
+
+        The device itself looks at the flag where its library can (CUDA from driver 12.4 on), else the host does, which waits for each turn:
+        `graph.conditional` is "device" or "host". Raises what `capture` raises.
+        """
+        self.require_usable()
+        graph.check_loop(self, flag, function, limit)
+        return self._capture_while(flag, function, arguments, int(limit))
+
+    def gemm(self, a: Buffer, b: Buffer, out: Buffer, **options: Any) -> None:
+        """Enqueues out = alpha * a @ b + beta * out once: `vyre_py.gemm_step` with the same arguments, called."""
+        gemm_step(a, b, out, **options)()
+
+    def require_no_capture(self, doing: str) -> None:
+        """Raises LaunchError while a graph of this device is captured; `doing` says what is not possible then."""
+        if self._recording is not None:
+            raise self._recording.refusal(doing)
+
     # ---- life
 
     def synchronize(self) -> None:
         """Waits until everything launched so far is done. Raises what went wrong since the last wait."""
         self.require_usable()
+        self.require_no_capture(f"{self.name} cannot wait")
         self.telemetry.syncs += 1
         self._synchronize()
+
+    def trace(self, path: str | os.PathLike[str] | None = None, *, nvtx: bool = False, limit: int = EVENT_LIMIT) -> Trace:
+        """`vyre_py.trace`, of this device alone."""
+        return trace(path, nvtx=nvtx, limit=limit, device=self)
 
     def warmup(self) -> None:
         """Does now what the first call would do: context, compiler, caches."""
@@ -203,17 +351,23 @@ class Device(ABC):
 
     def trim(self) -> None:
         """Drops cached pipelines and pooled memory; resident buffers stay."""
+        self.require_no_capture(f"{self.name} cannot trim its memory")
         with self._lock:
             self._pipelines.clear()
+        self.constants.clear()
+        self.arenas.clear()
         self._trim()
 
     def close(self) -> None:
         """Frees everything; later calls raise DeviceLost. Closing twice, and in any order with buffers, is quiet."""
         if self._closed:
             return
+        self.require_no_capture(f"{self.name} cannot be closed")
         self._closed = True
         with self._lock:
             self._pipelines.clear()
+        self.constants.clear()
+        self.arenas.clear()
         self._close()
 
     @property
@@ -243,35 +397,62 @@ class Device(ABC):
         """The device library's own handles."""
         self._lacks("raw handles")
 
-    def sequence(self, *launches: Launch) -> Any:
-        """Many launches as one call."""
-        self._lacks("sequence")
-
-    def capture(self, function: Any) -> Any:
-        """A replayable graph of what `function` launches."""
-        self._lacks("capture")
+    def _raw_code(self, code: Any) -> Any:
+        """The device library's own handles of what `_load_entry` gave."""
+        self._lacks("raw handles of code")
 
     def record_event(self, stream: Any = None) -> Any:
-        """An event after what is enqueued so far."""
+        """An event after what a stream holds so far: any object with `__cuda_stream__`, or None for the one that launches go to."""
         self._lacks("record_event")
 
     def wait_event(self, event: Any, stream: Any = None) -> None:
-        """Makes a stream wait for an event."""
+        """Has what a stream is given from now on wait for an event."""
         self._lacks("wait_event")
+
+    @property
+    def streams(self) -> Any:
+        """The device's own streams."""
+        self._lacks("streams")
+
+    def stream(self, priority: int = 0) -> Any:
+        """A stream of its own for `launch.on`."""
+        self._lacks("streams")
+
+    def load_ptx(self, code: str | bytes, entry: str, signature: Sequence[Any]) -> Any:
+        """A launchable kernel from code of the device's own assembler."""
+        self._lacks("load_ptx")
 
     def pinned(self, shape: int | Sequence[int], type_: Type) -> Any:
         """Page-locked host memory."""
         self._lacks("pinned host memory")
 
-    def arena(self, plan: Any) -> Any:
-        """One allocation laid out for a chain of launches."""
-        self._lacks("arena")
+    def _gemm_step(
+        self, a: Buffer, b: Buffer, out: Buffer, alpha: float, beta: float, transpose_a: bool, transpose_b: bool, math: str
+    ) -> GemmStep:
+        """The step for arguments that fit (`sequence.gemm_step`)."""
+        self._lacks("gemm")
+
+    def _make_sequence(self, steps: Sequence[Launch | SequenceStep]) -> LaunchSequence:
+        """A sequence of steps of this device."""
+        return LaunchSequence(self, steps)
+
+    def _capture(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Graph:
+        """A graph of what a function launches."""
+        return graph.capture(self, function, arguments)
+
+    def _capture_while(self, flag: Buffer, function: Callable[..., Any], arguments: tuple[Any, ...], limit: int) -> Graph:
+        """A graph that repeats what a function launches."""
+        return graph.HostLoop(self._capture(function, arguments), flag, limit)
 
     # ---- hooks of a device kind. Sizes and offsets are in bytes; `handle` is whatever `_allocate` gave.
 
     @abstractmethod
     def _allocate(self, size_bytes: int) -> Any:
         """Zeroed memory (size 0 is allowed). Raises OutOfMemory."""
+
+    def _allocate_unset(self, size_bytes: int) -> Any:
+        """Memory with anything in it."""
+        return self._allocate(size_bytes)
 
     @abstractmethod
     def _free(self, handle: Any, size_bytes: int) -> None:
@@ -289,7 +470,46 @@ class Device(ABC):
     def _copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size_bytes: int) -> None:
         """Copies device memory to device memory; the ranges do not overlap."""
 
+    def _write_array(self, handle: Any, offset: int, source: Host) -> None:
+        """Copies a host array of any strides in; it may be changed on return."""
+        self._write(handle, offset, np.ascontiguousarray(source).reshape(-1).view(np.uint8))
+
+    def _read_array(self, handle: Any, offset: int, target: Host) -> None:
+        """As `_read`, into a host array of any strides."""
+        plain = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
+        self._read(handle, offset, plain.reshape(-1).view(np.uint8))
+        if plain is not target:
+            target[...] = plain
+
+    def _read_arrays(self, wanted: Sequence[tuple[Any, int, Host]]) -> None:
+        """`_read_array` for several, each a handle, an offset and a target."""
+        for handle, offset, target in wanted:
+            self._read_array(handle, offset, target)
+
+    def _fill(self, handle: Any, offset: int, size_bytes: int, pattern: bytes) -> None:
+        """Writes a pattern, whose length divides the size, over and over."""
+        chunk = np.frombuffer(pattern * max(1, min(size_bytes, _FILL_BYTES) // len(pattern)), np.uint8)
+        for start in range(0, size_bytes, chunk.size):
+            self._write(handle, offset + start, chunk[: size_bytes - start])
+
+    def _copy_peer(self, source: Buffer, target: Buffer) -> bool:
+        """Copies from another device without the host; false where that is not possible."""
+        return False
+
+    def _use_on(self, buffer: Buffer, stream: Any) -> None:
+        """Has whatever is done with a buffer here ordered with a stream of somebody else's from now on."""
+        self._lacks("streams")
+
+    def _ordered(self, *buffers: Buffer) -> AbstractContextManager[None]:
+        """A block in which launches on the device's own stream come after what streams of others do with buffers, and before what they do later."""
+        return nullcontext()
+
     # A device with a `dlpack_device` has these as well.
+
+    def _pass_on(self, handle: Any) -> Any:
+        """A handle for the memory of a freed allocation, whose next owner comes at once: launches bound to the old one refuse from now on. None where the
+        memory has to be given back instead. Never raises; may be called from a finaliser."""
+        return handle
 
     def _address(self, handle: Any) -> int | None:
         """The address of an allocation, where handles have one."""
@@ -301,6 +521,10 @@ class Device(ABC):
 
     def _leave(self, handle: Any) -> None:  # noqa: B027 - a device that adopts nothing has nothing to leave
         """Waits until nothing launched so far uses memory of another library. Never raises."""
+
+    def _later(self, action: Callable[[], object]) -> bool:
+        """Keeps what a finaliser has to do until a capture has ended; False where that is not needed. Never raises."""
+        return False
 
     def _exchange_stream(self) -> int | None:
         """The stream that everything goes through, where there are streams."""
@@ -317,9 +541,41 @@ class Device(ABC):
     def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
         """A launch for a plan, over code that `_load_entry` gave."""
 
+    def _dispatcher(self, pipeline: Pipeline) -> Any:
+        """What dispatches of plain host arrays go through: its `run(arguments, named)` gives the results, or None for what it leaves to the general
+        way. None where there is no quicker way."""
+        return None
+
+    def _stage(self, array: Host, shape: tuple[int, ...], type_: Type) -> Buffer:
+        """A new buffer that holds a host array."""
+        buffer = self._new_buffer(shape, type_, zeroed=False)
+        try:
+            buffer.write(array.reshape(buffer.host_shape))
+        except BaseException:
+            buffer.free()
+            raise
+        return buffer
+
+    def _submit(self, run: Run) -> Pending:
+        """Starts a dispatch, and gives its pending result."""
+        return ThreadPending(run.pipeline.name, run.whole)
+
+    def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
+        """Starts a launch; what it gives tells, once the results are there, how many nanoseconds the device took, or None."""
+        start()
+        return lambda: None
+
+    def _finish_by(self, launch: Launch, deadline: float, timeout: float) -> None:
+        """Waits for an interruptible launch until a time by `time.monotonic`, and stops it then. Raises DispatchTimeout, which says how many seconds
+        were allowed."""
+        self._lacks("dispatch option timeout")
+
     @abstractmethod
     def _synchronize(self) -> None:
         """Waits for everything."""
+
+    def _observe(self, on: bool) -> None:  # noqa: B027 - launches that are made while a trace runs are wrapped where they are bound
+        """Has all launches of native code go through Python, or no longer: a trace began, or the last one ended."""
 
     def _warmup(self) -> None:  # noqa: B027 - a device with nothing to prepare has nothing to do
         """Prepares the device."""

@@ -38,7 +38,27 @@ class DeviceUnavailable(DriverError):
 
 
 class OutOfMemory(DriverError):
-    """An allocation could not be had; nothing was allocated."""
+    """An allocation could not be had; nothing was allocated.
+
+    Where the device says so, in bytes: `asked` for, `free` on the device, `held` by this device object (in use, and kept for reuse), and
+    `limit` of all; None elsewhere.
+    """
+
+    asked: int | None = None
+    free: int | None = None
+    held: int | None = None
+    limit: int | None = None
+
+    def __init__(
+        self, message: str, *, status: str = "", meaning: str = "", cause: str = "", remedy: str = "",
+        asked: int | None = None, free: int | None = None, held: int | None = None, limit: int | None = None,
+    ) -> None:  # fmt: skip
+        figures = {"asked": asked, "free": free, "held": held, "limit": limit}
+        known = {name: value for name, value in figures.items() if value is not None}
+        said = ", ".join(f"{name} {value:,}" for name, value in known.items())
+        text = f"{meaning}; in bytes: {said}" if meaning and said else meaning or said
+        super().__init__(message, status=status, meaning=text, cause=cause, remedy=remedy)
+        vars(self).update(known)
 
 
 class BindingError(DriverError):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from vyre_py.drivers.binding import BindingPlan, arguments_by_name, encode_param, solve_grid
+from vyre_py.drivers.binding import BindingPlan, arguments_by_name, check_widths, encode_param, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.exchange import lives_on, wrap
 from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import SIZE_LIMIT, evaluate_dim
+from vyre_py.drivers.telemetry import LaunchRecord
+from vyre_py.ir.dims import DimExpr, evaluate_dim
 from vyre_py.ir.errors import shown
+from vyre_py.ir.types import u32
 from vyre_py.lowering.artifact import Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Slot, SlotKind
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "plan_launch"]
+
+
+_PLAIN: Final = DispatchConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,42 +42,86 @@ class LaunchPlan:
     grid: tuple[int, int, int]
     buffers: Mapping[str, Buffer]
     block: bytearray
-    label: str
     binding: BindingPlan
+    config: DispatchConfig = _PLAIN
+
+    @property
+    def label(self) -> str:
+        """What people call the launch."""
+        return self.config.label
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to run."""
         return 0 in self.grid
 
+    def copied(self) -> LaunchPlan:
+        """The same plan, with buffers and params of its own."""
+        binding = replace(self.binding, buffers=dict(self.binding.buffers))
+        return replace(self, buffers=binding.buffers, block=bytearray(self.block), binding=binding)
+
+    def record(self) -> LaunchRecord:
+        """A record for the launches of this plan."""
+        return self.device.telemetry.record(**self.amounts())
+
+    def amounts(self, occupancy: float = 0.0) -> dict[str, int]:
+        """What each launch adds to the counters, by name: invocations that the Program asks for and that run, bytes of arguments. `occupancy` is the
+        share of a multiprocessor's threads that the kernel can keep busy, 0 to 1, where that is known."""
+        threads = prod(self.grid) * prod(self.step.workgroup)
+        asked = threads
+        if self.step.grid.over:
+            extents = [evaluate_dim(extent, self.binding.sizes) for extent in self.step.grid.extents]
+            # A grid that was given in place of the Program's own may go beyond it, or not reach its end.
+            asked = prod(min(e, g * w) for e, g, w in zip(extents, self.grid, self.step.workgroup, strict=True))
+        return {
+            "elements_launched": asked, "threads_scheduled": threads, "threads_occupied": round(threads * occupancy), "parameter_bytes": len(self.block),
+        }  # fmt: skip
+
 
 def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
     """The plan for bound arguments. Raises BindingError for a size used as a value that is none, and what `solve_grid` raises."""
+    if binding.interface.wide:
+        check_widths(step.layout, binding, device.name)
     grid = solve_grid(step, binding.sizes, config.grid, device.limits.workgroups, device.name)
     block = bytearray(step.layout.size_bytes)
     for slot in step.layout.scalars:
         if slot.kind is SlotKind.PARAM:
             data = slot.cut(binding.params[slot.source[0]])
+        elif slot.axis is not None:
+            data = grid[slot.axis].to_bytes(slot.size_bytes, "little")
         else:
             assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
-            size = evaluate_dim(slot.expr, binding.sizes)
-            if not 0 <= size < SIZE_LIMIT:
-                raise BindingError(binding.interface.name, [f"a size used as a value is {size}, which is outside 0 to 2^32 - 1"])
-            data = size.to_bytes(slot.size_bytes, "little")
+            data = _extent(slot, slot.expr, binding).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
-    return LaunchPlan(device, step, len(step.entries) - 1, grid, binding.buffers, block, config.label, binding)
+    return LaunchPlan(device, step, len(step.entries) - 1, grid, binding.buffers, block, binding, config)
+
+
+def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:
+    """The size that a slot carries. Raises BindingError for one that it does not hold."""
+    try:
+        size = evaluate_dim(expr, binding.sizes)
+    except ZeroDivisionError:
+        raise BindingError(binding.interface.name, ["a size used as a value divides by zero"]) from None
+    power, cure = (32, "; vp.cast(size, vp.u64) takes it whole") if slot.type is u32 else (48, "")
+    if not 0 <= size < 1 << power:
+        cure = cure if size > 0 else ""
+        raise BindingError(binding.interface.name, [f"a size used as a value is {size}, which is outside 0 to 2^{power} - 1{cure}"])
+    return size
 
 
 class Launch:
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 
+    Attributes: `plan`, and `counted`, how many launches a call counts for: none where a graph replays it.
+
     Device kinds subclass it with `__call__`, `_set_buffer`, `_set_slot` and, where they have streams, `on`.
     """
 
-    __slots__ = ("plan",)
+    __slots__ = ("counted", "plan")
 
     def __init__(self, plan: LaunchPlan) -> None:
         self.plan = plan
+        self.counted = 1
 
     def __call__(self) -> None:
         """Enqueues the kernel."""
@@ -127,11 +177,26 @@ class Launch:
             self._set_buffer(name, buffer)
         for slot, data in slots:
             self._set_slot(slot, data)
+            self.plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
         self.plan.binding.buffers.update(buffers)
 
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on."""
         raise Unsupported(self.plan.device.name, [Missing("streams")])
+
+    @property
+    def inner(self) -> Launch:
+        """The launch itself; of one that is wrapped around another, that one."""
+        return self
+
+    @property
+    def raw(self) -> Any:
+        """The device library's own handles."""
+        raise Unsupported(self.plan.device.name, [Missing("raw handles")])
+
+    def _copy(self) -> Launch:
+        """A launch of its own with the same arguments."""
+        raise Unsupported(self.plan.device.name, [Missing("capture")])
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         raise Unsupported(self.plan.device.name, [Missing("launch.set of a buffer")])

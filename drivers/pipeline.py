@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,36 +13,65 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import Host, takes
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
-from vyre_py.drivers.resident import Buffer, host_shape
+from vyre_py.drivers.pending import Pending
+from vyre_py.drivers.resident import host_shape
+from vyre_py.drivers.run import Run, Timed
+from vyre_py.drivers.trace import spanned, tracing
+from vyre_py.drivers.traced import TracedLaunch
 from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Artifact, Part
-from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "check_outputs"]
+
+
+def check_outputs(binding: BindingPlan, config: DispatchConfig, out: Mapping[str, Any]) -> None:
+    """Raises BindingError for an `out` that results do not fit, and for results larger than `config.max_output_bytes`."""
+    if not isinstance(out, Mapping):
+        raise BindingError(binding.interface.name, [f"out is a mapping of names to arrays, got {type(out).__name__}"])
+    problems: list[str] = []
+    written = {m.name: m for m in binding.interface.buffers if m.access.writes}
+    for name, array in out.items():
+        if name not in written or name in binding.buffers:
+            problems.append(f"out[{shown(name)}] names no written host argument")
+        elif not takes(array, shape := host_shape(binding.shapes[name], written[name].type), written[name].type.dtype):
+            problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(shape)}")
+    total = sum(int(np.prod(binding.shapes[n], dtype=object)) * m.type.size_bytes for n, m in written.items() if n not in binding.buffers)
+    if config.max_output_bytes is not None and total > config.max_output_bytes:
+        problems.append(f"the outputs take {total} bytes; max_output_bytes is {config.max_output_bytes}")
+    if problems:
+        raise BindingError(binding.interface.name, problems)
 
 
 class Pipeline:
     """A Program compiled for a device and loaded. Immutable; use it from any thread.
 
     Attributes: `device`, `artifact` and its `part` for this device, `numerics` that the code follows ("strict", "fast" or "native"), `report`
-    of what the passes did.
+    of what the passes did, `stages` that compiling and loading took, with their times.
     """
 
-    __slots__ = ("__weakref__", "_codes", "artifact", "device", "part")
+    __slots__ = ("__weakref__", "_codes", "_prepared", "artifact", "device", "part", "stages")
 
-    def __init__(self, device: Device, artifact: Artifact, part: Part, codes: tuple[tuple[Any, ...], ...]) -> None:
+    def __init__(self, device: Device, artifact: Artifact, part: Part, codes: tuple[tuple[Any, ...], ...], stages: Stages) -> None:
         self.device = device
         self.artifact = artifact
         self.part = part
         self._codes = codes
+        self.stages = stages
+        self._prepared = device._dispatcher(self)
 
     @property
     def name(self) -> str:
         """The Program's name."""
         return self.artifact.interface.name
+
+    @property
+    def raw(self) -> Any:
+        """The device library's own handles of the loaded code: on CUDA `module` and `function` as integers."""
+        return self.device._raw_code(self._codes[-1][-1])
 
     @property
     def numerics(self) -> str:
@@ -56,6 +86,7 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r} on {self.device.name}>"
 
+    @spanned("bind", lambda pipeline: {"program": pipeline.name})
     def bind(self, arguments: Any = None, /, *, config: DispatchConfig | None = None, **named: Any) -> Launch:
         """A launch over resident buffers and scalars, given as one mapping or sequence and keywords.
 
@@ -75,8 +106,14 @@ class Pipeline:
         (step,), (codes,) = self.part.steps, self._codes
         plan = plan_launch(self.device, step, binding, config)
         self.device.telemetry.binds += 1
-        return EmptyLaunch(plan) if plan.empty else self.device._make_launch(plan, codes[plan.entry])
+        if plan.empty:
+            return EmptyLaunch(plan)
+        launch = self.device._make_launch(plan, codes[plan.entry])
+        if config.stream is not None:
+            launch.on(config.stream)
+        return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch)
 
+    @spanned("dispatch", lambda pipeline: {"program": pipeline.name})
     def dispatch(
         self, arguments: Any = None, /, *, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None, **named: Any
     ) -> dict[str, Any]:
@@ -86,71 +123,40 @@ class Pipeline:
         is written in place; a written resident buffer comes back as itself. Raises BindingError with every mismatch, and then
         nothing was run.
         """
+        if self._prepared is not None and config is None and out is None:
+            results = self._prepared.run(arguments, named)
+            if results is not None:
+                return results
+        return self._run(arguments, named, config, out).whole()
+
+    def _run(self, arguments: Any, named: Mapping[str, Any], config: DispatchConfig | None, out: Mapping[str, Host] | None) -> Run:
+        """One dispatch, staged and bound, and counted."""
         self.device.require_usable()
+        self.device.require_no_capture(f"{self.name!r} cannot be dispatched on {self.device.name}")
         config = self._config(config)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=True)
         out = {} if out is None else out
-        self._check_outputs(binding, config, out)
-        staged = self._stage(binding)
-        try:
-            self._launch(binding, config)()
-            return self._collect(binding, out, staged)
-        finally:
-            for buffer in staged.values():
-                buffer.free()
+        check_outputs(binding, config, out)
+        self.device.telemetry.dispatches += 1
+        return Run(self, binding, config, out)
 
-    def _check_outputs(self, binding: BindingPlan, config: DispatchConfig, out: Mapping[str, Any]) -> None:
-        if not isinstance(out, Mapping):
-            raise BindingError(binding.interface.name, [f"out is a mapping of names to arrays, got {type(out).__name__}"])
-        problems: list[str] = []
-        written = {m.name: m for m in binding.interface.buffers if m.access.writes}
-        for name, array in out.items():
-            if name not in written or name in binding.buffers:
-                problems.append(f"out[{shown(name)}] names no written host argument")
-            elif not takes(array, shape := host_shape(binding.shapes[name], written[name].type), written[name].type.dtype):
-                problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(shape)}")
-        total = sum(int(np.prod(binding.shapes[n], dtype=object)) * m.type.size_bytes for n, m in written.items() if n not in binding.buffers)
-        if config.max_output_bytes is not None and total > config.max_output_bytes:
-            problems.append(f"the outputs take {total} bytes; max_output_bytes is {config.max_output_bytes}")
-        if problems:
-            raise BindingError(binding.interface.name, problems)
+    @spanned("submit", lambda pipeline: {"program": pipeline.name})
+    def submit(
+        self, arguments: Any = None, /, *, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None, **named: Any
+    ) -> Pending:
+        """Starts what `dispatch` does, and gives a pending result at once: `done()`, `result(timeout)`, `await`.
 
-    def _stage(self, binding: BindingPlan) -> dict[str, Buffer]:
-        """Resident buffers for host arguments and omitted outputs, entered into the binding; all or none."""
-        staged: dict[str, Buffer] = {}
-        try:
-            for memory in binding.interface.buffers:
-                if memory.name in binding.buffers:
-                    continue
-                staged[memory.name] = self.device.allocate(binding.shapes[memory.name], memory.type)
-                if memory.name in binding.host:
-                    staged[memory.name].write(binding.host[memory.name])
-        except BaseException:
-            for buffer in staged.values():
-                buffer.free()
-            raise
-        binding.buffers.update(staged)
-        return staged
+        Arguments were copied when this returns; they may be changed then. Raises what `dispatch` raises for arguments that do not fit; what goes wrong
+        later is raised by the result.
+        """
+        run = self._run(arguments, named, config, out)
+        self.device.telemetry.submits += 1
+        return self.device._submit(run)
 
-    def _collect(self, binding: BindingPlan, out: Mapping[str, Any], staged: Mapping[str, Buffer]) -> dict[str, Any]:
-        results: dict[str, Any] = {}
-        for memory in binding.interface.buffers:
-            if memory.access.writes:
-                name = memory.name
-                results[name] = staged[name].read(out.get(name)) if name in staged else binding.buffers[name]
-        if all(name not in staged for name in results):
-            self.device.synchronize()
-        return results
-
-    # ---- named by the contract, and refused by name
-
-    def _lacks(self, what: str) -> NoReturn:
-        raise Unsupported(self.device.name, [Missing(what)])
-
-    def submit(self, arguments: Any = None, /, **named: Any) -> Any:
-        """A pending dispatch: done, result(timeout), await."""
-        self._lacks("submit")
-
-    def dispatch_timed(self, arguments: Any = None, /, **named: Any) -> Any:
-        """A dispatch with wall, device, enqueue and wait times."""
-        self._lacks("timed dispatch")
+    @spanned("dispatch", lambda pipeline: {"program": pipeline.name, "timed": "yes"})
+    def dispatch_timed(
+        self, arguments: Any = None, /, *, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None, **named: Any
+    ) -> Timed:
+        """What `dispatch` does, with its results and how long each part took. Raises what `dispatch` raises."""
+        begin = time.perf_counter_ns()
+        return self._run(arguments, named, config, out).timed(begin)

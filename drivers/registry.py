@@ -13,6 +13,7 @@ import numpy as np
 
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.drivers.trace import trace_from_environment
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.errors import VyreError, shown
 from vyre_py.ir.nodes import Access, Space, const
@@ -66,6 +67,7 @@ def _opened(kind: str, ordinal: int) -> Device:
         here = _count(kind)
         if ordinal >= here:
             raise DeviceUnavailable(f"there is no {kind}:{ordinal}", meaning=f"{here} device(s) of kind {kind} are here", remedy="vyre_py.devices() lists them")
+        trace_from_environment()
         made: Device = import_module(f"vyre_py.drivers.{kind}").open_device(ordinal)
         _open[kind, ordinal] = made
         return made

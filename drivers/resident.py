@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +13,11 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.hostarray import Host, host_array, takes
+from vyre_py.drivers.trace import spanned
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
-from vyre_py.ir.types import Type
+from vyre_py.ir.nodes import Param
+from vyre_py.ir.types import Type, u8
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -45,6 +48,8 @@ def _give_back(
     device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None, recycle: Callable[[Any, int], bool] | None
 ) -> None:
     if release is not None:
+        if device._later(lambda: _give_back(device, handle, size_bytes, release, recycle)):
+            return
         device._leave(handle)
         release()
         return
@@ -92,6 +97,17 @@ class Allocation:
     def lend(self) -> Loan:
         """Something to hold for as long as another library uses the memory."""
         return Loan(self)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which the memory stays, whoever frees it meanwhile: then it goes at the end. Raises BindingError when it was freed before."""
+        self.borrowed(1)
+        try:
+            if self.freed:
+                raise BindingError("buffer", ["the buffer was freed"])
+            yield
+        finally:
+            self.borrowed(-1)
 
     def borrowed(self, change: int) -> None:
         """Counts loans; the last one to end gives back what was freed meanwhile."""
@@ -178,6 +194,10 @@ class Buffer:
             raise BindingError("view", [f"it begins at byte {begin}, where {type_} must begin at a multiple of {type_.scalar.size_bytes}"])
         return Buffer(self.device, self.allocation, self.offset_bytes, sizes, type_, self.readonly)
 
+    def as_bytes(self) -> Buffer:
+        """The same memory as one axis of u8."""
+        return Buffer(self.device, self.allocation, self.offset_bytes, (self.size_bytes,), u8, self.readonly)
+
     @property
     def handle(self) -> Any:
         """The device's own handle. Raises BindingError after `free`."""
@@ -185,6 +205,15 @@ class Buffer:
             raise BindingError("buffer", ["the buffer was freed"])
         return self.allocation.handle
 
+    @property
+    def address(self) -> int:
+        """Where the first byte lies on the device, for code of others. Raises Unsupported on devices without addresses, BindingError after `free`."""
+        at = self.device._address(self.handle)
+        if at is None:
+            self.device._lacks("addresses of buffers")
+        return int(at) + self.offset_bytes
+
+    @spanned("upload", lambda buffer: {"bytes": buffer.size_bytes})
     def write(self, array: Any) -> None:
         """Copies a host array of `host_shape` and the components' dtype in. Raises BindingError for any other, and after `free`; DeviceLost."""
         data = host_array(array, "array")
@@ -193,11 +222,14 @@ class Buffer:
         handle = self.handle
         self._require_writeable("write")
         self.device.require_usable()
+        self.device.require_no_capture(f"a buffer on {self.device.name} cannot be written")
         if self.size_bytes:
-            self.device._write(handle, self.offset_bytes, np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+            with self.allocation.held():
+                self.device._write_array(handle, self.offset_bytes, data)
             self.device.telemetry.uploads += 1
             self.device.telemetry.bytes_uploaded += self.size_bytes
 
+    @spanned("download", lambda buffer: {"bytes": buffer.size_bytes})
     def read(self, out: Host | None = None) -> Host:
         """A host copy; waits for the launches before it. `out`, of `host_shape`, the components' dtype and any strides, is written in place.
 
@@ -209,18 +241,16 @@ class Buffer:
             raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(shape)}, got {got}"])
         handle = self.handle
         self.device.require_usable()
-        # A subclass has methods of its own; what is written is the array below them.
-        plain = None if out is None else np.asarray(out)
-        direct = plain is not None and plain.flags.c_contiguous
-        target = plain if plain is not None and direct else np.empty(shape, self.type.dtype)
+        self.device.require_no_capture(f"a buffer on {self.device.name} cannot be read")
+        target = np.empty(shape, self.type.dtype) if out is None else out
         if self.size_bytes:
-            self.device._read(handle, self.offset_bytes, target.reshape(-1).view(np.uint8))
+            with self.allocation.held():
+                # A subclass has methods of its own; what is written is the array below them.
+                self.device._read_array(handle, self.offset_bytes, np.asarray(target))
             self.device.telemetry.downloads += 1
             self.device.telemetry.bytes_downloaded += self.size_bytes
         self.device.telemetry.syncs += 1
-        if plain is not None and not direct:
-            plain[...] = target
-        return target if out is None else out
+        return target
 
     def copy_from(self, source: Buffer) -> None:
         """Copies another buffer of the same device, shape and type in. Raises BindingError for any other, and for one that overlaps."""
@@ -229,8 +259,41 @@ class Buffer:
             raise BindingError("copy_from", [f"a separate {self.type}{list(self.shape)} on {self.device.name} is needed, got {shown(source)}"])
         self._require_writeable("copy_from")
         self.device.require_usable()
-        if self.size_bytes:
+        if (recording := self.device._recording) is not None:
+            from vyre_py.drivers.sequence import CopyStep  # made of buffers
+
+            recording.take(CopyStep(source, self))
+        elif self.size_bytes:
             self.device._copy(source.handle, source.offset_bytes, self.handle, self.offset_bytes, self.size_bytes)
+            self.device.telemetry.copies += 1
+            self.device.telemetry.bytes_copied += self.size_bytes
+
+    def fill(self, value: Any) -> None:
+        """Writes one value to all elements: a number that the type holds, as for a param; for vectors a sequence or array of components.
+
+        Raises BindingError for any other, and after `free`.
+        """
+        from vyre_py.drivers.binding import encode_param  # made of buffers
+
+        pattern = encode_param(Param("value", self.type), value)
+        handle = self.handle
+        self._require_writeable("fill")
+        self.device.require_usable()
+        if (recording := self.device._recording) is not None:
+            from vyre_py.drivers.sequence import FillStep  # made of buffers
+
+            recording.take(FillStep(self, value, pattern))
+        elif self.size_bytes:
+            self.device._fill(handle, self.offset_bytes, self.size_bytes, pattern)
+            self.device.telemetry.fills += 1
+            self.device.telemetry.bytes_filled += self.size_bytes
+
+    def use_on(self, stream: Any) -> None:
+        """Says that code of somebody else's uses the memory on a stream (any object with `__cuda_stream__`): from now on reads, writes, copies, fills
+        and frees are ordered with that stream. `launch.on` says so of its buffers itself. Raises Unsupported where there are no streams."""
+        self.device.require_usable()
+        if self.handle:
+            self.device._use_on(self, stream)
 
     def is_like(self, other: Buffer) -> bool:
         """Whether both hold as many components of one scalar type, along the same axes."""

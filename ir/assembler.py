@@ -20,6 +20,7 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
@@ -233,6 +234,10 @@ class Assembler:
     def barrier(self) -> None:
         """Waits for the workgroup."""
         self.emit(Barrier(None, ()))
+
+    def grid_barrier(self) -> None:
+        """Waits for the whole grid."""
+        self.emit(GridBarrier(None, ()))
 
     def finish(self) -> Program:
         """The Program. All blocks must be closed; a grid that was not given is the first written buffer's shape, or one

@@ -85,9 +85,10 @@ class ProgramBuilder(Emitter):
         return self._here()
 
     def dim(self, name: str) -> Size:
-        """A symbolic size of 0 to 2^32 - 1, solved from the arguments' shapes when the Program is bound, or given there by name.
+        """A symbolic size of 0 to 2^48 - 1, solved from the arguments' shapes when the Program is bound, or given there by name.
 
-        A u32 where it meets values; `+`, `-`, `*`, `vp.min`, `vp.max` and `vp.ceil_div` of sizes are sizes.
+        A u32 where it meets values, and then below 2^32; `vp.cast(n, vp.u64)` takes it whole. `+`, `-`, `*`, `vp.min`, `vp.max` and
+        `vp.ceil_div` of sizes are sizes. Sizes of an array are below 2^32 unless the Program indexes it with i64 or u64.
         """
         return Size(self, self._declare(name).dim(name))
 
@@ -294,3 +295,7 @@ class ProgramBuilder(Emitter):
     def barrier(self) -> None:
         """Waits for the whole workgroup; writes before it are seen after it."""
         self._here().barrier()
+
+    def grid_barrier(self) -> None:
+        """Waits for the whole grid; writes to buffers before it are seen by all invocations after it."""
+        self._here().grid_barrier()

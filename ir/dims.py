@@ -1,4 +1,8 @@
-"""Dim expressions: exact, symbolic sizes that are solved from the arguments when a Program is bound."""
+"""Dim expressions: exact, symbolic sizes that are solved from the arguments when a Program is bound.
+
+A size is below 2^48. Where it is used as a value it is a u32, and binding fails from 2^32 on; a cast to i64 or u64 takes it whole (see
+`ir.widths`).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,15 @@ import numpy as np
 
 from vyre_py.ir.types import Type, u32
 
-__all__ = ["DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_count", "is_size"]
+__all__ = [
+    "DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_count", "is_size",
+]
 
 MAX_DIM_TERMS: Final = 64
-SIZE_LIMIT: Final = 1 << 32  # every size is below it
+# Every size and every count of elements is below it: the addresses that processors have, so that no offset in bytes leaves 64 bits.
+SIZE_LIMIT: Final = 1 << 48
+# What 32 bits count: sizes used as u32, invocations along an axis, and all sizes of a buffer that is indexed with 32 bits alone are below it.
+WORD_LIMIT: Final = 1 << 32
 
 
 def is_count(value: Any) -> bool:
@@ -22,13 +31,13 @@ def is_count(value: Any) -> bool:
 
 
 def is_size(value: Any) -> bool:
-    """Whether this is a size: a count, at most 2^32 - 1."""
+    """Whether this is a size: a count below `SIZE_LIMIT`."""
     return is_count(value) and bool(value < SIZE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A symbolic size: a whole number from 0 to 2^32 - 1, known when the Program is bound."""
+    """A symbolic size: a whole number from 0 to 2^48 - 1, known when the Program is bound."""
 
     name: str
     terms: int = field(default=1, init=False, compare=False)

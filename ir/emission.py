@@ -16,14 +16,17 @@ from vyre_py.ir.nodes import Access, Atom, Const, Memory, Space, Variable
 from vyre_py.ir.ops import ATOMICS, OPS, Op
 from vyre_py.ir.ops import Operand as Pattern
 from vyre_py.ir.refusals import PYTHON, refusal
-from vyre_py.ir.types import Type, bool_, i32, u32, vector_of
+from vyre_py.ir.types import Type, bool_, i32, i64, u32, u64, vector_of
 from vyre_py.ir.where import user_place
+from vyre_py.ir.widths import INDEX_TYPES
 
 __all__ = ["Emitter"]
 
 # Operands that are no number's business: any type goes.
 _FREE: Final = (Pattern.ANY, Pattern.LANES)
 _COUNT: Final = Const(u32, 0)
+# What a Python number becomes as an index: the first of these that holds it.
+_LITERAL_TYPES: Final = (u32, i32, u64, i64)
 
 
 class Emitter:
@@ -103,12 +106,12 @@ class Emitter:
         atoms: list[Atom] = []
         for i in given:
             if isinstance(i, Expr):
-                if i.type not in (i32, u32):
+                if i.type not in INDEX_TYPES:
                     hint = "take a component: v.x" if i.type.is_vector else "convert it: vp.cast(i, vp.u32)"
-                    fail("V201", f"an index of {memory.name!r} is i32 or u32, got {i.type}", hint)
+                    fail("V201", f"an index of {memory.name!r} is i32, u32, i64 or u64, got {i.type}", hint)
                 atoms.append(self._own(i))
             elif isinstance(i, (int, np.integer)) and not isinstance(i, bool):
-                atoms.append(number(i, u32 if i >= 0 else i32))
+                atoms.append(number(i, next((t for t in _LITERAL_TYPES if t.minimum <= i <= t.maximum), u32)))
             else:
                 hint = "slices, floats and arrays are no indices; b.for_ runs over a range"
                 fail("V201", f"an index of {memory.name!r} is a whole number, got {shown(i)}", hint)

@@ -17,7 +17,7 @@ from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.types import Type, decode, encode
 
 __all__ = [
-    "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "If", "Let", "Load", "Loop",
+    "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let", "Load", "Loop",
     "Memory", "MemoryStatement", "Param", "Region", "Return", "Set", "Space", "Statement", "Store", "UniformLoad", "Value", "Var", "Variable", "const",
 ]
 
@@ -293,3 +293,9 @@ class Return(Statement):
 @_node
 class Barrier(Statement):
     """Waits for the whole workgroup; writes before it, to workgroup and storage memory, are seen after it."""
+
+
+@_node
+class GridBarrier(Barrier):
+    """Waits for all invocations of the grid; writes before it, to storage memory, are seen by every one of them after it, and those to
+    workgroup memory by its workgroup. A Barrier in all else, so what keeps the rules of that one keeps the rules of this."""

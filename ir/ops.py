@@ -261,7 +261,7 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("is_nan", (_T,), Result.BOOL, _FLOAT, ev.is_nan, "Whether this is a NaN."),
     _row("is_inf", (_T,), Result.BOOL, _FLOAT, ev.is_inf, "Whether this is an infinity."),
     _row("is_finite", (_T,), Result.BOOL, _FLOAT, ev.is_finite, "Whether this is neither NaN nor an infinity."),
-    _row("cast", (_A,), Result.GIVEN, _ALL, ev.cast, "The value in another type: rounds once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true."),
+    _row("cast", (_A,), Result.GIVEN, _ALL, ev.cast, "The value in another type: rounds once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true. Sizes of 2^32 and more are taken whole by i64 and u64."),
     _row("bitcast", (_A,), Result.GIVEN, _ALL, ev.bitcast, "The bits as another type of the same width; a NaN gives the canonical quiet NaN."),
     _row("swizzle", (_A, _L), Result.GIVEN, _ALL, ev.swizzle, "Components picked by name, in any order and repeated: v.x, v.zyx, s.xxx; bits are kept."),
     _row("vec2", (_T, _T), Result.VECTOR, _ALL, ev.vector, "The vector of these components; bits are kept.", lanes=_SCALAR),

@@ -15,7 +15,7 @@
       for NAME in START..STOP step NUMBER { }
       loop { break; continue }
       region "name" { return }
-      barrier
+      barrier                                                      of the workgroup; grid_barrier, of the whole grid
     }
 
 Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an
@@ -348,4 +348,5 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Parser], None]]] = {
     "continue": lambda p: p._plain(p.assembler.continue_),
     "return": lambda p: p._plain(p.assembler.return_),
     "barrier": lambda p: p._plain(p.assembler.barrier),
+    "grid_barrier": lambda p: p._plain(p.assembler.grid_barrier),
 }

@@ -25,6 +25,7 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
@@ -51,7 +52,7 @@ MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 _LEVEL_ATOM: Final = LEVEL_UNARY + 1
 _COUNTS: Final = (Operand.U32, Operand.LANES)
-_PLAIN: Final = {Break: "break", Continue: "continue", Return: "return", Barrier: "barrier"}
+_PLAIN: Final = {Break: "break", Continue: "continue", Return: "return", Barrier: "barrier", GridBarrier: "grid_barrier"}
 
 
 def print_program(program: Program, annotate: Callable[[int], str] | None = None) -> str:

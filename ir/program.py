@@ -12,6 +12,7 @@ from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
 
 if TYPE_CHECKING:
+    from vyre_py.ir.widths import Widths
     from vyre_py.ir.wire.arrays import Names, Numbers
 
 __all__ = ["DEFAULT_WORKGROUP", "Grid", "Program", "default_over", "first_written"]
@@ -60,6 +61,13 @@ class Program:
         return tuple(m for m in self.memories if m.space is Space.BUFFER)
 
     # What describes Programs imports this module, so it is imported where it is called.
+
+    @cached_property
+    def widths(self) -> Widths:
+        """Which buffers and dims may be 2^32 and more."""
+        from vyre_py.ir.widths import widths
+
+        return widths(self)
 
     @cached_property
     def code_digest(self) -> bytes:
@@ -164,7 +172,7 @@ class Program:
         Statements, one entry for each in every array:
 
         * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", or load, store, uniform_load, var, get, set, if, else, end, for,
-          loop, region, break, continue, return, barrier. Blocks are the statements between if, for, loop or region and their end.
+          loop, region, break, continue, return, barrier, grid_barrier. Blocks are the statements between if, for, loop or region and their end.
         * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, load, uniform_load, get
           and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
         * `refs`: the number of the memory that load, store, uniform_load and atomics touch, of the variable that get and set are about and that var declares,

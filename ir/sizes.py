@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vyre_py.ir.dims import DimConst, DimExpr, dim_op, is_size
+from vyre_py.ir.dims import WORD_LIMIT, DimConst, DimExpr, dim_op, is_size
 from vyre_py.ir.expressions import Expr, Operand, fail
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.types import u32
@@ -16,12 +16,12 @@ __all__ = ["Size", "as_size", "size_op"]
 
 
 class Size(Expr):
-    """A dim, or an exact expression of dims: a size in shapes, and a u32 where it meets values."""
+    """A dim, or an exact expression of dims: a size in shapes, and a u32 where it meets values; `vp.cast(n, vp.u64)` takes it whole."""
 
     __slots__ = ("expr",)
 
     def __init__(self, builder: Emitter | None, expr: DimExpr) -> None:
-        super().__init__(builder, expr if not isinstance(expr, DimConst) else Const(u32, expr.value))
+        super().__init__(builder, Const(u32, expr.value) if isinstance(expr, DimConst) and expr.value < WORD_LIMIT else expr)
         self.expr = expr
 
     def __add__(self, other: Operand) -> Expr:

@@ -9,7 +9,8 @@ from typing import Any
 from vyre_py.ir.dims import Dim
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.program import Grid
-from vyre_py.lowering.layout import Layout
+from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
 
 __all__ = ["Artifact", "Entry", "Interface", "Part", "Step"]
@@ -35,33 +36,47 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One kernel: its entries (the last of which takes any arguments, and is what a launch runs), argument layout, workgroup size, grid
-    rule and bytes of workgroup memory."""
+    rule and bytes of workgroup memory. A `cooperative` one has a grid barrier: all its workgroups must run at once. A `persistent` one is
+    launched with as many workgroups as the device holds at once, along x, whatever the grid; a `dependent` one may be started while the one
+    before it runs; a `streaming` one has neither loops nor atomics, so that slow memory slows it only as far as it is large."""
 
     entries: tuple[Entry, ...]
     layout: Layout
     workgroup: tuple[int, int, int]
     grid: Grid
     workgroup_bytes: int
+    cooperative: bool = False
+    persistent: bool = False
+    dependent: bool = False
+    streaming: bool = False
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether its loops look at a flag."""
+        return self.layout.find(SlotKind.CANCEL) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a caller binds: declarations in order."""
+    """What a caller binds: declarations in order, and the names of the buffers and dims that may be 2^32 and more (`ir.widths`)."""
 
     name: str
     dims: tuple[Dim, ...]
     params: tuple[Param, ...]
     buffers: tuple[Memory, ...]
+    wide: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Compiled code for one target. `report` counts what the passes did, `numerics` says which rules the code follows."""
+    """Compiled code for one target. `report` counts what the passes did, `numerics` says which rules the code follows, `stages` where the time of
+    the compilation went."""
 
     target: Target
     steps: tuple[Step, ...]
     numerics: str
     report: Mapping[str, int] = field(default_factory=dict)
+    stages: Stages = field(default=Stages(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
+from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.errors import shown
+from vyre_py.ir.nodes import Atomic, For, GridBarrier, Loop
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
@@ -18,7 +20,9 @@ from vyre_py.lowering.artifact import Artifact, Entry, Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
+from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "compile_for", "emit_text", "expanded_for", "prepare"]
@@ -29,12 +33,13 @@ STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.ex
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What a target's `lower` gives: entries best first, the bytes of workgroup memory, and the text that was emitted."""
+    """What a target's `lower` gives: entries best first, the bytes of workgroup memory, the text that was emitted, and what it measured."""
 
     entries: tuple[Entry, ...]
     workgroup_bytes: int
     text: str
     numerics: str = "strict"
+    stages: Stages = Stages()
 
 
 Legal = Callable[[Program, Target], Program]
@@ -42,6 +47,12 @@ Legal = Callable[[Program, Target], Program]
 
 def _floats(program: Program, target: Target) -> Program:
     return narrow_floats(program)
+
+
+def _host(program: Program, target: Target) -> Program:
+    if missing := list(missing_elements(program)):
+        raise Unsupported(target.name, missing)
+    return narrow_floats(narrow_indices(program))
 
 
 def _wgsl(program: Program, target: Target) -> Program:
@@ -79,7 +90,7 @@ class _Kind:
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated),
-    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _fused),
+    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused),
     "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl),
     "reference": _Kind("vyre_py.lowering.reference"),
 }
@@ -119,35 +130,62 @@ def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Low
     return lowered
 
 
-def compile_for(program: Program | Checked, targets: Sequence[Target], options: CompileOptions | None = None) -> Artifact:
-    """Compiles a Program for each target; needs no device and no toolkit. Checked once.
+def compile_for(
+    program: Program | Checked, targets: Sequence[Target], options: CompileOptions | None = None, before: Iterable[Stage] = ()
+) -> Artifact:
+    """Compiles a Program for each target; needs no device and no toolkit. Checked once. `before` are stages that are over.
 
     Raises ValidationError for a Program that breaks a rule, Unsupported for what a target lacks, ToolchainError for a defect of ours.
     """
     options = CompileOptions.given(options)
-    checked = program if isinstance(program, Checked) else check(program)
+    first = Stopwatch(before)
+    checked = program if isinstance(program, Checked) else _checked(program, first)
     plain = checked.program
-    prepared: dict[tuple[object, ...], Optimised] = {}
+    prepared: dict[tuple[object, ...], tuple[Optimised, Stages]] = {}
     parts: list[Part] = []
     for target in targets:
         key = _preparation(target, options)
         if key not in prepared:
-            prepared[key] = prepare(checked, target, options)
-        parts.append(_part(prepared[key], target, options))
-    return Artifact(Interface(plain.name, plain.dims, plain.params, plain.buffers), tuple(parts), checked.capabilities, plain.code_digest)
+            prepared[key] = _prepared(checked, target, options)
+        optimised, stages = prepared[key]
+        parts.append(_part(optimised, target, options, Stopwatch([*first.stages, *stages])))
+    return Artifact(Interface(plain.name, plain.dims, plain.params, plain.buffers, plain.widths.names), tuple(parts), checked.capabilities, plain.code_digest)
+
+
+def _checked(program: Program, watch: Stopwatch) -> Checked:
+    with watch("check"):
+        return check(program)
+
+
+def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tuple[Optimised, Stages]:
+    watch = Stopwatch()
+    with watch("optimise"):
+        optimised = prepare(checked, target, options)
+        watch.add_passes(optimised.report.steps)
+    return optimised, watch.stages
 
 
 def _preparation(target: Target, options: CompileOptions) -> tuple[object, ...]:
-    """What `prepare` makes depends on: PTX for every architecture and host code share it, unless it is to be fast."""
+    """What `prepare` makes depends on: PTX for every architecture shares it, unless it is to be fast."""
     kind = _KINDS[target.kind]
     return (target,) if target.kind == "wgsl" or options.numerics == "fast" else (kind.table, kind.legal)
 
 
-def _part(optimised: Optimised, target: Target, options: CompileOptions) -> Part:
-    lowered = _lower(optimised, target, options)
+def _streams(program: Program) -> bool:
+    """Whether an invocation touches storage memory a few times at most, and nothing there is touched together: no loops, no atomics."""
+    return not any(isinstance(statement, (For, Loop, Atomic, GridBarrier)) for statement in program.body)
+
+
+def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: Stopwatch) -> Part:
+    with watch("lower"):
+        lowered = _lower(optimised, target, options)
+        watch.add(lowered.stages)
     program = optimised.program
-    step = Step(lowered.entries, lay_out(program), program.workgroup, program.grid, lowered.workgroup_bytes)
-    return Part(target, (step,), lowered.numerics, optimised.report.counts())
+    step = Step(
+        lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
+        options.persistent, options.dependent, _streams(program),
+    )  # fmt: skip
+    return Part(target, (step,), lowered.numerics, optimised.report.counts(), watch.stages)
 
 
 def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None, form: str | None = None) -> str:

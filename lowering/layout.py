@@ -1,8 +1,9 @@
 """The layout of a kernel's arguments: one block of bytes, the same for every target.
 
 Buffers come first (an 8-byte address each), then params in order of declaration, then hidden slots: dim expressions, which the host
-evaluates exactly at bind. A slot takes whole words of 4 bytes and begins on a multiple of its elements' size, so that CUDA, which passes
-the slots as kernel parameters, and host code, which reads them from the block, agree; WGSL binds the buffers and reads the rest from a
+evaluates exactly at bind, as u64 where they are axes of wide buffers or taken whole (`ir.widths`) and as u32 elsewhere, and addresses of
+what the driver keeps for a launch. A slot takes whole words of 4 bytes and begins on a multiple of its elements' size, so that CUDA, which
+passes the slots as kernel parameters, and host code, which reads them from the block, agree; WGSL binds the buffers and reads the rest from a
 uniform buffer.
 """
 
@@ -14,29 +15,43 @@ from enum import Enum
 from math import prod
 from typing import Final
 
+from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import Const, Memory, MemoryStatement, Param, Space, Value
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, u32
+from vyre_py.ir.types import Type, u32, u64
+from vyre_py.ir.widths import whole_size
+from vyre_py.lowering.options import CompileOptions
 
-__all__ = ["POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "lay_out"]
+__all__ = ["ARRIVALS_BYTES", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "lay_out"]
 
 POINTER_BYTES: Final = 8
 WORD_BYTES: Final = 4
+# What an ARRIVALS slot points to: memory of the device, on a multiple of 8 bytes, zero before the launch's first run and no other launch's.
+# The first word counts arrivals and keeps its meaning from run to run; the second is unused.
+ARRIVALS_BYTES: Final = 8
+
+_PLAIN: Final = CompileOptions()
 
 
 class SlotKind(Enum):
-    """What a slot carries."""
+    """What a slot carries. ARRIVALS is there for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count themselves.
+    CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
+    there in a persistent one: how many workgroups the grid has along x, y and z."""
 
     BUFFER = "buffer"
     PARAM = "param"
     EXTENT = "extent"
+    ARRIVALS = "arrivals"
+    CANCEL = "cancel"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One argument. `type` is the element type of a buffer, the type of a param, u32 for an extent; what is narrower than whole words is
-    filled up with zeros (a bool is 0 or 1). `memory`, `param` or `expr` says which declaration it stands for."""
+    """One argument. `type` is the element type of a buffer, the type of a param, u32 or u64 for an extent, u32 for other hidden slots (of an
+    address, what it leads to); what is narrower than whole words is filled up with zeros (a bool is 0 or 1). `memory`, `param` or `expr` says which
+    declaration it stands for, `axis` of GROUPS which axis: 0 is x."""
 
     kind: SlotKind
     name: str
@@ -46,6 +61,7 @@ class Slot:
     memory: Memory | None = None
     param: Param | None = None
     expr: DimExpr | None = None
+    axis: int | None = None
 
     @property
     def source(self) -> tuple[str, int]:
@@ -61,10 +77,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All slots in order, and the size of the block."""
+    """All slots in order, the size of the block, and the names of the buffers and dims that the code takes from 2^32 on (`ir.widths`)."""
 
     slots: tuple[Slot, ...]
     size_bytes: int
+    wide: frozenset[str] = frozenset()
 
     @property
     def buffers(self) -> tuple[Slot, ...]:
@@ -73,18 +90,25 @@ class Layout:
 
     @property
     def scalars(self) -> tuple[Slot, ...]:
-        """The slots passed by value: params, then extents."""
-        return tuple(s for s in self.slots if s.kind is not SlotKind.BUFFER)
+        """The slots passed by value: params, then extents, then the grid's size where it is hidden."""
+        return tuple(s for s in self.slots if s.kind in (SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS))
+
+    def find(self, kind: SlotKind) -> Slot | None:
+        """The slot of a kind of which there is one at most."""
+        return next((s for s in self.slots if s.kind is kind), None)
 
 
-def _extents(program: Program) -> Iterator[DimExpr]:
-    """Every size that the code may ask for: axes of accessed buffers, then dim expressions used as operands."""
+def _extents(program: Program) -> Iterator[tuple[DimExpr, Type]]:
+    """Every size that the code may ask for, and its type: axes of accessed buffers, then dim expressions used as operands."""
+    wide = program.widths.buffers
     for statement in program.body:
         if isinstance(statement, MemoryStatement) and statement.memory.space is Space.BUFFER:
-            yield from statement.memory.shape
+            type_ = u64 if statement.memory in wide else u32
+            yield from ((axis, type_) for axis in statement.memory.shape)
+        type_ = u32 if whole_size(statement) is None else u64
         for atom in statement.args:
             if not isinstance(atom, (Value, Const, Param)):
-                yield atom
+                yield atom, type_
 
 
 def element_count(memory: Memory) -> int:
@@ -92,7 +116,7 @@ def element_count(memory: Memory) -> int:
     return prod([axis.value for axis in memory.shape if isinstance(axis, DimConst)])
 
 
-def lay_out(program: Program) -> Layout:
+def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
     """The layout of a Program's arguments; deterministic."""
     slots: list[Slot] = []
     offset = 0
@@ -104,8 +128,17 @@ def lay_out(program: Program) -> Layout:
         size = -(-param.type.size_bytes // WORD_BYTES) * WORD_BYTES
         slots.append(Slot(SlotKind.PARAM, param.name, param.type, offset, size, param=param))
         offset += size
-    for expr in dict.fromkeys(_extents(program)):
+    for expr, type_ in dict.fromkeys(_extents(program)):
         if not isinstance(expr, DimConst):
-            slots.append(Slot(SlotKind.EXTENT, "", u32, offset, WORD_BYTES, expr=expr))
-            offset += WORD_BYTES
-    return Layout(tuple(slots), offset)
+            offset += -offset % type_.size_bytes
+            slots.append(Slot(SlotKind.EXTENT, "", type_, offset, type_.size_bytes, expr=expr))
+            offset += type_.size_bytes
+    for kind, wanted in ((SlotKind.ARRIVALS, has_grid_barrier(program)), (SlotKind.CANCEL, options.interruptible)):
+        if wanted:
+            offset += -offset % POINTER_BYTES
+            slots.append(Slot(kind, "", u32, offset, POINTER_BYTES))
+            offset += POINTER_BYTES
+    for axis in range(3 if options.persistent else 0):
+        slots.append(Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=axis))
+        offset += WORD_BYTES
+    return Layout(tuple(slots), offset, program.widths.names)

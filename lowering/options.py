@@ -26,6 +26,8 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "opt": (lambda v: type(v) is int and 0 <= v <= 3, "0, 1, 2 or 3"),
     "debug": (lambda v: isinstance(v, bool), "true or false"),
     "interruptible": (lambda v: isinstance(v, bool), "true or false"),
+    "persistent": (lambda v: isinstance(v, bool), "true or false"),
+    "dependent": (lambda v: isinstance(v, bool), "true or false"),
 }
 
 
@@ -35,7 +37,11 @@ class CompileOptions:
 
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for
     the target's default (strict, on wgpu native); `codegen` picks the PTX back end; `opt` is 0 (none) to 3; `debug` keeps source places
-    in the code; `interruptible` lets loops look at a cancel flag. Raises Unsupported for a value that no target knows.
+    in the code. Raises Unsupported for a value that no target knows.
+
+    For NVIDIA GPUs: `interruptible` lets loops look at a flag, so that a dispatch with a timeout can be ended. `persistent` launches as many
+    workgroups as the device holds at once, each of which walks through workgroups of the grid. `dependent`, from sm_90 on, lets the kernel be
+    started while the one before it still runs, which it waits for before it touches memory.
 
     Numerics: "strict" rounds every operation once and keeps subnormal numbers. "fast" takes products and sums together, and on PTX
     computes f32 by approximate instructions and flushes its subnormal numbers, within the bounds that `lowering/FAST.md` states;
@@ -49,6 +55,8 @@ class CompileOptions:
     opt: int = 3
     debug: bool = False
     interruptible: bool = False
+    persistent: bool = False
+    dependent: bool = False
 
     def __post_init__(self) -> None:
         wrong = [

@@ -14,11 +14,15 @@ CUresult = enum.IntEnum(
     "CUresult",
     {
         "CUDA_SUCCESS": 0, "CUDA_ERROR_INVALID_VALUE": 1, "CUDA_ERROR_OUT_OF_MEMORY": 2, "CUDA_ERROR_NO_DEVICE": 100, "CUDA_ERROR_INVALID_CONTEXT": 201,
-        "CUDA_ERROR_INVALID_PTX": 218, "CUDA_ERROR_INVALID_HANDLE": 400, "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
-        "CUDA_ERROR_NOT_SUPPORTED": 801, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": 900,
+        "CUDA_ERROR_INVALID_PTX": 218, "CUDA_ERROR_NOT_READY": 600,
+        "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED": 704, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT": 906,
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222, "CUDA_ERROR_INVALID_HANDLE": 400, "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
+        "CUDA_ERROR_NOT_SUPPORTED": 801, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": 900, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": 901,
     },
 )
 OK = (CUresult.CUDA_SUCCESS,)
+MODULE = 1 << 20  # the handle of all modules that are loaded with options; no stream or event gets so far
 
 
 class Names:
@@ -35,7 +39,9 @@ class FakeDriver:
         self.attributes = {
             "COMPUTE_CAPABILITY_MAJOR": capability[0], "COMPUTE_CAPABILITY_MINOR": capability[1], "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535,
             "MAX_GRID_DIM_Z": 65535, "MAX_THREADS_PER_BLOCK": 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "MEMORY_POOLS_SUPPORTED": pools,
-            "MULTIPROCESSOR_COUNT": 4, "COOPERATIVE_LAUNCH": 1,
+            "MULTIPROCESSOR_COUNT": 4, "MAX_THREADS_PER_MULTIPROCESSOR": 2048, "COOPERATIVE_LAUNCH": 1, "CLUSTER_LAUNCH": 1, "INTEGRATED": 0,
+            "ECC_ENABLED": 1, "L2_CACHE_SIZE": 1 << 20, "CLOCK_RATE": 1980000, "MEMORY_CLOCK_RATE": 3201000, "GLOBAL_MEMORY_BUS_WIDTH": 6144,
+            "WARP_SIZE": 32, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472,
         }
         self.total, self.used = total, 0
         self.blocks = {}
@@ -47,12 +53,25 @@ class FakeDriver:
         self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
         self.CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2, CU_EVENT_DEFAULT=0, CU_EVENT_BLOCKING_SYNC=1)
         self.CUstream = self.cuuint64_t = int
+        self.CUpointer_attribute = self.CUmemAccess_flags = Names()
+        self.CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
+        self.CU_MEMHOSTALLOC_PORTABLE, self.CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
+        self.CUstreamCaptureStatus = SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE=0, CU_STREAM_CAPTURE_STATUS_ACTIVE=1)
+        self.pinned = {}
+        self.captured = set()  # streams of others that are being captured
         self.CUresult = CUresult
+        self.CUlaunchAttributeID = SimpleNamespace(
+            CU_LAUNCH_ATTRIBUTE_COOPERATIVE=2, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6,
+        )
         self.natives = {}
+        self.oldest_driver = False  # whether the driver refuses code for sm_120
         self.handles = 4
         self.alive_handles = {}
 
     def CUmemPoolProps(self):
+        return SimpleNamespace(location=SimpleNamespace())
+
+    def CUmemAccessDesc(self):
         return SimpleNamespace(location=SimpleNamespace())
 
     def __getattribute__(self, name):
@@ -83,6 +102,17 @@ class FakeDriver:
 
     def cuDeviceGetName(self, length, device):
         return *OK, b"Fake GPU\0\0"
+
+    def cuDeviceGetPCIBusId(self, length, device):
+        return *OK, b"0000:01:00.0\0\0"
+
+    def cuDeviceCanAccessPeer(self, device, other):
+        return *OK, 1
+
+    def cuModuleLoadData(self, image):
+        if b"sm_120" in image and self.oldest_driver:
+            return CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, None
+        return self.made("module")
 
     def cuDeviceTotalMem(self, device):
         return *OK, self.total
@@ -127,6 +157,15 @@ class FakeDriver:
 
     def cuEventRecord(self, event, stream):
         return OK
+
+    def cuEventSynchronize(self, event):
+        return OK
+
+    def cuEventQuery(self, event):
+        return OK
+
+    def cuEventElapsedTime(self, begin, end):
+        return *OK, 0.0125  # milliseconds
 
     def cuStreamWaitEvent(self, stream, event, flags):
         return OK
@@ -176,6 +215,49 @@ class FakeDriver:
     def cuMemFreeAsync(self, address, stream):
         return self.__class__.cuMemFree(self, address)
 
+    def cuMemHostAlloc(self, size, flags):
+        block = ctypes.create_string_buffer(b"\xbb" * size, size)
+        self.pinned[ctypes.addressof(block)] = block
+        return *OK, ctypes.addressof(block)
+
+    def cuMemHostGetDevicePointer(self, address, flags):
+        return *OK, address
+
+    def cuMemFreeHost(self, address):
+        del self.pinned[address]
+        return OK
+
+    def cuMemGetInfo(self):
+        return *OK, self.total - self.used, self.total
+
+    def cuPointerGetAttribute(self, attribute, address):
+        assert attribute == "CU_POINTER_ATTRIBUTE_MEMORY_TYPE"
+        for kind, blocks in ((1, self.pinned), (2, self.blocks)):
+            if any(at <= address < at + len(block) for at, block in blocks.items()):
+                return *OK, kind
+        return CUresult.CUDA_ERROR_INVALID_VALUE, None
+
+    def cuMemPoolSetAccess(self, pool, accesses, count):
+        assert len(accesses) == count
+        return OK
+
+    def cuCtxEnablePeerAccess(self, context, flags):
+        return OK
+
+    def cuMemcpyPeerAsync(self, target, target_context, source, source_context, size, stream):
+        return self.__class__.cuMemcpyHtoDAsync(self, target, source, size, stream)
+
+    def cuStreamIsCapturing(self, stream):
+        return *OK, int(stream in self.captured)
+
+    def cuMemsetD32Async(self, address, value, count, stream):
+        ctypes.memmove(address, value.to_bytes(4, "little") * count, 4 * count)
+        return OK
+
+    def cuMemsetD16Async(self, address, value, count, stream):
+        ctypes.memmove(address, value.to_bytes(2, "little") * count, 2 * count)
+        return OK
+
     def cuMemsetD8Async(self, address, value, size, stream):
         ctypes.memset(address, value, size)
         return OK
@@ -195,13 +277,13 @@ class FakeDriver:
         if b"broken" in image:
             values[0][:11] = b"line 3: no\0"
             return CUresult.CUDA_ERROR_INVALID_PTX, None
-        return *OK, 11
+        return *OK, MODULE
 
     def cuModuleGetFunction(self, module, name):
         return *OK, 12
 
     def cuModuleUnload(self, module):
-        return OK
+        return self.destroyed(module) if module in self.alive_handles else OK
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, invocations, dynamic_bytes):
         return *OK, min(2048 // invocations, (228 << 10) // (dynamic_bytes + 1024))
@@ -221,11 +303,16 @@ class FakeDriver:
 
 
 # Calls that native code makes, and how many arguments they have.
-NATIVE = {"cuLaunchKernel": 11}
+NATIVE = {
+    "cuLaunchKernel": 11, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync": 4, "cuMemcpyDtoHAsync": 4, "cuMemcpyDtoDAsync": 4, "cuMemsetD8Async": 4,
+    "cuMemsetD16Async": 4, "cuMemsetD32Async": 4,
+}
 
 # Calls that give something after the status.
 GIVES = {
     "cuDeviceGetCount", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
-    "cuStreamCreate", "cuEventCreate", "cuCtxGetCurrent", "cuMemPoolCreate", "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuModuleLoadDataEx", "cuModuleGetFunction",
-    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamCreate", "cuEventCreate", "cuCtxGetCurrent", "cuMemPoolCreate", "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuModuleLoadDataEx",
+    "cuModuleGetFunction",
+    "cuDeviceGetPCIBusId", "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuPointerGetAttribute",
+    "cuEventElapsedTime", "cuDeviceCanAccessPeer", "cuModuleLoadData", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
 }

@@ -16,7 +16,7 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // tolerance: ulp 2                for floats, everywhere; on one kind of device: // tolerance on wgpu: ulp 4 abs 0.001
                  finite results only are compared there, subnormals count as zero: WGSL may assume that there are no others
     passes/  // pass: fold              then the Program, `// ---- becomes`, and the Program that comes out
-    lower/   // lower: sm_90            a target's name, and the numerics if need be: sm_90 fast; then, for the text that it emits:
+    lower/   // lower: sm_90            a target's name, and numerics and options if need be: sm_90 fast persistent; then, for the text that it emits:
              // contains: text          in this order
              // lacks: text             nowhere
              // golden                  the whole text is tests/golden/FILE.PROGRAM.TARGET.txt
@@ -63,6 +63,8 @@ _MISTAKEN: Final = re.compile(r"//[ ]?([a-z][a-z ]*):")
 _BECOMES: Final = "// ---- becomes"
 # The interpreter runs Programs as they are written and as the passes leave them: a pass that changes a meaning shows at once.
 _LEVELS: Final = {"reference": (0, 3)}
+
+_NUMERICS: Final = ("strict", "fast", "native")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -357,8 +359,9 @@ def run_lower(case: Case, emit: Callable[[Program, str, CompileOptions], str]) -
     for directive in (*case.common, *case.directives):
         if directive.word == "lower":
             target = directive.text
-            name, _, numerics = target.partition(" ")
-            text, at = emit(program, name, CompileOptions(numerics=numerics or None)), 0  # type: ignore[arg-type]  # checked there
+            name, *words = target.split()
+            options: dict[str, Any] = dict(("numerics", word) if word in _NUMERICS else (word, True) for word in words)
+            text, at = emit(program, name, CompileOptions(**options)), 0
         elif directive.word == "contains":
             found = text.find(directive.text, at)
             if found < 0:

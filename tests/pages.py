@@ -1,4 +1,4 @@
-"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md` and `lowering/FAST.md`, from the tables they are about.
+"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md` and `drivers/TELEMETRY.md`, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -20,10 +20,11 @@ sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from fast_page import fast_page  # noqa: E402 - the path above must stand first
 from math_ulp_page import ulp_page  # noqa: E402 - as above
+from telemetry_page import telemetry_page  # noqa: E402 - as above
 
 from vyre_py.ir import describe  # noqa: E402 - as above
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
-from vyre_py.ir.check.facts import OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
+from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
 from vyre_py.ir.errors import Diagnostic, ProgramError  # noqa: E402 - as above
 from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
 from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
@@ -134,6 +135,7 @@ _ASKING: Final[dict[str, tuple[str, str]]] = {
     "int64_atomics": ("u64", "atomic_add(y[i], 1)"),
     "float32_atomics": ("f32", "atomic_add(y[i], 1.0)"),
     "float64_atomics": ("f64", "atomic_add(y[i], 1.0)"),
+    "grid_barrier": ("u32", "grid_barrier"),
 }
 _ASKED: Final = ("reference", "sm_90", "cpu", "wgsl", "wgsl:f64")
 
@@ -158,6 +160,7 @@ def _capability_rows() -> list[tuple[str, ...]]:
     for table, words in ((OF_TYPES, ""), (OF_ATOMICS, "atomics on ")):
         for type_, name in table.items():
             asked[name] = f"{asked[name]}, {type_}" if name in asked else f"{words}{type_}"
+    asked[GRID_BARRIER] = _code("grid_barrier")
     return [_capability_row(name, by) for name, by in asked.items()]
 
 
@@ -269,7 +272,11 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page, "lowering/FAST.md": fast_page}
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
+    "lowering/FAST.md": fast_page,
+    "drivers/TELEMETRY.md": telemetry_page,
+}
 
 
 if __name__ == "__main__":

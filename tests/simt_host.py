@@ -1,6 +1,7 @@
 """Runs the kernels of the GPU walk on the host: the same LLVM IR with registers, barriers and address spaces put in host terms.
 
-Each invocation of a workgroup is a thread, so barriers are real; workgroups run one after another. For small workgroups only.
+Each invocation of a workgroup is a thread, so barriers are real; workgroups run one after another, or all at once where the grid has a
+barrier. For small workgroups and grids only.
 """
 
 from __future__ import annotations
@@ -19,42 +20,61 @@ from vyre_py.ir.nodes import Param
 from vyre_py.lowering.layout import SlotKind, lay_out
 from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.options import CompileOptions
 
 _REGISTERS = ["tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x", "nctaid.y", "nctaid.z"]
 _SIZES = {"ptr": 8, "i64": 8, "i32": 4}
 _WAIT = ctypes.CFUNCTYPE(None)
+PLAIN = CompileOptions()
 
 
-def host_text(optimised) -> str:
-    """The kernel with one parameter, a pointer to [9 registers, address of the waiting function, argument block]."""
+def host_text(optimised, options=PLAIN) -> tuple[str, int]:
+    """The kernel with one parameter, a pointer to [9 registers, addresses of the waiting function and of workgroup memory, argument block];
+    and its bytes of workgroup memory."""
     module = ModuleText()
-    size = write_kernel(optimised, module, "kernel")
+    size = write_kernel(optimised, module, "kernel", options)
     text = re.sub(r" addrspace\(\d\)", "", str(module))
     text = re.sub(r' syncscope\("\w+"\)', "", text)
-    text = text.replace("@shared = external global [0 x i8]", f"@shared = global [{size} x i8] zeroinitializer")
+    text = re.sub(r"@shared = external global .*\n", "", text)
+    places = sorted(set(re.findall(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", text)))
+    text = re.sub(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", r"%shared.\1", text).replace("@shared", "%shared")
     text = re.sub(r"declare \S+ @llvm\.nvvm\.\S+\(\)\n", "", text)
+    # To exit is to return here; and what one invocation sees for all of its workgroup, each sees for itself.
+    text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
+    flag = re.search(r"load atomic i32, ptr (%a\d+) monotonic, align 4\n(?:.*\n){3}.*barrier0\.or", text)
+    text = re.sub(r"declare .*barrier0\.or.*\n", "", text)
+    text = re.sub(r"call i32 @llvm\.nvvm\.barrier0\.or\(.*\)", f"load atomic i32, ptr {flag[1]} monotonic, align 4" if flag else "", text)
+    clock = r"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.clock\(\)"
+    text = re.sub(clock, r"\1.w = call i64 @llvm.readcyclecounter()\n  \1 = trunc i64 \1.w to i32", text)
     for k, name in enumerate(_REGISTERS):
         call = rf"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.{re.escape(name)}\(\)"
         text = re.sub(call, rf"\1.p = getelementptr i32, ptr %ctx, i64 {k}\n  \1 = load i32, ptr \1.p", text)
     text = text.replace("call void @llvm.nvvm.barrier0()", "call void %wait()")
     parameters = re.search(r"define ptx_kernel void @kernel\((.*)\) \"", text)[1]
     loads = ["  %wait.p = getelementptr i8, ptr %ctx, i64 40", "  %wait = load ptr, ptr %wait.p"]
-    offset = 48
+    loads += ["  %shared.p = getelementptr i8, ptr %ctx, i64 48", "  %shared = load ptr, ptr %shared.p"]
+    loads += [f"  %shared.{place} = getelementptr i8, ptr %shared, i64 {place}" for place in places]
+    # A persistent kernel's workgroup is a function of its own.
+    text = text.replace("call void @kernel_workgroup(", "call void @kernel_workgroup(ptr %ctx, ")
+    text = re.sub(r"(define internal void @kernel_workgroup\()(.*\{\nentry:)", r"\1ptr %ctx, \2\n" + "\n".join(loads), text)
+    offset = 56
     for parameter in filter(None, parameters.split(", ")):
         type_, name = parameter.split()[0], parameter.split()[-1]
         offset += -offset % _SIZES[type_]
         loads += [f"  {name}.p = getelementptr i8, ptr %ctx, i64 {offset}", f"  {name} = load {type_}, ptr {name}.p, align 1"]
         offset += _SIZES[type_]
     text = re.sub(r"define ptx_kernel void @kernel\(.*\) \".*\" \{\nentry:", "define void @kernel(ptr %ctx) {\nentry:\n" + "\n".join(loads), text)
-    return re.sub(r'define ptx_kernel .*\{', "define void @kernel(ptr %ctx) {", text)
+    return re.sub(r'define ptx_kernel .*\{', "define void @kernel(ptr %ctx) {", text), size
 
 
-def run(optimised, arguments, sizes, opt=2):
-    """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them."""
+def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None):
+    """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `arrivals` are the words that a
+    grid barrier counts in, `cancel` the one that an interruptible kernel looks at, zeros if none are given; `launched` is how many workgroups
+    a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run."""
     program = optimised.program
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    text = host_text(optimised)
+    text, shared_bytes = host_text(optimised, options)
     waits = "call void %wait()" in text
     module = llvm.parse_assembly(text)
     module.verify()
@@ -67,7 +87,10 @@ def run(optimised, arguments, sizes, opt=2):
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
-    layout = lay_out(program)
+    layout = lay_out(program, options)
+    extents = [evaluate_dim(e, sizes) for e in program.grid.extents]
+    grid = grid or [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]
+    cancel = np.zeros(1, np.uint32) if cancel is None else cancel
     block = bytearray(layout.size_bytes)
     for slot in layout.slots:
         if slot.kind is SlotKind.BUFFER:
@@ -80,35 +103,90 @@ def run(optimised, arguments, sizes, opt=2):
             encoded = np.asarray(value).tobytes() if whole else encode_param(Param(name, slot.type), value)
             data = encoded[begin : begin + slot.type.size_bytes].ljust(slot.size_bytes, b"\0")
             block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
+        elif slot.kind is SlotKind.ARRIVALS:
+            arrivals = np.zeros(2, np.uint32) if arrivals is None else arrivals
+            struct.pack_into("<Q", block, slot.offset_bytes, arrivals.ctypes.data)
+        elif slot.kind is SlotKind.CANCEL:
+            struct.pack_into("<Q", block, slot.offset_bytes, cancel.ctypes.data)
+        elif slot.kind is SlotKind.GROUPS:
+            struct.pack_into("<I", block, slot.offset_bytes, grid[slot.axis])
         else:
-            struct.pack_into("<I", block, slot.offset_bytes, evaluate_dim(slot.expr, sizes))
-    extents = [evaluate_dim(e, sizes) for e in program.grid.extents]
-    grid = [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]
-    for index in np.ndindex(*reversed(grid)):
-        _workgroup(kernel, program.workgroup, grid, tuple(reversed(index)), bytes(block), waits)
+            block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = evaluate_dim(slot.expr, sizes).to_bytes(slot.size_bytes, "little")
+    if options.persistent and 0 not in grid:
+        grid = [launched, 1, 1]
+    running = []
+    for index in np.ndindex(*reversed(grid)) if only is None else [only]:
+        threads = _workgroup(kernel, program.workgroup, grid, tuple(reversed(index)), bytes(block), waits, shared_bytes)
+        if layout.find(SlotKind.ARRIVALS):
+            running += threads
+        else:
+            _run_all(threads)
+    _run_all(running)
 
 
-def _workgroup(kernel, workgroup, grid, place, block, waits):
+def assert_same(program, got, want):
+    """What a Program has written is the same, bit by bit, all NaNs alike."""
+    for name, type_ in [(memory.name, memory.type) for memory in program.buffers]:
+        same = got[name].view(f"u{got[name].itemsize}") == want[name].view(f"u{want[name].itemsize}")
+        if type_.is_float:
+            with np.errstate(invalid="ignore"):
+                same |= np.isnan(got[name]) & np.isnan(want[name])
+        assert same.all(), f"{name}: want {want[name]}, got {got[name]}\n{program}"
+
+
+class _Meeting:
+    """A barrier as GPUs from sm_70 on have it: of the invocations that have not ended."""
+
+    def __init__(self, count):
+        self.count, self.here, self.turn = count, 0, 0
+        self.changed = threading.Condition()
+
+    def wait(self):
+        with self.changed:
+            turn = self.turn
+            self.here += 1
+            self._look()
+            self.changed.wait_for(lambda: self.turn != turn, 20)
+
+    def leave(self):
+        with self.changed:
+            self.count -= 1
+            self._look()
+
+    def _look(self):
+        if self.here and self.here == self.count:
+            self.here = 0
+            self.turn += 1
+            self.changed.notify_all()
+
+
+def _run_all(threads):
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _workgroup(kernel, workgroup, grid, place, block, waits, shared_bytes):
+    """The threads of a workgroup, one for each invocation; none where it has no barriers, and then it was run."""
     count = int(np.prod(workgroup))
-    meeting = threading.Barrier(count)
+    shared = ctypes.create_string_buffer(shared_bytes + 16)
+    meeting = _Meeting(count)
 
     @_WAIT
     def wait():
-        meeting.wait(20)
-
-    address = ctypes.cast(wait, ctypes.c_void_p).value
+        meeting.wait()
 
     def invocation(x, y, z):
-        context = ctypes.create_string_buffer(struct.pack("<9I4xQ", x, y, z, *place, *grid, address) + block)
+        # The addresses are taken here, so that what they lead to lives as long as the threads.
+        addresses = (ctypes.cast(wait, ctypes.c_void_p).value, -(-ctypes.addressof(shared) // 16) * 16)
+        context = ctypes.create_string_buffer(struct.pack("<9I4xQQ", x, y, z, *place, *grid, *addresses) + block)
         kernel(ctypes.addressof(context))
+        meeting.leave()
 
     places = [(x, y, z) for z in range(workgroup[2]) for y in range(workgroup[1]) for x in range(workgroup[0])]
     if not waits:
         for at in places:
             invocation(*at)
-        return
-    threads = [threading.Thread(target=invocation, args=at) for at in places]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        return []
+    return [threading.Thread(target=invocation, args=at) for at in places]

@@ -208,6 +208,7 @@ def test_ranges_of_narrow_numbers_and_of_none(device: Device) -> None:
         ("label", 3), ("grid", (1, 2)), ("grid", (-1, 1, 1)), ("grid", 5), ("grid", "abc"), ("grid", ("a", 1, 1)), ("grid", XS), ("grid", (1.5, 1, 1)),
         ("grid", (True, 1, 1)), ("fixpoint", 3), ("cooperative", "yes"), ("timeout", "soon"), ("timeout", XS), ("timeout", float("nan")),
         ("max_output_bytes", "x"), ("max_output_bytes", -1), ("stream", 5), ("stream", XS),
+        ("fixpoint_limit", 0), ("fixpoint_limit", XS), ("cluster", 2), ("cluster", (0, 1, 1)), ("cluster", XS), ("speculation", "forced"), ("speculation", XS),
     ],
     ids=brief,
 )
@@ -216,7 +217,7 @@ def test_fields_of_a_config(field: str, value: Any) -> None:
         vp.DispatchConfig(**{field: value})
 
 
-@pytest.mark.parametrize("field", ["workgroup", "numerics", "codegen", "opt", "debug", "interruptible"])
+@pytest.mark.parametrize("field", ["workgroup", "numerics", "codegen", "opt", "debug", "interruptible", "persistent", "dependent"])
 @pytest.mark.parametrize("value", [XS, "x", (1, 2), object(), HUGE], ids=brief)
 def test_fields_of_options(field: str, value: Any) -> None:
     with pytest.raises(Unsupported, match=field):

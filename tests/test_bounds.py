@@ -1,4 +1,4 @@
-"""What the bounds pass claims is true: random index arithmetic, run with exact numbers over sizes up to 2^32 - 1.
+"""What the bounds pass claims is true: random index arithmetic, run with exact numbers over all sizes that binding accepts.
 
 Each Program is walked as one invocation would run it, many times, with sizes, params, ids, loaded elements and variables drawn from
 the whole of their types and mostly from its edges. Wherever an index that is claimed to lie inside lies outside, the sizes and the
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from indices import EDGES, SIZES, U32_MAX, bindable, random_program
+from indices import EDGES, SIZES, U32_MAX, WIDE_SIZES, bindable, random_program
 
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
@@ -42,19 +42,20 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import OPS, Operand
 from vyre_py.ir.parser import parse
-from vyre_py.ir.passes import optimise, ranges, transfer
+from vyre_py.ir.passes import forms, optimise, ranges, transfer
 from vyre_py.ir.passes.bounds import bounds
 from vyre_py.ir.passes.fold import evaluate_constant, merged_end
 from vyre_py.ir.passes.forms import shifted
 from vyre_py.ir.passes.transfer import TRANSFER
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import SCALARS, Type, bool_, i32, u8, u32
+from vyre_py.ir.widths import INDEX_TYPES, whole_size
 
 
 def edges_of(type_: Type) -> list[int]:
     """Numbers of an integer type where something may change."""
     near = {edge + d for edge in (0, 8, 64, 255, type_.minimum, type_.maximum, type_.maximum >> 1) for d in (-2, -1, 0, 1, 2)}
-    near |= set(EDGES[u32]) | {1 << 32, (1 << 32) + 1, 1 << 63}
+    near |= set(EDGES[u32]) | {1 << 32, (1 << 32) + 1, 1 << 63} | (set(EDGES[type_]) if type_.bits == 64 else set())
     return sorted(value for value in near if type_.minimum <= value <= type_.maximum)
 
 
@@ -80,7 +81,7 @@ class Walker:
 
     def draw_sizes(self) -> bool:
         """Whether the sizes drawn would pass binding."""
-        self.sizes = {d.name: self.random.choice(SIZES) for d in self.program.dims}
+        self.sizes = {d.name: self.random.choice(WIDE_SIZES if d in self.program.widths.dims else SIZES) for d in self.program.dims}
         return bindable(self.program, self.sizes)
 
     def atom(self, atom: Atom) -> Const:
@@ -123,10 +124,13 @@ class Walker:
                 made = self.loaded(s) if isinstance(s, Load) else None
             elif isinstance(s, Let):
                 assert s.result is not None
-                args = tuple(self.atom(a) for a in s.args)
-                made = (
-                    const(u32, self.query(s.op.name)) if s.op.is_query else evaluate_constant(s.op, s.result.type, args)
-                )
+                size = whole_size(s)
+                if s.op.is_query:
+                    made = const(u32, self.query(s.op.name))
+                elif size is not None:
+                    made = const(s.result.type, evaluate_dim(size, self.sizes))
+                else:
+                    made = evaluate_constant(s.op, s.result.type, tuple(self.atom(a) for a in s.args))
             elif isinstance(s, Get):
                 made = self.any(s.variable.type)
             elif (isinstance(s, If) and not self.atom(s.args[0]).value) or isinstance(s, Else):
@@ -170,17 +174,18 @@ def claims(program: Program, proven: tuple[int, ...], seed: int, walks: int) -> 
     return total
 
 
-def all_claims(seeds: Iterable[int]) -> int:
+def all_claims(seeds: Iterable[int], wide: bool = False) -> int:
     """The claims about Programs as written."""
-    return sum(claims(program, bounds(program), seed, 12) for seed in seeds for program in [random_program(seed)])
+    return sum(claims(program, bounds(program), seed, 12) for seed in seeds for program in [random_program(seed, wide=wide)])
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("batch", range(4))
-def test_claims_hold(batch: int) -> None:
+def test_claims_hold(batch: int, wide: bool) -> None:
     seeds = range(batch * 40, batch * 40 + 40)
-    written, optimised = all_claims(seeds), 0
+    written, optimised = all_claims(seeds, wide), 0
     for seed in seeds:
-        made = optimise(check(random_program(seed)), expand=frozenset())
+        made = optimise(check(random_program(seed, wide=wide)), expand=frozenset())
         check(made.program)
         optimised += claims(made.program, made.proven, seed, 12)
     assert written > 300 and optimised > 300, "the claims that were tried are too few to say anything"
@@ -217,11 +222,50 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_planted_defects_are_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_defects_are_found(defect: str, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     DEFECTS[defect](monkeypatch)
     with pytest.raises(AssertionError, match="axis"):
-        all_claims(range(400))
+        all_claims(range(400), wide)
+
+
+WIDE_DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "every size is a word": lambda m: m.setattr(forms, "SIZE_MAX", U32_MAX),
+    "a size taken whole is a word": lambda m: m.setattr(forms.Sizes, "greatest", lambda self, expr: U32_MAX),
+}
+
+
+WIDE = """program p(n, m) over(1) {
+  buffer x: u8[n] read
+  buffer small: u8[m] read
+  buffer all: u8[4294967296] read_write
+  let a = x[cast(global_id.x, u64)] ^ small[global_id.x]
+  all[cast(n, u64)] = a
+  all[cast(m, u64)] = a
+  all[cast(n, u64) & 4294967295] = a
+  all[cast(cast(n, u64), u32)] = a
+  all[cast(m, u64) * cast(m, u64) >> 32] = a
+  all[cast(m, i64) - cast(n, i64)] = a
+  if cast(n, u64) <= 4294967296 { all[cast(n, u64) - 1] = a }
+  if cast(n, i64) > 0 { all[0u32] = x[cast(n, i64) - 1] }
+}"""
+
+
+def test_wide_sizes_are_not_words() -> None:
+    program = parse(WIDE)
+    check(program)
+    proven = [bits for s, bits in zip(program.body, bounds(program), strict=True) if isinstance(s, MemoryStatement)]
+    assert proven == [0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1]
+    assert sum(claims(program, bounds(program), seed, 100) for seed in range(10))
+
+
+@pytest.mark.parametrize("defect", WIDE_DEFECTS)
+def test_planted_defects_of_wide_sizes_are_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    WIDE_DEFECTS[defect](monkeypatch)
+    program = parse(WIDE)
+    with pytest.raises(AssertionError, match="axis"):
+        claims(program, bounds(program), 1, 1000)
 
 
 # ---------------------------------------------------------------- every integer type
@@ -268,7 +312,7 @@ def typed_program(seed: int) -> Program:
                 a.if_(condition)
                 opened += 1
         for memory in [m for m in buffers if rng.random() < 0.5]:
-            a.load(memory, tuple([pick(rng.choice((u32, i32))) for _ in memory.shape]))
+            a.load(memory, tuple([pick(rng.choice(INDEX_TYPES if seed % 2 else (u32, i32))) for _ in memory.shape]))
     for _ in range(opened):
         a.end()
     a.grid = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))

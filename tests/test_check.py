@@ -69,6 +69,8 @@ def test_checked_carries_the_proof() -> None:
         ("workgroup m: u64[1]\natomic_add(m[0], 1)", ("int64", "int64_atomics")),
         ("workgroup m: f64[1]\natomic_add(m[0], 1.0)", ("float64", "float64_atomics")),
         ("workgroup m: u32[1]\natomic_add(m[0], 1)", ()),
+        ("barrier", ()),
+        ("grid_barrier", ("grid_barrier",)),
     ],
 )
 def test_capabilities_are_what_a_device_may_lack(line: str, expected: tuple[str, ...]) -> None:

@@ -30,7 +30,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.program import Grid
-from vyre_py.ir.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u8, u16, u32, vector_of
+from vyre_py.ir.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, i64, u8, u16, u32, u64, vector_of
 
 # ---------------------------------------------------------------- types: V201 to V209
 
@@ -149,10 +149,10 @@ def test_v206_v207_v208_control() -> None:
     "size",
     [
         DimConst(-1),
-        DimConst(1 << 32),
+        DimConst(1 << 48),
         pytest.param(DimConst(10**5000), id="huge"),
         DimOp("sub", DimConst(1), DimConst(2)),
-        DimOp("mul", DimConst(1 << 31), DimConst(2)),
+        DimOp("mul", DimConst(1 << 31), DimConst(1 << 17)),
         DimOp("ceil_div", N, DimConst(0)),
         DimOp("ceil_div", DimConst(1), DimOp("sub", DimConst(1), DimConst(1))),
     ],
@@ -164,6 +164,18 @@ def test_v209_sizes(size: DimExpr) -> None:
     a, _ = assembler()
     a.grid = Grid(False, (size, N, N))
     assert codes(a.finish()) == ("V209",)
+
+
+def test_v209_sizes_as_values() -> None:
+    """A size of more than 32 bits is no u32, and is one where a cast to 64 bits takes it whole."""
+    large = DimOp("mul", DimConst(1 << 16), DimConst(1 << 16))
+    for size in (DimConst(1 << 32), large):
+        for type_, expected in ((f32, ("V209",)), (i32, ("V209",)), (u64, ()), (i64, ())):
+            a, _ = assembler()
+            a.let(OPS["cast"], (size,), type_)
+            a.grid = Grid(False, (size, N, N))
+            assert codes(a.finish()) == expected
+    assert codes(loose(Let(Value(0, u64), (), OPS["cast"]))) == ("V202",)
 
 
 # ---------------------------------------------------------------- memory: V301 to V310

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import pytest
 
 import vyre_py as vp
 from vyre_py.drivers.cpu import count, open_device, workers
-from vyre_py.drivers.cpu import device as cpu_device
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
@@ -240,8 +240,8 @@ def test_limits(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(vp.OutOfMemory, match="full"):
         cpu.allocate(8, vp.u8)
     monkeypatch.undo()
-    monkeypatch.setattr(cpu_device, "MAX_ELEMENTS", 100)
-    with pytest.raises(vp.BindingError, match="more than 100 elements"):
+    monkeypatch.setattr(cpu, "limits", replace(cpu.limits, elements=100))
+    with pytest.raises(vp.BindingError, match="takes at most 100"):
         cpu.compile_native(Program.from_text(COUNT)).dispatch(n=101, turns=0)
 
 
@@ -269,7 +269,7 @@ def test_an_object_that_does_not_link_is_a_toolchain_error() -> None:
 
 
 def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
-    """Python functions entered by a small launch: the call, its one way to run, and the scratch memory's lookup."""
+    """Python functions entered by a small launch: the call, its one way to run, the scratch memory's lookup, and its count."""
     import sys
 
     launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": cpu.allocate(64, vp.u32), "y": cpu.allocate(64, vp.u32)})
@@ -280,4 +280,4 @@ def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
         launch()
     finally:
         sys.setprofile(None)
-    assert entered == ["__call__", "run_alone", "at_least"]
+    assert entered == ["__call__", "_run", "run_alone", "at_least", "count"]

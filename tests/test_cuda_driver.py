@@ -88,8 +88,26 @@ def test_missing_package_names_the_command(monkeypatch):
 def test_newest_architecture_below_an_unknown_one(fake):
     fake.attributes.update(COMPUTE_CAPABILITY_MAJOR=99, COMPUTE_CAPABILITY_MINOR=1)
     made = CudaDevice(0)
-    assert made.target.arch.startswith("sm_12") and made.target.arch[-1].isdigit()
+    assert made.target.arch == "sm_121"
     made.close()
+
+
+def test_an_old_driver_gets_the_newest_code_that_it_loads(fake):
+    fake.attributes.update(COMPUTE_CAPABILITY_MAJOR=12, COMPUTE_CAPABILITY_MINOR=0)
+    fake.oldest_driver = True
+    made = CudaDevice(0)
+    assert made.target.arch == "sm_110" and "module" not in fake.alive_handles.values()
+    made.close()
+    fake.fail["cuModuleLoadData"] = [CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION] * 100
+    with pytest.raises(DeviceUnavailable, match="loads no code that this compiler writes"):
+        CudaDevice(0)
+    assert not fake.alive_handles
+
+
+def test_properties(device):
+    found = device.properties
+    assert (found.name, found.compute_capability, found.driver_version, found.pci_bus_id) == ("Fake GPU", (9, 0), (13, 0), "0000:01:00.0")
+    assert found.multiprocessors == 4 and found.cooperative_launch and found.peers == ()
 
 
 @pytest.mark.parametrize(
@@ -127,6 +145,8 @@ def test_allocation_is_zeroed_and_freed(device, fake):
     assert np.array_equal(other.read(), buffer.read())
     del buffer, other
     gc.collect()
+    assert device.telemetry.bytes_allocated == 0 and device.memory.allocated_bytes == 0
+    device.trim()
     assert not fake.blocks
 
 
@@ -136,16 +156,18 @@ def test_out_of_memory_trims_and_tries_again(device, fake):
     device.allocate(4, u8)
     assert fake.log[:5] == ["cuCtxSetCurrent", "cuMemAllocFromPoolAsync", "cuStreamSynchronize", "cuMemPoolTrimTo", "cuMemAllocFromPoolAsync"]
     held = device.allocate(900_000, u8)
-    with pytest.raises(OutOfMemory, match="CUDA_ERROR_OUT_OF_MEMORY"):
+    with pytest.raises(OutOfMemory, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
         device.allocate(200_000, u8)
     assert len(fake.blocks) == 1 and held.read().size == 900_000
+    error = caught.value
+    assert (error.asked, error.free, error.held, error.limit) == (200_000, fake.total - fake.used, fake.used, fake.total)
 
 
 def test_a_failing_fill_gives_the_memory_back(device, fake):
     fake.fail["cuMemsetD8Async"] = [CUresult.CUDA_ERROR_INVALID_VALUE]
     with pytest.raises(DriverError, match="out of range"):
         device.allocate(4, u8)
-    assert not fake.blocks and device.telemetry.bytes_allocated == 0
+    assert device.memory.allocated_bytes == 0 and device.telemetry.bytes_allocated == 0
 
 
 @pytest.mark.parametrize(("pools", "status"), [(0, None), (1, CUresult.CUDA_ERROR_NOT_SUPPORTED)])
@@ -154,8 +176,8 @@ def test_without_pools(fake, pools, status):
     fake.fail["cuMemPoolCreate"] = [status]
     made = CudaDevice(0)
     made.allocate(4, u8).free()
-    assert "cuMemAlloc" in fake.log and "cuMemFree" in fake.log and "cuMemFreeAsync" not in fake.log
     made.trim()
+    assert "cuMemAlloc" in fake.log and "cuMemFree" in fake.log and "cuMemFreeAsync" not in fake.log
     made.close()
 
 
@@ -267,9 +289,11 @@ def test_other_streams(device, fake):
     launch, _, y = bound(device)
     launch.on(Stream((0, 42)))()
     assert fake.launches[-1][3] == 42
+    y.read()  # which takes pinned memory
     fake.log.clear()
     y.read()
-    assert fake.log == ["cuCtxSetCurrent", "cuCtxSynchronize", "cuMemcpyDtoHAsync", "cuCtxSynchronize"]
+    joins = ["cuStreamIsCapturing", "cuEventRecord", "cuStreamWaitEvent"]
+    assert fake.log == ["cuCtxSetCurrent", *joins, "cuMemcpyDtoHAsync", "cuEventRecord", "cuEventSynchronize"]
     for wrong in (5, None, Stream(3), Stream((0, "x"))):
         with pytest.raises(BindingError, match="__cuda_stream__"):
             launch.on(wrong)
@@ -329,7 +353,7 @@ def test_close_is_quiet_in_any_order(fake):
     pipeline = made.compile_native(AXPY)
     made.close()
     made.close()
-    assert not fake.blocks and fake.log.count("cuModuleUnload") == 1 and fake.log[-1] == "cuDevicePrimaryCtxRelease"
+    assert not fake.blocks and fake.log.count("cuModuleUnload") == 2 and fake.log[-1] == "cuDevicePrimaryCtxRelease"
     fake.log.clear()
     x.free()
     del y, pipeline

@@ -255,16 +255,15 @@ def test_counters(device: Device) -> None:
 
 
 def test_what_is_not_there_is_refused_by_name(device: Device) -> None:
-    with pytest.raises(vp.Unsupported, match="cooperative"):
-        device.compile_native(axpy()).dispatch({}, config=vp.DispatchConfig(cooperative=True))
-    with pytest.raises(vp.Unsupported, match="interruptible"):
-        device.compile_native(axpy(), vp.CompileOptions(interruptible=True))
+    if device.kind != "cuda":
+        for field, value in (("cooperative", True), ("cluster", (2, 1, 1))):
+            with pytest.raises(vp.Unsupported, match=field):
+                device.compile_native(axpy()).dispatch({}, config=vp.DispatchConfig(**{field: value}))
+        for field in ("interruptible", "persistent", "dependent"):
+            with pytest.raises(vp.Unsupported, match=field):
+                device.compile_native(axpy(), vp.CompileOptions(**{field: True}))
     with pytest.raises(vp.Unsupported, match=r"opt=7.*codegen='gcc'|codegen='gcc'.*opt=7"):
         vp.CompileOptions(opt=7, codegen="gcc")  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(vp.Unsupported, match="capture"):
-        device.capture(lambda: None)
-    with pytest.raises(vp.Unsupported, match="submit"):
-        device.compile_native(axpy()).submit()
     with pytest.raises(vp.BindingError, match="max_output_bytes"):
         device.compile_native(axpy()).dispatch([*pair(10), 1], config=vp.DispatchConfig(max_output_bytes=39))
 

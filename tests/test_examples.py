@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_kinds import open_device
+from PIL import Image, ImageSequence
 
 import vyre_py as vp
 from vyre_py.__main__ import main
 from vyre_py.demo import programs
 from vyre_py.demo.photograph import process
-from vyre_py.demo.picture import read_picture
+from vyre_py.demo.picture import read_picture, write_animation
 from vyre_py.drivers.device import Device
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,16 +24,22 @@ PHOTOGRAPH = ROOT / "examples" / "data" / "chelsea.png"
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
-def test_example(example: Path, tmp_path: Path) -> None:
+def test_example(example: Path, kind: str, tmp_path: Path) -> None:
+    open_device(kind)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(example), "cpu"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "error", str(example), kind], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert len(example.read_text(encoding="utf-8").splitlines()) <= 80
     for written in tmp_path.glob("*.png"):
         assert read_picture(written).std() > 20
+    for written in tmp_path.glob("*.gif"):
+        with Image.open(written) as animation:
+            frames = [np.asarray(frame.convert("RGB"), np.float32) for frame in ImageSequence.Iterator(animation)]
+        assert len(frames) > 20 and frames[-1].std() > 20 and np.abs(frames[-1] - frames[0]).max() > 100
 
 
 def test_the_same_picture_bit_for_bit(strict_device: Device) -> None:
@@ -82,6 +89,19 @@ def test_demo_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     text = capsys.readouterr().out
     assert "tone_curve" in text and "telemetry: " in text and "SHA-256" in text
     assert read_picture(out).shape == read_picture(PHOTOGRAPH).shape
+
+
+@pytest.mark.parametrize("ending", ["gif", "png"])
+def test_animations_hold_every_frame(ending: str, tmp_path: Path) -> None:
+    frames = [np.full((8, 12, 3), shade, np.uint8) for shade in (0, 100, 200, 100)]
+    write_animation(tmp_path / f"a.{ending}", frames, frame_ms=50)
+    with Image.open(tmp_path / f"a.{ending}") as animation:
+        shades = [int(np.asarray(frame.convert("L"))[3, 4]) for frame in ImageSequence.Iterator(animation)]
+        assert animation.info["duration"] == 50
+    assert shades == [0, 100, 200, 100]
+    for path, given in ((tmp_path / "nowhere" / f"a.{ending}", frames), (tmp_path / "a.nothing", frames), (tmp_path / f"b.{ending}", [])):
+        with pytest.raises(vp.DriverError, match="could not be written"):
+            write_animation(path, given)
 
 
 def test_command_line_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ def size_expressions(program: Program, flat: Flat) -> list[Any]:
     made: list[Any] = []
     for op, left, right in zip(flat.size_ops.tolist(), flat.size_left.tolist(), flat.size_right.tolist(), strict=True):
         if op == SIZE_CONST:
-            made.append(DimConst(left))
+            made.append(DimConst(right << 32 | left))
         else:
             made.append(program.dims[left] if op == SIZE_DIM else DimOp(SIZE_OPS[op], made[left], made[right]))
     return made

@@ -29,6 +29,8 @@ HOMES: Final = {
     "PIL": ("vyre_py/",),
     "cuda": ("drivers/cuda/",),
     "llvmlite": ("lowering/llvm/", "drivers/cpu/", "drivers/cuda/native.py"),  # the builtins that launch are host code of our own
+    "nvtx": ("drivers/nvtx.py",),
+    "nvmath": ("drivers/cuda/",),
     "platformdirs": ("drivers/", "vyre_py/"),
     "pydantic": ("vyre_py/settings.py",),
     "wgpu": ("drivers/wgpu/",),

@@ -637,7 +637,7 @@ GOOD: dict[str, Any] = {"out": np.zeros(4, np.float32), "a": 1}
         ({"a": np.int64(1)}, {"n": 4}, "needs one i32"),
         ({}, {}, "has no size"),
         ({}, {"n": -1}, "whole numbers"),
-        ({}, {"n": 2**32}, "whole numbers"),
+        ({}, {"n": 2**48}, "whole numbers"),
     ],
 )
 def test_wrong_arguments_are_named(changes: dict[str, Any], sizes: dict[str, int], message: str) -> None:

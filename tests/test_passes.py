@@ -73,10 +73,11 @@ def test_results_of_generated_programs_are_kept(level: int) -> None:
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_each_pass_keeps_results(name: str) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_each_pass_keeps_results(name: str, wide: bool) -> None:
     """Index arithmetic with out-of-bounds accesses, odd and empty sizes; the interpreter's lockstep makes even races repeatable."""
     for seed in range(60):
-        program = random_program(seed, loops_end=True)
+        program = random_program(seed, loops_end=True, wide=wide)
         after = PASSES[name](program)
         for run in range(2):
             arguments, sizes = random_arguments(program, random.Random(seed * 100 + run))
@@ -85,9 +86,10 @@ def test_each_pass_keeps_results(name: str) -> None:
             )
 
 
-def test_results_of_index_programs_are_kept() -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_results_of_index_programs_are_kept(wide: bool) -> None:
     for seed in range(60):
-        program = random_program(seed, loops_end=True)
+        program = random_program(seed, loops_end=True, wide=wide)
         made = optimise(check(program), expand=frozenset())
         arguments, sizes = random_arguments(program, random.Random(seed))
         want, got = written(program, arguments, sizes), written(made.program, arguments, sizes)

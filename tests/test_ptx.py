@@ -26,7 +26,7 @@ from vyre_py.ir.types import SCALARS, bool_, f32, f64, u32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import nvptx, simt
-from vyre_py.lowering.llvm.architectures import nearest_arch
+from vyre_py.lowering.llvm.architectures import ARCHITECTURES, fitting_archs
 from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
@@ -186,7 +186,7 @@ def test_output_is_deterministic():
 
 def test_refusals():
     program = parse(EVERYTHING)
-    for options in (CompileOptions(numerics="native"), CompileOptions(codegen="nvvm"), CompileOptions(debug=True), CompileOptions(interruptible=True)):
+    for options in (CompileOptions(numerics="native"), CompileOptions(codegen="nvvm"), CompileOptions(debug=True)):
         with pytest.raises(Unsupported, match="option"):
             emit_text(program, "sm_90", options)
     with pytest.raises(Unsupported, match="sm_777"):
@@ -208,9 +208,19 @@ def test_a_defect_carries_the_text(monkeypatch):
     assert "define nonsense" in caught.value.text
 
 
-@pytest.mark.parametrize(("capability", "arch"), [((9, 0), "sm_90"), ((8, 9), "sm_89"), ((12, 1), "sm_121"), ((13, 7), "sm_121"), ((6, 1), None)])
-def test_nearest_arch(capability, arch):
-    assert nearest_arch(*capability) == arch
+@pytest.mark.parametrize(
+    ("capability", "archs"),
+    [((9, 0), ("sm_90", "sm_89")), ((8, 9), ("sm_89", "sm_88")), ((12, 1), ("sm_121", "sm_120")), ((13, 7), ("sm_121", "sm_120")), ((7, 0), ("sm_70",)), ((6, 1), ())],
+)  # fmt: skip
+def test_fitting_archs(capability, archs):
+    assert fitting_archs(*capability)[:2] == archs
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_architecture_is_written_in_the_version_of_its_row(arch):
+    """The probe by which a driver shows that it loads code for an architecture is of this version."""
+    text = "program p workgroup(1) over(1) {\n  buffer y: f32[1] write\n  y[0u32] = 1.0\n}"
+    assert f".version {ARCHITECTURES[arch]}\n" in emit_text(parse(text), arch)
 
 
 GOLDENS = {

@@ -37,14 +37,8 @@ def agree(program, arguments, sizes):
         with np.errstate(all="ignore"):
             run(prepared, copies, sizes)
         results.append(copies)
-    for memory in program.buffers:
-        want = results[0][memory.name]
-        for got in [r[memory.name] for r in results[1:]]:
-            same = got.view(f"u{got.itemsize}") == want.view(f"u{want.itemsize}")
-            if memory.type.is_float:
-                with np.errstate(invalid="ignore"):
-                    same |= np.isnan(got) & np.isnan(want)
-            assert same.all(), f"{memory.name}: want {want}, got {got}\n{program}"
+    for got in results[1:]:
+        simt_host.assert_same(program, got, results[0])
     return results[0]
 
 

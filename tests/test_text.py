@@ -225,7 +225,7 @@ class Maker:
             variable = self.r.choice(variables)
             self.a.set(variable, self.atom(variable.type))
         elif kind == 7:
-            self.r.choice((self.a.barrier, self.a.return_, self.a.break_, self.a.continue_))()
+            self.r.choice((self.a.barrier, self.a.grid_barrier, self.a.return_, self.a.break_, self.a.continue_))()
         else:
             self.operation()
 

@@ -244,17 +244,81 @@ BARRIERS = {
 }
 
 
+# The same of grid barriers.
+GRID_BARRIERS = {
+    "at the top": "grid_barrier",
+    "under a grid-uniform branch": "if p < n { grid_barrier }",
+    "under a branch of the workgroup": "if w < p { grid_barrier } // refused",
+    "under a varying branch": "if i < n { grid_barrier } // refused",
+    "behind a branch of the workgroup": "if w < p { y[i] = 1 }\ngrid_barrier",
+    "behind a return of the workgroup": """
+        if w < p {
+          return
+        }
+        grid_barrier // refused""",
+    "behind a return of the grid": "if p > 3 { return }\ngrid_barrier",
+    "in a loop of the grid": "for k in 0u32..p { grid_barrier }",
+    "in a loop of the workgroup": "for k in 0u32..w { grid_barrier } // refused",
+    "a break of the workgroup": """
+        for k in 0u32..p {
+          grid_barrier // refused
+          if w == k { break }
+          barrier
+          grid_barrier // refused
+        }
+        grid_barrier""",
+    "a continue of the workgroup": """
+        for k in 0u32..p {
+          grid_barrier
+          if w == k { continue }
+          grid_barrier // refused
+        }
+        grid_barrier""",
+    "a break of the grid": """
+        for k in 0u32..p {
+          grid_barrier
+          if x[k] == 0 { break }
+          grid_barrier
+        }
+        grid_barrier""",
+    "a variable that workgroups set": """
+        var v: u32 = p
+        grid_barrier
+        if w == 0 { v = 1 }
+        if v == p {
+          barrier
+          grid_barrier // refused
+        }""",
+    "what was read between barriers": """
+        let v = uniform_load(y[0])
+        if v == p {
+          barrier
+          grid_barrier // refused
+        }""",
+    "queries of the grid": "if num_workgroups.x > 3 { if workgroup_size.x == p { grid_barrier } }",
+}
+
+
 @pytest.mark.parametrize("name", BARRIERS)
 def test_barriers(name: str) -> None:
-    program = parse(BARRIERS[name])
-    lines = (HEAD + BARRIERS[name]).splitlines()
+    refused_where_marked(BARRIERS[name], "V401")
+
+
+@pytest.mark.parametrize("name", GRID_BARRIERS)
+def test_grid_barriers(name: str) -> None:
+    refused_where_marked(GRID_BARRIERS[name], "V404")
+
+
+def refused_where_marked(body: str, code: str) -> None:
+    program = parse(body)
+    lines = (HEAD + body).splitlines()
     expected = [number for number, line in enumerate(lines, 1) if "// refused" in line]
     if not expected:
         check(program)
         return
     with pytest.raises(ValidationError) as caught:
         check(program)
-    assert set(caught.value.codes) == {"V401"}
+    assert set(caught.value.codes) == {code}
     assert [d.place and d.place.line for d in caught.value.diagnostics] == expected
 
 
@@ -276,6 +340,8 @@ WHY = {
     "loop {\nif tile[0] > 3 { break }\nbarrier\n}": "the branch at case.vir:12:1 depends on a load from 'tile', which can be written",
     "let o = atomic_max(y[i], 1)\nlet u = o + 1\nif u > 3 { barrier }": "the branch at case.vir:13:1 depends on what atomic_max on 'y' gave",
     "var v: u32 = 0\nif l > 3 { v = 1 }\nif v > 0 { barrier }": "the branch at case.vir:13:1 depends on local_id.x",
+    "if w > 3 { grid_barrier }": "not reached by a whole grid together: the branch at case.vir:11:1 depends on workgroup_id.x",
+    "if uniform_load(y[0]) > 3 { grid_barrier }": "depends on a uniform_load from 'y', which workgroups make each for itself",
     "let u = uniform_load(tile[l + 1])": "the index value 3 is not the same for a whole workgroup: it depends on local_id.x",
 }
 

@@ -163,6 +163,9 @@ from vyre_py.ir.vectors import (  # noqa: E402 - the path above must stand first
 )
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.arena import Arena
+    from vyre_py.drivers.arena_plan import ArenaPlan, ArenaStep, ArenaValue, plan_arena
+    from vyre_py.drivers.chain import Chain, plan_chain
     from vyre_py.drivers.config import DispatchConfig
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.errors import (
@@ -174,32 +177,40 @@ if TYPE_CHECKING:
         LaunchError,
         OutOfMemory,
     )
+    from vyre_py.drivers.executor import Executor
+    from vyre_py.drivers.graph import Graph
     from vyre_py.drivers.launch import Launch
     from vyre_py.drivers.pipeline import Pipeline
     from vyre_py.drivers.registry import device, devices, is_available
     from vyre_py.drivers.resident import Buffer
+    from vyre_py.drivers.sequence import Sequence, copy_step, fill_step, gemm_step
+    from vyre_py.drivers.snapshot import Snapshot, prometheus_text
+    from vyre_py.drivers.trace import trace
+    from vyre_py.drivers.weights import Weights
     from vyre_py.ir.check import Checked, check
     from vyre_py.lowering.artifact import Artifact
     from vyre_py.lowering.errors import LoweringError, ToolchainError, Unsupported
     from vyre_py.lowering.options import CompileOptions
     from vyre_py.native import compile_native
+    from vyre_py.ops.sobol import Sobol, sobol_program
 
 __all__ = [
-    "Artifact", "BindingError", "Buffer", "Checked", "CompileOptions", "Device", "DeviceLost", "DeviceUnavailable", "DispatchConfig",
-    "DispatchTimeout", "DriverError", "Launch", "LaunchError", "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program",
-    "ProgramBuilder", "ProgramError", "ToolchainError", "Unsupported", "ValidationError", "VyreError", "WireError", "abs_diff", "acos",
-    "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bf16", "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2",
-    "boolx3", "boolx4", "cast", "cbrt", "ceil", "ceil_div", "check", "clamp", "clz", "compile_native", "const", "cos", "cosh", "cross",
-    "ctz", "device", "devices", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "extract_bits", "f16", "f16x2", "f16x3", "f16x4",
-    "f32", "f32x2", "f32x3", "f32x4", "f64", "f64x2", "f64x3", "f64x4", "floor", "fma", "fract", "hypot", "i16", "i16x2", "i16x3",
-    "i16x4", "i32", "i32x2", "i32x3", "i32x4", "i64", "i64x2", "i64x3", "i64x4", "i8", "i8x2", "i8x3", "i8x4", "insert_bits",
+    "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "BindingError", "Buffer", "Chain", "Checked", "CompileOptions", "Device",
+    "DeviceLost", "DeviceUnavailable", "DispatchConfig", "DispatchTimeout", "DriverError", "Executor", "Graph", "Launch", "LaunchError",
+    "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program", "ProgramBuilder", "ProgramError", "Sequence", "Snapshot", "Sobol",
+    "ToolchainError", "Unsupported", "ValidationError", "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any",
+    "asin", "asinh", "atan", "atan2", "atanh", "bf16", "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2", "boolx3", "boolx4",
+    "cast", "cbrt", "ceil", "ceil_div", "check", "clamp", "clz", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz",
+    "device", "devices", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "extract_bits", "f16", "f16x2", "f16x3", "f16x4", "f32",
+    "f32x2", "f32x3", "f32x4", "f64", "f64x2", "f64x3", "f64x4", "fill_step", "floor", "fma", "fract", "gemm_step", "hypot", "i16", "i16x2",
+    "i16x3", "i16x4", "i32", "i32x2", "i32x3", "i32x4", "i64", "i64x2", "i64x3", "i64x4", "i8", "i8x2", "i8x3", "i8x4", "insert_bits",
     "is_available", "is_finite", "is_inf", "is_nan", "length", "log", "log10", "log1p", "log2", "max", "min", "mul_hi", "pack2x16_float",
-    "pack2x16_sint", "pack2x16_snorm", "pack2x16_uint", "pack2x16_unorm", "pack4x8_sint", "pack4x8_snorm", "pack4x8_uint",
-    "pack4x8_unorm", "popcount", "pow", "reverse_bits", "rotl", "rotr", "round", "rsqrt", "saturating_add", "saturating_mul",
-    "saturating_sub", "select", "sign", "sin", "sinh", "splat", "sqrt", "tan", "tanh", "trunc", "u16", "u16x2", "u16x3", "u16x4", "u32",
-    "u32x2", "u32x3", "u32x4", "u64", "u64x2", "u64x3", "u64x4", "u8", "u8x2", "u8x3", "u8x4", "unpack2x16_float", "unpack2x16_sint",
-    "unpack2x16_snorm", "unpack2x16_uint", "unpack2x16_unorm", "unpack4x8_sint", "unpack4x8_snorm", "unpack4x8_uint", "unpack4x8_unorm",
-    "vec2", "vec3", "vec4",
+    "pack2x16_sint", "pack2x16_snorm", "pack2x16_uint", "pack2x16_unorm", "pack4x8_sint", "pack4x8_snorm", "pack4x8_uint", "pack4x8_unorm",
+    "plan_arena", "plan_chain", "popcount", "pow", "prometheus_text", "reverse_bits", "rotl", "rotr", "round", "rsqrt", "saturating_add",
+    "saturating_mul", "saturating_sub", "select", "sign", "sin", "sinh", "sobol_program", "splat", "sqrt", "tan", "tanh", "trace", "trunc",
+    "u16", "u16x2", "u16x3", "u16x4", "u32", "u32x2", "u32x3", "u32x4", "u64", "u64x2", "u64x3", "u64x4", "u8", "u8x2", "u8x3", "u8x4",
+    "unpack2x16_float", "unpack2x16_sint", "unpack2x16_snorm", "unpack2x16_uint", "unpack2x16_unorm", "unpack4x8_sint", "unpack4x8_snorm",
+    "unpack4x8_uint", "unpack4x8_unorm", "vec2", "vec3", "vec4",
 ]
 
 __version__ = "0.1.0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vyre_py.drivers.trace import tracing
 from vyre_py.ir.check import Checked
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
@@ -24,4 +25,10 @@ def compile_native(program: Program | Checked, targets: str | Sequence[str], opt
     if not isinstance(targets, Sequence):
         raise Unsupported("vyre-py", [Missing(f"targets {shown(targets)}", help="name one, or a list of them")])
     names = [targets] if isinstance(targets, str) else list(targets)
-    return compile_for(program, [parse_target(name) for name in names], options)
+    parsed = [parse_target(name) for name in names]
+    if (traces := tracing()) is None:
+        return compile_for(program, parsed, options)
+    with traces.range("compile", "compile", None, {"targets": ", ".join(map(str, parsed))}):
+        artifact = compile_for(program, parsed, options)
+        traces.stages(dict.fromkeys(stage for part in artifact.parts for stage in part.stages))  # parts share what was done once
+        return artifact

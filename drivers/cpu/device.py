@@ -12,7 +12,7 @@ from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
 from vyre_py.drivers.cpu.workers import core_count
 from vyre_py.drivers.device import Device, Limits
-from vyre_py.drivers.errors import BindingError, OutOfMemory
+from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.watched import Watched
@@ -41,7 +41,7 @@ class CpuDevice(Device):
 
     def __init__(self, ordinal: int) -> None:
         cores = core_count()
-        limits = Limits(_LIMITS.workgroups, _LIMITS.invocations, _LIMITS.workgroup_bytes, _memory_bytes())
+        limits = Limits(_LIMITS.workgroups, _LIMITS.invocations, _LIMITS.workgroup_bytes, _memory_bytes(), MAX_ELEMENTS)
         super().__init__(ordinal, Target("host", "native"), limits, f"{platform.machine()}, {cores} core{'s' if cores > 1 else ''}")
         self._launches: Watched[CpuLaunch] = Watched()
 
@@ -64,6 +64,9 @@ class CpuDevice(Device):
 
     def _free(self, handle: HostMemory, size_bytes: int) -> None:
         handle.release()
+
+    def _pass_on(self, handle: HostMemory) -> HostMemory:
+        return handle.passed_on()
 
     def _address(self, handle: HostMemory) -> int:
         return handle.address
@@ -89,13 +92,6 @@ class CpuDevice(Device):
         return load_kernel(entry)
 
     def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
-        problems = [
-            f"{name!r} has more than {MAX_ELEMENTS} elements, the most that {self.name} takes"
-            for name, buffer in plan.buffers.items()
-            if buffer.size_bytes // buffer.type.scalar.size_bytes > MAX_ELEMENTS
-        ]
-        if problems:
-            raise BindingError(plan.binding.interface.name, problems)
         return CpuLaunch(self, plan, code)
 
     def _synchronize(self) -> None:

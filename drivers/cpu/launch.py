@@ -30,7 +30,7 @@ _CALL_NS: Final = 1_500
 class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
-    __slots__ = ("__weakref__", "_address", "_block", "_device", "_held", "_kernel", "_large", "_offsets", "_stale", "_threads", "_total")
+    __slots__ = ("__weakref__", "_address", "_block", "_device", "_held", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: Kernel) -> None:
         super().__init__(plan)
@@ -47,12 +47,16 @@ class CpuLaunch(Launch):
         self._address = ctypes.addressof(self._block)
         self._held: dict[str, Any] = {}
         self._stale = False
+        self._record = plan.record()
         for slot in plan.step.layout.buffers:
             self._set_buffer(slot.name, plan.buffers[slot.name])
         device.watch(self)
 
     def __call__(self) -> None:
         """Runs the kernel."""
+        if (recording := self._device._recording) is not None:
+            recording.take(self)
+            return
         if self._stale:
             self._refuse()
         try:
@@ -64,7 +68,11 @@ class CpuLaunch(Launch):
                 self._run_small()
         except MemoryError as error:
             raise self._failure(error) from error
-        self._device.telemetry.launches += 1
+        self._device.telemetry.launches += self.counted
+        self._record.count()
+
+    def _copy(self) -> CpuLaunch:
+        return CpuLaunch(self._device, self.plan.copied(), self._kernel)
 
     def _run_small(self) -> None:
         """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""

@@ -54,6 +54,13 @@ class HostMemory:
         """From now on `launch` depends on this memory."""
         self._launches.add(launch)
 
+    def passed_on(self) -> HostMemory:
+        """The same bytes for another owner; the launches that use these refuse from now on."""
+        other = HostMemory(0)
+        other._bytes, other.address = self._bytes, self.address
+        self.release()
+        return other
+
     def release(self) -> None:
         """Lets go of the bytes; they are gone once no launch holds them."""
         self._bytes = None

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntFlag
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.native import NO_MEMORY, CallList
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.recorder import Recorder
 
 __all__ = ["Context", "Mode"]
 
@@ -37,19 +43,25 @@ class Context:
 
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`, `copy_stream`, `streams` and `events` (pools);
     `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
-    somebody captures or observes; `foreign` says that a launch went to a stream of somebody else's: from then on memory is touched only while the
-    whole context is idle, since nothing else orders our stream with theirs.
+    somebody captures or observes.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
         self.cuda = cuda
         self.name = f"cuda:{ordinal}"
-        self.foreign = False
         self.on_loss: Callable[[DriverError], None] | None = None
+        self.on_call: Callable[[CallList, str], None] | None = None
         self.intercept: Callable[[Any], None] | None = None
-        self.mode = ctypes.c_uint64(0)
+        self.capture: Recorder | None = None
+        self._later: list[Callable[[], object]] = []
+        # What native code looks at, and the number of threads that are in calls of our stream, which it counts in the word after.
+        self._words = (ctypes.c_uint64 * 2)()
+        self.mode = ctypes.c_uint64.from_buffer(self._words)
+        self.busy = ctypes.c_uint64.from_buffer(self._words, 8)
         self.mode_address = ctypes.addressof(self.mode)
         self._functions: dict[str, int] = {}
+        self._control: Any = None
+        self._capture_lock = threading.Lock()
         self.device = self.ok(cuda.cuDeviceGet(ordinal), f"{self.name} can't be opened")
         self.handle = self.ok(cuda.cuDevicePrimaryCtxRetain(self.device), f"{self.name} gives no context")
         self.streams = Streams(self)
@@ -83,11 +95,13 @@ class Context:
 
     def stop(self, why: Mode) -> None:
         """Has native calls go to their handlers."""
-        self.mode.value |= why
+        bits = int(why)  # first, so that no call lies between reading the word and writing it, and no other thread's bits are lost
+        self.mode.value |= bits
 
     def go_on(self, why: Mode) -> None:
         """Takes a reason back."""
-        self.mode.value &= ~why
+        bits = ~int(why)
+        self.mode.value &= bits
 
     @property
     def usable(self) -> bool:
@@ -98,6 +112,48 @@ class Context:
     def capturing(self) -> bool:
         """Whether our stream is being captured into a graph."""
         return bool(self.mode.value & Mode.CAPTURING)
+
+    # ---- capture
+
+    def require_no_capture(self, doing: str) -> None:
+        """Raises LaunchError, which says who captures, while our stream is captured."""
+        capture = self.capture
+        if capture is not None:
+            raise capture.refusal(doing)
+
+    @contextmanager
+    def using(self, doing: str) -> Iterator[None]:
+        """Around calls in Python that use our stream: a capture waits for them to end, and none begins while one captures. Raises LaunchError."""
+        self.busy.value += 1
+        try:
+            self.require_no_capture(doing)
+            yield
+        finally:
+            self.busy.value -= 1
+
+    def later(self, action: Callable[[], object]) -> bool:
+        """Keeps what a finaliser has to do, and a capture would take for its own or fail by, until the capture has ended. False when none runs:
+        then it is for the caller to do. Never raises."""
+        if self.capture is None:
+            return False
+        self._later.append(action)
+        return True
+
+    def begin_capture(self, capture: Recorder) -> None:
+        """Has native calls on our stream go to `capture`, and waits until those of other threads are made. Raises LaunchError while another runs."""
+        with self._capture_lock:
+            self.require_no_capture(f"{self.name} cannot capture a graph")
+            self.capture = capture
+        self.stop(Mode.CAPTURING)
+        while self.busy.value:
+            time.sleep(0)
+
+    def end_capture(self) -> None:
+        """Has native calls go to our stream again, and does what had to wait."""
+        self.capture = None
+        self.go_on(Mode.CAPTURING)
+        while self._later:
+            self._later.pop(0)()
 
     # ---- calls
 
@@ -116,10 +172,15 @@ class Context:
         """The driver's own name for what a native call gave."""
         return self.cuda.CUresult(number)
 
-    def recover(self, calls: CallList, index: int, status: int, doing: str, otherwise: type[DriverError] = DriverError) -> None:
+    def recover(self, calls: CallList, index: int, status: int, doing: str, otherwise: type[DriverError] = DriverError, name: str = "") -> None:
         """Goes on with a native call list whose call `index` gave `status`, where all that is amiss is that this thread has another context
-        current, or none; raises the status's error otherwise, and for calls that the mode forbids."""
+        current, or none, or that a trace runs, which shows the list by its `name`; raises the status's error otherwise, and for calls that the mode
+        forbids."""
         if index < 0:
+            self.require_no_capture(doing)
+            if status == Mode.OBSERVED and self.on_call is not None:
+                self.on_call(calls, name)
+                return
             if status == NO_MEMORY:
                 raise otherwise(doing, cause="the host has no memory for the arguments")
             raise otherwise(doing, cause=f"somebody captures or observes the device (mode {Mode(status & 0xFF)!r})", remedy="wait until that is over")
@@ -138,13 +199,15 @@ class Context:
         self.ok(self.cuda.cuCtxSetCurrent(self.handle), f"{self.name} can't be made current")
 
     def wait(self, doing: str) -> None:
-        """Waits for our stream, and for everybody's once there were foreign ones."""
-        self.ok(self.cuda.cuCtxSynchronize() if self.foreign else self.cuda.cuStreamSynchronize(self.stream), doing)
+        """Waits for our stream, and thus for all transfers. Streams of others see to themselves: `memory.marks` knows which use memory of ours."""
+        self.ok(self.cuda.cuStreamSynchronize(self.stream), doing)
 
-    def settle(self, doing: str) -> None:
-        """Around a memory operation: waits where streams that nothing orders might touch the same memory."""
-        if self.foreign:
-            self.wait(doing)
+    @property
+    def control_stream(self) -> Any:
+        """A stream that never waits for what runs, made when it is first wanted: for words that running kernels look at."""
+        if self._control is None:
+            self._control = self.streams.take()
+        return self._control
 
     def order(self, first: int | None, then: int | None) -> None:
         """Has what stream `then` is given from now on wait for what stream `first` holds; None is our own."""

@@ -1,4 +1,4 @@
-"""Cooperative launches: whether all workgroups of one fit on the device at once.
+"""How many workgroups run at once: how busy a kernel can keep the device, and whether all workgroups of a cooperative launch fit.
 
 A grid barrier waits for every workgroup. One that has not begun, since others hold all the multiprocessors, would be waited for for ever; so
 a launch that does not fit is refused before it runs.
@@ -13,24 +13,31 @@ from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import LaunchError
 from vyre_py.lowering.errors import Missing, Unsupported
 
-__all__ = ["require_resident", "resident_workgroups"]
+__all__ = ["occupancy", "require_resident", "resident_workgroups"]
 
-Axes = tuple[int, int, int]
+_Axes = tuple[int, int, int]
 
 
-def _per_multiprocessor(context: Context, function: Any, workgroup: Axes, dynamic_bytes: int) -> int:
+def _per_multiprocessor(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int) -> int:
     context.enter()
     result = context.cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, prod(workgroup), dynamic_bytes)
     return int(context.ok(result, f"{context.name} does not say how many workgroups run at once"))
 
 
-def resident_workgroups(context: Context, function: Any, workgroup: Axes, dynamic_bytes: int) -> int:
+def resident_workgroups(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int) -> int:
     """How many workgroups of a kernel (CUfunction) the whole device runs at once, when it runs nothing else: `workgroup` is the size of each in
     invocations along x, y, z, `dynamic_bytes` the workgroup memory that the launch gives it. Raises DriverError."""
     return _per_multiprocessor(context, function, workgroup, dynamic_bytes) * context.attribute("MULTIPROCESSOR_COUNT")
 
 
-def require_resident(context: Context, function: Any, workgroup: Axes, dynamic_bytes: int, grid: Axes, name: str) -> None:
+def occupancy(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int) -> float:
+    """The share of a multiprocessor's threads, 0 to 1, that a kernel (CUfunction) can keep busy, given registers and workgroup memory: what CUDA calls
+    theoretical occupancy. Raises DriverError."""
+    busy = _per_multiprocessor(context, function, workgroup, dynamic_bytes) * prod(workgroup)
+    return min(1.0, busy / context.attribute("MAX_THREADS_PER_MULTIPROCESSOR"))
+
+
+def require_resident(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int, grid: _Axes, name: str) -> None:
     """Lets a cooperative launch of `grid` workgroups along x, y, z pass; `name` is the kernel's, for people.
 
     Raises Unsupported for a device without cooperative launch, LaunchError for a grid that is larger than what runs at once.

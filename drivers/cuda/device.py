@@ -2,123 +2,222 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from vyre_py.drivers import dlpack
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context, Mode
-from vyre_py.drivers.cuda.launch import CudaLaunch
+from vyre_py.drivers.cuda.cooperative import occupancy
+from vyre_py.drivers.cuda.dispatch import Dispatcher
+from vyre_py.drivers.cuda.events import (
+    DeviceStreams,
+    Event,
+    Stream,
+    device_streams,
+    make_stream,
+    record_event,
+    wait_event,
+)
+from vyre_py.drivers.cuda.gemm import CudaGemm, Library
+from vyre_py.drivers.cuda.graph import Executables, capture
+from vyre_py.drivers.cuda.launch import CudaLaunch, stream_handle
+from vyre_py.drivers.cuda.loop import capture_while, has_loops
 from vyre_py.drivers.cuda.memory import Memory
 from vyre_py.drivers.cuda.module import Module
+from vyre_py.drivers.cuda.native import CallList
+from vyre_py.drivers.cuda.peer import copy_between
+from vyre_py.drivers.cuda.pending import CudaPending
+from vyre_py.drivers.cuda.pinned import PinnedPool
+from vyre_py.drivers.cuda.properties import choose_arch, probe
+from vyre_py.drivers.cuda.raw import RawFunction, RawHandles, RawKernel, load_ptx
+from vyre_py.drivers.cuda.sequence import CudaSequence
+from vyre_py.drivers.cuda.transfer import Transfers
+from vyre_py.drivers.cuda.waiting import finish_by, timed
+from vyre_py.drivers.cuda.words import Words
 from vyre_py.drivers.device import Device, Limits
-from vyre_py.drivers.errors import DeviceUnavailable, DriverError
-from vyre_py.drivers.hostarray import Bytes
-from vyre_py.drivers.launch import LaunchPlan
-from vyre_py.drivers.telemetry import LaunchRecord
+from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError
+from vyre_py.drivers.graph import Graph
+from vyre_py.drivers.hostarray import Bytes, Host
+from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.pending import Pending
+from vyre_py.drivers.pipeline import Pipeline
+from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.run import Run
+from vyre_py.drivers.sequence import GemmStep, SequenceStep
+from vyre_py.drivers.trace import tracing
 from vyre_py.drivers.watched import Watched
-from vyre_py.ir.dims import evaluate_dim
+from vyre_py.ir.types import Type
 from vyre_py.lowering.artifact import Entry, Step
-from vyre_py.lowering.llvm.architectures import nearest_arch, runs_on
+from vyre_py.lowering.llvm.architectures import runs_on
 from vyre_py.lowering.target import Target
 
 __all__ = ["CudaDevice", "RawHandles"]
 
 
-@dataclass(frozen=True, slots=True)
-class RawHandles:
-    """The driver's own handles as integers: CUdevice, CUcontext, and the CUstream that everything goes through."""
-
-    device: int
-    context: int
-    stream: int
-
-
-def _limits(context: Context) -> Limits:
-    x, y, z = [context.attribute(f"MAX_GRID_DIM_{axis}") for axis in "XYZ"]
-    total = int(context.ok(context.cuda.cuDeviceTotalMem(context.device), f"{context.name} does not say its memory"))
-    return Limits((x, y, z), context.attribute("MAX_THREADS_PER_BLOCK"), context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"), total)
-
-
-def _description(context: Context, capability: tuple[int, int], limits: Limits) -> str:
-    name = context.ok(context.cuda.cuDeviceGetName(128, context.device), f"{context.name} has no name")
-    version = context.ok(context.cuda.cuDriverGetVersion(), f"{context.name} has no driver version")
-    text = name.split(b"\0", 1)[0].decode(errors="replace")
-    return f"{text}, sm_{capability[0]}{capability[1]}, {limits.buffer_bytes >> 20} MiB, driver for CUDA {version // 1000}.{version % 1000 // 10}"
-
-
 class CudaDevice(Device):
     """One GPU: its primary context, one stream, one pool.
 
-    Attributes besides the contract's: `context`, `capability` (major, minor). Raises DeviceUnavailable for GPUs before sm_70.
+    Attributes besides the contract's: `properties`, `capability` (major, minor), `context`, `memory` (the pool of device memory), `pinned_pool`.
+    Raises DeviceUnavailable for GPUs before sm_70, and for a driver that loads nothing that is compiled for it.
     """
 
     kind: ClassVar[str] = "cuda"
+    observes_launches: ClassVar[bool] = True
+    honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout", "stream", "cooperative", "cluster"}
 
     def __init__(self, ordinal: int) -> None:
         self.context = Context(library.load(), ordinal)
         try:
-            capability = (self.context.attribute("COMPUTE_CAPABILITY_MAJOR"), self.context.attribute("COMPUTE_CAPABILITY_MINOR"))
-            arch = nearest_arch(*capability)
-            if arch is None:
-                found = f"its compute capability is {capability[0]}.{capability[1]}, 7.0 is needed"
-                raise DeviceUnavailable(f"cuda:{ordinal} is too old", meaning=found, remedy="choose another device")
-            limits = _limits(self.context)
-            super().__init__(ordinal, Target("ptx", arch), limits, _description(self.context, capability, limits))
-            self.capability = capability
-            self._memory = Memory(self.context)
+            self.properties = found = probe(self.context)
+            self.capability = found.compute_capability
+            target = Target("ptx", choose_arch(self.context, self.capability))
+            limits = Limits(found.grid, found.workgroup_invocations, found.workgroup_bytes, found.memory_bytes)
+            super().__init__(ordinal, target, limits, found.description)
+            self.memory = Memory(self.context, self.telemetry)
+            self.pinned_pool = PinnedPool(self.context, self.telemetry)
         except DriverError:
             self.context.close()
             raise
         self.context.on_loss = self._mark_lost
+        self.context.on_call = self._show
+        self.telemetry.gauge("streams", lambda: self.context.streams.made)
+        self.telemetry.gauge("events", lambda: self.context.events.made)
         self.dlpack_device = (dlpack.CUDA, ordinal)
+        self.words = Words(self.context)
+        self._transfers = Transfers(self.context, self.memory, self.pinned_pool, self.telemetry)
+        self.memory.pressure.append(self._let_go)
+        self._peers: set[str] = set()
         self._modules: Watched[Module] = Watched()
+        self._dispatchers: Watched[Dispatcher] = Watched()
+        self.graphs = Executables()
+        self.telemetry.gauge("graphs", self.graphs.__len__)
+        self.gemm_library: Library | None = None
+        self._loop_module: Module | None = None
 
     @property
     def raw(self) -> RawHandles:
         """The driver's own handles."""
         self.require_usable()
-        return RawHandles(int(self.context.device), int(self.context.handle), int(self.context.stream))
+        context = self.context
+        return RawHandles(int(context.device), int(context.handle), int(context.stream), int(context.copy_stream))
 
-    def launch_record(self, plan: LaunchPlan, module: Module) -> LaunchRecord:
-        """What each launch of a plan counts for."""
-        x, y, z = plan.grid
-        wx, wy, wz = plan.step.workgroup
-        elements = prod(evaluate_dim(e, plan.binding.sizes) for e in plan.step.grid.extents) if plan.step.grid.over else 0
-        threads = x * y * z * wx * wy * wz
-        return self.telemetry.record(
-            elements_launched=elements or threads, threads_scheduled=threads, parameter_bytes=plan.step.layout.size_bytes
-        )
+    @property
+    def streams(self) -> DeviceStreams:
+        """The device's own streams, `compute` and `copy`, for other libraries to join."""
+        self.require_usable()
+        return device_streams(self)
+
+    def stream(self, priority: int = 0) -> Stream:
+        """A stream of its own, for `launch.on` and other libraries. Priority 0 is the usual one, less is more urgent.
+
+        Raises BindingError for a priority that the device has not got, LaunchError when 128 streams are in use.
+        """
+        self.require_usable()
+        return make_stream(self, priority)
+
+    def record_event(self, stream: Any = None) -> Event:
+        """An event after what a stream holds so far: any object with `__cuda_stream__`, or None for the compute stream.
+
+        Raises BindingError for any other object, LaunchError when 128 events are in use.
+        """
+        return record_event(self, stream)
+
+    def wait_event(self, event: Event, stream: Any = None) -> None:
+        """Has what a stream is given from now on wait for an event; within a capture this makes the stream part of it. Raises BindingError, LaunchError."""
+        wait_event(self, event, stream)
+
+    def load_ptx(self, code: str | bytes, entry: str, signature: Sequence[Any]) -> RawKernel:
+        """A kernel from PTX text, or machine code (a cubin) as bytes. The signature lists its parameters in order: `("n", vp.u32)` is a value,
+        `("x", vp.f32, "read")` the address of a buffer that is read, written ("write") or both ("read_write").
+
+        Nothing checks what such code does with memory: that it stays within its buffers is the caller's business, and a fault loses the device for this
+        process. Raises BindingError for a signature that does not fit the code and for an entry that is not there, ToolchainError with the driver's log.
+        """
+        return load_ptx(self, code, entry, signature)
+
+    def launch_amounts(self, plan: LaunchPlan, module: Module) -> dict[str, int]:
+        """What each launch of a plan adds to the counters, by name."""
+        return plan.amounts(module.occupancy)
+
+    def lose(self, why: str) -> DeviceLost:
+        """Marks the device as lost, and gives the error that says so."""
+        error = DeviceLost(why, remedy="start a new process; an Executor does so by itself")
+        self.context.stop(Mode.LOST)
+        self._mark_lost(error)
+        return error
+
+    def _observe(self, on: bool) -> None:
+        (self.context.stop if on else self.context.go_on)(Mode.OBSERVED)
+
+    def _show(self, calls: CallList, name: str) -> None:
+        """Makes the calls of a native list as a span of the traces that run; one without a name is copies and waits of the driver's own."""
+        if (traces := tracing()) is None:
+            calls.resume(0)  # the trace ended a moment ago
+            return
+        with traces.range(name or "driver calls", "launch" if name else "driver", self):
+            calls.resume(0)
 
     def _accepts(self, target: Target) -> bool:
         return target.kind == "ptx" and runs_on(target.arch, self.capability)
 
     def _allocate(self, size_bytes: int) -> int:
-        return self._memory.allocate(size_bytes)
+        return self.memory.allocate(size_bytes)
+
+    def _allocate_unset(self, size_bytes: int) -> int:
+        return self.memory.allocate(size_bytes, zeroed=False)
 
     def _free(self, handle: int, size_bytes: int) -> None:
         if handle:
-            self._memory.free(handle)
+            self.memory.free(handle)
 
     def _pass_on(self, handle: int) -> int | None:
-        context = self.context
-        if context.capturing or not context.usable:
-            return None
-        if context.foreign:  # nothing orders the next owner's launches after those on streams of others
-            context.cuda.cuCtxSetCurrent(context.handle)
-            context.cuda.cuCtxSynchronize()
-        return handle
+        return self.memory.pass_on(handle)
 
     def _address(self, handle: int) -> int:
         return handle
 
     def _adopt(self, address: int, size_bytes: int) -> int:
+        self.memory.marks.adopt(address)
         return address
 
     def _leave(self, handle: int) -> None:
         # Its owner may give it to somebody else at once, who knows nothing of our stream.
         self.context.finish()
+        self.memory.marks.leave(handle)
+
+    def use_on(self, stream: int, owner: Any, buffers: Iterable[Buffer]) -> None:
+        """Notes that a stream (a handle, which `owner` keeps alive) uses buffers from now on: see `marks`."""
+        if stream != int(self.context.stream):
+            for buffer in buffers:
+                self.memory.marks.add(buffer.allocation.handle, buffer.allocation.size_bytes, stream, owner)
+
+    def _use_on(self, buffer: Buffer, stream: Any) -> None:
+        self.use_on(stream_handle(stream), stream, [buffer])
+
+    @contextmanager
+    def _ordered(self, *buffers: Buffer) -> Iterator[None]:
+        marks = self.memory.marks
+        if not marks or self.context.capture is not None:
+            yield
+            return
+        self.context.enter()
+        ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in buffers]
+        streams = marks.before(f"{self.name} cannot copy", *ranges)
+        yield
+        marks.after(streams)
+
+    def _copy_peer(self, source: Buffer, target: Buffer) -> bool:
+        if not isinstance(source.device, CudaDevice):
+            return False
+        copy_between(source, target, self._peers)
+        return True
+
+    def pinned(self, shape: int | Sequence[int], type_: Type) -> Host:
+        """See `Device.pinned`."""
+        self.require_usable()
+        return self.pinned_pool.array(shape, type_)
 
     def _exchange_stream(self) -> int:
         return int(self.context.stream)
@@ -128,38 +227,123 @@ class CudaDevice(Device):
         self.context.order(first, then)
 
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
-        self._memory.write(handle + offset, source)
+        self._transfers.write(handle + offset, source)
+
+    def _write_array(self, handle: int, offset: int, source: Host) -> None:
+        self._transfers.write(handle + offset, source)
 
     def _read(self, handle: int, offset: int, target: Bytes) -> None:
-        self._memory.read(handle + offset, target)
+        self._transfers.read(handle + offset, target)
+
+    def _read_array(self, handle: int, offset: int, target: Host) -> None:
+        self._transfers.read(handle + offset, target)
+
+    def _read_arrays(self, wanted: Sequence[tuple[int, int, Host]]) -> None:
+        self._transfers.read_all([(handle + offset, target) for handle, offset, target in wanted])
 
     def _copy(self, source: int, source_offset: int, target: int, target_offset: int, size_bytes: int) -> None:
-        self._memory.copy(source + source_offset, target + target_offset, size_bytes)
+        self.memory.copy(source + source_offset, target + target_offset, size_bytes)
+
+    def _fill(self, handle: int, offset: int, size_bytes: int, pattern: bytes) -> None:
+        self.memory.fill(handle + offset, size_bytes, pattern)
 
     def _load_entry(self, step: Step, entry: Entry) -> Module:
         module = Module(self.context, entry, step.workgroup_bytes)
+        module.occupancy = occupancy(self.context, module.function, step.workgroup, step.workgroup_bytes)
         self._modules.add(module)
         return module
 
     def _make_launch(self, plan: LaunchPlan, code: Module) -> CudaLaunch:
         return CudaLaunch(self, plan, code)
 
+    def _raw_code(self, code: Module) -> RawFunction:
+        return RawFunction.of(code)
+
+    def keep(self, module: Module) -> None:
+        """Has a module unloaded when the device is closed, if it is there then."""
+        self._modules.add(module)
+
+    def loop_module(self, entry: Entry) -> Module:
+        """The module of the kernel that sets the conditions of loops, loaded once."""
+        if self._loop_module is None:
+            self._loop_module = Module(self.context, entry, 0)
+            self.keep(self._loop_module)
+        return self._loop_module
+
+    def _make_sequence(self, steps: Sequence[Launch | SequenceStep]) -> CudaSequence:
+        return CudaSequence(self, steps)
+
+    def _capture(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Graph:
+        return capture(self, function, arguments)
+
+    def _capture_while(self, flag: Buffer, function: Callable[..., Any], arguments: tuple[Any, ...], limit: int) -> Graph:
+        if not has_loops(self):
+            return super()._capture_while(flag, function, arguments, limit)
+        return capture_while(self, flag, function, arguments, limit)
+
+    def _gemm_step(
+        self, a: Buffer, b: Buffer, out: Buffer, alpha: float, beta: float, transpose_a: bool, transpose_b: bool, math: str
+    ) -> GemmStep:
+        return CudaGemm(self, a, b, out, alpha, beta, (transpose_a, transpose_b), math)
+
+    def _later(self, action: Callable[[], object]) -> bool:
+        return self.context.later(action)
+
+    def _dispatcher(self, pipeline: Pipeline) -> Dispatcher:
+        made = Dispatcher(pipeline)
+        self._dispatchers.add(made)
+        return made
+
+    def _submit(self, run: Run) -> Pending:
+        if run.config.fixpoint is not None or run.config.timeout is not None:
+            return super()._submit(run)  # somebody has to look in between
+        return CudaPending(run, self)
+
+    def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
+        return timed(self.context, start)
+
+    def _finish_by(self, launch: Launch, deadline: float, timeout: float) -> None:
+        assert isinstance(launch, CudaLaunch)  # an empty one is not waited for
+        finish_by(launch, deadline, timeout)
+
     def _synchronize(self) -> None:
         self.context.enter()
         self.context.wait(f"{self.name} failed while it ran")
+        self.memory.marks.wait(f"{self.name} failed while it ran")
 
     def _warmup(self) -> None:
-        self._memory.free(self._memory.allocate(1))
+        self.memory.free(self.memory.allocate(1))
 
     def _trim(self) -> None:
         self.require_usable()
         self.context.enter()
-        self.context.wait(f"{self.name} failed while it ran")
-        self._memory.trim()
+        for dispatcher in self._dispatchers.now():
+            dispatcher.clear()
+        self.memory.trim()
+        self.pinned_pool.trim()
+
+    def _let_go(self) -> None:
+        """When memory is short: drops what holds some for speed alone."""
+        for dispatcher in self._dispatchers.now():
+            dispatcher.clear()
+        self.constants.clear()
+        self.arenas.clear()
+        self.resident.evict()
+        self.pinned_pool.trim()
+        with self._lock:
+            self._pipelines.clear()
 
     def _close(self) -> None:
+        self.graphs.close()
+        if self.gemm_library is not None:
+            self.gemm_library.close()
         self.context.stop(Mode.CLOSED)
         for module in self._modules.now():
             module.unload()
-        self._memory.close()
+        for dispatcher in self._dispatchers.now():
+            dispatcher.clear()
+        self.memory.close()
+        self._transfers.close()
+        self.pinned_pool.close()
+        self.words.close()
         self.context.close()

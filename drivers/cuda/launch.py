@@ -7,12 +7,17 @@ import itertools
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda import native
+from vyre_py.drivers.cuda.attributes import Attribute, launch_attributes, packed_config
+from vyre_py.drivers.cuda.cooperative import require_resident
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
+from vyre_py.drivers.cuda.persistent import launched_grid
+from vyre_py.drivers.cuda.words import WORD_BYTES, Words
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
@@ -28,6 +33,8 @@ _signatures: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
 _signature_lock = threading.Lock()
 _SIGNATURES: Final = 1 << 16
+# What a cancel flag is set to.
+_STOP: Final = ctypes.c_uint32(1)
 
 
 def _signature(buffer: Buffer) -> int:
@@ -57,20 +64,48 @@ def stream_handle(stream: Any) -> int:
     return int(answer[1])
 
 
+def _grid(device: CudaDevice, plan: LaunchPlan, module: Module) -> tuple[int, int, int]:
+    """The workgroups that are launched: those of the plan, unless they are to be walked through."""
+    if not plan.step.persistent:
+        return plan.grid
+    symbol = plan.step.entries[plan.entry].symbol
+    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, plan.grid, symbol)
+
+
+def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
+    """What the launch asks of the driver besides. Raises Unsupported, BindingError, and LaunchError for a cooperative one that does not fit."""
+    step = plan.step
+    found = launch_attributes(device.capability, step, plan.config, grid)
+    if step.cooperative or plan.config.cooperative:
+        require_resident(device.context, module.function, step.workgroup, module.workgroup_bytes, grid, step.entries[plan.entry].symbol)
+    return found
+
+
+def _give_words(words: Words, taken: tuple[int, ...]) -> None:
+    for word in taken:
+        words.give(word)
+
+
 class Kernel:
     """What a launch is made of, apart from the object that users hold: the argument block, the buffers, the native call.
 
     Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
 
-    Attributes: `device`, `plan`, `module`, `block` (the argument block, which native code copies at each launch), `held` (buffers, in the order
-    of their slots), `stream` (a handle), `calls`.
+    Attributes: `device`, `plan`, `module`, `grid` (what is launched, in workgroups), `block` (the argument block, which native code copies at each
+    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `calls`.
     """
 
-    __slots__ = ("__weakref__", "_offsets", "_owner", "_pin", "block", "calls", "device", "held", "module", "plan", "record", "stream")
+    __slots__ = (
+        "__weakref__", "_attributes", "_config", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held", "module", "plan", "record",
+        "stream",
+    )  # fmt: skip
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
         slots = plan.step.layout.slots
         self.device, self.plan, self.module = device, plan, module
+        self.grid = _grid(device, plan, module)
+        self._attributes = _attributes(device, plan, module, self.grid)
+        self._config: Any = None
         self.block = bytearray(plan.block) or bytearray(8)
         self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
@@ -79,10 +114,36 @@ class Kernel:
             buffer = plan.buffers[slot.name]
             self.held.append(buffer)
             struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
-        self.record = device.launch_record(plan, module)
+        self.record = device.telemetry.record(**device.launch_amounts(plan, module))
         self._owner: Any = None
+        self._retired: list[Buffer] = []
         self.stream = int(device.context.stream)
+        self._words = self._hidden()
         self.calls = self._list()
+
+    def _hidden(self) -> dict[SlotKind, int]:
+        """The device words that the kernel has to itself, whose addresses go into the argument block: what it cancels by, where workgroups meet."""
+        words: dict[SlotKind, int] = {}
+        for kind in (SlotKind.CANCEL, SlotKind.ARRIVALS):
+            if (slot := self.plan.step.layout.find(kind)) is not None:
+                words[kind] = self.device.words.take()
+                struct.pack_into("<Q", self.block, slot.offset_bytes, words[kind])
+        if words:
+            weakref.finalize(self, _give_words, self.device.words, tuple(words.values())).atexit = False
+        return words
+
+    def cancel(self, on: bool) -> None:
+        """Tells the loops of an interruptible kernel to end, past whatever is enqueued; or, once it has ended, no longer."""
+        context = self.device.context
+        doing = f"{context.name} cannot stop a kernel"
+        if on:
+            # A copy, which the device's copy engine makes: to fill is a kernel, and finds no room beside one that fills the device.
+            word = self._words[SlotKind.CANCEL]
+            context.ok(context.cuda.cuMemcpyHtoDAsync(word, ctypes.addressof(_STOP), ctypes.sizeof(_STOP), context.control_stream), doing)
+            return
+        # Workgroups that met at a grid barrier have not all done so.
+        for word in self._words.values():
+            context.ok(context.cuda.cuMemsetD32Async(word, 0, WORD_BYTES // 4, context.stream), doing)
 
     @property
     def block_address(self) -> int:
@@ -91,9 +152,13 @@ class Kernel:
 
     def call(self) -> Call:
         """The one native call that launches the kernel."""
-        plan, module = self.plan, self.module
-        function = self.device.context.function("cuLaunchKernel")
-        arguments = (int(module.function), *plan.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
+        plan, module, context = self.plan, self.module, self.device.context
+        if self._attributes:
+            self._config = packed_config(context.cuda, self.grid, plan.step.workgroup, module.workgroup_bytes, self.stream, self._attributes)
+            extended = (ctypes.addressof(self._config), int(module.function), 0, 0)
+            return Call(context.function("cuLaunchKernelEx"), extended, native.LAUNCH_EX, self.block_address, plan.step.layout.size_bytes)
+        function = context.function("cuLaunchKernel")
+        arguments = (int(module.function), *self.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
         return Call(function, arguments, native.LAUNCH, self.block_address, plan.step.layout.size_bytes)
 
     def rows(self) -> list[SlotRow]:
@@ -118,8 +183,16 @@ class Kernel:
         return CallList([self.call()], self.trouble, device.context.mode_address, alive, counters, self.rows(), self.held, fixed=foreign)
 
     def move(self, stream: int, owner: Any) -> None:
-        """Goes to another stream from now on; its `owner` is kept alive."""
+        """Goes to another stream from now on, which its `owner` keeps alive: after what our own stream holds, and what the launch's stream so far holds."""
+        context, marks = self.device.context, self.device.memory.marks
+        own = int(context.stream)
+        if stream != self.stream and context.capture is None:
+            if self.stream != own:
+                marks.join(self.stream, f"{context.name} cannot change streams")
+            marks.after({stream} - {own})
         self.stream, self._owner = stream, owner
+        self.device.use_on(stream, owner, self.held)
+        self.calls.retire()
         self.calls = self._list()
 
     # ---- what is not plain
@@ -131,11 +204,14 @@ class Kernel:
         if index < 0:
             device.require_usable()
             self.require_memory()
+            if context.capture is not None and status > 0:
+                context.capture.kernel(self)
+                return
             if context.intercept is not None and status > 0:
                 context.intercept(self)
                 return
         try:
-            context.recover(self.calls, index, status, doing, LaunchError)
+            context.recover(self.calls, index, status, doing, LaunchError, self.plan.label or self.plan.binding.interface.name)
         except DeviceLost:
             device.require_usable()  # which tells the first cause
             raise
@@ -155,7 +231,13 @@ class Kernel:
             _, begin, end = record_of(buffer)
             pieces.append((self.block_address + self._offsets[name], struct.pack("<Q", begin)))
             pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), begin, end)
+        if buffers and self.stream != int(self.device.context.stream):
+            self.device.use_on(self.stream, self._owner, buffers.values())
+            self.device.context.enter()
+            self.device.memory.marks.after([self.stream])  # what was written to them so far
         native.scatter(pieces)
+        # What another thread launches at this moment, with the block as it was, goes only after that.
+        self._retired = [*self._retired, *self.held] if self.calls.in_flight else []
         for name, buffer in buffers.items():
             self.held[names.index(name)] = buffer
 
@@ -179,6 +261,11 @@ class CudaLaunch(Launch):
         self._state = kernel.calls.state
         self.__call__ = kernel.calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
 
+    @property
+    def raw(self) -> Any:
+        """The driver's own handles of the code: `module` and `function` as integers."""
+        return self.plan.device._raw_code(self.kernel.module)
+
     def _set(self, arguments: Any = None, /, **named: Any) -> Self:
         return super().set(arguments, **named)
 
@@ -191,15 +278,13 @@ class CudaLaunch(Launch):
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on: any object whose `__cuda_stream__()` gives (version, handle).
 
-        It comes after everything enqueued on the device's own stream so far. Raises BindingError for any other object.
+        It comes after everything enqueued so far on the device's own stream, and on the one that it leaves. From then on reads, writes, copies, fills
+        and frees of its buffers are ordered with that stream by themselves; other launches over them are not: `device.record_event` and
+        `wait_event` order those. Raises BindingError for any other object.
         """
         handle = stream_handle(stream)
-        context = self.kernel.device.context
         self.kernel.device.require_usable()
-        context.enter()
-        if handle != int(context.stream):
-            context.wait(f"{context.name} cannot change streams")
-            context.foreign = True
+        self.kernel.device.context.enter()
         self.kernel.move(handle, stream)
         self._take(self.kernel)
         return self

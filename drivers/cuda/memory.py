@@ -1,31 +1,91 @@
-"""Device memory: stream-ordered allocation from a pool of our own, zeroed, and copies with the host."""
+"""Device memory: a pool of our own over the driver's stream-ordered one, zeroing and filling, and copies within the device.
+
+What is freed is used again in the order of our stream, with no call of the driver and no wait. Streams of others that use the memory are ordered
+before by events (`marks`). A free within a capture waits for its end.
+"""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.context import Context, Mode
+from vyre_py.drivers.cuda.marks import Marks
+from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
 from vyre_py.drivers.errors import DriverError, OutOfMemory
-from vyre_py.drivers.hostarray import Bytes
+from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
+from vyre_py.drivers.telemetry import Telemetry
 
 __all__ = ["Memory"]
 
 _KEPT_BYTES: Final = 256 << 20
+_THRESHOLD_BYTES: Final = 256 << 20
+_NO_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 class Memory:
-    """Allocations of one device. An address is an int; 0 stands for no bytes.
+    """Allocations of one device. An address is an int; 0 stands for no bytes. Any thread, and any finaliser, may use it.
 
-    The pool is not the device's default one, whose settings belong to the whole process. It keeps up to 256 MiB for reuse. A device
-    without pools gets plain allocations, which wait for the device when they are freed.
+    The driver's pool is not the device's default one, whose settings belong to the whole process. A device without pools gets plain allocations,
+    which wait for the device when they are given back to the driver.
+
+    Attributes: `limit_bytes`, the most that is asked of the driver in all (None: what the device has); `marks` of streams of others;
+    `pressure`, functions that let go of memory which is kept for speed alone; `held_bytes`, all that the driver gave, in use or kept.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, telemetry: Telemetry) -> None:
+        """Raises DriverError for VYRE_DEVICE_POOL_BYTES or VYRE_POOL_RELEASE_THRESHOLD that is no number of bytes."""
+        self.marks = Marks(context, telemetry)
+        self.pressure: list[Callable[[], None]] = []
+        self.limit_bytes: int | None = None
+        self.held_bytes = 0
         self._context = context
-        self._live: set[int] = set()
-        self._pool = self._make_pool() if context.attribute("MEMORY_POOLS_SUPPORTED") else None
+        self._telemetry = telemetry
+        self._live: dict[int, int] = {}  # address -> class
+        self._late: list[tuple[int, int]] = []  # freed while somebody captures a stream that uses it
+        self._kept: SizePool[int] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
+        self._pool = self._make_pool(bytes_from("VYRE_POOL_RELEASE_THRESHOLD", _THRESHOLD_BYTES)) if context.attribute("MEMORY_POOLS_SUPPORTED") else None
+        telemetry.gauge("device_pool_cached_bytes", lambda: self.cached_bytes)
+        telemetry.gauge("device_pool_held_bytes", lambda: self.held_bytes)
 
-    def _make_pool(self) -> Any:
+    # ---- settings, and what can be read
+
+    @property
+    def keep_bytes(self) -> int:
+        """The most that is kept for reuse, 256 MiB unless VYRE_DEVICE_POOL_BYTES says otherwise; may be set."""
+        return self._kept.keep_bytes
+
+    @keep_bytes.setter
+    def keep_bytes(self, size_bytes: int) -> None:
+        self._kept.keep_bytes = size_bytes
+        self._kept.shrink(size_bytes)
+
+    @property
+    def release_threshold(self) -> int:
+        """The bytes that the driver's own pool holds on to when the device is idle, 256 MiB unless VYRE_POOL_RELEASE_THRESHOLD says otherwise; may
+        be set. 0 on a device without pools."""
+        return self._threshold if self._pool is not None else 0
+
+    @release_threshold.setter
+    def release_threshold(self, size_bytes: int) -> None:
+        if self._pool is not None:
+            self._context.enter()
+            self._set_threshold(self._pool, size_bytes)
+
+    @property
+    def cached_bytes(self) -> int:
+        """What is kept for reuse."""
+        return self._kept.cached_bytes
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What is in use, rounded up to size classes."""
+        return self.held_bytes - self._kept.cached_bytes
+
+    # ---- the driver's pool
+
+    def _make_pool(self, threshold_bytes: int) -> Any:
         context, cuda = self._context, self._context.cuda
         wanted = cuda.CUmemPoolProps()
         wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -35,83 +95,238 @@ class Memory:
         status, pool = cuda.cuMemPoolCreate(wanted)
         if status:
             return None  # virtual GPUs report pools that they don't give
-        threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        context.ok(cuda.cuMemPoolSetAttribute(pool, threshold, cuda.cuuint64_t(_KEPT_BYTES)), f"{context.name} refuses the pool's threshold")
+        self._set_threshold(pool, threshold_bytes)
         return pool
 
-    def allocate(self, size_bytes: int) -> int:
-        """Zeroed memory, ready for whatever is enqueued next. Raises OutOfMemory, after giving cached memory back and trying again."""
+    def _set_threshold(self, pool: Any, size_bytes: int) -> None:
+        cuda = self._context.cuda
+        threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        result = cuda.cuMemPoolSetAttribute(pool, threshold, cuda.cuuint64_t(size_bytes))
+        self._context.ok(result, f"{self._context.name} refuses the pool's threshold")
+        self._threshold = size_bytes
+
+    def share_with(self, peer: int) -> None:
+        """Has another device, by its ordinal, reach what the driver's pool gives, where there is a pool. Raises DriverError."""
+        if self._pool is None:
+            return
+        cuda = self._context.cuda
+        access = cuda.CUmemAccessDesc()
+        access.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = peer
+        access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        self._context.ok(cuda.cuMemPoolSetAccess(self._pool, [access], 1), f"{self._context.name} cannot be shared with cuda:{peer}")
+
+    # ---- taking
+
+    def allocate(self, size_bytes: int, zeroed: bool = True) -> int:
+        """Memory that is ready for whatever is enqueued next; unless `zeroed`, with anything in it. Raises OutOfMemory, after giving back what is
+        kept and trying again; LaunchError within a capture."""
         if not size_bytes:
             return 0
-        context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot allocate {size_bytes} bytes"
-        context.enter()
-        try:
-            address = int(context.ok(self._take(size_bytes), doing))
-        except OutOfMemory:
-            context.wait(doing)
-            self.trim()
-            address = int(context.ok(self._take(size_bytes), doing))
-        self._live.add(address)
-        try:
-            context.ok(cuda.cuMemsetD8Async(address, 0, size_bytes, context.stream), doing)
-            context.settle(doing)
-        except DriverError:
-            self.free(address)
-            raise
+        address = self.take(size_bytes)
+        if zeroed:
+            try:
+                self.fill(address, size_bytes, b"\0")
+            except DriverError:
+                self.free(address)
+                raise
         return address
 
-    def _take(self, size_bytes: int) -> tuple[Any, ...]:
-        cuda = self._context.cuda
-        given = cuda.cuMemAlloc(size_bytes) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size_bytes, self._pool, self._context.stream)
-        return tuple(given)
+    def take(self, size_bytes: int) -> int:
+        """As `allocate`, for at least one byte, with anything in it."""
+        if self._context.capture is not None:
+            self._context.require_no_capture(f"{self._context.name} cannot allocate {size_bytes} bytes")
+        self._telemetry.device_pool_bytes_asked += size_bytes
+        size = class_bytes(size_bytes)
+        address = self._kept.take(size)
+        if address is None:
+            address = self._ask(size_bytes, size)
+        else:
+            self._telemetry.device_pool_hits += 1
+        self._live[address] = size
+        return address
+
+    def _ask(self, size_bytes: int, size: int) -> int:
+        """New memory of the driver. When there is none, first what is kept here and by the driver is given back, then what others keep for speed."""
+        self._telemetry.device_pool_misses += 1
+        self._context.enter()
+        doing = f"{self._context.name} cannot allocate {size_bytes} bytes"
+        with self._context.using(doing):
+            self._reap()
+            for relieve in (self._drop_kept, self._drop_caches):
+                if self._over_budget(size):
+                    relieve()
+            address = self._try(size, doing)
+            for relieve in (self._drop_kept, self._drop_caches):
+                if address is None and not self._over_budget(size):
+                    relieve()
+                    self._telemetry.oom_retries += 1
+                    address = self._try(size, doing)
+            if address is None:
+                raise self._exhausted(size_bytes, size)
+            self.held_bytes += size
+        return address
+
+    def _try(self, size: int, doing: str) -> int | None:
+        """What the driver gives, or None when it has no memory, or the budget leaves none."""
+        context, cuda = self._context, self._context.cuda
+        if self._over_budget(size):
+            return None
+        given = cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, context.stream)
+        if given[0] and given[0].name == _NO_MEMORY:
+            return None
+        return int(context.ok(given, doing))
+
+    def _over_budget(self, size: int) -> bool:
+        return self.limit_bytes is not None and self.held_bytes + size > self.limit_bytes
+
+    def _drop_kept(self) -> None:
+        """Gives back what is kept here and by the driver, buffers that only the garbage collector knows of included."""
+        self._kept.shrink()
+        gc.collect()
+        self._kept.shrink()
+        self._reap()
+        self._context.wait(f"{self._context.name} failed while it ran")
+        self._trim_driver()
+
+    def _drop_caches(self) -> None:
+        for let_go in list(self.pressure):
+            let_go()
+        self._drop_kept()
+
+    def _exhausted(self, size_bytes: int, size: int) -> OutOfMemory:
+        context = self._context
+        status, free, total = context.cuda.cuMemGetInfo()
+        free, total = (0, 0) if status else (int(free), int(total))
+        budget = self.limit_bytes
+        fits = not self._over_budget(size)
+        return OutOfMemory(
+            f"{context.name} cannot allocate {size_bytes} bytes", status=f"{_NO_MEMORY} (2)" if fits else "",
+            meaning="the device has too little free memory" if fits else f"the budget of device.memory.limit_bytes is {budget}",
+            cause="buffers of this process, or of another on the same device" if fits else "buffers of this process",
+            remedy="free buffers, call device.trim(), or ask for less" if fits else "free buffers, ask for less, or raise the budget",
+            asked=size_bytes, free=free, held=self.held_bytes, limit=total if budget is None else budget,
+        )  # fmt: skip
+
+    # ---- giving back
 
     def free(self, address: int) -> None:
         """Gives memory back once what is enqueued is done. Quiet, since finalisers call it: an unusable context has freed it already."""
-        if address not in self._live:
+        size = self._live.pop(address, None)
+        if size is None:
             return
-        self._live.discard(address)
+        context = self._context
+        if context.capture is not None and context.later(lambda: self._put_back(address, size)):
+            return
+        if self.marks or self._late:
+            self._put_back(address, size)
+        else:
+            self._kept.give(address, size)
+
+    def _put_back(self, address: int, size: int) -> None:
+        """Keeps memory once our stream waits for the streams of others that use it."""
+        if self.marks and self._context.usable:
+            self._context.cuda.cuCtxSetCurrent(self._context.handle)
+            if self.marks.captured(address, size):
+                self._late.append((address, size))
+                return
+            if not self._ordered(address, size):
+                return
+        self.marks.remove(address)
+        self._kept.give(address, size)
+
+    def _ordered(self, address: int, size: int) -> bool:
+        """Whether our stream now waits for the others; if not, nobody may use the memory again."""
+        try:
+            self.marks.before(f"{self._context.name} cannot free memory", (address, size))
+        except DriverError:
+            return False
+        return True
+
+    def _reap(self) -> None:
+        """Takes back what was freed while somebody captured a stream that uses it."""
+        for _ in range(len(self._late)):
+            self._put_back(*self._late.pop(0))
+
+    def pass_on(self, address: int) -> int | None:
+        """The address, for an owner that comes at once, with our stream ordered after the streams of others that use it; None where that can't be."""
+        context, size = self._context, self._live.get(address)
+        if context.capturing or not context.usable or size is None:
+            return None
+        if self.marks:
+            context.cuda.cuCtxSetCurrent(context.handle)
+            if self.marks.captured(address, size) or not self._ordered(address, size):
+                return None
+            self.marks.remove(address)
+        return address
+
+    def _return(self, address: int, size: int) -> None:
+        """Gives memory back to the driver. Quiet: a context that is lost or was closed has freed it already."""
         context, cuda = self._context, self._context.cuda
-        cuda.cuCtxSetCurrent(context.handle)
-        if context.foreign:
-            cuda.cuCtxSynchronize()
+        self.held_bytes -= size
+        if not context.usable or context.later(lambda: self._give_driver(address)):
+            return
+        context.busy.value += 1  # no capture may begin before the free is enqueued
+        try:
+            cuda.cuCtxSetCurrent(context.handle)
+            self._give_driver(address)
+        finally:
+            context.busy.value -= 1
+
+    def _give_driver(self, address: int) -> None:
+        context, cuda = self._context, self._context.cuda
         if self._pool is None:
             cuda.cuMemFree(address)
         else:
             cuda.cuMemFreeAsync(address, context.stream)
 
-    def write(self, address: int, source: Bytes) -> None:
-        """Copies host bytes in; waits, since a copy from memory that happens to be page-locked would still be reading it on return."""
-        context, doing = self._context, f"{self._context.name} cannot be written"
-        context.enter()
-        context.settle(doing)
-        context.ok(context.cuda.cuMemcpyHtoDAsync(address, source.ctypes.data, source.nbytes, context.stream), doing)
-        context.wait(doing)
+    # ---- on the device
 
-    def read(self, address: int, target: Bytes) -> None:
-        """Copies bytes out, after everything enqueued before."""
-        context, doing = self._context, f"{self._context.name} cannot be read"
-        context.enter()
-        context.settle(doing)
-        context.ok(context.cuda.cuMemcpyDtoHAsync(target.ctypes.data, address, target.nbytes, context.stream), doing)
-        context.wait(doing)
+    def fill(self, begin: int, size_bytes: int, pattern: bytes) -> None:
+        """Writes a pattern over and over, in order with what is enqueued: see `work.fill_work`."""
+        self._make(f"{self._context.name} cannot fill {size_bytes} bytes", fill_work(begin, size_bytes, pattern), (begin, size_bytes))
 
     def copy(self, source: int, target: int, size_bytes: int) -> None:
         """Copies within the device, in order with what is enqueued."""
-        context, doing = self._context, f"{self._context.name} cannot copy"
+        self._make(f"{self._context.name} cannot copy", copy_work(source, target, size_bytes), (source, size_bytes), (target, size_bytes))
+
+    def _make(self, doing: str, work: list[Work], *ranges: tuple[int, int]) -> None:
+        context = self._context
         context.enter()
-        context.settle(doing)
-        context.ok(context.cuda.cuMemcpyDtoDAsync(target, source, size_bytes, context.stream), doing)
-        context.settle(doing)
+        with context.using(doing):
+            streams = self.marks.before(doing, *ranges) if self.marks else ()
+            for name, arguments in work:
+                context.ok(getattr(context.cuda, name)(*arguments, context.stream), doing)
+            self.marks.after(streams)
+
+    # ---- life
 
     def trim(self) -> None:
-        """Gives memory that the pool keeps for reuse back to the system."""
+        """Gives what is kept for reuse back to the system, once what is enqueued is done."""
+        with self._context.using(f"{self._context.name} cannot trim its memory"):
+            self._reap()
+            self._kept.shrink()
+            self._context.wait(f"{self._context.name} failed while it ran")
+            self._trim_driver()
+
+    def _trim_driver(self) -> None:
         if self._pool is not None:
             self._context.ok(self._context.cuda.cuMemPoolTrimTo(self._pool, 0), f"{self._context.name} cannot trim its pool")
 
     def close(self) -> None:
-        """Frees everything, whatever the context's state."""
-        for address in tuple(self._live):
-            self.free(address)
+        """Frees everything, whatever the context's state. A forked child leaves that to its parent."""
+        context, cuda = self._context, self._context.cuda
+        blocks = [*self._live, *(address for address, _ in self._late), *self._kept.drain()]
+        self._live.clear()
+        self._late.clear()
+        self.held_bytes = 0
+        if context.mode.value & Mode.FORKED:
+            return
+        cuda.cuCtxSetCurrent(context.handle)
+        if self.marks:
+            cuda.cuCtxSynchronize()
+        for address in blocks:
+            self._give_driver(address)
         if self._pool is not None:
-            self._context.cuda.cuStreamSynchronize(self._context.stream)
-            self._context.cuda.cuMemPoolDestroy(self._pool)
+            cuda.cuStreamSynchronize(context.stream)
+            cuda.cuMemPoolDestroy(self._pool)

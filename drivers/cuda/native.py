@@ -46,10 +46,14 @@ SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6,
 
 _ARGUMENTS: Final = 16
 _CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
-_HEAD: Final = struct.Struct("<qqQqQQQqQqqQQq")
+_HEAD: Final = struct.Struct("<qqQqQQQqQqqQQqqqqQq")
 _SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
 _RECORD: Final = struct.Struct("<qQQQq")
 _RANGE_AT: Final = 7 * 8
+_ALIVE_COUNT_AT: Final = 3 * 8
+_IN_FLIGHT_AT: Final = 14 * 8
+_RETIRED_AT: Final = 18 * 8
+_FIRST_ARGUMENT: Final = 4 * 8
 _ALIGN: Final = 16
 _MASK: Final = (1 << 64) - 1
 
@@ -122,14 +126,16 @@ class _Builtins:
         builder = llvm.JITLibraryBuilder().add_ir(_text()).add_current_process()
         for name in PYTHON_FUNCTIONS:
             builder.import_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-        for name in ("vyre_call", "vyre_resume", "vyre_set", "vyre_scatter"):
+        for name in ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter"):
             builder.export_symbol(name)
         self._linker = llvm.create_lljit_compiler()
         self._library = builder.link(self._linker, "vyre-builtins")
         self.call = self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns.")
         self.resume = self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on.")
+        self.repeat = self._definition("vyre_repeat", b"repeat", _ONE_ARGUMENT, b"Makes all calls so many times over.")
         self.set = self._definition(
-            "vyre_set", b"set", _FAST_KEYWORDS, b"set($self, arguments=None, /, **named)\n--\n\nRebinds params or buffers; see vyre_py.drivers.launch.Launch.set."
+            "vyre_set", b"set", _FAST_KEYWORDS,
+            b"set($self, arguments=None, /, **named)\n--\n\nRebinds params or buffers; see vyre_py.drivers.launch.Launch.set.",
         )
         self.new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
             ("PyCFunction_NewEx", ctypes.pythonapi)
@@ -183,29 +189,38 @@ class CallList:
     hold the builtin: an object around it does.
     """
 
-    __slots__ = ("_alive", "_handler", "_names", "_pin", "_slots", "state")
+    __slots__ = ("_alive", "_handler", "_names", "_pin", "_room", "_slots", "state")
 
     def __init__(
         self, calls: Sequence[Call], handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
         counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
+        *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0,
     ) -> None:  # fmt: skip
-        """`mode` and `alive` are addresses of words, `counters` two pairs of a word's address and what is added to it; `slots` and the list
-        `held` of buffers are for `set`, which leaves buffers to Python where they are `fixed`."""
+        """`mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
+        at least, `counters` two pairs of a word's address and what is added to it; `slots` and the list `held` of buffers are for `set`, which
+        leaves buffers to Python where they are `fixed`.
+
+        A list made of the calls of others looks at the live words of its `members` as well, which it does not hold, and goes to its handler once one of them
+        was retired. An `exclusive` list is run by one thread at a time; others wait.
+        """
         tables = _HEAD.size + _CALL.size * len(calls)
-        alive_at, slots_at = tables, tables + 8 * len(alive)
-        state = bytearray(slots_at + _SLOT.size * len(slots))
+        room = max(room, len(alive))
+        alive_at, slots_at = tables, tables + 8 * room
+        members_at = slots_at + _SLOT.size * len(slots)
+        state = bytearray(members_at + 8 * len(members))
         self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
         base = ctypes.addressof(self._pin)
         copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
         _HEAD.pack_into(
             state, 0, len(calls), copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more, len(slots), base + slots_at,
-            id(held) if held is not None else 0, fixed,
+            id(held) if held is not None else 0, fixed, 0, exclusive, len(members), base + members_at, 0,
         )  # fmt: skip
         for number, call in enumerate(calls):
             arguments = (*(a & _MASK for a in call.arguments), *(0,) * (_ARGUMENTS - len(call.arguments)))
             _CALL.pack_into(state, _HEAD.size + _CALL.size * number, call.function, call.form, call.block, call.block_bytes, *arguments)
         struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
+        struct.pack_into(f"<{len(members)}Q", state, members_at, *(ctypes.addressof(member._pin) for member in members))
         for number, row in enumerate(slots):
             live = base + alive_at + 8 * row.place
             _SLOT.pack_into(
@@ -213,7 +228,7 @@ class CallList:
                 row.end, 0, 0, 0,
             )  # fmt: skip
         self.state = state
-        self._alive = alive_at
+        self._alive, self._room = alive_at, room
         self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
         self._names = [row.name for row in slots]  # native code compares their addresses
         self._handler: Callable[[], Callable[[int, int], Any] | None] = weakref.WeakMethod(handler)
@@ -231,6 +246,30 @@ class CallList:
     def resume(self, first: int) -> Any:
         """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as the builtin does."""
         return self._builtin(builtins().resume)(first)
+
+    def repeat(self, times: int) -> Any:
+        """Makes all calls so many times over, once at least, whatever the mode word says, and hands trouble to the handler."""
+        return self._builtin(builtins().repeat)(times)
+
+    @property
+    def in_flight(self) -> int:
+        """How many threads make its calls now."""
+        count: int = struct.unpack_from("<q", self.state, _IN_FLIGHT_AT)[0]
+        return count
+
+    def retire(self) -> None:
+        """Gives the list up: lists that it is a member of go to their handlers from now on."""
+        struct.pack_into("<q", self.state, _RETIRED_AT, 1)
+
+    def watch(self, alive: Sequence[int]) -> None:
+        """Looks at other live words from now on, as many as there is room for."""
+        assert len(alive) <= self._room
+        base = ctypes.addressof(self._pin)
+        scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + _ALIVE_COUNT_AT, struct.pack("<q", len(alive)))])
+
+    def patch(self, call: int, argument: int, value: int) -> None:
+        """Gives a call another argument from now on; no thread may be making it."""
+        struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + _FIRST_ARGUMENT + 8 * argument, value & _MASK)
 
     def rebound(self, place: int, alive: int, begin: int, end: int) -> list[tuple[int, bytes]]:
         """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, and its bytes."""

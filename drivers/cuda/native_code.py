@@ -1,5 +1,7 @@
 """The LLVM IR of the builtins in `drivers.cuda.native`, which says what they do and how their state lies.
 
+One module because it is one text for LLVM, whose functions share their types and call each other.
+
 All of Python's own functions that are called here belong to its stable interface, and are called with the lock of the interpreter held,
 except between `PyEval_SaveThread` and `PyEval_RestoreThread`.
 """
@@ -20,7 +22,7 @@ PYTHON_FUNCTIONS: Final = (
 # %Head and %Call are the state of a call list, %Slot what `set` may change, %Record what a buffer says of itself: `native` packs them, word
 # by word. A word in braces is an address that `native` fills in.
 TEXT: Final = """
-%Head = type { i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr, i64, i64, ptr, ptr, i64 }
+%Head = type { i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr, i64, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64 }
 %Call = type { ptr, i64, ptr, i64, [16 x i64] }
 %Slot = type { ptr, i64, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64 }
 %Record = type { i64, i64, i64, ptr, i64 }
@@ -63,8 +65,8 @@ failed:
   ret ptr null
 }
 
-; Makes the calls from %first on; gives the number that were made, and the last status.
-define internal { i64, i64 } @make_calls(ptr %state, ptr %copies, i64 %first) {
+; Makes the calls from %first on, and all of them in every further turn; gives the number that were made, and the last status.
+define internal { i64, i64 } @make_calls(ptr %state, ptr %copies, i64 %first, i64 %turns) {
 entry:
   %extra = alloca [5 x i64], align 8
   %size = alloca i64, align 8
@@ -81,12 +83,20 @@ entry:
   store ptr %size, ptr %e3
   store i64 0, ptr %e4
   %extra_word = ptrtoint ptr %extra to i64
+  br label %turn
+turn:
+  %turn_number = phi i64 [ 0, %entry ], [ %turn_next, %turned ]
+  %from = phi i64 [ %first, %entry ], [ 0, %turned ]
   br label %head
 head:
-  %at = phi i64 [ 0, %entry ], [ %next, %done ]
-  %copy = phi ptr [ %copies, %entry ], [ %copy_next, %done ]
+  %at = phi i64 [ 0, %turn ], [ %next, %done ]
+  %copy = phi ptr [ %copies, %turn ], [ %copy_next, %done ]
   %more = icmp ult i64 %at, %count
-  br i1 %more, label %body, label %all
+  br i1 %more, label %body, label %turned
+turned:
+  %turn_next = add i64 %turn_number, 1
+  %again = icmp ult i64 %turn_next, %turns
+  br i1 %again, label %turn, label %all
 body:
   %call = getelementptr %Call, ptr %calls, i64 %at
   %function = load ptr, ptr %call
@@ -99,7 +109,7 @@ body:
   %bytes_up = add i64 %bytes, 15
   %rounded = and i64 %bytes_up, -16
   %copy_next = getelementptr i8, ptr %copy, i64 %rounded
-  %skipped = icmp ult i64 %at, %first
+  %skipped = icmp ult i64 %at, %from
   br i1 %skipped, label %done, label %make
 make:
   {loads}
@@ -154,21 +164,90 @@ done:
   ret void
 }
 
-define internal void @count(ptr %state, i32 %unused) alwaysinline {
+define internal void @count(ptr %state, i64 %turns) alwaysinline {
   %first_at = getelementptr %Head, ptr %state, i64 0, i32 6
   %first = load ptr, ptr %first_at
   %much_at = getelementptr %Head, ptr %state, i64 0, i32 7
   %much = load i64, ptr %much_at
+  %much_turned = mul i64 %much, %turns
   %old = load i64, ptr %first
-  %new = add i64 %old, %much
+  %new = add i64 %old, %much_turned
   store i64 %new, ptr %first
   %second_at = getelementptr %Head, ptr %state, i64 0, i32 8
   %second = load ptr, ptr %second_at
   %more_at = getelementptr %Head, ptr %state, i64 0, i32 9
   %more = load i64, ptr %more_at
+  %more_turned = mul i64 %more, %turns
   %old2 = load i64, ptr %second
-  %new2 = add i64 %old2, %more
+  %new2 = add i64 %old2, %more_turned
   store i64 %new2, ptr %second
+  ret void
+}
+
+; Counts this thread in among those that make calls of the list, or out: %by is 1 or -1. The lists that it is made of count it as well, and so does
+; the device, in the word after its mode.
+define internal void @enter(ptr %state, i64 %by) alwaysinline {
+entry:
+  %mine_at = getelementptr %Head, ptr %state, i64 0, i32 14
+  %mine = load i64, ptr %mine_at
+  %mine_then = add i64 %mine, %by
+  store i64 %mine_then, ptr %mine_at
+  %mode_at = getelementptr %Head, ptr %state, i64 0, i32 2
+  %mode_word = load ptr, ptr %mode_at
+  %busy_at = getelementptr i64, ptr %mode_word, i64 1
+  %busy = load i64, ptr %busy_at
+  %busy_then = add i64 %busy, %by
+  store i64 %busy_then, ptr %busy_at
+  %count_at = getelementptr %Head, ptr %state, i64 0, i32 16
+  %count = load i64, ptr %count_at
+  %alone = icmp eq i64 %count, 0
+  br i1 %alone, label %done, label %members
+members:
+  %table_at = getelementptr %Head, ptr %state, i64 0, i32 17
+  %table = load ptr, ptr %table_at
+  br label %body
+body:
+  %at = phi i64 [ 0, %members ], [ %next, %body ]
+  %member_at = getelementptr ptr, ptr %table, i64 %at
+  %member = load ptr, ptr %member_at
+  %its_at = getelementptr %Head, ptr %member, i64 0, i32 14
+  %its = load i64, ptr %its_at
+  %its_then = add i64 %its, %by
+  store i64 %its_then, ptr %its_at
+  %next = add i64 %at, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %body, label %done
+done:
+  ret void
+}
+
+; Waits, with the interpreter's lock given up, until no other thread makes calls of a list that one thread at a time may make.
+define internal void @await_turn(ptr %state) noinline {
+entry:
+  %mine_at = getelementptr %Head, ptr %state, i64 0, i32 14
+  br label %look
+look:
+  %others = load i64, ptr %mine_at
+  %free = icmp eq i64 %others, 0
+  br i1 %free, label %done, label %wait
+wait:
+  %thread = call ptr @PyEval_SaveThread()
+  call void @PyEval_RestoreThread(ptr %thread)
+  br label %look
+done:
+  ret void
+}
+
+define internal void @take_turn(ptr %state) alwaysinline {
+entry:
+  %exclusive_at = getelementptr %Head, ptr %state, i64 0, i32 15
+  %exclusive = load i64, ptr %exclusive_at
+  %any = icmp eq i64 %exclusive, 0
+  br i1 %any, label %done, label %await
+await:
+  call void @await_turn(ptr %state)
+  br label %done
+done:
   ret void
 }
 
@@ -199,8 +278,36 @@ alive:
   ret i64 -1
 }
 
+; Whether a list that this one is made of was given up for another, or has a dead word.
+define internal i1 @any_stale(ptr %state, i64 %count) noinline {
+entry:
+  %table_at = getelementptr %Head, ptr %state, i64 0, i32 17
+  %table = load ptr, ptr %table_at
+  br label %body
+body:
+  %at = phi i64 [ 0, %entry ], [ %next, %fresh ]
+  %member_at = getelementptr ptr, ptr %table, i64 %at
+  %member = load ptr, ptr %member_at
+  %retired_at = getelementptr %Head, ptr %member, i64 0, i32 18
+  %retired = load i64, ptr %retired_at
+  %current = icmp eq i64 %retired, 0
+  br i1 %current, label %look, label %stale
+look:
+  %dead = call i64 @first_dead(ptr %member)
+  %live = icmp slt i64 %dead, 0
+  br i1 %live, label %fresh, label %stale
+fresh:
+  %next = add i64 %at, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %body, label %all
+stale:
+  ret i1 true
+all:
+  ret i1 false
+}
+
 ; self is (state, handler)
-define internal ptr @perform(ptr %self, i64 %first) {
+define internal ptr @perform(ptr %self, i64 %first, i64 %turns) {
 entry:
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %state = call ptr @PyByteArray_AsString(ptr %object)
@@ -219,9 +326,11 @@ run:
   ; Held meanwhile: whoever drops the list in another thread takes nothing away.
   call void @Py_IncRef(ptr %self)
   call void @copy_blocks(ptr %state, ptr %copies)
+  call void @enter(ptr %state, i64 1)
   %thread = call ptr @PyEval_SaveThread()
-  %made = call { i64, i64 } @make_calls(ptr %state, ptr %copies, i64 %first)
+  %made = call { i64, i64 } @make_calls(ptr %state, ptr %copies, i64 %first, i64 %turns)
   call void @PyEval_RestoreThread(ptr %thread)
+  call void @enter(ptr %state, i64 -1)
   br i1 %small, label %judge, label %give_back
 give_back:
   call void @PyMem_RawFree(ptr %copies)
@@ -231,7 +340,7 @@ judge:
   %good = icmp eq i64 %status, 0
   br i1 %good, label %counted, label %bad
 counted:
-  call void @count(ptr %state, i32 0)
+  call void @count(ptr %state, i64 %turns)
   call void @Py_DecRef(ptr %self)
   call void @Py_IncRef(ptr {none})
   ret ptr {none}
@@ -251,6 +360,7 @@ no_memory:
 define ptr @vyre_call(ptr %self, ptr %unused) {
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %state = call ptr @PyByteArray_AsString(ptr %object)
+  call void @take_turn(ptr %state)
   %mode_at = getelementptr %Head, ptr %state, i64 0, i32 2
   %mode_word = load ptr, ptr %mode_at
   %mode = load i64, ptr %mode_word
@@ -259,9 +369,17 @@ define ptr @vyre_call(ptr %self, ptr %unused) {
 look:
   %dead = call i64 @first_dead(ptr %state)
   %live = icmp slt i64 %dead, 0
-  br i1 %live, label %run, label %freed
+  br i1 %live, label %look_on, label %freed
+look_on:
+  %members_at = getelementptr %Head, ptr %state, i64 0, i32 16
+  %members = load i64, ptr %members_at
+  %alone = icmp eq i64 %members, 0
+  br i1 %alone, label %run, label %look_into
+look_into:
+  %stale = call i1 @any_stale(ptr %state, i64 %members)
+  br i1 %stale, label %freed, label %run
 run:
-  %result = tail call ptr @perform(ptr %self, i64 0)
+  %result = tail call ptr @perform(ptr %self, i64 0, i64 1)
   ret ptr %result
 refused:
   %h1 = call ptr @PyTuple_GetItem(ptr %self, i64 1)
@@ -279,7 +397,25 @@ define ptr @vyre_resume(ptr %self, ptr %first) {
   %bad = icmp slt i64 %at, 0
   br i1 %bad, label %wrong, label %run
 run:
-  %result = tail call ptr @perform(ptr %self, i64 %at)
+  %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %state = call ptr @PyByteArray_AsString(ptr %object)
+  call void @take_turn(ptr %state)
+  %result = tail call ptr @perform(ptr %self, i64 %at, i64 1)
+  ret ptr %result
+wrong:
+  ret ptr null
+}
+
+; METH_O: makes all calls so many times over, whatever the mode.
+define ptr @vyre_repeat(ptr %self, ptr %times) {
+  %turns = call i64 @PyLong_AsLongLong(ptr %times)
+  %bad = icmp slt i64 %turns, 1
+  br i1 %bad, label %wrong, label %run
+run:
+  %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %state = call ptr @PyByteArray_AsString(ptr %object)
+  call void @take_turn(ptr %state)
+  %result = tail call ptr @perform(ptr %self, i64 0, i64 %turns)
   ret ptr %result
 wrong:
   ret ptr null
@@ -495,7 +631,11 @@ begin:
   %slots_at = getelementptr %Head, ptr %state, i64 0, i32 11
   %slots = load ptr, ptr %slots_at
   %fixed_at = getelementptr %Head, ptr %state, i64 0, i32 13
-  %fixed = load i64, ptr %fixed_at
+  %fixed_word = load i64, ptr %fixed_at
+  ; What a launch that is just being made uses must not go before it is enqueued: Python holds on to it.
+  %in_flight_at = getelementptr %Head, ptr %state, i64 0, i32 14
+  %in_flight = load i64, ptr %in_flight_at
+  %fixed = or i64 %fixed_word, %in_flight
   br label %copy_head
 copy_head:
   %c = phi i64 [ 0, %begin ], [ %c_next, %copy_body ]

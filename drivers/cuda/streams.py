@@ -12,13 +12,14 @@ from vyre_py.drivers.errors import LaunchError
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
 
-__all__ = ["POOL_LIMIT", "Events", "Streams"]
+__all__ = ["BLOCKING", "POOL_LIMIT", "Events", "Streams"]
 
 POOL_LIMIT: Final = 128
+BLOCKING: Final = 1
 
 
 class _Pool:
-    """Handles of one sort: `made` counts those that exist, `idle` those that wait to be used again."""
+    """Handles, each of some sort: `made` counts those that exist, `idle` those that wait to be used again."""
 
     what = ""
 
@@ -26,7 +27,8 @@ class _Pool:
         self._context = context
         self._idle: list[Any] = []
         self._all: list[Any] = []
-        self._lock = threading.Lock()
+        self._sorts: dict[int, int] = {}
+        self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
     @property
     def made(self) -> int:
@@ -38,18 +40,24 @@ class _Pool:
         """How many of them nobody uses."""
         return len(self._idle)
 
-    def take(self) -> Any:
-        """A handle that nobody uses, made if there is none. Raises LaunchError when 128 are in use."""
+    def take(self, sort: int = 0) -> Any:
+        """A handle of a sort that nobody uses, made if there is none. Raises LaunchError when 128 are in use."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            for place, handle in enumerate(self._idle):
+                if self._sorts[int(handle)] == sort:
+                    return self._idle.pop(place)
+            if len(self._all) >= POOL_LIMIT and self._idle:
+                other = self._idle.pop()
+                self._all.remove(other)
+                self._destroy(other)
             if len(self._all) >= POOL_LIMIT:
                 raise LaunchError(
                     f"{self._context.name} has no {self.what} left", meaning=f"{POOL_LIMIT} are in use",
                     remedy=f"wait for pending results, or give {self.what}s back",
                 )  # fmt: skip
-            handle = self._make()
+            handle = self._make(sort)
             self._all.append(handle)
+            self._sorts[int(handle)] = sort
             return handle
 
     def give(self, handle: Any) -> None:
@@ -66,7 +74,7 @@ class _Pool:
             self._all.clear()
             self._idle.clear()
 
-    def _make(self) -> Any:
+    def _make(self, sort: int) -> Any:
         raise NotImplementedError
 
     def _destroy(self, handle: Any) -> None:
@@ -74,26 +82,29 @@ class _Pool:
 
 
 class Streams(_Pool):
-    """Streams that do not wait for the legacy default stream."""
+    """Streams that do not wait for the legacy default stream; their sorts are their priorities, the driver's own numbers."""
 
     what = "stream"
 
-    def _make(self) -> Any:
+    def _make(self, sort: int) -> Any:
         context, cuda = self._context, self._context.cuda
-        return context.ok(cuda.cuStreamCreate(int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)), f"{context.name} gives no stream")
+        flags = int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        result = cuda.cuStreamCreateWithPriority(flags, sort) if sort else cuda.cuStreamCreate(flags)
+        return context.ok(result, f"{context.name} gives no stream")
 
     def _destroy(self, handle: Any) -> None:
         self._context.cuda.cuStreamDestroy(handle)
 
 
 class Events(_Pool):
-    """Events that take no time."""
+    """Events that take no time. Who waits for one of sort `BLOCKING` sleeps; for others a thread spins, which is quicker and takes a core."""
 
     what = "event"
 
-    def _make(self) -> Any:
-        context, cuda = self._context, self._context.cuda
-        return context.ok(cuda.cuEventCreate(int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)), f"{context.name} gives no event")
+    def _make(self, sort: int) -> Any:
+        context, flags = self._context, self._context.cuda.CUevent_flags
+        kind = int(flags.CU_EVENT_DISABLE_TIMING) | (int(flags.CU_EVENT_BLOCKING_SYNC) if sort == BLOCKING else 0)
+        return context.ok(context.cuda.cuEventCreate(kind), f"{context.name} gives no event")
 
     def _destroy(self, handle: Any) -> None:
         self._context.cuda.cuEventDestroy(handle)

@@ -23,7 +23,7 @@ class Words:
         self._context = context
         self._slabs: list[int] = []
         self._idle: list[int] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
     def take(self) -> int:
         """The address of a word that is zero for whatever is enqueued on our stream from now on. Raises OutOfMemory, DeviceLost."""

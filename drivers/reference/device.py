@@ -29,7 +29,7 @@ _LIMITS = Limits(workgroups=(2**32, 2**32, 2**32), invocations=1024, workgroup_b
 class ReferenceLaunch(Launch):
     """A launch through the interpreter; it runs to its end before the call returns."""
 
-    __slots__ = ("_code", "_params")
+    __slots__ = ("_code", "_params", "_record")
 
     def __init__(self, plan: LaunchPlan, code: Optimised) -> None:
         super().__init__(plan)
@@ -37,17 +37,25 @@ class ReferenceLaunch(Launch):
         grid = Grid(False, (DimConst(x), DimConst(y), DimConst(z)))
         self._code = replace(code, program=replace(code.program, grid=grid))
         self._params: dict[str, Host] = {}
+        self._record = plan.record()
         for slot in plan.step.layout.scalars:
             if slot.kind is SlotKind.PARAM:
                 self._set_slot(slot, bytes(plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]))
 
     def __call__(self) -> None:
         """Runs the kernel."""
+        if (recording := self.plan.device._recording) is not None:
+            recording.take(self)
+            return
         plan = self.plan
         plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
         interpret(self._code, {**arrays, **self._params}, plan.binding.sizes)
-        plan.device.telemetry.launches += 1
+        plan.device.telemetry.launches += self.counted
+        self._record.count()
+
+    def _copy(self) -> ReferenceLaunch:
+        return ReferenceLaunch(self.plan.copied(), self._code)
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         pass  # the call reads the binding, where `set` has put the buffer

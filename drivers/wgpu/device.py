@@ -30,6 +30,7 @@ _opened: WeakSet[WgpuDevice] = WeakSet()
 _abandoned: list[Any] = []
 
 _MAX_GROUPS: Final = 2**32 - 1
+_MAX_ELEMENTS: Final = 2**32 - 1
 
 # What code for the target wgsl:f64 needs: the bits of an f64 are those of a 64-bit integer.
 _F64_FEATURES: Final = frozenset({"shader-f64", "shader-int64"})
@@ -51,7 +52,7 @@ def _limits(limits: dict[str, int]) -> Limits:
     # Along x a grid is folded along z where need be.
     return Limits(
         (min(groups * groups, _MAX_GROUPS), groups, groups), limits["max-compute-invocations-per-workgroup"],
-        limits["max-compute-workgroup-storage-size"], buffer_bytes,
+        limits["max-compute-workgroup-storage-size"], buffer_bytes, _MAX_ELEMENTS,
     )
 
 
@@ -137,6 +138,12 @@ class WgpuDevice(Device):
 
     def _free(self, handle: Storage, size_bytes: int) -> None:
         handle.release()
+
+    def _pass_on(self, handle: Storage) -> Storage:
+        passed_on = Storage(handle.buffer)
+        self._storages.add(passed_on)
+        handle.release()
+        return passed_on
 
     def _write(self, handle: Storage, offset: int, source: Bytes) -> None:
         self._try(f"write {source.size} bytes", self._memory.write, handle, offset, source)

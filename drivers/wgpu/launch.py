@@ -37,7 +37,7 @@ class WgpuLaunch(Launch):
     """A launch that submits one command buffer a call."""
 
     __slots__ = (
-        "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_owner", "_telemetry",
+        "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_owner", "_record", "_telemetry",
     )
 
     def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Module) -> None:
@@ -46,6 +46,7 @@ class WgpuLaunch(Launch):
         self._owner, self._module = device, module
         self._errors = errors()
         self._telemetry = device.telemetry
+        self._record = plan.record()
         # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
         self._armed: tuple[Callable[..., Any], Callable[..., Any], Any, Any] | None = None
         self._dispatched = fold_grid(plan.grid, device.grid_limit)
@@ -67,9 +68,12 @@ class WgpuLaunch(Launch):
 
     def __call__(self) -> None:
         """Enqueues the kernel."""
+        if (recording := self._owner._recording) is not None:
+            recording.take(self)
+            return
         armed = self._armed
         if armed is None:
-            self._refuse()
+            armed = self._rearm()
         begin, submit, pipeline, group = armed
         try:
             encoder = begin(label=self._label)
@@ -82,11 +86,24 @@ class WgpuLaunch(Launch):
         except self._errors as error:
             self._owner.require_usable()
             raise self._failure(error) from error
-        self._telemetry.launches += 1
+        self._telemetry.launches += self.counted
+        self._record.count()
+
+    def _copy(self) -> WgpuLaunch:
+        return WgpuLaunch(self._owner, self.plan.copied(), self._module)
 
     def disarm(self) -> None:
         """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
         self._armed = None
+
+    def _rearm(self) -> tuple[Callable[..., Any], Callable[..., Any], Any, Any]:
+        """What a call needs, where only a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
+        self._owner.require_usable()
+        if not self._freed():
+            self._bind()
+        if self._armed is None:
+            self._refuse()
+        return self._armed
 
     def _refuse(self) -> NoReturn:
         self._owner.require_usable()

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import Atomic, Const, Value, Var
+from vyre_py.ir.nodes import Atomic, Const, GridBarrier, Value, Var
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bf16, f16, f32, f64, i64, u64
 
-__all__ = ["CAPABILITIES", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "uses"]
+__all__ = ["CAPABILITIES", "GRID_BARRIER", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "uses"]
 
 # Scalar type -> what a Program that has values, constants or elements of it asks of a device.
 OF_TYPES: Final[Mapping[Type, str]] = {i64: "int64", u64: "int64", f64: "float64", f16: "float16", bf16: "bfloat16"}
 # The same, for atomics on elements of it.
 OF_ATOMICS: Final[Mapping[Type, str]] = {i64: "int64_atomics", u64: "int64_atomics", f32: "float32_atomics", f64: "float64_atomics"}
 
+# What a Program with a grid barrier asks for: that all of its workgroups run at once.
+GRID_BARRIER: Final = "grid_barrier"
+
 # All names that `capabilities` may give. Everything else, vectors and 8- and 16-bit integers among it, is for every device.
-CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values()})
+CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values(), GRID_BARRIER})
 
 
 def uses(program: Program) -> tuple[int, ...]:
@@ -40,6 +43,11 @@ def declarations(program: Program) -> tuple[int, ...]:
     return tuple([index for index, statement in enumerate(program.body) if isinstance(statement, Var)])
 
 
+def has_grid_barrier(program: Program) -> bool:
+    """Whether the workgroups wait for one another anywhere, so that all of them have to run at once."""
+    return any(isinstance(statement, GridBarrier) for statement in program.body)
+
+
 def capabilities(program: Program) -> frozenset[str]:
     """What the Program asks of a device beyond the language's core of 8- to 32-bit integers and f32: names of `CAPABILITIES`.
 
@@ -47,6 +55,7 @@ def capabilities(program: Program) -> frozenset[str]:
     """
     found = {OF_TYPES.get(type_.scalar) for type_ in set(_types(program))}
     found |= {OF_ATOMICS.get(s.memory.type) for s in program.body if isinstance(s, Atomic)}
+    found |= {GRID_BARRIER} if has_grid_barrier(program) else set()
     return frozenset(name for name in found if name is not None)
 
 

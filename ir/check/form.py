@@ -28,6 +28,7 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
@@ -108,7 +109,7 @@ _FORMS: Final[Mapping[type[Statement], tuple[bool, _Fields]]] = {
     Set: (False, _VARIABLE),
     For: (True, ()),
     Region: (False, (("name", _is_text),)),
-    **dict.fromkeys((If, Else, End, Loop, Break, Continue, Return, Barrier), (False, ())),
+    **dict.fromkeys((If, Else, End, Loop, Break, Continue, Return, Barrier, GridBarrier), (False, ())),
 }
 
 

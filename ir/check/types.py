@@ -6,11 +6,12 @@ Laws, for a Program of sound form:
 * V202: an op, access, variable and branch has as many operands as it takes; an access has one index per axis.
 * V203: a result has the type that the row, memory, variable or bounds give.
 * V204: a stored value and an atomic's operands have the element's type; a variable's first and later values have its type.
-* V205: indices are i32 or u32.
+* V205: indices are i32, u32, i64 or u64.
 * V206: the condition of an If is one bool.
 * V207: start, stop and step of a For have one type, i32 or u32.
 * V208: the step of a For is a constant other than 0.
-* V209: a constant size is from 0 to 2^32 - 1, a size without dims is not negative, and none divides by the constant 0.
+* V209: a constant size is from 0 to 2^48 - 1, and from 0 to 2^32 - 1 where it is used as a value other than whole; a size without dims is not
+  negative, and none divides by the constant 0.
 * V210: a swizzle's pattern is a constant, and names components that its operand has, one for each component of the result.
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
-from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
@@ -41,10 +42,11 @@ from vyre_py.ir.ops import Operand, Result, swizzle_lanes
 from vyre_py.ir.program import Program
 from vyre_py.ir.refusals import refusal
 from vyre_py.ir.types import Kind, Type, bool_, i32, u32
+from vyre_py.ir.widths import INDEX_TYPES, whole_size
 
 __all__ = ["check_types"]
 
-_INDEX_TYPES = (i32, u32)
+_COUNTER_TYPES = (i32, u32)
 
 
 class _Types:
@@ -53,7 +55,7 @@ class _Types:
     def __init__(self, program: Program, findings: Findings) -> None:
         self.program, self.findings = program, findings
         self.memories = set(program.memories)
-        self.sized: set[int] = set()  # ids of dim expressions already looked at; the Program keeps them alive
+        self.sized: set[tuple[int, int]] = set()  # ids of dim expressions already looked at, with the limit; the Program keeps them alive
 
     # ---- shared
 
@@ -92,17 +94,17 @@ class _Types:
             self.findings.add("V202", index, message, "write one index per axis")
             return False
         for atom in statement.indices:
-            if atom.type not in _INDEX_TYPES:
+            if atom.type not in INDEX_TYPES:
                 self.findings.add(
                     "V205", index, f"an index of {quoted(memory.name)}, {atom_text(self.program, atom)}, is {atom.type}"
                 )
         return True
 
-    def size(self, where: Where, expr: DimExpr) -> None:
-        """A dim expression, at most `MAX_DIM_TERMS` terms."""
-        if id(expr) in self.sized:
+    def size(self, where: Where, expr: DimExpr, limit: int = SIZE_LIMIT) -> None:
+        """A dim expression, at most `MAX_DIM_TERMS` terms, whose value lies below a limit; so do its constants below `SIZE_LIMIT`."""
+        if (id(expr), limit) in self.sized:
             return
-        self.sized.add(id(expr))
+        self.sized.add((id(expr), limit))
         stack, symbolic, sound = [expr], False, True
         while stack:
             part = stack.pop()
@@ -114,21 +116,21 @@ class _Types:
             elif isinstance(part, Dim):
                 symbolic = True
             elif not 0 <= part.value < SIZE_LIMIT:
-                self.findings.add(
-                    "V209", where, f"{number(part.value)} is no size", "write a whole number from 0 to 2^32 - 1"
-                )
+                self.findings.add("V209", where, f"{number(part.value)} is no size", "write a whole number from 0 to 2^48 - 1")
                 sound = False
-        if sound and not symbolic and isinstance(expr, DimOp):
-            self.constant(where, expr)
+        if sound and not symbolic:
+            self.constant(where, expr, limit)
 
-    def constant(self, where: Where, expr: DimOp) -> None:
+    def constant(self, where: Where, expr: DimExpr, limit: int) -> None:
         try:
             value = evaluate_dim(expr, {})
         except ZeroDivisionError:  # by an expression that is 0
             self.findings.add("V209", where, "a size divides by 0", "divide by at least 1")
             return
-        if not 0 <= value < SIZE_LIMIT:
-            self.findings.add("V209", where, f"a size is {number(value)}", "write an expression from 0 to 2^32 - 1")
+        if SIZE_LIMIT > value >= limit:
+            self.findings.add("V209", where, f"a size used as a u32 is {number(value)}", "take it whole: cast(size, u64)")
+        elif not 0 <= value < limit:
+            self.findings.add("V209", where, f"a size is {number(value)}", "write an expression from 0 to 2^48 - 1")
 
     # ---- by kind
 
@@ -190,7 +192,7 @@ class _Types:
         if not self.arity(index, s, 3, "a for"):
             return
         start, stop, step = s.args
-        if start.type not in _INDEX_TYPES or not start.type is stop.type is step.type:
+        if start.type not in _COUNTER_TYPES or not start.type is stop.type is step.type:
             self.findings.add("V207", index, f"start, stop and step are {start.type}, {stop.type} and {step.type}")
         elif not isinstance(step, Const):
             self.findings.add("V208", index, f"the step {atom_text(self.program, step)} is no constant")
@@ -226,6 +228,7 @@ def check_types(program: Program, findings: Findings) -> None:
         types.size(HEAD, extent)
     for index, statement in enumerate(program.body):
         _RULES.get(type(statement), _Types.plain)(types, index, statement)
+        limit = WORD_LIMIT if whole_size(statement) is None else SIZE_LIMIT
         for atom in statement.args:
             if isinstance(atom, (DimConst, DimOp)):
-                types.size(index, atom)
+                types.size(index, atom, limit)

@@ -5,6 +5,7 @@ Laws, for a Program of sound form and scope:
 * V401: all invocations of a workgroup reach a Barrier together.
 * V402: all invocations of a workgroup reach a UniformLoad together.
 * V403: the indices of a UniformLoad are the same for the whole workgroup.
+* V404: all invocations of the grid reach a GridBarrier together.
 
 The analysis is a graph with one node per value, per variable and per control segment (a stretch of a block whose statements
 are all reached by the same invocations), and one edge per dependence. Levels flow along the edges to the least fixed point:
@@ -37,6 +38,7 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
@@ -292,11 +294,30 @@ class Analysis:
             return statement.op.name
         if isinstance(statement, Atomic):
             return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
+        if isinstance(statement, UniformLoad):
+            return f"a uniform_load from {quoted(statement.memory.name)}, which workgroups make each for itself"
         assert isinstance(statement, Load)  # nothing else differs by itself
         return f"a load from {quoted(statement.memory.name)}, which can be written"
 
 
 _ESCAPES = (Break, Continue, Return)
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """What a kind of statement is called, the level that its control keeps to, which invocations that are, and the code of its rule."""
+
+    code: str
+    what: str
+    level: Level
+    whole: str
+
+
+_TOGETHER: Final[Mapping[type[Statement], _Together]] = {
+    Barrier: _Together("V401", "barrier", Level.WORKGROUP, "workgroup"),
+    UniformLoad: _Together("V402", "uniform_load", Level.WORKGROUP, "workgroup"),
+    GridBarrier: _Together("V404", "grid_barrier", Level.GRID, "grid"),
+}
 
 _RULES: Final[Mapping[type[Statement], Callable[[Analysis, int, Any], None]]] = {
     Let: Analysis._let,
@@ -324,20 +345,16 @@ def analyse(program: Program) -> Uniformity:
 
 
 def check_uniformity(program: Program, findings: Findings) -> Uniformity:
-    """Reports barriers and uniform loads that not all invocations of a workgroup take part in, alike."""
+    """Reports barriers and uniform loads that not all invocations of a workgroup, or of the grid, take part in, alike."""
     analysis = Analysis(program)
     for index, statement in enumerate(program.body):
         if not isinstance(statement, (Barrier, UniformLoad)):
             continue
         segment = analysis.control[index]
-        if analysis.level[segment] > Level.WORKGROUP:
-            code, what = ("V401", "barrier") if isinstance(statement, Barrier) else ("V402", "uniform_load")
-            message = (
-                ""
-                if findings.full
-                else f"this {what} is not reached by a whole workgroup together: {analysis.why(segment)}"
-            )
-            findings.add(code, index, message)
+        rule = _TOGETHER[type(statement)]
+        if analysis.level[segment] > rule.level:
+            message = "" if findings.full else f"this {rule.what} is not reached by a whole {rule.whole} together: {analysis.why(segment)}"
+            findings.add(rule.code, index, message)
         for atom in statement.args:
             if isinstance(atom, Value) and analysis.level[atom.id] > Level.WORKGROUP:
                 message = (

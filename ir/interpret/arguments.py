@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.dims import SIZE_LIMIT, DimExpr, evaluate_dim
+from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, DimExpr, evaluate_dim
 from vyre_py.ir.interpret.params import InterpretError, param_values
 from vyre_py.ir.nodes import Atom, Const, Let, Memory, Param, Space, Value
 from vyre_py.ir.program import Program
@@ -55,7 +55,7 @@ class Arguments:
         except ZeroDivisionError:
             raise InterpretError("a dim expression divides by zero") from None
         if not 0 <= value < SIZE_LIMIT:
-            raise InterpretError(f"a dim expression is {value}; sizes are whole numbers below 2^32")
+            raise InterpretError(f"a dim expression is {value}; sizes are whole numbers below 2^48")
         return value
 
     def atom(self, atom: Atom) -> Array:
@@ -65,9 +65,15 @@ class Arguments:
             assert not isinstance(atom, Value)  # the caller looks values up itself
             if isinstance(atom, Param):
                 raise InterpretError(f"param {atom.name!r} is not declared")
-            found = element(atom.type, atom.bits if isinstance(atom, Const) else self.size(atom)).reshape(1)
+            found = element(atom.type, atom.bits if isinstance(atom, Const) else self._word(atom)).reshape(1)
             self._atoms[atom] = found
         return found
+
+    def _word(self, expression: DimExpr) -> int:
+        size = self.size(expression)
+        if size >= WORD_LIMIT:
+            raise InterpretError(f"a size used as a u32 is {size}; a cast to u64 takes it whole")
+        return size
 
     def _buffer(self, memory: Memory, arguments: Mapping[str, Any]) -> Array:
         if memory.name not in arguments:

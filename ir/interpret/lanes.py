@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.dims import SIZE_LIMIT
+from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.dims import WORD_LIMIT
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.nodes import Space
@@ -21,6 +22,9 @@ __all__ = ["Batches", "Lanes"]
 # Enough lanes to drown Python's cost per statement, few enough for a dozen arrays to stay in the cache.
 _BATCH_LANES: Final = 1 << 16
 _BATCH_BYTES: Final = 1 << 28
+# Of a grid that waits for itself, which is one batch: more than any GPU holds at once.
+_TOGETHER_LANES: Final = 1 << 22
+_TOGETHER_BYTES: Final = 1 << 30
 
 
 class Lanes:
@@ -73,7 +77,10 @@ class Lanes:
 
 
 class Batches:
-    """The whole grid, batch by batch. Raises InterpretError for a grid of 2^32 or more invocations along an axis."""
+    """The whole grid, batch by batch; in one batch where it has a barrier, so that all workgroups come to it before any goes on.
+
+    Raises InterpretError for a grid of 2^32 or more invocations along an axis, and for one with a barrier that is too large for a batch.
+    """
 
     def __init__(self, program: Program, arguments: Arguments) -> None:
         self.workgroup = program.workgroup
@@ -81,7 +88,7 @@ class Batches:
         if program.grid.over:
             extents = [-(-extent // size) for extent, size in zip(extents, program.workgroup, strict=True)]
         self.groups = (extents[0], extents[1], extents[2])
-        if any(groups * size >= SIZE_LIMIT for groups, size in zip(self.groups, program.workgroup, strict=True)):
+        if any(groups * size >= WORD_LIMIT for groups, size in zip(self.groups, program.workgroup, strict=True)):
             raise InterpretError(f"a grid of {self.groups} workgroups of {self.workgroup} has 2^32 or more invocations along an axis")
         group_lanes = prod(program.workgroup)
         group_bytes = 1 + sum(
@@ -90,6 +97,10 @@ class Batches:
             if m.space in (Space.PRIVATE, Space.WORKGROUP)
         )
         self.at_once = max(1, min(_BATCH_LANES // group_lanes, _BATCH_BYTES // group_bytes))
+        if has_grid_barrier(program):
+            self.at_once = max(1, min(_TOGETHER_LANES // group_lanes, _TOGETHER_BYTES // group_bytes))
+            if prod(self.groups) > self.at_once:
+                raise InterpretError(f"a grid of {prod(self.groups)} workgroups cannot wait for itself: at most {self.at_once} of them run at once")
 
     def __iter__(self) -> Iterator[Lanes]:
         total = prod(self.groups)

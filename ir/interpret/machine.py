@@ -25,6 +25,7 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
@@ -40,6 +41,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Array
+from vyre_py.ir.widths import whole_size
 
 __all__ = ["Machine"]
 
@@ -129,6 +131,8 @@ class Machine:
     def _let(self, index: int, s: Let) -> int:
         if s.op.is_query:
             self._bind(s, self.lanes.query(s.op.name))
+        elif (size := whole_size(s)) is not None:
+            self._bind(s, np.array([self.arguments.size(size)], s.bound.type.dtype))
         else:
             assert s.op.evaluate is not None  # Arguments refuses what is not expanded
             self._bind(s, s.op.evaluate(s.bound.type, *self._atoms(s.args)))
@@ -172,7 +176,7 @@ class Machine:
         return index + 1
 
     def _barrier(self, index: int, s: Barrier) -> int:
-        return index + 1  # lockstep: every lane is here
+        return index + 1  # lockstep: every lane is here, of a grid that waits for itself every one there is (`Batches`)
 
     # ---- control flow: each gives the index to go on at
 
@@ -248,5 +252,5 @@ _STEPS: Final[Mapping[type[Statement], Callable[[Machine, int, Any], int]]] = {
     Let: Machine._let, Load: Machine._load, Store: Machine._store, UniformLoad: Machine._uniform_load, Atomic: Machine._atomic,
     Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
-    Return: Machine._return, Barrier: Machine._barrier,
+    Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
 }

@@ -26,7 +26,7 @@ class Bank:
     """The elements of one memory, flat (those of vectors with an axis of components), each workgroup's or invocation's own share from
     `base[lane]` on.
 
-    Indices are arrays of i32 or u32, one per axis, over all lanes or of one element that stands for all.
+    Indices are arrays of i32, u32, i64 or u64, one per axis, over all lanes or of one element that stands for all.
     """
 
     def __init__(self, memory: Memory, arguments: Arguments, lanes: Lanes) -> None:
@@ -50,7 +50,8 @@ class Bank:
             inside = inside & (index < extent)
             if index.dtype.kind == "i":
                 inside = inside & (index >= 0)
-            offset = offset * extent + index
+            # As i64, since NumPy adds i64 and u64 in floats; what wraps belongs to lanes outside, as a whole memory fits 48 bits.
+            offset = offset * extent + index.astype(np.int64, copy=False)
         return (offset if self.base is None else offset + self.base), inside
 
     def load(self, indices: tuple[Array, ...]) -> Array:

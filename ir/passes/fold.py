@@ -14,6 +14,7 @@ from vyre_py.ir.nodes import Atom, Break, Const, Continue, Else, End, For, If, L
 from vyre_py.ir.ops import Op
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, element, u32
+from vyre_py.ir.widths import whole_size
 
 __all__ = ["evaluate_constant", "fold", "merged_end"]
 
@@ -125,6 +126,8 @@ class _Folder(Rewriter):
     def _folded(self, let: Let) -> Const | None:
         if let.op.is_query:
             return self._query(let.op.name)
+        if isinstance(size := whole_size(let), DimConst):
+            return const(let.bound.type, size.value) if 0 <= size.value <= let.bound.type.maximum else None
         args = tuple([self.atom(a) for a in let.args])
         constants = tuple([a for a in args if isinstance(a, Const)])
         return evaluate_constant(let.op, let.bound.type, constants) if len(constants) == len(args) else None

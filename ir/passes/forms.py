@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.nodes import Space
 from vyre_py.ir.program import Program
 
-__all__ = ["SIZE_MAX", "Form", "Sizes", "constant", "minus", "plus", "shifted", "times"]
+__all__ = ["SIZE_MAX", "WORD_MAX", "Form", "Sizes", "constant", "minus", "plus", "shifted", "times"]
 
 Monomial = tuple[int, ...]
 Form = Mapping[Monomial, int]
 
-SIZE_MAX: Final = SIZE_LIMIT - 1  # every dim, extent and element count is at most this, or binding fails
+# Every dim, extent and element count is at most the first, and at most the second where it is not wide (`ir.widths`), or binding fails.
+SIZE_MAX: Final = SIZE_LIMIT - 1
+WORD_MAX: Final = WORD_LIMIT - 1
 MAX_TERMS: Final = 8
 MAX_DEGREE: Final = 4
 MAX_FACTS: Final = 16
@@ -73,9 +75,10 @@ def _never_negative(expr: DimExpr) -> bool:
 
 class Sizes:
     """The sizes of one Program, numbered, and what is known of them: `low` bounds, forms known not to be negative (`facts`), and
-    forms known to be at most `SIZE_MAX` (`caps`). Facts that hold in a block only are taken back by the caller."""
+    forms with what they are known to be at most (`caps`). Facts that hold in a block only are taken back by the caller."""
 
     def __init__(self, program: Program) -> None:
+        self._widths = program.widths
         self._numbers: dict[DimExpr, int] = {}
         self._forms: dict[DimExpr, Form] = {}
         self.high: list[int | None] = []  # by size number; None is unknown
@@ -84,29 +87,34 @@ class Sizes:
             tuple[frozenset[tuple[Monomial, int]], int], Form
         ] = {}  # (form, divisor) -> ceil_div of them
         self.facts: list[Form] = []
-        self.caps: list[Form] = []
+        self.caps: list[tuple[Form, int]] = []
         for memory in program.memories:
             if memory.space is Space.BUFFER:
+                cap = SIZE_MAX if memory in self._widths.buffers else WORD_MAX
                 count: Form | None = constant(1)
                 for extent in memory.shape:
-                    self._note(self.form(extent))
+                    self._note(self.form(extent), cap)
                     count = times(count, self.form(extent)) if count is not None else None
                 if count is not None:
-                    self._note(count)
+                    self._note(count, cap)
 
-    def _note(self, form: Form) -> None:
-        """A whole dim expression, which binding has found to be a size."""
-        if len(self.caps) < MAX_FACTS and any(form) and form not in self.caps:
-            self.caps.append(form)
+    def _note(self, form: Form, cap: int) -> None:
+        """A whole dim expression, which binding has found to be a size of at most `cap`."""
+        if len(self.caps) < MAX_FACTS and any(form) and (form, cap) not in self.caps:
+            self.caps.append((form, cap))
             if not self.positive(form):
                 self.facts.append(form)
 
     def _number(self, expr: DimExpr) -> int:
         if expr not in self._numbers:
             number = self._numbers[expr] = len(self.high)
-            self.high.append(SIZE_MAX if isinstance(expr, Dim) else None)
+            self.high.append(self.greatest(expr) if isinstance(expr, Dim) else None)
             self.low[number] = 0 if _never_negative(expr) else None
         return self._numbers[expr]
+
+    def greatest(self, expr: DimExpr) -> int:
+        """What a whole dim expression is known to be at most, as a size."""
+        return WORD_MAX if isinstance(expr, Dim) and expr not in self._widths.dims else SIZE_MAX
 
     def form(self, expr: DimExpr) -> Form:
         """The form equal to a dim expression."""
@@ -175,4 +183,4 @@ class Sizes:
         """Whether the form is known to be at most `maximum`."""
         if self.positive(minus(constant(maximum), form)):
             return True
-        return maximum >= SIZE_MAX and any(self.positive(minus(cap, form)) for cap in self.caps)
+        return any(maximum >= most and self.positive(minus(cap, form)) for cap, most in self.caps)

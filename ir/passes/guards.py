@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from vyre_py.ir.assembler import Rewriter
@@ -52,11 +53,12 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.passes.bounds import bounds
 from vyre_py.ir.program import Program
-from vyre_py.ir.types import i32, u32
+from vyre_py.ir.types import i32, i64, u32, u64
+from vyre_py.ir.widths import WIDE_TYPES
 
 __all__ = ["guards"]
 
-Pair = tuple[Atom, DimExpr]  # an index, and the axis extent that it must lie below
+Pair = tuple[Atom, DimExpr, bool]  # an index, the axis extent that it must lie below, and whether the extent may be 2^32 and more
 Pairs = frozenset[Pair]
 
 # Each guard lies in a block of its own, so a Program at most doubles its depth; one as deep as this stays as it is.
@@ -212,7 +214,8 @@ class _Planner:
     def _pairs(self, index: int, statement: MemoryStatement) -> list[Pair]:
         """The axes that need a check here."""
         axes = enumerate(zip(statement.indices, statement.memory.shape, strict=True))
-        pairs = [pair for axis, pair in axes if not self.proven[index] >> axis & 1]
+        exceeds = partial(self.program.widths.may_exceed, statement.memory)
+        pairs = [(at, extent, exceeds(extent)) for axis, (at, extent) in axes if not self.proven[index] >> axis & 1]
         for pair in pairs:
             self.rank.setdefault(pair, len(self.rank))
         return pairs
@@ -269,7 +272,7 @@ class _Planner:
         if item.start == item.end and statement.result is not None:
             wanted = statement.result.id
             if self.uses[wanted] != group.uses[wanted] or any(
-                isinstance(a, Value) and a.id == wanted for a, _ in group.pairs
+                isinstance(a, Value) and a.id == wanted for a, *_ in group.pairs
             ):
                 return False
         if any(len(self.get_at[v]) != group.gets[v] or self.set_count[v] != group.sets[v] for v in item.declares):
@@ -350,22 +353,29 @@ class _Guarder(Rewriter):
     def _open(self, group: _Group) -> None:
         self.place = self.program.place(group.items[0].end)
         condition: Atom | None = None
-        for index, extent in sorted(group.pairs, key=self.planner.rank.__getitem__):
-            for test in self._inside(self.atom(index), extent):
+        for index, extent, exceeds in sorted(group.pairs, key=self.planner.rank.__getitem__):
+            for test in self._inside(self.atom(index), extent, exceeds):
                 condition = test if condition is None else self.let(OPS["logical_and"], (condition, test))
         assert condition is not None, "a group has a pair"
         self.if_(condition)
 
-    def _inside(self, index: Atom, extent: DimExpr) -> Iterator[Atom]:
+    def _inside(self, index: Atom, extent: DimExpr, exceeds: bool) -> Iterator[Atom]:
         """What holds exactly when an index lies inside, by mathematical value."""
         known = extent.value if isinstance(extent, DimConst) else u32.maximum
-        if index.type is i32:
-            yield self.let(OPS["ge"], (index, const(i32, 0)))
+        if index.type.is_signed:
+            yield self.let(OPS["ge"], (index, const(index.type, 0)))
+        if index.type is i32 and not exceeds:
             if known <= i32.maximum:
                 yield self.let(OPS["lt"], (index, const(i32, known)))
                 return
             index = self.let(OPS["cast"], (index,), u32)
-        bound = const(u32, known) if isinstance(extent, DimConst) and known <= u32.maximum else extent
+        bound: Atom = extent
+        if exceeds or index.type in WIDE_TYPES:
+            if index.type not in WIDE_TYPES:
+                index = self.let(OPS["cast"], (index,), i64 if index.type.is_signed else u64)
+            bound = const(index.type, known) if isinstance(extent, DimConst) else self.let(OPS["cast"], (extent,), index.type)
+        elif isinstance(extent, DimConst):
+            bound = const(u32, known)
         yield self.let(OPS["lt"], (index, bound))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Final
 
 from vyre_py.ir.check import Checked
@@ -42,11 +43,13 @@ _BOUNDS_LEVEL: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PassStep:
-    """One pass, and how many statements there were before and after it."""
+    """One pass, how many statements there were before and after it, and when it began and ended, by `time.perf_counter_ns`."""
 
     name: str
     before: int
     after: int
+    begin_ns: int = field(default=0, compare=False)
+    end_ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,10 @@ class _Run:
 
     def take(self, name: str, one: Rewrite, *, silent: bool = False) -> None:
         """Runs one pass; a `silent` one that does nothing leaves no step."""
-        before = self.program
+        before, begin_ns = self.program, perf_counter_ns()
         self.program = one(before)
         if not silent or self.program is not before:
-            self.steps.append(PassStep(name, len(before.body), len(self.program.body)))
+            self.steps.append(PassStep(name, len(before.body), len(self.program.body), begin_ns, perf_counter_ns()))
 
     def result(self, proven: tuple[int, ...]) -> Optimised:
         """The Program as it is now, with what is known of it."""

@@ -32,9 +32,10 @@ from vyre_py.ir.nodes import (
     UniformLoad,
     Value,
 )  # fmt: skip
-from vyre_py.ir.passes.forms import SIZE_MAX, Form, Sizes, constant, minus, shifted
+from vyre_py.ir.passes.forms import WORD_MAX, Form, Sizes, constant, minus, shifted
 from vyre_py.ir.passes.transfer import BOOLEAN, TRANSFER, Range, difference, exactly, full, join, meet, shift, total
 from vyre_py.ir.program import Program
+from vyre_py.ir.widths import whole_size
 
 __all__ = ["NEGATED", "Ranges"]
 
@@ -162,14 +163,15 @@ class Ranges:
             return exactly(int(atom.value)) if not atom.type.is_float else BOOLEAN
         if isinstance(atom, (Value, Param)):
             return self._ranges.get(_key(atom)) or full(atom.type)
-        return self._size(atom)
+        return self._size(atom, WORD_MAX)
 
-    def _size(self, expr: DimExpr) -> Range:
+    def _size(self, expr: DimExpr, most: int) -> Range:
+        """The range of a size that binding has found to be at most `most`."""
         if isinstance(expr, DimConst):
             return exactly(expr.value)
         form = self.sizes.form(expr)
         low = max(0, self.sizes.least(form) or 0)
-        return Range(low, SIZE_MAX, tuple(self.sizes.form(e) for e in self.sizes.parts(expr, "min"))[:2], (form,))
+        return Range(low, most, tuple(self.sizes.form(e) for e in self.sizes.parts(expr, "min"))[:2], (form,))
 
     def _computed(self, let: Let, of: Callable[[Atom], Range]) -> Range:
         """The range of a Let's result, from its operands' ranges."""
@@ -181,7 +183,9 @@ class Ranges:
         if any(a.type.is_vector for a in (*let.args, let.bound)):
             return full(type_)
         made: Range | None = None
-        if let.op.name == "select":
+        if (whole := whole_size(let)) is not None:
+            made = self._size(whole, self.sizes.greatest(whole))
+        elif let.op.name == "select":
             made = self._select(let, of)
         elif (rule := TRANSFER.get(let.op.name)) is not None:
             made = rule(self, type_, let.args, tuple([of(a) for a in let.args]))
@@ -203,7 +207,7 @@ class Ranges:
         if kind == "local_index":
             return Range(0, workgroup[0] * workgroup[1] * workgroup[2] - 1)
         size = workgroup["xyz".index(axis)]
-        groups = SIZE_MAX // size  # invocations per axis stay below 2^32
+        groups = WORD_MAX // size  # invocations per axis stay below 2^32
         return {
             "local_id": Range(0, size - 1), "workgroup_size": exactly(size), "num_workgroups": Range(0, groups),
             "workgroup_id": Range(0, max(0, groups - 1)), "global_id": Range(0, max(0, groups * size - 1)),

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.dims import Dim, DimConst, DimOp
 from vyre_py.ir.nodes import Atom, Const, Let, Value, const
 from vyre_py.ir.ops import OPS, Law, Op
 from vyre_py.ir.passes.fold import evaluate_constant
 from vyre_py.ir.passes.ranges import NEGATED
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Kind, Type, bf16, bool_, f16, f32, f64
+from vyre_py.ir.widths import WIDE_TYPES
 
 __all__ = ["same", "simplify"]
 
@@ -189,6 +191,9 @@ def _cast(c: _Call, defined: Definition) -> _Call | Atom | None:
     if inner is None or inner.op.name != "cast":
         return None
     source, middle, target = inner.args[0].type, inner.type, c.type
+    if middle in WIDE_TYPES and isinstance(inner.args[0], (Dim, DimConst, DimOp)):
+        # A size taken whole; as a u32 it would have to be one.
+        return _call("cast", inner.args[0], given=target) if target in WIDE_TYPES else None
     if _keeps(source, middle):
         # What an integer wraps, the float of it would saturate.
         seen = middle.is_float and source.is_integer and target.is_integer and not _keeps(source, target)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import (
     Atom,
@@ -101,7 +101,7 @@ class _Builder:
         made: list[DimExpr] = []
         for op, left, right in zip(self.flat.size_ops.tolist(), self.flat.size_left.tolist(), self.flat.size_right.tolist(), strict=True):
             if op == SIZE_CONST:
-                made.append(DimConst(left))
+                made.append(DimConst(right * WORD_LIMIT + left))
             else:
                 made.append(dims[left] if op == SIZE_DIM else DimOp(SIZE_OPS[op], made[left], made[right]))
         return made

@@ -42,7 +42,7 @@ SIZE_CODES: Final[Mapping[str, int]] = {"add": 3, "sub": 4, "mul": 5, "ceil_div"
 # Statements. A `let` has no code of its own: its op's stands for it; so does an atomic's.
 _STATEMENTS: Final[Mapping[str, int]] = {
     "load": 1, "store": 2, "uniform_load": 3, "var": 4, "get": 5, "set": 6, "if": 7, "else": 8, "end": 9, "for": 10, "loop": 11, "region": 12,
-    "break": 13, "continue": 14, "return": 15, "barrier": 16,
+    "break": 13, "continue": 14, "return": 15, "barrier": 16, "grid_barrier": 17,
 }
 _OPS: Final[Mapping[str, int]] = {
     "add": 1, "sub": 2, "mul": 3, "div": 4, "rem": 5, "neg": 6, "abs": 7, "sign": 8, "min": 9, "max": 10, "clamp": 11, "fma": 12, "sqrt": 13,

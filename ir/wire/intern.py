@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.dims import MAX_DIM_TERMS, Dim, DimConst, DimExpr
+from vyre_py.ir.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr
 from vyre_py.ir.types import Array
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CODES, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Fault, Flat
@@ -72,14 +72,16 @@ class Sizes:
         self.heights: list[int] = []
 
     def add(self, expr: DimExpr) -> int:
-        """The number of a size. Raises KeyError for a dim that is not declared, Fault for too many terms."""
+        """The number of a size. Raises KeyError for a dim that is not declared, OverflowError for a number that is no size, Fault for too many terms."""
         if expr.terms > MAX_DIM_TERMS:
             raise Fault("W107", f"a size has {expr.terms} terms, at most {MAX_DIM_TERMS} are allowed", "size_ops")
         return self._add(expr)
 
     def _add(self, expr: DimExpr) -> int:
         if isinstance(expr, DimConst):
-            return self._row((SIZE_CONST, expr.value, 0), 0)
+            if not 0 <= expr.value < SIZE_LIMIT:
+                raise OverflowError("a number that is no size")
+            return self._row((SIZE_CONST, expr.value % WORD_LIMIT, expr.value // WORD_LIMIT), 0)
         if isinstance(expr, Dim):
             return self._row((SIZE_DIM, self.dims[expr], 0), 0)
         left, right = self._add(expr.left), self._add(expr.right)
@@ -92,7 +94,7 @@ class Sizes:
         return number
 
     def finish(self) -> tuple[Array, Array, Array, Array]:
-        """The columns of kinds, left and right, and `renumber`. Raises OverflowError for a number that is no size."""
+        """The columns of kinds, left and right, and `renumber`."""
         layers: list[list[tuple[int, int, int, int]]] = [[] for _ in range(1 + max(self.heights, default=0))]
         for (op, left, right), number in self.rows.items():
             layers[self.heights[number]].append((op, left, right, number))

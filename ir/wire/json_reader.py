@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_STATEMENTS
-from vyre_py.ir.dims import SIZE_LIMIT, Dim, DimExpr
+from vyre_py.ir.dims import WORD_LIMIT, Dim, DimExpr
 from vyre_py.ir.errors import WireError, shown
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Program
 from vyre_py.ir.rules import finding
@@ -78,7 +78,7 @@ def _text(value: object, key: str) -> str:
     return value
 
 
-def _whole(value: object, path: str, limit: int = SIZE_LIMIT) -> int:
+def _whole(value: object, path: str, limit: int = WORD_LIMIT) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
         raise Wrong("W115", f"found {shown(value)}, expected a whole number from 0 to {limit - 1}", path)
     return value

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from vyre_py.ir.dims import WORD_LIMIT
 from vyre_py.ir.errors import WireError
 from vyre_py.ir.program import Program
 from vyre_py.ir.rules import finding
@@ -76,7 +77,7 @@ class _Writer:
         made: list[str] = []
         for op, left, right in zip(self.flat.size_ops.tolist(), self.flat.size_left.tolist(), self.flat.size_right.tolist(), strict=True):
             if op == SIZE_CONST:
-                made.append(str(left))
+                made.append(str(right * WORD_LIMIT + left))
             else:
                 made.append(self.strings[self.flat.dim_names[left]] if op == SIZE_DIM else f'["{SIZE_OPS[op]}", {made[left]}, {made[right]}]')
         return made

@@ -11,7 +11,7 @@ from vyre_py.ir.errors import shown
 __all__ = ["Nested", "SizeError", "read_size", "size_value"]
 
 Nested = int | str | tuple[object, ...] | list[object]
-_FORM: Final = "a whole number from 0 to 2^32 - 1, a dim's name, or [operation, size, size]"
+_FORM: Final = "a whole number from 0 to 2^48 - 1, a dim's name, or [operation, size, size]"
 
 
 class SizeError(Exception):

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from vyre_py.ir.check.limits import MAX_NAME, MAX_STATEMENTS
-from vyre_py.ir.dims import DIM_OPS, SIZE_LIMIT
+from vyre_py.ir.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.types import SCALARS, Kind
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
@@ -17,7 +17,8 @@ __all__ = ["schema"]
 
 _Schema = dict[str, Any]
 
-_WORD: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": SIZE_LIMIT - 1}
+_WORD: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": WORD_LIMIT - 1}
+_WHOLE: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": SIZE_LIMIT - 1}
 _ROW: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": (1 << 30) - 1}
 _BYTE: Final = 255
 
@@ -77,7 +78,7 @@ def _definitions() -> dict[str, _Schema]:
         "place": {"description": "File, line, column (0: unknown), width in columns.", **_tuple({"type": "string"}, *[_WORD] * (PLACE_FIELDS - 1))},
         "size": {
             "description": "A whole number, a dim's name, or an operation on two sizes.",
-            "anyOf": [_WORD, _ref("name"), _tuple({"enum": list(DIM_OPS)}, _ref("size"), _ref("size"))],
+            "anyOf": [_WHOLE, _ref("name"), _tuple({"enum": list(DIM_OPS)}, _ref("size"), _ref("size"))],
         },
         "operand": {
             "description": "A value by its number, a constant, a param by name, or a size.",

@@ -7,7 +7,20 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.nodes import Access, Barrier, Break, Continue, Else, End, If, Loop, Return, Space, Statement
+from vyre_py.ir.nodes import (
+    Access,
+    Barrier,
+    Break,
+    Continue,
+    Else,
+    End,
+    GridBarrier,
+    If,
+    Loop,
+    Return,
+    Space,
+    Statement,
+)
 from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
 from vyre_py.ir.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
@@ -30,6 +43,7 @@ SIZE_OPS: Final[Mapping[int, str]] = {code: name for name, code in SIZE_CODES.it
 # The statements that hold nothing but their operands, and bind nothing.
 PLAIN: Final[Mapping[str, type[Statement]]] = {
     "if": If, "else": Else, "end": End, "loop": Loop, "break": Break, "continue": Continue, "return": Return, "barrier": Barrier,
+    "grid_barrier": GridBarrier,
 }
 
 REFERS_MEMORY: Final = 1

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
-from vyre_py.ir.dims import MAX_DIM_TERMS
+from vyre_py.ir.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.types import Array
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Fault, Flat
@@ -319,8 +319,10 @@ class _Verifier:
                         raise Fault("W105", f"{op} is no kind of size", "size_ops", index)
                     if op == SIZE_DIM and left >= dims:
                         raise Fault("W106", f"dim {left} where there are {dims}", "size_left", index)
-                    if right:
-                        raise Fault("W109", "a size that is no operation has a right side: 0 stands there", "size_right", index)
+                    if op == SIZE_DIM and right:
+                        raise Fault("W109", "a size that is a dim has a right side: 0 stands there", "size_right", index)
+                    if right >= SIZE_LIMIT // WORD_LIMIT:
+                        raise Fault("W107", "a constant size is 2^48 or more", "size_right", index)
                     count = 1
                 key = (height, op, left, right)
                 if self.canonical and key <= last:

@@ -25,9 +25,11 @@ from vyre_py.ir.nodes import (
     Value,
     Var,
     Variable,
+    const,
 )
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import u32
+from vyre_py.ir.widths import whole_size
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.legal.word_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Words, is_wide, words_of_const
 
@@ -152,6 +154,9 @@ class _Splitter(Rewriter):
         return _SPLIT[type(statement)] if wide else None
 
     def _let(self, statement: Let) -> None:
+        if isinstance(size := whole_size(statement), DimConst):
+            self._bind(statement.bound, words_of_const(const(statement.bound.type, size.value)))
+            return
         args = [self.pair(a) if is_wide(a.type) else self.atom(a) for a in statement.args]
         source, target = statement.args[-1].type, statement.bound.type
         name = statement.op.name

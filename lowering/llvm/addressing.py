@@ -1,36 +1,54 @@
-"""Checks and offsets of array accesses, in scalar LLVM IR."""
+"""Checks and offsets of array accesses, in scalar LLVM IR.
+
+An index is i32, u32, i64 or u64. The extents of a wide buffer (`ir.widths`) are 64-bit, those of other arrays 32-bit, or numbers; 64 bits on
+either side make the comparison one of 64 bits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from vyre_py.ir.types import Type
+from vyre_py.ir.widths import WIDE_TYPES
 from vyre_py.lowering.llvm.text import Writer
 
 __all__ = ["inside", "offset"]
 
 
-def inside(w: Writer, indices: Sequence[str], types: Sequence[Type], extents: Sequence[str], proven: int) -> str:
+def _widened(w: Writer, index: str, type_: Type) -> str:
+    """The value of an index in 64 bits."""
+    return index if type_ in WIDE_TYPES else w.let(f"{'sext' if type_.is_signed else 'zext'} i32 {index} to i64")
+
+
+def inside(w: Writer, indices: Sequence[str], types: Sequence[Type], extents: Sequence[str], wide: bool, proven: int) -> str:
     """Whether each index lies within its axis by its mathematical value: the name of an i1, "" when all are proven.
 
-    Indices are i32 or u32, extents u32; bit k of `proven` says that axis k needs no check. An i32 is checked for its sign as well,
-    since a negative one, read as unsigned, may lie below an extent of more than 2^31.
+    `wide` says that the extents are 64-bit; bit k of `proven` that axis k needs no check. In 64 bits a negative index, read as unsigned, lies
+    past every extent; in 32 bits it is checked for its sign as well, since it may lie below an extent of more than 2^31.
     """
     condition = ""
     for axis, (index, type_, extent) in enumerate(zip(indices, types, extents, strict=True)):
         if proven >> axis & 1:
             continue
-        checks = [w.let(f"icmp ult i32 {index}, {extent}")]
-        if type_.is_signed:
-            checks.append(w.let(f"icmp sgt i32 {index}, -1"))
+        if wide or type_ in WIDE_TYPES:
+            checks = [w.let(f"icmp ult i64 {_widened(w, index, type_)}, {extent}")]
+        else:
+            checks = [w.let(f"icmp ult i32 {index}, {extent}")]
+            if type_.is_signed:
+                checks.append(w.let(f"icmp sgt i32 {index}, -1"))
         for check in checks:
             condition = w.let(f"and i1 {condition}, {check}") if condition else check
     return condition
 
 
-def offset(w: Writer, indices: Sequence[str], extents: Sequence[str]) -> str:
-    """The element's number within its array as an i64. It fits 32 bits when every index is inside, since counts do."""
+def offset(w: Writer, indices: Sequence[str], types: Sequence[Type], extents: Sequence[str], wide: bool) -> str:
+    """The element's number within its array as an i64. Where neither the extents nor an index has 64 bits, it fits 32 when every index is
+    inside, since counts do."""
+    bits = 64 if wide or not WIDE_TYPES.isdisjoint(types) else 32
     flat = ""
-    for index, extent in zip(indices, extents, strict=True):
-        flat = w.let(f"add i32 {w.let(f'mul i32 {flat}, {extent}')}, {index}") if flat else index
-    return w.let(f"zext i32 {flat} to i64") if flat else "0"
+    for index, type_, extent in zip(indices, types, extents, strict=True):
+        term = _widened(w, index, type_) if bits == 64 else index
+        flat = w.let(f"add i{bits} {w.let(f'mul i{bits} {flat}, {extent}')}, {term}") if flat else term
+    if not flat:
+        return "0"
+    return flat if bits == 64 else w.let(f"zext i32 {flat} to i64")

@@ -13,8 +13,10 @@ from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
+from vyre_py.lowering.legal.grids import missing_grid_barriers
 from vyre_py.lowering.llvm.lanes import SYMBOL, emit_lanes
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:
@@ -179,13 +181,19 @@ def _compile(text: str, machine: Any, opt: int) -> bytes:
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here."""
+    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, and for grid barriers."""
     options.refuse("the cpu target", frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
+    if missing := list(missing_grid_barriers(optimised.program)):
+        raise Unsupported("the cpu target", missing)
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
-    kernel = emit_lanes(optimised, width, _has_halves(target.arch))
-    code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
+    watch = Stopwatch()
+    with watch("emit"):
+        kernel = emit_lanes(optimised, width, _has_halves(target.arch))
+    with watch("llvm"):
+        code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
     fast = options.numerics == "fast" and has_fma(target.arch) and not is_exact(optimised.program)
-    return Lowered((Entry("object", SYMBOL, code, details=details),), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict")
+    entry = Entry("object", SYMBOL, code, details=details)
+    return Lowered((entry,), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict", watch.stages)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Statement, Store, UniformLoad, Var, Variable
 from vyre_py.ir.ops import Level
+from vyre_py.ir.widths import whole_size
 from vyre_py.lowering.llvm.lanes_atomics import Atomics
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_masks import CONTROL, Control, Frame
@@ -248,6 +249,8 @@ class _Walk:
         """A calculation, or a question where the invocation is."""
         if s.op.is_query:
             form = self.state.query(s.op.name)
+        elif (size := whole_size(s)) is not None:
+            form = self.state.size(size, s.bound.type)
         else:
             form = calculate(self.w, s.op.name, s.bound.type, [self.state.form(a) for a in s.args])
         self.state.bind(s, form)

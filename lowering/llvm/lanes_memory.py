@@ -1,7 +1,8 @@
 """Memory over lanes: bounds rules, and vector accesses where lanes touch neighbours.
 
 An index that all lanes share is one scalar access; one that steps by one along the last axis is one vector access; all others gather and
-scatter. Lanes that are off or outside never touch memory: vector accesses are masked, scalar ones go to a spare word instead.
+scatter. Lanes that are off or outside never touch memory: vector accesses are masked, scalar ones go to a spare word instead. Indices have 32 bits
+here, and axes fewer than 2^32 elements: `legal.indices` and binding see to it.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Atom, Const, Let, Statement, Value
+from vyre_py.ir.dims import DimConst, DimExpr
+from vyre_py.ir.nodes import Atom, Const, Let, Param, Statement, Value, const
 from vyre_py.ir.ops import Level
-from vyre_py.ir.types import Kind, Type, u32
+from vyre_py.ir.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.lanes_forms import Form, LaneWriter, Mask, Spread, calculate
@@ -52,6 +52,7 @@ class State:
         self.forms: dict[int, Form] = {}
         self._kept: dict[int, Form] = {}
         self._atoms: dict[Atom, str] = {}
+        self._sizes: dict[tuple[DimExpr, Type], str] = {}
         self.groups: dict[str, str] = {}
         self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
 
@@ -84,7 +85,7 @@ class State:
             if slot.param is not None:
                 self._atoms[slot.param] = param_value(w, slot.type, word)
             elif slot.expr is not None:
-                self._atoms[slot.expr] = word
+                self._sizes[slot.expr, slot.type] = word
 
     def form(self, atom: Atom) -> Form:
         """What an operand is across the lanes, here."""
@@ -94,9 +95,14 @@ class State:
             return self.forms[atom.id]
         if isinstance(atom, Const):
             return Form(Spread.SAME, atom.type, literal(atom), atom)
-        if isinstance(atom, DimConst):
-            return self.number(atom.value)
-        return Form(Spread.SAME, atom.type, self._atoms[atom])
+        return Form(Spread.SAME, atom.type, self._atoms[atom]) if isinstance(atom, Param) else self.size(atom, u32)
+
+    def size(self, expr: DimExpr, type_: Type) -> Form:
+        """A size, as a u32, or whole as an i64 or u64."""
+        if isinstance(expr, DimConst):
+            constant = const(type_, expr.value)
+            return Form(Spread.SAME, type_, literal(constant), constant)
+        return Form(Spread.SAME, type_, self._sizes[expr, u32 if type_ is u32 else u64])
 
     @staticmethod
     def number(value: int) -> Form:

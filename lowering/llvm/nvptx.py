@@ -6,18 +6,21 @@ from typing import Any, Final
 
 import llvmlite.binding as llvm
 
+from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.llvm import dependent
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
 from vyre_py.lowering.llvm.ptx_text import mend
 from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
 __all__ = ["assemble", "llvm_text", "lower"]
@@ -59,11 +62,25 @@ def _is_fast(optimised: Optimised, options: CompileOptions) -> bool:
     return options.numerics == "fast" and not is_exact(optimised.program)
 
 
+def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> None:
+    """Raises Unsupported for an option or op that is too much."""
+    who = f"target {target}"
+    options.refuse(who, frozenset({"workgroup", "opt", "interruptible", "persistent", "dependent"}), numerics=("strict", "fast"))
+    missing: list[Missing] = []
+    if options.dependent and int(target.arch.strip("smaf_")) < dependent.SINCE:
+        missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
+    if options.persistent and has_grid_barrier(optimised.program):
+        missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
+    if missing:
+        raise Unsupported(who, missing)
+    require_ops(who, optimised.program)
+
+
 def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
-    """The LLVM IR of one kernel, before LLVM's passes. Raises Unsupported for an op that is too much."""
-    require_ops(f"target {target}", optimised.program)
+    """The LLVM IR of one kernel, before LLVM's passes. Raises Unsupported for an option or op that is too much."""
+    _accept(optimised, target, options)
     module = ModuleText()
-    write_kernel(optimised, module, symbol_of(optimised.program), flush=_is_fast(optimised, options))
+    write_kernel(optimised, module, symbol_of(optimised.program), options, flush=_is_fast(optimised, options))
     module.heads = [f'target triple = "{_TRIPLE}"']
     return str(module)
 
@@ -72,19 +89,21 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     """PTX for one kernel. Raises Unsupported for an option, op, architecture or number of arguments that is too much, ToolchainError
     for text that LLVM refuses."""
     who = f"target {target}"
-    options.refuse(who, frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
+    _accept(optimised, target, options)
     if target.arch not in ARCHITECTURES:
         raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
     program = optimised.program
-    require_ops(who, program)
-    if (size := lay_out(program).size_bytes) > _PARAMETER_BYTES:
+    if (size := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
     level, generation = (options.opt, options.opt) if len(program.body) <= _LARGE_BODY else (min(options.opt, 1), 0)
     module = ModuleText()
     symbol = symbol_of(program)
     fast = _is_fast(optimised, options)
-    workgroup_bytes = write_kernel(optimised, module, symbol, flush=fast)
-    ptx = assemble(module, target.arch, level, generation)
+    watch = Stopwatch()
+    with watch("emit"):
+        workgroup_bytes = write_kernel(optimised, module, symbol, options, flush=fast)
+    with watch("llvm"):
+        ptx = assemble(module, target.arch, level, generation)
     # The assembler follows: level 0 shows whether a wrong result is its doing.
     details = {"assembler_level": 4 if options.opt else 0}
-    return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx, "fast" if fast else "strict")
+    return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)

@@ -7,7 +7,6 @@ load is frozen, so that a value read in a race is one value to the check and to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.ir.dims import DimConst, DimExpr
@@ -22,6 +21,7 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
@@ -41,15 +41,23 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import Op
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.types import Kind
-from vyre_py.lowering.layout import Slot, element_count, lay_out
+from vyre_py.ir.types import Kind, Type, u32, u64
+from vyre_py.ir.widths import whole_size
+from vyre_py.lowering.layout import Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
+from vyre_py.lowering.llvm.grid import meet_grid
+from vyre_py.lowering.llvm.interrupt import ACCOUNT, Watch
+from vyre_py.lowering.llvm.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
+from vyre_py.lowering.llvm.loops import Block, Loops
+from vyre_py.lowering.llvm.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
+from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["write_kernel"]
 
@@ -64,24 +72,17 @@ _POINTERS: Final[Mapping[Space, str]] = {
 # Who sees an atomic, in LLVM's words for the two memories that have them.
 _SCOPES: Final[Mapping[Space, str]] = {Space.BUFFER: "device", Space.WORKGROUP: "block"}
 
-_QUERIES: Final[Mapping[str, str]] = {"local_id": "tid", "workgroup_id": "ctaid", "num_workgroups": "nctaid"}
+_PLAIN: Final = CompileOptions()
 
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """An open block: `end` runs after it. For a loop, `again` is where a continue goes and `leave` where a break goes; for an If, where
-    its second block begins and what follows both."""
-
-    opener: Statement
-    end: Callable[[], None]
-    again: str = ""
-    leave: str = ""
+# Query -> the special register, where the grid is what was launched.
+_QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups": "nctaid"}
 
 
 class _Walk:
     """One kernel in the making."""
 
-    def __init__(self, optimised: Optimised, module: ModuleText) -> None:
+    def __init__(self, optimised: Optimised, module: ModuleText, options: CompileOptions) -> None:
+        self.options = options
         self.program = optimised.program
         self.proven = optimised.proven
         self.module = module
@@ -89,32 +90,44 @@ class _Walk:
         self.values: list[str] = [""] * self.program.value_count
         self.variables: list[str] = [""] * self.program.variable_count
         self.params: dict[Param, str] = {}
-        self.extents: dict[DimExpr, str] = {}
+        self.sizes: dict[tuple[DimExpr, Type], str] = {}
         self.bases: dict[Memory, str] = {}
-        self.blocks: list[_Block] = []
-        self.layout = lay_out(self.program)
+        self.blocks: list[Block] = []
+        self.words: dict[SlotKind, str] = {}
+        self.groups: list[str] = []
+        self.layout = lay_out(self.program, options)
         self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
+        self.loops = Loops(self.w)
+        if (flag := self.words.get(SlotKind.CANCEL)) is not None:
+            self.loops = InterruptibleLoops(self.w, self.program, Watch(self.w, flag, ACCOUNT if options.persistent else None))
 
     # ---- declarations
 
-    def _slot(self, position: int, slot: Slot) -> str:
-        """Enters a kernel parameter; gives its declaration."""
+    def _slot(self, position: int, slot: Slot) -> tuple[str, str, str]:
+        """Enters a kernel parameter; gives its type, attributes and name."""
         name = f"%a{position}"
         if slot.memory is not None:
             self.bases[slot.memory] = name
-            return f"ptr addrspace(1){self._promises(slot.memory)} align {slot.type.size_bytes} {name}"
+            return "ptr addrspace(1)", f"{self._promises(slot.memory)}align {slot.type.size_bytes} ", name
+        if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL):
+            self.words[slot.kind] = name
+            return "ptr addrspace(1)", f"align {slot.size_bytes} ", name
         if slot.param is not None:
             self.params[slot.param] = param_value(self.w, slot.param.type, name)
         elif slot.expr is not None:
-            self.extents[slot.expr] = name
-        return f"{bits_type(8 * slot.size_bytes)} {name}"
+            self.sizes[slot.expr, slot.type] = name
+        else:
+            self.groups.append(name)
+        return bits_type(8 * slot.size_bytes), "", name
 
     def _promises(self, memory: Memory) -> str:
         """Attributes of a buffer. Binding proves that written memory overlaps nothing; yet LLVM takes `noalias` to mean that a barrier
         does not change the memory, so a buffer through which invocations may talk over a barrier goes without."""
+        if self.options.dependent:
+            return ""  # what an earlier kernel writes is there only after a wait, past which no load may move either
         if not memory.access.writes:
-            return " noalias readonly"
-        return "" if memory.access.reads and has_barrier(self.program) else " noalias"
+            return "noalias readonly "
+        return "" if memory.access.reads and has_barrier(self.program) else "noalias "
 
     def memories(self) -> int:
         """Declares what is no argument and fills it with zeros; gives the bytes of workgroup memory."""
@@ -168,7 +181,10 @@ class _Walk:
             return literal(atom)
         if isinstance(atom, Param):
             return self.params[atom]
-        return str(atom.value) if isinstance(atom, DimConst) else self.extents[atom]
+        return self._size(atom, u32)
+
+    def _size(self, expr: DimExpr, type_: Type) -> str:
+        return str(expr.value) if isinstance(expr, DimConst) else self.sizes[expr, type_]
 
     def _register(self, name: str, axis: str) -> str:
         return self.w.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}.{axis}")
@@ -191,28 +207,42 @@ class _Walk:
         if name == "workgroup_size":
             return str(size)
         if name == "global_id":
-            first = self.w.let(f"mul i32 {self._register('ctaid', axis)}, {size}")
+            first = self.w.let(f"mul i32 {self._grid('workgroup_id', axis)}, {size}")
             return self.w.let(f"add i32 {first}, {self._register('tid', axis)}")
-        return self._register(_QUERIES[name], axis)
+        return self._register("tid", axis) if name == "local_id" else self._grid(name, axis)
+
+    def _grid(self, query: str, axis: str) -> str:
+        """The workgroup's place in the grid, or the grid's size."""
+        if self.groups:
+            return (PLACES if query == "workgroup_id" else self.groups)["xyz".index(axis)]
+        return self._register(_QUERIES[query], axis)
 
     def let(self, index: int, s: Let) -> None:
         if s.op.is_query:
             self.values[s.bound.id] = self._query(s.op)
+        elif (size := whole_size(s)) is not None:
+            self.values[s.bound.id] = self._size(size, u64)
         else:
             self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, [self.atom(a) for a in s.args])
 
     # ---- memory
 
+    def _axes(self, s: MemoryStatement) -> tuple[list[str], list[Type], list[str], bool]:
+        """Names and types of an access' indices, names of the extents, and whether those have 64 bits."""
+        wide = s.memory in self.program.widths.buffers
+        extents = [self._size(e, u64 if wide else u32) for e in s.memory.shape]
+        return [self.atom(a) for a in s.indices], [a.type for a in s.indices], extents, wide
+
     def _element(self, s: MemoryStatement) -> str:
         """The element's typed pointer; every index is inside."""
-        place = offset(self.w, [self.atom(a) for a in s.indices], [self.atom(e) for e in s.memory.shape])
+        place = offset(self.w, *self._axes(s))
         pointer = _POINTERS[s.memory.space]
         return f"{pointer} " + self.w.let(f"getelementptr {memory_type(s.memory.type)}, {pointer} {self.bases[s.memory]}, i64 {place}")
 
     def _guarded(self, index: int, s: MemoryStatement, access: Callable[[], str]) -> str:
         """Runs `access` where all indices are inside; gives its result, zero where one is outside, "" if it gives none."""
         w = self.w
-        condition = inside(w, [self.atom(a) for a in s.indices], [a.type for a in s.indices], [self.atom(e) for e in s.memory.shape], self.proven[index])
+        condition = inside(w, *self._axes(s), self.proven[index])
         if not condition:
             return access()
         within, past = w.label("inside"), w.label("past")
@@ -281,63 +311,22 @@ class _Walk:
         has_else = isinstance(self.program.body[self.program.match[index]], Else)
         w.branch(self.atom(s.args[0]), yes, no if has_else else after)
         w.block(yes)
-        self.blocks.append(_Block(s, lambda: w.block(after), again=no, leave=after))
+        self.blocks.append(Block(s, lambda: w.block(after), again=no, leave=after))
 
     def else_(self, index: int, s: Else) -> None:
         block = self.blocks[-1]
         self.w.jump(block.leave)
         self.w.block(block.again)
 
-    def _trips(self, s: For) -> str:
-        """How often a For turns, so that nothing wraps: the distance is below 2^32, whatever the signs."""
-        w = self.w
-        start, stop = [self.atom(a) for a in s.args[:2]]
-        signed, step = s.args[0].type.is_signed, s.args[2]
-        assert isinstance(step, Const)  # V208
-        stride = abs(int(step.value))
-        low, high = (start, stop) if int(step.value) > 0 else (stop, start)
-        some = w.let(f"icmp {'s' if signed else 'u'}lt i32 {low}, {high}")
-        turns = w.let(f"sub i32 {high}, {low}")
-        if stride > 1:
-            last = w.let(f"sub i32 {turns}, 1")
-            turns = w.let(f"add i32 {w.let(f'udiv i32 {last}, {stride}')}, 1")
-        return w.let(f"select i1 {some}, i32 {turns}, i32 0")
-
     def for_(self, index: int, s: For) -> None:
-        assert isinstance(s.args[2], Const)  # V208
-        w = self.w
-        counter = w.local("i32")
-        turns = self._trips(s)
-        w.line(f"store i32 0, ptr {counter}")
-        head, body, again, leave = w.label("for"), w.label("turn"), w.label("next"), w.label("done")
-        w.block(head)
-        turn = w.let(f"load i32, ptr {counter}")
-        w.branch(w.let(f"icmp ult i32 {turn}, {turns}"), body, leave)
-        w.block(body)
-        moved = w.let(f"mul i32 {turn}, {literal(s.args[2])}")
-        self.values[s.bound.id] = w.let(f"add i32 {self.atom(s.args[0])}, {moved}")
-
-        def end() -> None:
-            w.block(again)
-            w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {counter}")
-            w.jump(head)
-            w.block(leave)
-
-        self.blocks.append(_Block(s, end, again, leave))
+        block, self.values[s.bound.id] = self.loops.for_(index, s, self.atom(s.args[0]), self.atom(s.args[1]))
+        self.blocks.append(block)
 
     def loop(self, index: int, s: Loop) -> None:
-        w = self.w
-        head, leave = w.label("loop"), w.label("done")
-        w.block(head)
-
-        def end() -> None:
-            w.jump(head)
-            w.block(leave)
-
-        self.blocks.append(_Block(s, end, head, leave))
+        self.blocks.append(self.loops.loop(index, s))
 
     def region(self, index: int, s: Region) -> None:
-        self.blocks.append(_Block(s, lambda: None))
+        self.blocks.append(Block(s, lambda: None))
 
     def end(self, index: int, s: End) -> None:
         self.blocks.pop().end()
@@ -347,7 +336,7 @@ class _Walk:
         self.w.end(terminator)
         self.w.block(self.w.label("never"))
 
-    def _turned(self) -> _Block:
+    def _turned(self) -> Block:
         return next(b for b in reversed(self.blocks) if isinstance(b.opener, (For, Loop)))
 
     def break_(self, index: int, s: Break) -> None:
@@ -365,24 +354,42 @@ class _Walk:
     def barrier(self, index: int, s: Barrier) -> None:
         self._barrier()
 
+    def grid_barrier(self, index: int, s: GridBarrier) -> None:
+        self._barrier()
+        meet_grid(self.w, self.words[SlotKind.ARRIVALS], self._local_index(), self.loops.pause)
+        self._barrier()
+
 
 _HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = {
     Let: _Walk.let, Load: _Walk.load, Store: _Walk.store, UniformLoad: _Walk.uniform_load, Atomic: _Walk.atomic,
     Var: _Walk.var, Get: _Walk.get, Set: _Walk.set,
     If: _Walk.if_, Else: _Walk.else_, For: _Walk.for_, Loop: _Walk.loop, Region: _Walk.region, End: _Walk.end,
-    Break: _Walk.break_, Continue: _Walk.continue_, Return: _Walk.return_, Barrier: _Walk.barrier,
+    Break: _Walk.break_, Continue: _Walk.continue_, Return: _Walk.return_, Barrier: _Walk.barrier, GridBarrier: _Walk.grid_barrier,
 }
 
 
-def write_kernel(optimised: Optimised, module: ModuleText, symbol: str, *, flush: bool = False) -> int:
-    """Adds the kernel to a module; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`). To
-    `flush` means that f32 computes with zeros in place of subnormal numbers."""
-    walk = _Walk(optimised, module)
+def write_kernel(optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False) -> int:
+    """Adds the kernel to a module; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`), and a persistent
+    one has no grid barrier. To `flush` means that f32 computes with zeros in place of subnormal numbers."""
+    walk = _Walk(optimised, module, options)
+    w = walk.w
+    if options.dependent and not options.persistent:
+        let_next_begin(w)
     workgroup_bytes = walk.memories()
+    if options.dependent and not options.persistent:
+        wait_for_earlier(w)
+    if not options.persistent:
+        walk.loops.begin()
     for index, statement in enumerate(walk.program.body):
         _HANDLERS[type(statement)](walk, index, statement)
-    walk.w.end("ret void")
-    size = ",".join(map(str, walk.program.workgroup))
+    w.end("ret void")
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
-    walk.w.finish(f'define ptx_kernel void @{symbol}({", ".join(walk.signature)}) "nvvm.reqntid"="{size}"{subnormals}')
+    if options.persistent:
+        body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
+        flag = walk.words.get(SlotKind.CANCEL, "")
+        w.finish(f"define internal void @{body}({body_parameters(arguments, flag)}) alwaysinline{subnormals}")
+        w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, dependent=options.dependent)
+    size = ",".join(map(str, walk.program.workgroup))
+    parameters = ", ".join(f"{type_} {attributes}{name}" for type_, attributes, name in walk.signature)
+    w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{subnormals}')
     return workgroup_bytes

@@ -11,6 +11,8 @@ from vyre_py.ir.types import f64
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.legal.floats import narrow_floats
+from vyre_py.lowering.legal.grids import missing_grid_barriers
+from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.integers import narrow_integers
 from vyre_py.lowering.legal.words import missing_words, split_words
 from vyre_py.lowering.target import Target
@@ -40,6 +42,8 @@ def _lacking(program: Program, target: Target) -> Iterator[Missing]:
     if target.arch != "f64":
         yield from _lacking_f64(program)
     yield from missing_words(program)
+    yield from missing_grid_barriers(program)
+    yield from missing_elements(program)
     for index, statement in enumerate(program.body):
         if isinstance(statement, Atomic) and statement.memory.type is f64:
             yield Missing(f"atomic {statement.op.name} on f64", program.place(index), _NO_ATOMIC)
@@ -48,11 +52,11 @@ def _lacking(program: Program, target: Target) -> Iterator[Missing]:
 def legalise(program: Program, target: Target) -> Program:
     """A Program of scalars in the types that WGSL computes in.
 
-    Raises Unsupported, naming every type, op and atomic that the target lacks.
+    Raises Unsupported, naming every type, op, atomic, barrier and size that the target lacks.
     """
     if missing := list(_lacking(program, target)):
         raise Unsupported(target.name, missing)
-    return split_words(narrow_integers(narrow_floats(program)))
+    return split_words(narrow_integers(narrow_floats(narrow_indices(program))))
 
 
 # naga and Tint stop at 127 braces, and so does the grammar's own recommendation. The function takes one, an access up to three.

@@ -77,6 +77,7 @@ class _Generator:
         self.invocations = workgroup[0] * workgroup[1] * workgroup[2]
         self.scopes: list[_Scope] = [_Scope()]
         self.types = self.choose_types(types)
+        self.wide = [t for t in (i64, u64) if t in self.types]
         self.rows = [row for row in _OPS if self.over(row)]
         self.loops: list[str] = []
         self.may_return = self.source.below(3) == 0
@@ -139,11 +140,21 @@ class _Generator:
 
     def index(self) -> Atom:
         t = self.pick((i32, u32))
+        if self.wide and self.chance(3):
+            t = self.pick(self.wide)
         value = self.operand(t)
         if self.chance(2):  # mostly inside, sometimes past either end
             masked = self.a.let(OPS["and"], (value, const(t, self.pick((7, 15, 63)))))
+            if t in self.wide and self.chance(3):  # inside by its low word alone
+                masked = self.a.let(OPS["add"], (masked, const(t, self.pick((1 << 32, 1 << 48, t.minimum or 1 << 63)))))
             return self.a.let(OPS["sub"], (masked, const(t, self.pick((0, 1, 3)))))
         return value
+
+    def own_index(self) -> Atom:
+        """The own element, by an index of any type that has 32 bits or more."""
+        if self.wide and self.chance(4):
+            return self.a.let(OPS["cast"], (self.own,), self.pick(self.wide))
+        return self.own
 
     # ---- declarations
 
@@ -227,11 +238,11 @@ class _Generator:
         self.keep(self.a.load(memory, tuple(self.index() for _ in memory.shape)))
 
     def own_load(self) -> None:
-        self.seen(self.a.load(self.pick(self.outputs), (self.own,)))
+        self.seen(self.a.load(self.pick(self.outputs), (self.own_index(),)))
 
     def store(self) -> None:
         memory = self.pick(self.outputs)
-        self.a.store(memory, (self.own,), self.operand(memory.type))
+        self.a.store(memory, (self.own_index(),), self.operand(memory.type))
 
     def private_store(self) -> None:
         if self.privates:

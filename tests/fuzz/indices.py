@@ -1,4 +1,7 @@
-"""Random Programs of index arithmetic, guarded and unguarded accesses, loops and jumps: what the bounds pass thinks about."""
+"""Random Programs of index arithmetic, guarded and unguarded accesses, loops and jumps: what the bounds pass thinks about.
+
+Those that are asked to be wide compute with 64-bit integers too, index with them, and take sizes whole.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,22 @@ from vyre_py.ir.dims import DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Type, i32, u8, u32
+from vyre_py.ir.types import Type, i32, i64, u8, u32, u64
+from vyre_py.ir.widths import whole_size
 
-__all__ = ["EDGES", "SIZES", "U32_MAX", "bindable", "random_arguments", "random_program", "random_updates"]
+__all__ = ["EDGES", "SIZES", "U32_MAX", "WIDE_SIZES", "bindable", "random_arguments", "random_program", "random_updates"]
 
 U32_MAX = (1 << 32) - 1
+SIZE_MAX = (1 << 48) - 1
+_PAST_WORDS = (1 << 32, (1 << 32) + 1, (1 << 32) + 8, (1 << 33) - 1, 1 << 33, SIZE_MAX, SIZE_MAX - 1)
 EDGES = {
     u32: (0, 1, 2, 3, 4, 7, 8, 31, 63, 64, 255, 256, 65535, 1 << 31, (1 << 31) - 1, U32_MAX, U32_MAX - 1),
     i32: (0, 1, -1, 2, -2, 3, 7, 8, 31, 63, 255, 256, -(1 << 31), (1 << 31) - 1),
+    u64: (0, 1, 2, 3, 7, 8, 63, 64, 255, 256, U32_MAX, *_PAST_WORDS, 1 << 63, (1 << 63) - 1, (1 << 64) - 1, (1 << 64) - 2, (1 << 64) - (1 << 32) + 2),
+    i64: (0, 1, -1, 2, -2, 3, 7, 8, 63, 255, 256, U32_MAX, *_PAST_WORDS, -(1 << 31), -(1 << 32), 3 - (1 << 32), -(1 << 63), (1 << 63) - 1),
 }
 SIZES = (0, 1, 2, 3, 4, 5, 63, 64, 65, 255, 256, 257, 65535, 65536, (1 << 31) - 1, 1 << 31, U32_MAX - 1, U32_MAX)
+WIDE_SIZES = (*SIZES, *_PAST_WORDS)
 ARITHMETIC = ("add", "add", "sub", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr", "mul_hi")
 UNARY = ("neg", "abs", "sign", "not", "popcount", "clz", "ctz", "reverse_bits")
 COMPARISONS = ("lt", "lt", "lt", "le", "gt", "ge", "ge", "eq", "ne")
@@ -34,6 +43,7 @@ class Author:
 
     random: random.Random
     loops_end: bool
+    wide: bool = False
     a: Assembler = field(init=False)
     values: list[Atom] = field(init=False)
     bools: list[Atom] = field(init=False)
@@ -63,6 +73,7 @@ class Author:
             DimOp("add", DimOp("mul", n, DimConst(4)), DimConst(3)),
         ]
         params: list[Atom] = [a.param("p", u32), a.param("q", i32)]
+        params += [a.param("r", u64), a.param("s", i64)] if self.wide else []
         shapes: list[tuple[DimExpr, ...]] = [(r.choice(extents),), (n, m), (n,), (DimConst(256),)]
         self.memories = [
             a.memory(f"b{k}", Space.BUFFER, u32, shape, Access.READ_WRITE) for k, shape in enumerate(shapes)
@@ -81,13 +92,27 @@ class Author:
         for query in ("global_id.x", "global_id.y", "local_id.x", "workgroup_id.x", "local_index"):
             self.values.append(a.let(OPS[query], ()))
 
+    def type_(self, *narrow: Type) -> Type:
+        """One of these types, or in half the cases of a wide Program one of 64 bits."""
+        if self.wide and self.random.random() < 0.5:
+            return self.random.choice((u64, u64, i64))
+        return narrow[0] if len(narrow) == 1 else self.random.choice(narrow)
+
+    def other(self, type_: Type) -> Type:
+        """Another type that values are cast from."""
+        if not self.wide:
+            return u32 if type_ is i32 else i32
+        return self.random.choice([t for t in (u32, u32, i32, u64, i64) if t is not type_])
+
     def pick(self, type_: Type) -> Atom:
         fitting = [v for v in self.values if v.type is type_]
         kind = self.random.random()
         if kind < 0.2 and type_ is u32:
             return self.random.choice(self.random.choice(self.memories).shape)
+        if kind < 0.15 and type_ in (u64, i64):
+            return self.a.let(OPS["cast"], (self.random.choice(self.random.choice(self.memories).shape),), type_)
         if kind < 0.25:
-            return self.a.let(OPS["cast"], (self.pick(u32 if type_ is i32 else i32),), type_)
+            return self.a.let(OPS["cast"], (self.pick(self.other(type_)),), type_)
         if not fitting or kind < 0.45:
             return const(type_, self.random.choice(EDGES[type_]))
         return self.random.choice(fitting[-8:] if self.random.random() < 0.6 else fitting)
@@ -97,14 +122,14 @@ class Author:
 
     def integer(self) -> None:
         r = self.random
-        t = r.choice((u32, u32, u32, i32))
+        t = self.type_(u32, u32, u32, i32)
         kind = r.random()
         if kind < 0.55:
             second = self.small(t) if r.random() < 0.5 else self.pick(t)
             args = (self.pick(t), second)
             self.values.append(self.a.let(OPS[r.choice(ARITHMETIC)], args if r.random() < 0.9 else args[::-1]))
         elif kind < 0.62:
-            self.values.append(self.a.let(OPS[r.choice(UNARY if t is i32 else UNARY[2:])], (self.pick(t),)))
+            self.values.append(self.a.let(OPS[r.choice(UNARY if t.is_signed else UNARY[2:])], (self.pick(t),)))
         elif kind < 0.67:
             self.values.append(self.a.let(OPS["abs_diff"], (self.pick(t), self.pick(t))))
         elif kind < 0.75:
@@ -112,7 +137,7 @@ class Author:
         elif kind < 0.83 and self.bools:
             self.values.append(self.a.let(OPS["select"], (r.choice(self.bools), self.pick(t), self.pick(t))))
         elif kind < 0.93:
-            source, target = r.choice(((u32, i32), (i32, u32)))
+            source, target = r.choice(((u32, i32), (i32, u32), *(((u64, i64), (i64, u64)) * self.wide)))
             self.values.append(self.a.let(OPS[r.choice(("cast", "bitcast"))], (self.pick(source),), target))
         elif kind < 0.96:
             byte = self.a.let(OPS["cast"], (self.pick(t),), u8)
@@ -124,7 +149,7 @@ class Author:
         r = self.random
         kind = r.random()
         if kind < 0.6 or not self.bools:
-            t = r.choice((u32, u32, i32))
+            t = self.type_(u32, u32, i32)
             made = self.a.let(OPS[r.choice(COMPARISONS)], (self.pick(t), self.pick(t)))
         elif kind < 0.85:
             made = self.a.let(OPS[r.choice(("logical_and", "logical_or"))], (self.condition(), r.choice(self.bools)))
@@ -135,7 +160,7 @@ class Author:
 
     def access(self) -> None:
         memory = self.random.choice(self.memories)
-        indices = tuple(self.pick(self.random.choice((u32, u32, u32, i32))) for _ in memory.shape)
+        indices = tuple(self.pick(self.type_(u32, u32, u32, i32)) for _ in memory.shape)
         if memory.access is Access.READ or self.random.random() < 0.6:
             loaded = self.a.load(memory, indices)
             if memory.type is u8:
@@ -149,19 +174,21 @@ class Author:
         """An access near an index that a condition has just bounded."""
         r = self.random
         memory = r.choice([m for m in self.memories if m.rank == 1])
-        at = self.pick(u32)
+        t = self.type_(u32)
+        extent = memory.shape[0] if t is u32 else self.a.let(OPS["cast"], (memory.shape[0],), t)
+        at = self.pick(t)
         if r.random() < 0.3:
-            at = self.a.let(OPS[r.choice(("rem", "rem", "min", "max", "div"))], (at, memory.shape[0]))
-        near = at if r.random() < 0.4 else self.a.let(OPS[r.choice(("add", "sub"))], (at, self.small(u32)))
-        test = (at, memory.shape[0]) if r.random() < 0.7 else (near, self.pick(u32))
+            at = self.a.let(OPS[r.choice(("rem", "rem", "min", "max", "div"))], (at, extent))
+        near = at if r.random() < 0.4 else self.a.let(OPS[r.choice(("add", "sub"))], (at, self.small(t)))
+        test = (at, extent) if r.random() < 0.7 else (near, self.pick(t))
         self.a.if_(self.a.let(OPS[r.choice(("lt", "lt", "le", "ne"))], test))
         place = (
-            self.a.let(OPS[r.choice(("add", "sub", "min", "div"))], (near, self.small(u32)))
+            self.a.let(OPS[r.choice(("add", "sub", "min", "div"))], (near, self.small(t)))
             if r.random() < 0.4
             else near
         )
         if r.random() < 0.3:
-            place = self.a.let(OPS["sub"], (memory.shape[0], place))
+            place = self.a.let(OPS["sub"], (extent, place))
         loaded = self.a.load(memory, (place,))
         self.sink(at, loaded)
         self.a.end()
@@ -225,7 +252,7 @@ class Author:
             elif kind < 0.75:
                 self.guarded()
             elif kind < 0.8:
-                t = self.random.choice((u32, i32))
+                t = self.type_(u32, i32)
                 self.variables.append(self.a.var(t, self.pick(t)))
             elif kind < 0.9 and self.variables:
                 variable = self.random.choice(self.variables)
@@ -239,9 +266,9 @@ class Author:
                 self.condition()
 
 
-def random_program(seed: int, budget: int = 14, *, loops_end: bool = False) -> Program:
-    """A Program of about `budget` statements; with `loops_end`, no loop takes more than a few turns."""
-    author = Author(random.Random(seed), loops_end)
+def random_program(seed: int, budget: int = 14, *, loops_end: bool = False, wide: bool = False) -> Program:
+    """A Program of about `budget` statements; with `loops_end`, no loop takes more than a few turns; `wide` with 64-bit integers."""
+    author = Author(random.Random(seed), loops_end, wide)
     author.statements(budget)
     return author.a.finish()
 
@@ -326,10 +353,13 @@ def random_updates(seed: int, budget: int = 16) -> Program:
 
 def bindable(program: Program, sizes: dict[str, int]) -> bool:
     """Whether binding would accept these sizes."""
-    whole = [e for m in program.buffers for e in m.shape]
-    whole += [a for s in program.body for a in s.args if not isinstance(a, (Value, Const, Param))]
-    counts = [int(np.prod([evaluate_dim(e, sizes) for e in m.shape], dtype=object)) for m in program.buffers]
-    return all(0 <= v <= U32_MAX for v in [*counts, *(evaluate_dim(e, sizes) for e in whole)])
+    asked = [(sizes[d.name], d in program.widths.dims) for d in program.dims]
+    for memory in program.buffers:
+        shape = [evaluate_dim(e, sizes) for e in memory.shape]
+        asked += [(size, memory in program.widths.buffers) for size in (*shape, int(np.prod(shape, dtype=object)))]
+    for s in program.body:
+        asked += [(evaluate_dim(a, sizes), whole_size(s) is not None) for a in s.args if not isinstance(a, (Value, Const, Param))]
+    return all(0 <= size <= (SIZE_MAX if wide else U32_MAX) for size, wide in asked)
 
 
 def random_arguments(program: Program, rng: random.Random) -> tuple[dict[str, Any], dict[str, int]]:

@@ -284,7 +284,7 @@ def _json_wide(r: random.Random, data: bytes) -> bytes:
 
 
 _WORDS: Final = (
-    b"program", b"param", b"buffer", b"workgroup", b"table", b"let", b"var", b"if", b"else", b"for", b"loop", b"break", b"return", b"barrier",
+    b"program", b"param", b"buffer", b"workgroup", b"table", b"let", b"var", b"if", b"else", b"for", b"loop", b"break", b"return", b"barrier", b"grid_barrier",
     b"region", b"hex", b"f32", b"u32x3", b"i8", b"bf16", b"true", b"nan", b"0x7fffffff", b"1e400f32", b"1" * 500, b"-", b"!", b"(", b")", b"[", b"]",
     b"{", b"}", b"=", b"..", b"step", b",", b";", b":", b"cast", b"select", b"vec3", b"dot", b"global_id.x", b".", b"wzyx", b'"', b'"\\u{110000}"', b"\\",
     b"\x00", b"\xff\xfe", b"//", b"\n", b"dim", b"atomic_add",

@@ -35,6 +35,14 @@ CHECKER: Final = (
         Suite("test_uniformity_random.py"),
     ),
     Plant(
+        "grid_barrier_of_a_workgroup",
+        "A grid barrier may stand where a whole workgroup comes together, whether the other workgroups come or not.",
+        "vyre_py.ir.check.uniformity",
+        'GridBarrier: _Together("V404", "grid_barrier", Level.GRID, "grid")',
+        'GridBarrier: _Together("V404", "grid_barrier", Level.WORKGROUP, "grid")',
+        Suite("test_uniformity.py::test_grid_barriers"),
+    ),
+    Plant(
         "used_after_its_block",
         "A value may be used after the end of the block that binds it.",
         "vyre_py.ir.check.scope",
@@ -67,7 +75,7 @@ MEANING: Final = (
         "vyre_py.ir.evaluate.numbers",
         "quotient = quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0)))",
         "quotient = quotient + ((quotient * safe != a) & (a < safe) & (a > safe))",
-        Generated("cpu"),
+        Suite("test_evaluate.py::test_op", "div"),
     ),
     Plant(
         "remainder_of_the_divisor",
@@ -108,6 +116,14 @@ MEANING: Final = (
         "self._narrow(block.entered, ~block.condition)",
         "self._narrow(block.entered, block.entered)",
         Generated("cpu"),
+    ),
+    Plant(
+        "grid_in_batches",
+        "The interpreter takes a grid with a barrier batch by batch, as it does others.",
+        "vyre_py.ir.interpret.lanes",
+        "        if has_grid_barrier(program):\n            self.at_once = max",
+        "        if has_grid_barrier(program) and not program.buffers:\n            self.at_once = max",
+        Suite("test_grid_barrier.py", "never_parted"),
     ),
     Plant(
         "return_to_the_outer_loop",

@@ -11,6 +11,7 @@ from planted.detectors import Generated, RoundTrip
 from planted.lowering import ARGUMENTS, HOST, LEGAL, PTX, WGSL
 from planted.passes import PASSES
 from planted.plant import Detector, Plant
+from planted.wide import WIDE
 
 __all__ = ["DETECTORS", "FLOORS", "PLANTS"]
 
@@ -23,6 +24,7 @@ FLOORS: Final[Mapping[str, tuple[Plant, ...]]] = {
     "Code for GPUs": PTX,
     "WGSL": WGSL,
     "Layouts and binding": ARGUMENTS,
+    "64-bit indices": WIDE,
     "Decoders": DECODERS,
 }
 PLANTS: Final[Mapping[str, Plant]] = {plant.name: plant for plants in FLOORS.values() for plant in plants}

@@ -12,6 +12,7 @@ import numpy as np
 
 from vyre_py.demo import programs
 from vyre_py.drivers.device import Device
+from vyre_py.drivers.snapshot import Snapshot
 from vyre_py.ir.types import f32, u8, u32
 
 __all__ = ["Report", "Step", "process"]
@@ -39,7 +40,7 @@ class Report:
     description: str
     picture: Picture
     steps: tuple[Step, ...]
-    telemetry: dict[str, int]
+    telemetry: Snapshot
 
     @property
     def digest(self) -> str:
@@ -53,7 +54,7 @@ class Report:
             grid = "x".join(map(str, s.grid)) or "-"
             checks = f"{s.checks_removed} of {s.checks_removed + s.checks_kept}" if s.grid else "-"
             lines.append(f"{s.name:12s} {self.device:14s} {grid:>12s} {checks:>14s} {s.compile_ms:11.2f} {s.run_ms:9.3f}")
-        counted = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in self.telemetry.items() if value)
+        counted = ", ".join(f"{name.replace('_', ' ')} {round(value, 3):,}" for name, value in self.telemetry.items() if value)
         return "\n".join([*lines, "(checks: bounds checks proven unnecessary, of all)", f"telemetry: {counted}"])
 
 
@@ -95,4 +96,4 @@ def process(device: Device, picture: Picture, progress: Callable[[str], None] = 
     after = device.telemetry.snapshot()
     for buffer in (source, bins, curve, toned, result, blurred):
         buffer.free()
-    return Report(device.name, device.description, finished, tuple(steps), {k: after[k] - before[k] for k in after})
+    return Report(device.name, device.description, finished, tuple(steps), after - before)

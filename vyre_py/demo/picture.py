@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import DriverError
 
-__all__ = ["read_picture", "write_picture"]
+__all__ = ["read_picture", "write_animation", "write_picture"]
 
 Picture = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -39,3 +40,13 @@ def write_picture(path: Path, picture: Picture) -> None:
         image.fromarray(picture).save(path)
     except (OSError, ValueError) as error:
         raise DriverError(f"the picture could not be written to {path}", cause=str(error)) from error
+
+
+def write_animation(path: Path, frames: Sequence[Picture], frame_ms: int = 40) -> None:
+    """Writes u8[height, width, 3] frames that are shown for so many milliseconds each, over and over: a GIF, or a PNG that moves. Raises DriverError."""
+    image = _pillow()
+    try:
+        first, *others = [image.fromarray(frame) for frame in frames]
+        first.save(path, save_all=True, append_images=others, duration=frame_ms, loop=0)
+    except (OSError, ValueError) as error:
+        raise DriverError(f"the animation could not be written to {path}", cause=str(error)) from error

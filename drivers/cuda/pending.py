@@ -1,0 +1,132 @@
+"""Pending results on a GPU: read back on the copy stream, while the compute stream goes on."""
+
+from __future__ import annotations
+
+import weakref
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.cuda.pinned import PinnedBlock
+from vyre_py.drivers.cuda.waiting import event_is_done
+from vyre_py.drivers.pending import Pending, poll
+from vyre_py.drivers.resident import Buffer, host_shape
+from vyre_py.drivers.run import Run
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.device import CudaDevice
+
+__all__ = ["CudaPending"]
+
+# Results up to so many bytes are on their way to page-locked memory from the start; larger ones are fetched when they are asked for.
+_EARLY_BYTES: Final = 64 << 20
+_ALIGN: Final = 64
+
+
+def _let_go(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock | None, event: Any) -> None:
+    """Gives back what a pending result held, each piece once the device is done with it. Quiet, since a finaliser calls it."""
+    context = device.context
+    if context.usable:
+        context.cuda.cuCtxSetCurrent(context.handle)
+        context.cuda.cuStreamWaitEvent(context.stream, event, 0)  # staged memory is used again in the order of our stream
+    for buffer in staged:
+        buffer.free()
+    if block is None:
+        context.events.give(event)
+    else:
+        block.give(event)
+
+
+class CudaPending(Pending):
+    """A dispatch that was enqueued. Dropped, it lets go of its memory in the order of the streams, without waiting."""
+
+    def __init__(self, run: Run, device: CudaDevice) -> None:
+        super().__init__(repr(run.pipeline.name))
+        self._run = run
+        self._device = device
+        self._doing = f"{run.pipeline.name!r} failed while it ran on {device.name}"
+        context = device.context
+        try:
+            run.start()
+            context.enter()
+            event = context.events.take()
+        except BaseException:
+            run.finish()
+            raise
+        block: PinnedBlock | None = None
+        self._places: dict[str, int] = {}
+        try:
+            with context.using(self._doing):
+                block = self._read_back(event)
+        finally:
+            # From here on whatever happens is cleaned up by the finaliser, this object's own loss included.
+            self._event, self._block = event, block
+            self._finalizer = weakref.finalize(self, _let_go, device, tuple(run.staged.values()), block, event)
+            self._finalizer.atexit = False
+
+    def _read_back(self, event: Any) -> PinnedBlock | None:
+        """Has results follow the kernel to page-locked memory, and records the event behind them."""
+        context, cuda = self._device.context, self._device.context.cuda
+        names = [m.name for m in self._run.binding.interface.buffers if m.access.writes and m.name in self._run.staged]
+        total = 0
+        for name in names:
+            self._places[name] = total
+            total += -(-self._run.staged[name].size_bytes // _ALIGN) * _ALIGN
+        stream = int(self._run.launch.kernel.stream) if hasattr(self._run.launch, "kernel") else int(context.stream)
+        if not 0 < total <= _EARLY_BYTES:
+            self._places.clear()
+            context.ok(cuda.cuEventRecord(event, cuda.CUstream(stream)), self._doing)
+            return None
+        block = self._device.pinned_pool.take(total)
+        try:
+            context.order(stream, int(context.copy_stream))
+            for name in names:
+                buffer = self._run.staged[name]
+                if buffer.size_bytes:
+                    source, target = buffer.handle + buffer.offset_bytes, block.address + self._places[name]
+                    context.ok(cuda.cuMemcpyDtoHAsync(target, source, buffer.size_bytes, context.copy_stream), self._doing)
+            context.ok(cuda.cuEventRecord(event, context.copy_stream), self._doing)
+        except BaseException:
+            block.give()
+            raise
+        telemetry = self._device.telemetry
+        telemetry.downloads += len(names)
+        telemetry.bytes_downloaded += sum(self._run.staged[name].size_bytes for name in names)
+        return block
+
+    def _is_done(self) -> bool:
+        self._device.require_usable()
+        return event_is_done(self._device.context, self._event, self._doing)
+
+    def _wait(self, timeout: float | None) -> bool:
+        context = self._device.context
+        self._device.require_usable()
+        context.enter()
+        self._device.telemetry.syncs += 1
+        if timeout is not None:
+            return poll(self._is_done, timeout)
+        context.ok(context.cuda.cuEventSynchronize(self._event), self._doing)
+        return True
+
+    def _collect(self) -> dict[str, Any]:
+        try:
+            if self._block is None:
+                return self._run.collect()
+            return {m.name: self._result(m.name) for m in self._run.binding.interface.buffers if m.access.writes}
+        finally:
+            self._finalizer()
+
+    def _result(self, name: str) -> Any:
+        buffer = self._run.binding.buffers[name]
+        if name not in self._places:
+            return buffer
+        assert self._block is not None  # places are in the block
+        shape, dtype = host_shape(buffer.shape, buffer.type), buffer.type.dtype
+        begin = self._places[name]
+        data = self._block.bytes[begin : begin + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+        out = self._run.out.get(name)
+        if out is None:
+            return data.copy()
+        np.copyto(np.asarray(out), data)
+        return out

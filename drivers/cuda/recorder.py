@@ -1,0 +1,247 @@
+"""Stream capture: our compute stream while a function runs, as nodes of a graph.
+
+The mode word sends every native call to its handler meanwhile, and the handlers come here. The call is then made on the capturing stream, where it does
+not run but becomes a node; what the stream depends on next is that node. Work that other libraries enqueue on the stream becomes nodes without
+our doing. The capture is local to the thread: calls that could wait for the device fail in this thread, and in no other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from vyre_py.drivers.cuda.launch import Kernel
+from vyre_py.drivers.cuda.native import Call, CallList
+from vyre_py.drivers.cuda.sequence import Piece, SequenceCalls, piece_of
+from vyre_py.drivers.errors import DriverError, LaunchError
+from vyre_py.drivers.graph import Recording, empty_capture
+from vyre_py.drivers.launch import Launch
+from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.sequence import SequenceStep
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.context import Context
+    from vyre_py.drivers.cuda.device import CudaDevice
+    from vyre_py.drivers.cuda.graph import Replay
+
+__all__ = ["Calls", "KernelNode", "Recorder", "node_count", "perform", "relaxed"]
+
+# What calls count that are not to be counted.
+_NOWHERE: Final = ctypes.c_uint64()
+_UNCOUNTED: Final = ((ctypes.addressof(_NOWHERE), 0), (ctypes.addressof(_NOWHERE), 0))
+
+
+class _NodeParameters(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS, version 2, as the driver's header declares it."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p), ("grid", ctypes.c_uint32 * 3), ("workgroup", ctypes.c_uint32 * 3), ("workgroup_bytes", ctypes.c_uint32),
+        ("parameters", ctypes.c_void_p), ("extra", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("context", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class KernelNode:
+    """A captured launch: its node in the graph, and the arguments that the graph has for it, which later changes of the launch leave alone.
+
+    Attributes: `kernel`, `node` (CUgraphNode), `held`, the buffers that the graph uses, `dirty`: whether the graph it was captured into has older arguments.
+    """
+
+    __slots__ = ("_block", "_parameters", "_pointers", "dirty", "held", "kernel", "node")
+
+    def __init__(self, kernel: Kernel, node: int) -> None:
+        self.kernel, self.node = kernel, node
+        self.held = tuple(kernel.held)
+        self.dirty = False
+        plan, module = kernel.plan, kernel.module
+        self._block = (ctypes.c_char * len(kernel.block)).from_buffer_copy(kernel.block)
+        base = ctypes.addressof(self._block)
+        slots = plan.step.layout.slots
+        self._pointers = (ctypes.c_void_p * max(1, len(slots)))(*[base + slot.offset_bytes for slot in slots])
+        self._parameters = _NodeParameters(
+            int(module.function), kernel.grid, plan.step.workgroup, module.workgroup_bytes, ctypes.addressof(self._pointers), None, None, None
+        )
+
+    @property
+    def parameters(self) -> int:
+        """The address of the node's parameters, as the driver takes them."""
+        return ctypes.addressof(self._parameters)
+
+    def names(self) -> list[tuple[str, Buffer]]:
+        """The buffers that the graph uses, by the names of their slots."""
+        return list(zip([slot.name for slot in self.kernel.plan.step.layout.buffers], self.held, strict=True))
+
+    def update(self) -> bool:
+        """Takes the arguments that the launch has now; false if they are the same. Raises BindingError when a buffer was freed."""
+        kernel = self.kernel
+        kernel.require_memory()
+        held, block = tuple(kernel.held), bytes(kernel.block)
+        while held != tuple(kernel.held):  # another thread changed the launch in between
+            held, block = tuple(kernel.held), bytes(kernel.block)
+        self.held = held
+        if block == self._block.raw:
+            return False
+        self._block.raw = block
+        return True
+
+
+class Calls:
+    """Native calls that count nothing, and who handles their trouble."""
+
+    def __init__(self, device: CudaDevice, calls: tuple[Call, ...], doing: str, failure: Callable[[int, str], DriverError] | None) -> None:
+        """`failure` makes the error of a status where that is not the driver's."""
+        self._device, self._doing, self._failure = device, doing, failure
+        self.calls = CallList(calls, self.trouble, device.context.mode_address, [], _UNCOUNTED)
+
+    def trouble(self, index: int, status: int) -> None:
+        """Raises the error of a call; goes on where all that was amiss was another thread's context."""
+        if index >= 0 and self._failure is not None:
+            raise self._failure(status, self._doing)
+        self._device.context.recover(self.calls, index, status, self._doing, LaunchError)
+
+
+def perform(device: CudaDevice, calls: tuple[Call, ...], doing: str, failure: Callable[[int, str], DriverError] | None = None) -> None:
+    """Makes native calls now, in any mode, and counts nothing. Raises the error of the first that fails: the driver's, or what `failure` makes of it."""
+    if calls:
+        made = Calls(device, calls, doing, failure)
+        made.calls.resume(0)
+
+
+@contextmanager
+def relaxed(context: Context, doing: str) -> Iterator[None]:
+    """A block in which a thread that captures may also make calls that are no part of the work, such as those that load code."""
+    cuda = context.cuda
+    mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = context.ok(cuda.cuThreadExchangeStreamCaptureMode(mode), doing)
+    try:
+        yield
+    finally:
+        cuda.cuThreadExchangeStreamCaptureMode(before)
+
+
+def node_count(cuda: Any, graph: Any) -> int:
+    """How many nodes a graph has, those of graphs within it not counted; 0 where the driver does not say."""
+    status, *_, count = cuda.cuGraphGetNodes(graph, 0)
+    return 0 if status else int(count)
+
+
+class Recorder(Recording):
+    """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        super().__init__(device)
+        self._device = device
+        self.kernels: list[KernelNode] = []
+        self.buffers: list[tuple[str, Buffer]] = []
+        self.kept: list[Any] = []
+
+    # ---- what is captured
+
+    def kernel(self, kernel: Kernel) -> None:
+        """Makes a launch a node. Raises LaunchError for one on a stream that is not part of the capture, and in other threads."""
+        doing = f"{kernel.plan.binding.interface.name!r} was not launched on {self.device.name}"
+        self.require_own(doing)
+        self._require_captured(kernel.stream, doing)
+        perform(self._device, (kernel.call(),), doing)
+        self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream)))
+
+    def take(self, what: Launch | SequenceStep) -> None:
+        """Makes a copy, a fill or a product a node."""
+        self.require_own(f"{what!r} was not enqueued")
+        self._piece(piece_of(self._device, what))
+
+    def sequence(self, sequence: SequenceCalls) -> None:
+        """Makes the steps of a sequence nodes."""
+        self.require_own(f"the sequence was not enqueued on {self.device.name}")
+        sequence.refresh()
+        for piece in sequence.pieces:
+            if piece.kernel is not None:
+                self.kernel(piece.kernel)
+            else:
+                self._piece(piece)
+
+    def graph(self, replay: Replay) -> None:
+        """Makes another graph, as it is now, one node."""
+        doing = f"the graph was not replayed on {self.device.name}"
+        self.require_own(doing)
+        self._require_captured(replay.stream, doing)
+        perform(self._device, (replay.call(),), doing)
+        self.buffers += replay.names()
+        self.kept.append(replay)
+
+    def _piece(self, piece: Piece) -> None:
+        doing = f"the {piece.name} cannot be captured on {self.device.name}"
+        with relaxed(self._device.context, doing):  # a library may load code at its first call
+            perform(self._device, piece.calls, doing, piece.failure)
+        self.buffers += [(name, buffer) for name, buffer in piece.buffers.items()]
+        self.kept.append(piece.kept)
+
+    def _require_captured(self, stream: int, doing: str) -> None:
+        context, cuda = self._device.context, self._device.context.cuda
+        if stream == int(context.stream):
+            return
+        status, state = cuda.cuStreamIsCapturing(cuda.CUstream(stream))
+        if status or int(state) != int(cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE):
+            cause = "it goes to a stream that is not part of the capture"
+            raise LaunchError(doing, cause=cause, remedy="in the captured function, device.wait_event(device.record_event(), stream) makes it part first")
+
+    def last_node(self, stream: int) -> int:
+        """The node that a stream depends on next (CUgraphNode); 0 if there are several."""
+        nodes = self._last_nodes(stream)
+        return int(nodes[0]) if len(nodes) == 1 else 0
+
+    def require_work(self) -> None:
+        """Raises LaunchError while nothing was captured."""
+        if not self._last_nodes(int(self._device.context.stream)):
+            raise empty_capture(self.device)
+
+    def _last_nodes(self, stream: int) -> Any:
+        cuda = self._device.context.cuda
+        status, *answer = cuda.cuStreamGetCaptureInfo(cuda.CUstream(stream))
+        if status:
+            raise self._device.context.failure(status, f"{self.device.name} does not say what it captured", LaunchError)
+        return answer[3] or ()
+
+    # ---- from beginning to end
+
+    def record(self, function: Callable[[], Any], into: Any = None) -> tuple[Any, Any]:
+        """Runs a function under capture: the graph, which the caller destroys, and what the function gave. `into` is a graph to add the nodes to.
+
+        The stream is as before in any case. Raises what the function raises, LaunchError for an empty graph and what the driver does not capture.
+        """
+        context, cuda = self._device.context, self._device.context.cuda
+        doing = f"{context.name} cannot capture a graph"
+        context.begin_capture(self)
+        try:
+            self._device._recording = self
+            context.enter()
+            self._begin(into, doing)
+            try:
+                value = function()
+            except BaseException:
+                status, graph = cuda.cuStreamEndCapture(context.stream)
+                if not status and into is None:
+                    cuda.cuGraphDestroy(graph)
+                raise
+            status, graph = cuda.cuStreamEndCapture(context.stream)
+        finally:
+            self._device._recording = None
+            context.end_capture()
+        if status:
+            raise context.failure(status, doing, LaunchError)
+        if not node_count(cuda, graph):
+            if into is None:
+                cuda.cuGraphDestroy(graph)
+            raise empty_capture(self.device)
+        return graph, value
+
+    def _begin(self, into: Any, doing: str) -> None:
+        context, cuda = self._device.context, self._device.context.cuda
+        mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        if into is None:
+            result = cuda.cuStreamBeginCapture(context.stream, mode)
+        else:
+            result = cuda.cuStreamBeginCaptureToGraph(context.stream, into, None, None, 0, mode)
+        if result[0]:
+            raise context.failure(result[0], doing, LaunchError)

@@ -1,0 +1,366 @@
+"""Transfers between host and device.
+
+Small arrays are copied into pinned memory, and go from there in order with what is enqueued; a write does not wait. Larger ones go in chunks
+through pinned memory on the copy stream, which events order with ours: while the device copies one chunk, the host copies another, and from
+a few megabytes on several threads do, since one alone is slower than the bus. Host memory that is pinned already goes directly.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.memory import Memory
+from vyre_py.drivers.cuda.pinned import PinnedBlock, PinnedPool
+from vyre_py.drivers.cuda.streams import BLOCKING
+from vyre_py.drivers.hostarray import Host
+from vyre_py.drivers.telemetry import Telemetry
+
+__all__ = ["Transfers", "pieces"]
+
+# Up to so many bytes a copy goes through one piece of pinned memory on our own stream.
+_SMALL_BYTES: Final = 64 << 10
+# From so many on several threads copy, at most so many, each with so many chunks on their way: together they leave some of the pinned pool to others.
+_THREADED_BYTES: Final = 4 << 20
+_THREADS: Final = 14
+_IN_FLIGHT: Final = 2
+# Chunks: of what one thread copies, and of what many do.
+_CHUNK_BYTES: Final = 256 << 10
+_THREADED_CHUNK_BYTES: Final = 4 << 20
+# The pinned memory that small writes go through: so many sections, each used again once what left it has arrived.
+_SECTIONS: Final = 8
+_SECTION_BYTES: Final = 256 << 10
+_ALIGN: Final = 64
+# How many small arrays are read with one wait.
+_BATCH: Final = 64
+
+# A first byte on the device (its address, or the offset from the first of all), and the host array that goes there or comes from there.
+_Piece = tuple[int, Host]
+# A chunk, and the event after what last used it.
+_Lane = tuple[PinnedBlock, Any]
+# One thread's part of a transfer: of these pieces, through chunks of so many bytes, with events of this sort: where
+# several copy, they sleep while they wait, and leave the cores to those that copy.
+_Work = Callable[[deque[_Piece], int, int], None]
+
+
+def pieces(array: Host, most_bytes: int) -> Iterator[_Piece]:
+    """Parts of an array in C order, of any strides, with their offsets in bytes: none larger than `most_bytes`, most of them at least half as large.
+
+    Where elements are larger than that, each is a piece.
+    """
+    if array.flags.c_contiguous:
+        flat = array.reshape(-1).view(np.uint8)
+        yield from ((start, flat[start : start + most_bytes]) for start in range(0, flat.size, most_bytes))
+        return
+    axis, row_bytes = array.ndim, array.itemsize
+    while axis and row_bytes * array.shape[axis - 1] <= most_bytes:
+        axis -= 1
+        row_bytes *= array.shape[axis]
+    if not axis:
+        yield 0, array
+        return
+    rows, offset = max(1, most_bytes // row_bytes), 0
+    for index in np.ndindex(array.shape[: axis - 1]):
+        line = array[index]
+        for start in range(0, line.shape[0], rows):
+            piece = line[start : start + rows]
+            yield offset, piece
+            offset += piece.nbytes
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+class _Ring:
+    """Pinned memory that small writes go through, one after the other."""
+
+    def __init__(self, context: Context, pinned: PinnedPool) -> None:
+        self._context = context
+        self._pinned = pinned
+        self._block: PinnedBlock | None = None
+        self._left: list[Any] = [None] * _SECTIONS  # after what left a section
+        self._at = 0
+        self._lock = threading.Lock()
+
+    def send(self, target: int, source: Host, doing: str) -> None:
+        """Enqueues a copy of at most a section's bytes. The source may be reused on return."""
+        context, cuda = self._context, self._context.cuda
+        with self._lock:
+            if self._block is None:
+                self._block = self._pinned.take(_SECTIONS * _SECTION_BYTES)
+            place = self._place(source.nbytes, doing)
+            np.copyto(_view(self._block, place, source), source)
+            context.ok(cuda.cuMemcpyHtoDAsync(target, self._block.address + place, source.nbytes, context.stream), doing)
+
+    def _place(self, size_bytes: int, doing: str) -> int:
+        context, cuda = self._context, self._context.cuda
+        section = self._at // _SECTION_BYTES
+        if self._at + size_bytes > (section + 1) * _SECTION_BYTES:
+            if self._left[section] is None:
+                self._left[section] = context.events.take()
+            context.ok(cuda.cuEventRecord(self._left[section], context.stream), doing)
+            section = (section + 1) % _SECTIONS
+            if self._left[section] is not None:
+                context.ok(cuda.cuEventSynchronize(self._left[section]), doing)
+            self._at = section * _SECTION_BYTES
+        place = self._at
+        # A section that is exactly full is left by the next write.
+        self._at = min(place + -(-size_bytes // _ALIGN) * _ALIGN, (section + 1) * _SECTION_BYTES - 1)
+        return place
+
+    def close(self) -> None:
+        """Gives the memory back. Call it once nothing is enqueued."""
+        with self._lock:
+            if self._block is not None:
+                self._block.give()
+                self._block = None
+
+
+def _view(block: PinnedBlock, place: int, like: Host) -> Host:
+    return block.bytes[place : place + like.nbytes].view(like.dtype).reshape(like.shape)
+
+
+def _address(array: Host) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+class Transfers:
+    """Transfers of one device. An address may lie anywhere within an allocation; a transfer raises DriverError, OutOfMemory and DeviceLost, and LaunchError
+    within a capture. Whoever calls sees to it that nobody frees the memory meanwhile."""
+
+    def __init__(self, context: Context, memory: Memory, pinned: PinnedPool, telemetry: Telemetry) -> None:
+        self._context = context
+        self._marks = memory.marks
+        self._pinned = pinned
+        self._telemetry = telemetry
+        self._ring = _Ring(context, pinned)
+        self._crew: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    # ---- host to device
+
+    def write(self, address: int, source: Host) -> None:
+        """Copies a host array of any strides in, after what is enqueued. The source may be changed on return, when its bytes may still be on their way."""
+        context, doing = self._context, f"{self._context.name} cannot be written"
+        context.enter()
+        small = source.nbytes <= _SMALL_BYTES
+        with context.using(doing):
+            streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
+            if small:
+                self._ring.send(address, source, doing)
+            else:
+                self._order(None, int(context.copy_stream))
+        if not small:
+            if self._is_pinned(source):
+                self._direct(context.cuda.cuMemcpyHtoDAsync, address, _address(source), source.nbytes, doing)
+            else:
+                self._move(source, partial(self._send, address, doing))
+        with context.using(doing):
+            if not small:
+                self._order(int(context.copy_stream), None)
+            self._marks.after(streams)
+
+    def _send(self, address: int, doing: str, parts: deque[_Piece], chunk_bytes: int, sort: int) -> None:
+        """One thread's part of an upload: takes pieces until there are none. A chunk is filled again once what left it has arrived."""
+        context, cuda = self._context, self._context.cuda
+        with self._lanes(parts) as lanes:
+            turn = 0
+            while (part := _next(parts)) is not None:
+                offset, piece = part
+                if turn < _IN_FLIGHT:
+                    lanes.append(self._lane(chunk_bytes, sort))
+                block, event = lanes[turn % _IN_FLIGHT]
+                if turn >= _IN_FLIGHT:
+                    context.ok(cuda.cuEventSynchronize(event), doing)
+                np.copyto(_view(block, 0, piece), piece)  # without the interpreter's lock
+                context.ok(cuda.cuMemcpyHtoDAsync(address + offset, block.address, piece.nbytes, context.copy_stream), doing)
+                context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
+                turn += 1
+
+    # ---- device to host
+
+    def read(self, address: int, target: Host) -> None:
+        """Copies bytes out into a host array of any strides, after what is enqueued; waits for that, and for nothing that is enqueued later."""
+        if target.nbytes <= _SMALL_BYTES:
+            self.read_small([(address, target)])
+            return
+        context, doing = self._context, f"{self._context.name} cannot be read"
+        context.enter()
+        with context.using(doing):
+            if self._marks:
+                self._marks.before(doing, (address, target.nbytes))
+            self._order(None, int(context.copy_stream))
+        if self._is_pinned(target):
+            self._direct(context.cuda.cuMemcpyDtoHAsync, _address(target), address, target.nbytes, doing)
+        else:
+            self._move(target, partial(self._receive, address, doing))
+
+    def read_all(self, wanted: Sequence[_Piece]) -> None:
+        """`read` for several, with one wait for many small ones."""
+        batch: list[_Piece] = []
+        for address, target in wanted:
+            if target.nbytes > _SMALL_BYTES:
+                self.read(address, target)
+                continue
+            batch.append((address, target))
+            if len(batch) == _BATCH:
+                self.read_small(batch)
+                batch = []
+        if batch:
+            self.read_small(batch)
+
+    def read_small(self, wanted: Sequence[_Piece]) -> None:
+        """Copies several arrays out, with one wait; all of them go through one piece of pinned memory."""
+        context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot be read"
+        places = [0, *accumulate(-(-target.nbytes // _ALIGN) * _ALIGN for _, target in wanted)]
+        context.enter()
+        block = self._pinned.take(places[-1])
+        try:
+            with context.events.borrowed() as event:
+                with context.using(doing):
+                    if self._marks:
+                        self._marks.before(doing, *[(address, target.nbytes) for address, target in wanted])
+                    for place, (address, target) in zip(places, wanted, strict=False):
+                        context.ok(cuda.cuMemcpyDtoHAsync(block.address + place, address, target.nbytes, context.stream), doing)
+                    context.ok(cuda.cuEventRecord(event, context.stream), doing)
+                context.ok(cuda.cuEventSynchronize(event), doing)
+            for place, (_, target) in zip(places, wanted, strict=False):
+                np.copyto(target, _view(block, place, target))
+        finally:
+            block.give()
+
+    def _receive(self, address: int, doing: str, parts: deque[_Piece], chunk_bytes: int, sort: int) -> None:
+        """One thread's part of a download: has the next chunks on their way while it copies one out."""
+        context, cuda = self._context, self._context.cuda
+        with self._lanes(parts) as lanes:
+            idle: list[_Lane] = []
+            coming: deque[tuple[_Lane, Host]] = deque()
+            while True:
+                while len(coming) < _IN_FLIGHT and (part := _next(parts)) is not None:
+                    if not idle:
+                        lanes.append(self._lane(chunk_bytes, sort))
+                        idle.append(lanes[-1])
+                    block, event = idle.pop()
+                    offset, piece = part
+                    context.ok(cuda.cuMemcpyDtoHAsync(block.address, address + offset, piece.nbytes, context.copy_stream), doing)
+                    context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
+                    coming.append(((block, event), piece))
+                if not coming:
+                    return
+                (block, event), piece = coming.popleft()
+                context.ok(cuda.cuEventSynchronize(event), doing)
+                np.copyto(piece, _view(block, 0, piece))  # without the interpreter's lock; fresh memory gets its pages here
+                idle.append((block, event))
+
+    # ---- both ways
+
+    def _order(self, first: int | None, then: int | None) -> None:
+        self._context.order(first, then)
+        self._telemetry.waits += 1
+
+    def _direct(self, copy: Callable[..., Any], target: int, source: int, size_bytes: int, doing: str) -> None:
+        """One copy on the copy stream, and the wait for it: its host memory is somebody's who may change it next."""
+        context, cuda = self._context, self._context.cuda
+        with context.events.borrowed() as event:
+            context.ok(copy(target, source, size_bytes, context.copy_stream), doing)
+            context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
+            context.ok(cuda.cuEventSynchronize(event), doing)
+
+    def _is_pinned(self, array: Host) -> bool:
+        """Whether the driver knows all of an array's memory as pinned; where it knows nothing of an address, it says so by a status."""
+        cuda = self._context.cuda
+        if not array.flags.c_contiguous:
+            return False
+        first = _address(array)
+        for address in (first, first + array.nbytes - 1):
+            status, kind = cuda.cuPointerGetAttribute(cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+            if status or int(kind) != int(cuda.CUmemorytype.CU_MEMORYTYPE_HOST):
+                return False
+        return True
+
+    def _move(self, array: Host, work: _Work) -> None:
+        """Has one thread, or several, move an array piece by piece. Raises what went wrong in any of them, once all have ended."""
+        threads = min(_THREADS, _cores()) if array.nbytes >= _THREADED_BYTES else 1
+        if threads == 1:
+            work(deque(pieces(array, _CHUNK_BYTES)), _CHUNK_BYTES, 0)
+            return
+        part_bytes = min(_THREADED_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * _IN_FLIGHT)))
+        parts = deque(pieces(array, part_bytes))
+        others = self._start(min(threads, len(parts)) - 1, partial(self._helped, work, parts))
+        try:
+            work(parts, _THREADED_CHUNK_BYTES, BLOCKING)
+        finally:
+            for other in others:
+                other.cancel()  # one that has not begun, since other transfers have all threads, would find nothing left to do
+            wait(others)
+        for other in others:
+            if not other.cancelled():
+                other.result()
+
+    def _helped(self, work: _Work, parts: deque[_Piece]) -> None:
+        self._context.enter()
+        work(parts, _THREADED_CHUNK_BYTES, BLOCKING)
+
+    def _start(self, count: int, work: Callable[[], None]) -> list[Future[None]]:
+        """Has so many other threads begin some work; fewer, or none, while the interpreter ends."""
+        with self._lock:
+            if self._crew is None:
+                self._crew = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"{self._context.name} copies")
+            crew = self._crew
+        started: list[Future[None]] = []
+        with suppress(RuntimeError):  # no new threads any more: those that there are, and this one, do it
+            while len(started) < count:
+                started.append(crew.submit(work))
+        return started
+
+    def _lane(self, chunk_bytes: int, sort: int) -> _Lane:
+        event = self._context.events.take(sort)
+        try:
+            return self._pinned.take(chunk_bytes), event
+        except BaseException:
+            self._context.events.give(event)
+            raise
+
+    @contextmanager
+    def _lanes(self, parts: deque[_Piece]) -> Iterator[list[_Lane]]:
+        """The chunks of one thread, which go back once nothing uses them. When something fails, the other threads find nothing left to do."""
+        lanes: list[_Lane] = []
+        try:
+            yield lanes
+        except BaseException:
+            parts.clear()
+            self._context.cuda.cuStreamSynchronize(self._context.copy_stream)
+            raise
+        finally:
+            for block, event in lanes:
+                block.give(after=event)
+
+    def close(self) -> None:
+        """Ends the threads, and gives pinned memory and events back. Call it once nothing is enqueued."""
+        with self._lock:
+            crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.shutdown()
+        self._ring.close()
+
+
+def _next(parts: deque[_Piece]) -> _Piece | None:
+    """The next piece, for one of several threads."""
+    try:
+        return parts.popleft()
+    except IndexError:
+        return None

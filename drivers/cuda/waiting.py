@@ -1,0 +1,79 @@
+"""Waiting for a launch: up to a time, after which it is stopped, and by the device's own clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from vyre_py.drivers.errors import DispatchTimeout, DriverError, LaunchError
+from vyre_py.drivers.pending import poll
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.context import Context
+    from vyre_py.drivers.cuda.launch import CudaLaunch
+
+__all__ = ["event_is_done", "finish_by", "timed"]
+
+# How long a kernel that was told to end may take to do so, before the device counts as lost.
+_GRACE: Final = 10.0
+_NS_PER_MS: Final = 1_000_000
+
+
+def event_is_done(context: Context, event: Any, doing: str) -> bool:
+    """Whether all before an event is over. Raises what went wrong."""
+    (status,) = context.cuda.cuEventQuery(event)
+    if status and status.name != "CUDA_ERROR_NOT_READY":
+        raise context.failure(status, doing, LaunchError)
+    return not status
+
+
+def finish_by(launch: CudaLaunch, deadline: float, timeout: float) -> None:
+    """Waits for an interruptible launch until a time by `time.monotonic`, and has its loops end then. Raises DispatchTimeout, with the device as
+    good as before; DeviceLost when the kernel does not end."""
+    kernel = launch.kernel
+    context, doing = kernel.device.context, f"{launch.plan.binding.interface.name!r} failed while it ran"
+    context.enter()
+    with context.events.borrowed() as event:
+        context.ok(context.cuda.cuEventRecord(event, context.cuda.CUstream(kernel.stream)), doing)
+        if poll(lambda: event_is_done(context, event, doing), max(0.0, deadline - time.monotonic())):
+            return
+        kernel.device.telemetry.timeouts += 1
+        kernel.cancel(True)
+        try:
+            over = poll(lambda: event_is_done(context, event, doing), _GRACE)
+        finally:
+            kernel.cancel(False)
+        if not over:
+            raise kernel.device.lose(f"{launch.plan.binding.interface.name!r} did not end {_GRACE} s after it was told to")
+    raise DispatchTimeout(
+        f"{launch.plan.binding.interface.name!r} ran longer than {timeout} s on {context.name}", meaning="its loops were ended; nothing of its results is kept",
+        remedy="allow more time, or give it less work",
+    )  # fmt: skip
+
+
+def timed(context: Context, start: Callable[[], None]) -> Callable[[], int | None]:
+    """Starts work on our stream between two events of the device's clock; what it gives tells the nanoseconds between them, once the work is over."""
+    cuda, doing = context.cuda, f"{context.name} cannot time a launch"
+    context.enter()
+    events: list[Any] = []
+    try:
+        for _ in range(2):
+            events.append(context.ok(cuda.cuEventCreate(int(cuda.CUevent_flags.CU_EVENT_DEFAULT)), doing))
+        context.ok(cuda.cuEventRecord(events[0], context.stream), doing)
+        start()
+        context.ok(cuda.cuEventRecord(events[1], context.stream), doing)
+    except DriverError:
+        for event in events:
+            cuda.cuEventDestroy(event)
+        raise
+
+    def elapsed() -> int:
+        try:
+            context.ok(cuda.cuEventSynchronize(events[1]), doing)
+            return round(context.ok(cuda.cuEventElapsedTime(*events), doing) * _NS_PER_MS)
+        finally:
+            for event in events:
+                cuda.cuEventDestroy(event)
+
+    return elapsed

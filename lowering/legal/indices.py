@@ -1,0 +1,77 @@
+"""indices: 64-bit indices become u32 ones, for targets whose arrays have fewer than 2^32 elements along every axis.
+
+What lies outside 0 to 2^32 - 1 becomes 2^32 - 1, which is past the end of every such axis; all other numbers stay. A negative i64 is, read as
+u64, among those outside. An index that was widened from 32 bits is taken from there, since its value is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.dims import WORD_LIMIT
+from vyre_py.ir.nodes import Atom, Const, Let, MemoryStatement, Statement, Value, const
+from vyre_py.ir.ops import OPS
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import i32, u32, u64
+from vyre_py.ir.widths import WIDE_TYPES, least_count, whole_size
+from vyre_py.lowering.errors import Missing
+
+__all__ = ["missing_elements", "narrow_indices"]
+
+_HELP: Final = "arrays have fewer than 2^32 elements here; give the axis by a dim, part the array, or compile for cuda"
+
+
+def missing_elements(program: Program) -> Iterator[Missing]:
+    """Buffers whose constant axes alone make 2^32 elements and more."""
+    for memory in program.buffers:
+        if (count := least_count(memory)) >= WORD_LIMIT:
+            yield Missing(f"{count} elements of {memory.name!r}", program.declared.get(memory.name), _HELP)
+
+
+def _is_touched(statement: Statement) -> bool:
+    return isinstance(statement, MemoryStatement) and any(index.type in WIDE_TYPES for index in statement.indices)
+
+
+def narrow_indices(program: Program) -> Program:
+    """The Program with every i64 and u64 index as a u32 or i32; the same object when there is none. Whoever binds it has to refuse arrays that have
+    2^32 elements and more along an axis."""
+    if not any(map(_is_touched, program.body)):
+        return program
+    narrower = _Narrower(program)
+    for index in range(len(program.body)):
+        narrower.take(index)
+    return narrower.finish()
+
+
+class _Narrower(Rewriter):
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._casts = {s.bound.id: s.args[0] for s in program.body if isinstance(s, Let) and s.op.name == "cast" and whole_size(s) is None}
+
+    def take(self, index: int) -> None:
+        """Takes in old statement `index`."""
+        statement = self.program.body[index]
+        if not (isinstance(statement, MemoryStatement) and _is_touched(statement)):
+            self.copy(index)
+            return
+        self.place = self.program.place(index)
+        args = [self._index(a) for a in statement.indices] + [self.atom(a) for a in statement.args[statement.memory.rank :]]
+        old, result = statement.result, None
+        if old is not None:
+            result = self.map[old.id] = self.value(old.type, self.program.value_names.get(old.id))
+        self.emit(statement.rebuilt(result, tuple(args)))
+
+    def _index(self, atom: Atom) -> Atom:
+        """What stands for an old index."""
+        if atom.type not in WIDE_TYPES:
+            return self.atom(atom)
+        if isinstance(atom, Const):
+            return const(u32, int(atom.value) if 0 <= atom.value <= u32.maximum else u32.maximum)
+        source = self._casts.get(atom.id) if isinstance(atom, Value) else None
+        if source is not None and source.type in (i32, u32):
+            return self.atom(source)
+        bits = self.atom(atom) if atom.type is u64 else self.let(OPS["cast"], (self.atom(atom),), u64)
+        inside = self.let(OPS["min"], (bits, const(u64, u32.maximum)))
+        return self.let(OPS["cast"], (inside,), u32)

@@ -1,0 +1,32 @@
+"""Programmatic dependent launch on NVIDIA GPUs from sm_90 on: a kernel that may begin while the one before it in the stream still runs.
+
+A kernel lets the next one begin as soon as it has begun itself, and waits, before it touches memory that an earlier one may have written, until
+the one before it has ended and its writes are seen. As all of a chain do both, each begins its work when the one before has ended, as ever;
+what is saved is the time in which a kernel is started. Launched without the attribute for it, both instructions do nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vyre_py.lowering.llvm.text import Writer
+
+__all__ = ["SINCE", "let_next_begin", "wait_for_earlier"]
+
+# The first architecture that has it.
+SINCE: Final = 90
+
+
+def _control(w: Writer, action: str) -> None:
+    # LLVM's own intrinsics for these are said to touch no memory; loads must not move past the wait.
+    w.line(f'call void asm sideeffect "griddepcontrol.{action};", "~{{memory}}"()')
+
+
+def let_next_begin(w: Writer) -> None:
+    """Lets the next kernel of the stream begin, once every workgroup of this one has got here or ended."""
+    _control(w, "launch_dependents")
+
+
+def wait_for_earlier(w: Writer) -> None:
+    """Waits until the kernel before has ended and what it wrote can be read."""
+    _control(w, "wait")

@@ -1,0 +1,271 @@
+"""Loops that look at a flag (`interrupt`), in the walk for GPUs, at no cost in a turn of most of them.
+
+* An innermost loop counts nothing. It is mined in strips: an inner loop that turns as often as fits into `STRIP` units, and between two strips
+  the clock. A For's own test does for the strip's; a Loop gets a test of its own, once in several turns, which LLVM writes out. All ways out
+  of a strip meet behind it before some leave: on NVIDIA GPUs a branch out of two loops at once costs an instruction more in every turn (BREAK).
+* A loop with loops in it adds up, in one sum for all nesting: its own turns, and what each inner loop did since it last read the clock.
+* A loop that turns a small number of times known here counts as the statements that it is made of.
+
+So the time between two looks is bounded for every nesting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.nodes import (
+    Atomic,
+    Barrier,
+    Const,
+    Else,
+    End,
+    For,
+    Get,
+    Let,
+    Loop,
+    MemoryStatement,
+    Set,
+    Space,
+    Statement,
+    UniformLoad,
+    Var,
+)
+from vyre_py.ir.program import Program
+from vyre_py.lowering.llvm.interrupt import STRIP, Watch
+from vyre_py.lowering.llvm.loops import Block, Loops
+from vyre_py.lowering.llvm.text import Writer
+
+__all__ = ["InterruptibleLoops"]
+
+# A loop of so many units in all is as good as its statements written out.
+_SHORT: Final = 1 << 12
+# A Loop of fewer units a turn is unrolled to about so many, so that its strip's test, some five instructions, does not matter.
+_UNROLLED: Final = 192
+_MOST_COPIES: Final = 32
+
+# What takes longer than an instruction, in units, when all threads do it at once and in the worst way: banks of workgroup memory in conflict,
+# every thread another line of DRAM, all threads one address.
+_MEMORY: Final[Mapping[Space, int]] = {Space.WORKGROUP: 16, Space.BUFFER: 64, Space.PRIVATE: 64, Space.TABLE: 64}
+_ATOMIC: Final = 4096
+_BARRIER: Final = 64
+_WIDE: Final = 8  # arithmetic in 64 bits
+_WIDE_SLOW: Final = 64
+_SLOW_OPS: Final = frozenset({"div", "rem", "sqrt", "rsqrt"})
+_FREE: Final = (Var, Get, Set, Else)
+
+
+def _units(s: Statement) -> int:
+    """How long a statement takes that opens or ends no block."""
+    if isinstance(s, Atomic):
+        return _ATOMIC
+    if isinstance(s, (Barrier, UniformLoad)):
+        return _BARRIER
+    if isinstance(s, MemoryStatement):
+        return _MEMORY[s.memory.space]
+    if isinstance(s, Let) and 64 in (s.bound.type.bits, *[a.type.bits for a in s.args]):
+        return _WIDE_SLOW if s.op.name in _SLOW_OPS else _WIDE
+    return 0 if isinstance(s, _FREE) else 1
+
+
+def _constant_trips(s: Statement) -> int | None:
+    """How often a For over constants turns."""
+    if isinstance(s, For) and all(isinstance(a, Const) for a in s.args):
+        return len(range(*[int(a.value) for a in s.args if isinstance(a, Const)]))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A loop that has to look: the units of one turn without inner ones' that look too, and whether there are none of those."""
+
+    units: int
+    innermost: bool
+
+
+def _forms(program: Program) -> Mapping[int, _Form]:
+    """The loops that have to look, by the index of the statement that opens them."""
+    forms: dict[int, _Form] = {}
+    openers, units, nested = [-1], [0], [False]
+    for index, s in enumerate(program.body):
+        if s.opens:
+            openers.append(index)
+            units.append(1)
+            nested.append(False)
+        elif isinstance(s, End):
+            opener, spent, has_inner = openers.pop(), units.pop(), nested.pop()
+            trips = _constant_trips(program.body[opener])
+            if not isinstance(program.body[opener], (For, Loop)):
+                units[-1] += spent
+                nested[-1] |= has_inner
+            elif not has_inner and trips is not None and trips * spent <= _SHORT:
+                units[-1] += trips * spent
+            else:
+                forms[opener] = _Form(min(spent, STRIP), not has_inner)
+                nested[-1] = True
+        else:
+            units[-1] += _units(s)
+    return forms
+
+
+def _strip_length(form: _Form) -> int:
+    """How many turns make a strip: a power of two."""
+    return 1 << (STRIP // form.units).bit_length() - 1
+
+
+class InterruptibleLoops(Loops):
+    """Writes the loops of a kernel so that they look."""
+
+    def __init__(self, w: Writer, program: Program, watch: Watch) -> None:
+        super().__init__(w)
+        self._watch = watch
+        self._forms = _forms(program)
+        self._pauses = bool(self._forms) or has_grid_barrier(program)
+        # For each open loop, the outermost first: whether a loop that looks has been in it.
+        self._followed = [False]
+
+    def begin(self) -> None:
+        """Starts the account if there is anything to account for; looks."""
+        if self._pauses:
+            self._watch.begin()
+        self._watch.look_together()
+
+    def pause(self) -> None:
+        """Reads the clock, and looks if it is time."""
+        self._watch.pause()
+
+    def for_(self, index: int, s: For, start: str, stop: str) -> tuple[Block, str]:
+        """Opens a For."""
+        form = self._forms.get(index)
+        if form is None:
+            return super().for_(index, s, start, stop)
+        self._enter()
+        if form.innermost:
+            block, turn = self._for_strips(s, form, self._trips(s, start, stop))
+            place = self._place(s, start, turn)
+        else:
+            block, place = super().for_(index, s, start, stop)
+        return self._counted(block), place
+
+    def loop(self, index: int, s: Loop) -> Block:
+        """Opens a Loop."""
+        form = self._forms[index]
+        self._enter()
+        return self._counted(self._loop_strips(s, form) if form.innermost else self._endless(index, s))
+
+    def _endless(self, index: int, s: Loop) -> Block:
+        """Opens a Loop with loops in it."""
+        w = self.w
+        head, again, leave = w.label("loop"), w.label("next"), w.label("done")
+        w.block(head)
+
+        def end() -> None:
+            w.block(again)
+            self._turned(index)
+            w.jump(head)
+            w.block(leave)
+
+        return Block(s, end, again, leave)
+
+    def _for_strips(self, s: For, form: _Form, turns: str) -> tuple[Block, str]:
+        """Opens an innermost For of so many turns; gives the block and the number of the turn."""
+        w, length = self.w, _strip_length(form)
+        counter = w.local("i32")
+        w.line(f"store i32 0, ptr {counter}")
+        strip, head, body, again, past, leave = [w.label(name) for name in ("strip", "for", "turn", "next", "past", "done")]
+        w.block(strip)
+        first = w.let(f"load i32, ptr {counter}")
+        rest = w.let(f"sub i32 {turns}, {first}")
+        some = w.let(f"select i1 {w.let(f'icmp ult i32 {rest}, {length}')}, i32 {rest}, i32 {length}")
+        limit = w.let(f"add i32 {first}, {some}")
+        w.block(head)
+        turn = w.let(f"load i32, ptr {counter}")
+        w.branch(w.let(f"icmp ult i32 {turn}, {limit}"), body, past)
+        w.block(body)
+
+        def end() -> None:
+            w.block(again)
+            w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {counter}")
+            w.jump(head)
+            w.block(past)
+            reached = w.let(f"load i32, ptr {counter}")
+            whole = w.let(f"icmp eq i32 {reached}, {limit}")  # else a break led here
+            self._next_strip(w.let(f"and i1 {whole}, {w.let(f'icmp ult i32 {limit}, {turns}')}"), strip, leave)
+            self._watch.spend(w.let(f"mul i32 {w.let(f'sub i32 {reached}, {first}')}, {form.units}"))
+
+        return Block(s, end, again, past), turn
+
+    def _loop_strips(self, s: Loop, form: _Form) -> Block:
+        """Opens an innermost Loop. Its strip is a loop over groups of turns, which LLVM writes out: so its test, some five instructions, comes once
+        a group, and the count of the groups is the same wherever in a group a break leaves."""
+        w, length = self.w, _strip_length(form)
+        copies = min(_MOST_COPIES, length, 1 << (_UNROLLED // form.units).bit_length())
+        done, copy = w.local("i32"), w.local("i32")
+        strip, group, head, body, again, turned, past, leave = [
+            w.label(name) for name in ("strip", "group", "loop", "turn", "next", "turned", "past", "done")
+        ]  # fmt: skip
+        w.block(strip)
+        w.line(f"store i32 0, ptr {done}")
+        w.block(group)
+        w.line(f"store i32 0, ptr {copy}")
+        w.block(head)
+        turn = w.let(f"load i32, ptr {copy}")
+        w.branch(w.let(f"icmp ult i32 {turn}, {copies}"), body, turned)
+        w.block(body)
+
+        def end() -> None:
+            w.block(again)
+            w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {copy}")
+            w.end(f"br label %{head}{self._unrolled()}")
+            w.block(turned)
+            before = w.let(f"load i32, ptr {done}")
+            now = w.let(f"add i32 {before}, {copies}")
+            w.line(f"store i32 {now}, ptr {done}")
+            w.branch(w.let(f"icmp ult i32 {now}, {length}"), group, past)
+            w.block(past)
+            reached = w.let(f"load i32, ptr {done}")
+            self._next_strip(w.let(f"icmp eq i32 {reached}, {length}"), strip, leave)  # else a break led here
+            # The group that was left counts as a whole.
+            self._watch.spend(w.let(f"mul i32 {w.let(f'add i32 {reached}, {copies}')}, {form.units}"))
+
+        return Block(s, end, again, past)
+
+    def _next_strip(self, more: str, strip: str, leave: str) -> None:
+        """Pauses and goes on with the next strip where there is `more`, else leaves."""
+        w = self.w
+        paused = w.label("pause")
+        w.branch(more, paused, leave)
+        w.block(paused)
+        self.pause()
+        w.jump(strip)
+        w.block(leave)
+
+    def _unrolled(self) -> str:
+        """What has LLVM unroll the loop whose last branch it stands at."""
+        tails = self.w.module.tails
+        number = len(tails)
+        tails += [f"!{number} = distinct !{{!{number}, !{number + 1}}}", f'!{number + 1} = !{{!"llvm.loop.unroll.full"}}']
+        return f", !llvm.loop !{number}"
+
+    def _turned(self, index: int) -> None:
+        if (form := self._forms.get(index)) is not None:
+            self._watch.spend(str(form.units))
+            self._watch.check()
+
+    def _enter(self) -> None:
+        """Before a loop: what others did before it, in the same turn of the loop around them, is checked."""
+        if self._followed[-1]:
+            self._watch.check()
+        self._followed[-1] = True
+        self._followed.append(False)
+
+    def _counted(self, block: Block) -> Block:
+        """A block of a loop that `_enter` was told of."""
+
+        def end() -> None:
+            block.end()
+            self._followed.pop()
+
+        return replace(block, end=end)

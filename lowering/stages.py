@@ -1,0 +1,96 @@
+"""Where the time of a compilation went: check, each pass, lowering, LLVM, loading. Always measured: it takes two looks at a clock a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Final
+
+from vyre_py.ir.passes import PassStep
+
+__all__ = ["Stage", "Stages", "Stopwatch"]
+
+_NS_PER_MS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: when it began and ended, by `time.perf_counter_ns`, and how many stages it is part of."""
+
+    name: str
+    depth: int
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def elapsed_ns(self) -> int:
+        """How long it took."""
+        return self.end_ns - self.begin_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of one compilation in the order in which they began, a stage before those that it is made of.
+
+    They come one after the other, though perhaps not at once: a Program that is compiled for several targets is checked once.
+    """
+
+    rows: tuple[Stage, ...] = ()
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def elapsed_ns(self, name: str) -> int:
+        """The time in all stages of a name ("check", "optimise", a pass, "lower", "llvm", "load"); 0 where there was none."""
+        return sum(stage.elapsed_ns for stage in self.rows if stage.name == name)
+
+    @property
+    def total_ns(self) -> int:
+        """The time in all stages together."""
+        return sum(stage.elapsed_ns for stage in self.rows if not stage.depth)
+
+    def __str__(self) -> str:
+        """A table, in milliseconds."""
+        rows = [("  " * stage.depth + stage.name, stage.elapsed_ns) for stage in self.rows] + [("total", self.total_ns)]
+        widest = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{widest}} {elapsed / _NS_PER_MS:>10.3f} ms" for name, elapsed in rows)
+
+
+class Stopwatch:
+    """Takes the time of stages: `with watch("check"): ...`; stages measured within a stage are part of it. For one thread."""
+
+    __slots__ = ("_depth", "_rows")
+
+    def __init__(self, before: Iterable[Stage] = ()) -> None:
+        """`before` are stages that are over."""
+        self._rows = list(before)
+        self._depth = 0
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Measures one stage, also one that fails."""
+        depth, begin = self._depth, perf_counter_ns()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth = depth
+            self._rows.append(Stage(name, depth, begin, perf_counter_ns()))
+
+    def add(self, stages: Iterable[Stage]) -> None:
+        """Enters what another stopwatch measured, as part of the stage that runs here, if one does."""
+        self._rows += [Stage(stage.name, self._depth + stage.depth, stage.begin_ns, stage.end_ns) for stage in stages]
+
+    def add_passes(self, steps: Iterable[PassStep]) -> None:
+        """Enters the passes that ran, as part of the stage that runs."""
+        self._rows += [Stage(step.name, self._depth, step.begin_ns, step.end_ns) for step in steps]
+
+    @property
+    def stages(self) -> Stages:
+        """Those that are over."""
+        return Stages(tuple(sorted(self._rows, key=lambda stage: (stage.begin_ns, stage.depth))))

@@ -1,0 +1,298 @@
+"""The stand-in for the CUDA driver, with stream capture, graphs, conditional nodes and priorities.
+
+A node is a function that does its work when its graph is launched. What the real driver does not allow while a stream is captured breaks the capture here too.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import struct
+import threading
+from types import SimpleNamespace
+
+from fake_cuda import GIVES, NATIVE, OK, CUresult, FakeDriver
+
+NATIVE.update(
+    cuCtxSetCurrent=1, cuGraphExecKernelNodeSetParams=3, cuGraphKernelNodeSetParams=2, cuGraphLaunch=2, cuLaunchKernel=11, cuMemcpyDtoDAsync=4,
+    cuMemsetD16Async=4, cuMemsetD32Async=4, cuMemsetD8Async=4,
+)  # fmt: skip
+GIVES.update({
+    "cuCtxGetStreamPriorityRange", "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
+    "cuStreamCreateWithPriority", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
+})  # fmt: skip
+
+
+class Node:
+    """A piece of a graph; `run(driver)` does it."""
+
+    def __init__(self, handle, kind, run, **details):
+        self.handle, self.kind, self.run = handle, kind, run
+        self.__dict__.update(details)
+
+
+class Graph:
+    def __init__(self):
+        self.nodes = []
+
+
+class FakeGraphDriver(FakeDriver):
+    """`graphs` and `executables` by handle; `kernels[name]` is what a kernel of that name means, else `kernel`; `misuse` lists calls that break captures."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_GLOBAL=0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1, CU_STREAM_CAPTURE_MODE_RELAXED=2)
+        self.CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_CONDITIONAL=13)
+        self.CUgraphConditionalNodeType = SimpleNamespace(CU_GRAPH_COND_TYPE_WHILE=1)
+        self.CUgraph = int
+        self.graphs, self.executables, self.functions, self.kernels = {}, {}, {}, {}
+        self.capturing, self.broken, self.misuse = {}, False, []
+        self.modes = threading.local()
+        self.conditions = {}
+        self.declared = {}  # entry -> (offset, size) of each parameter
+        self.version = 13000
+        self.graph_streams = []
+        self.handles = 100  # modules have fixed ones below
+
+    def cuDriverGetVersion(self):
+        return *OK, self.version
+
+    # ---- captures
+
+    def _spoil(self, name):
+        """A call that the driver refuses in a thread that captures."""
+        here = [stream for stream, (_, thread) in self.capturing.items() if thread == threading.get_ident()]
+        if not here or getattr(self.modes, "mode", 1) == 2:
+            return False
+        self.broken = True
+        self.misuse.append(name)
+        return True
+
+    def _add(self, stream, kind, run, **details):
+        """Makes a call on a stream that is captured a node; false for other streams."""
+        if int(stream) not in self.capturing:
+            return False
+        graph, _ = self.capturing[int(stream)]
+        self.handles += 1
+        self.graphs[graph].nodes.append(Node(self.handles, kind, run, **details))
+        return True
+
+    def cuStreamBeginCapture(self, stream, mode):
+        _, handle = self.made("graph")
+        self.graphs[handle] = Graph()
+        return self.cuStreamBeginCaptureToGraph(stream, handle, None, None, 0, mode)
+
+    def cuStreamBeginCaptureToGraph(self, stream, graph, dependencies, data, count, mode):
+        assert dependencies is None and data is None and count == 0 and mode == 1
+        assert stream not in self.capturing
+        self.capturing[stream] = (graph, threading.get_ident())
+        self.broken = False
+        return OK
+
+    def cuStreamEndCapture(self, stream):
+        graph, thread = self.capturing.pop(stream)
+        assert thread == threading.get_ident()
+        if self.broken:
+            if self.alive_handles.pop(graph, None):
+                del self.graphs[graph]
+            return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 0
+        return *OK, graph
+
+    def cuStreamGetCaptureInfo(self, stream):
+        graph, _ = self.capturing[stream]
+        nodes = [node.handle for node in self.graphs[graph].nodes[-1:]]
+        return *OK, 1, 7, graph, nodes, None, len(nodes)
+
+    def cuStreamIsCapturing(self, stream):
+        return *OK, int(stream in self.capturing or stream in self.captured)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode):
+        before = getattr(self.modes, "mode", 1)
+        self.modes.mode = mode
+        return *OK, before
+
+    # ---- what is refused, or becomes a node, within one
+
+    def cuStreamSynchronize(self, stream):
+        if int(stream) in self.capturing:
+            self.broken = True
+            self.misuse.append("cuStreamSynchronize")
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
+        return super().cuStreamSynchronize(stream)
+
+    def cuCtxSynchronize(self):
+        return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,) if self._spoil("cuCtxSynchronize") else super().cuCtxSynchronize()
+
+    def cuMemAllocFromPoolAsync(self, size, pool, stream):
+        self._spoil("cuMemAllocFromPoolAsync")
+        return super().cuMemAllocFromPoolAsync(size, pool, stream)
+
+    def cuMemFreeAsync(self, address, stream):
+        self._spoil("cuMemFreeAsync")
+        return super().cuMemFreeAsync(address, stream)
+
+    def cuModuleUnload(self, module):
+        self._spoil("cuModuleUnload")
+        return super().cuModuleUnload(module)
+
+    def cuMemcpyHtoDAsync(self, target, source, size, stream):
+        self._spoil("cuMemcpyHtoDAsync")
+        return super().cuMemcpyHtoDAsync(target, source, size, stream)
+
+    def cuMemcpyDtoDAsync(self, target, source, size, stream):
+        done = self._add(stream, "copy", lambda driver: ctypes.memmove(target, source, size))
+        return OK if done else super().cuMemcpyDtoDAsync(target, source, size, stream)
+
+    def _fill(self, width, address, value, count, stream):
+        data = value.to_bytes(width, "little") * count
+        if not self._add(stream, "fill", lambda driver: ctypes.memmove(address, data, len(data))):
+            ctypes.memmove(address, data, len(data))
+        return OK
+
+    def cuMemsetD8Async(self, address, value, count, stream):
+        return self._fill(1, address, value, count, stream)
+
+    def cuMemsetD16Async(self, address, value, count, stream):
+        return self._fill(2, address, value, count, stream)
+
+    def cuMemsetD32Async(self, address, value, count, stream):
+        return self._fill(4, address, value, count, stream)
+
+    # ---- kernels
+
+    def cuModuleGetFunction(self, module, name):
+        self.handles += 1
+        self.functions[self.handles] = name.decode()
+        return *OK, self.handles
+
+    def cuFuncGetParamInfo(self, function, index):
+        known = self.declared.get(self.functions[function])
+        if known is None:
+            raise RuntimeError('Function "cuFuncGetParamInfo" not found')
+        return (*OK, *known[index]) if index < len(known) else (CUresult.CUDA_ERROR_INVALID_VALUE, None, None)
+
+    def run_kernel(self, function, block):
+        name = self.functions[function]
+        if name == "vyre_while":
+            handle, flag, left, limit, first = struct.unpack("<QQQII", block)
+            flag, left = ctypes.c_uint32.from_address(flag), ctypes.c_uint32.from_address(left)
+            turns = limit if first else left.value
+            self.conditions[handle] = bool(flag.value and turns)
+            left.value = turns - self.conditions[handle]
+        elif (kernel := self.kernels.get(name, self.kernel)) is not None:
+            kernel(block)
+
+    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
+        if getattr(self.current, "context", None) != 77:
+            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+        words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
+        assert (words[0], words[2], words[4]) == (1, 2, 0)
+        block = ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value)
+        shape = ((gx, gy, gz), (bx, by, bz), shared, stream)
+        if not self._add(stream, "kernel", None, function=function, block=block, shape=shape):
+            self.launches.append(shape)
+            self.run_kernel(function, block)
+        return OK
+
+    # ---- graphs
+
+    def cuGraphCreate(self, flags):
+        _, handle = self.made("graph")
+        self.graphs[handle] = Graph()
+        return *OK, handle
+
+    def cuGraphDestroy(self, graph):
+        del self.graphs[int(graph)]
+        return self.destroyed(graph)
+
+    def cuGraphGetNodes(self, graph, count):
+        nodes = [node.handle for node in self.graphs[graph].nodes]
+        return *OK, nodes[:count], len(nodes)
+
+    def cuGraphConditionalHandleCreate(self, graph, context, value, flags):
+        assert context == 77 and (value, flags) == (0, 0)
+        self.handles += 1
+        return *OK, self.handles
+
+    def CUgraphNodeParams(self):
+        return SimpleNamespace(type=None, conditional=SimpleNamespace(phGraph_out=[]))
+
+    def cuGraphAddNode(self, graph, dependencies, data, count, parameters):
+        wanted = parameters.conditional
+        assert parameters.type == 13 and wanted.type == 1 and wanted.size == 1 and wanted.ctx == 77
+        assert dependencies == [self.graphs[graph].nodes[-1].handle] and count == 1
+        self.handles += 1
+        body = self.handles  # belongs to the graph around it
+        self.graphs[body] = Graph()
+        wanted.phGraph_out = [body]
+        self.handles += 1
+        self.graphs[graph].nodes.append(Node(self.handles, "loop", None, condition=wanted.handle, body=self.graphs[body]))
+        return *OK, self.handles
+
+    def cuGraphInstantiate(self, graph, flags):
+        assert flags == 0
+        if self._spoil("cuGraphInstantiate"):
+            return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None
+        _, handle = self.made("executable")
+        self.executables[handle] = copied(self.graphs[graph])
+        return *OK, handle
+
+    def cuGraphUpload(self, executable, stream):
+        return OK
+
+    def cuGraphExecDestroy(self, executable):
+        del self.executables[int(executable)]
+        return self.destroyed(executable)
+
+    def run_graph(self, graph):
+        for node in graph.nodes:
+            if node.kind == "kernel":
+                self.run_kernel(node.function, node.block)
+            elif node.kind == "loop":
+                while self.conditions[node.condition]:
+                    self.run_graph(node.body)
+            else:
+                node.run(self)
+
+    def cuGraphLaunch(self, executable, stream):
+        if getattr(self.current, "context", None) != 77:
+            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+        self.graph_streams.append(stream)
+        graph = copied(self.executables[executable])
+        if not self._add(stream, "graph", lambda driver: driver.run_graph(graph)):
+            self.run_graph(graph)
+        return OK
+
+    def _set(self, node, address):
+        function, *shape = struct.unpack_from("<Q7I", ctypes.string_at(address, 36))
+        pointers = ctypes.c_uint64.from_address(address + 40).value
+        assert node.kind == "kernel" and node.function == function and tuple(shape) == (*node.shape[0], *node.shape[1], node.shape[2])
+        node.block = ctypes.string_at(ctypes.c_uint64.from_address(pointers).value, len(node.block))
+        return OK
+
+    def cuGraphExecKernelNodeSetParams(self, executable, node, address):
+        (found,) = [one for one in self.executables[executable].nodes if one.handle == node]
+        return self._set(found, address)
+
+    def cuGraphKernelNodeSetParams(self, node, address):
+        (found,) = [one for graph in self.graphs.values() for one in graph.nodes if one.handle == node]
+        return self._set(found, address)
+
+    # ---- streams
+
+    def cuCtxGetStreamPriorityRange(self):
+        return *OK, 0, -5
+
+    def cuStreamCreateWithPriority(self, flags, priority):
+        assert -5 <= priority <= 0
+        return self.made("stream")
+
+
+def copied(graph):
+    """A graph whose nodes may change apart from the first's."""
+    made = Graph()
+    for node in graph.nodes:
+        made.nodes.append(copy.copy(node))
+        if node.kind == "loop":
+            made.nodes[-1].body = copied(node.body)
+    return made

@@ -1,0 +1,1 @@
+"""Ready Programs, and the objects that hold what they need."""
