@@ -1,9 +1,13 @@
 # make demo    the photograph, equalised and sharpened on the best device here
 # make test    the whole test suite, on every device here
+# make test-gpu           what of it is about NVIDIA GPUs, which must be here
+# make test-gpu-memcheck  the core of that under compute-sanitizer, which finds a planted fault first
+# make bench-gpu          every figure for NVIDIA GPUs beside its peers
 # make check   ruff, and mypy in strict mode
 # make clean   removes what the others made
 #
 # Each makes .venv when it has to. Settings: PYTHON=python3.12  EXTRAS=wgpu  WORKERS=4  PYTEST_ARGS="-k axpy"  DEMO_ARGS="--device cpu"
+# VYRE_STRESS=10 make test-gpu does ten times as much where memory must stay flat.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -26,7 +30,16 @@ comma := ,
 empty :=
 extras = $(subst $(empty) ,$(comma),$(strip $(1) $(EXTRAS)))
 
-.PHONY: help demo test check clean
+# Files that open devices, less those about other kinds; of their tests, those that are not about another kind. Some look at all that the GPU has
+# free, so that nothing else may use it meanwhile.
+GPU_TESTS := $(filter-out tests/test_wgpu% tests/test_cpu% tests/test_golden.py tests/test_planted.py tests/test_sanitizer.py, \
+  $(shell grep -lE 'open_device|strict_device|device: (Device|Any)' tests/test_*.py))
+GPU_ALONE := tests/test_cuda_memory.py tests/test_cuda_stress.py
+NOT_GPU := not [reference and not [cpu and not [wgpu
+MEMCHECK_TESTS ?= tests/test_devices.py tests/test_sequences.py tests/test_cuda_sequences.py tests/test_filetests.py
+SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
+
+.PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu check clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -36,6 +49,20 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+test-gpu: $(VENV)/dev.stamp
+	VYRE_REQUIRE_DEVICES=reference,cpu,cuda $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -k '$(NOT_GPU)' \
+	  $(filter-out $(GPU_ALONE),$(GPU_TESTS)) $(PYTEST_ARGS)
+	VYRE_REQUIRE_DEVICES=cuda $(BIN)/python -m pytest $(GPU_ALONE) $(PYTEST_ARGS)
+
+# Memory goes back to the driver when it is freed, so that a use after that is found. Calls that the driver refuses are no findings: some tests ask for them.
+test-gpu-memcheck: $(VENV)/dev.stamp
+	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest tests/test_sanitizer.py
+	VYRE_REQUIRE_DEVICES=cuda VYRE_DEVICE_POOL_BYTES=0 $(SANITIZER) --tool memcheck --error-exitcode 99 --report-api-errors no \
+	  $(BIN)/python -m pytest -p no:cacheprovider -k '$(NOT_GPU)' $(MEMCHECK_TESTS) $(PYTEST_ARGS)
+
+bench-gpu: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.bench.cuda
 
 # mypy reads the wheel, not the checkout: there the floors are one package on disk, as they are for whoever installs it.
 # A build folder left by an earlier wheel would put deleted modules into this one.

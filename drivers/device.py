@@ -359,7 +359,7 @@ class Device(ABC):
         self._trim()
 
     def close(self) -> None:
-        """Frees everything; later calls raise DeviceLost. Closing twice, and in any order with buffers, is quiet."""
+        """Frees everything; later calls raise DeviceLost. Closing twice, and in any order with buffers, is quiet. Raises LaunchError while a graph is captured."""
         if self._closed:
             return
         self.require_no_capture(f"{self.name} cannot be closed")

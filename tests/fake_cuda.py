@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import struct
 import threading
 from types import SimpleNamespace
 
@@ -46,6 +47,7 @@ class FakeDriver:
         self.total, self.used = total, 0
         self.blocks = {}
         self.log, self.fail, self.launches = [], {}, []
+        self.extended = []  # of launches with attributes: number of the attribute -> its three values
         self.kernel = None
         self.current = threading.local()
         self.CUdevice_attribute = self.CUfunction_attribute = self.CUmemPool_attribute = self.CUjit_option = Names()
@@ -301,11 +303,17 @@ class FakeDriver:
             self.kernel(ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value))
         return OK
 
+    def cuLaunchKernelEx(self, config, function, pointers, extra):
+        *numbers, stream, attributes, count = struct.unpack("<7I4xQQI4x", ctypes.string_at(config, 56))
+        found = [struct.unpack("<I4x3I52x", ctypes.string_at(attributes + 72 * k, 72)) for k in range(count)]
+        self.extended.append({number: value for number, *value in found})
+        return self.__class__.cuLaunchKernel(self, function, *numbers, stream, pointers, extra)
+
 
 # Calls that native code makes, and how many arguments they have.
 NATIVE = {
-    "cuLaunchKernel": 11, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync": 4, "cuMemcpyDtoHAsync": 4, "cuMemcpyDtoDAsync": 4, "cuMemsetD8Async": 4,
-    "cuMemsetD16Async": 4, "cuMemsetD32Async": 4,
+    "cuLaunchKernel": 11, "cuLaunchKernelEx": 4, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync": 4, "cuMemcpyDtoHAsync": 4, "cuMemcpyDtoDAsync": 4,
+    "cuMemsetD8Async": 4, "cuMemsetD16Async": 4, "cuMemsetD32Async": 4,
 }
 
 # Calls that give something after the status.

@@ -51,7 +51,8 @@ class FakeGraphDriver(FakeDriver):
         self.conditions = {}
         self.declared = {}  # entry -> (offset, size) of each parameter
         self.version = 13000
-        self.graph_streams = []
+        self.graph_streams, self.own_graphs = [], set()
+        self.ends, self.broken_end = 0, 0  # captures that ended, and which of them is to end as a broken one
         self.handles = 100  # modules have fixed ones below
 
     def cuDriverGetVersion(self):
@@ -80,7 +81,8 @@ class FakeGraphDriver(FakeDriver):
     def cuStreamBeginCapture(self, stream, mode):
         _, handle = self.made("graph")
         self.graphs[handle] = Graph()
-        return self.cuStreamBeginCaptureToGraph(stream, handle, None, None, 0, mode)
+        self.own_graphs.add(handle)
+        return self.__class__.cuStreamBeginCaptureToGraph(self, stream, handle, None, None, 0, mode)
 
     def cuStreamBeginCaptureToGraph(self, stream, graph, dependencies, data, count, mode):
         assert dependencies is None and data is None and count == 0 and mode == 1
@@ -92,9 +94,10 @@ class FakeGraphDriver(FakeDriver):
     def cuStreamEndCapture(self, stream):
         graph, thread = self.capturing.pop(stream)
         assert thread == threading.get_ident()
-        if self.broken:
-            if self.alive_handles.pop(graph, None):
-                del self.graphs[graph]
+        self.ends += 1
+        if self.broken or self.ends == self.broken_end:
+            if graph in self.own_graphs:  # made by the capture; others stay with who made them
+                del self.alive_handles[graph], self.graphs[graph]
             return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 0
         return *OK, graph
 

@@ -75,6 +75,7 @@ PTX = """
 """
 SIGNATURE = [("x", vp.f32, "read"), ("y", vp.f32, "write"), ("a", vp.f32), ("n", vp.u32)]
 N = 100_000
+X = (np.arange(N) % 128).astype(np.float32)  # small, so that all sums below are exact
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +88,12 @@ def axpy(device):
     pipeline = device.compile_native(AXPY)
 
     def bind(a=2.0, x=None, y=None):
-        x = device.upload(np.arange(N, dtype=np.float32)) if x is None else x
+        x = device.upload(X) if x is None else x
         y = device.upload(np.ones(N, np.float32)) if y is None else y
         return pipeline.bind(x=x, y=y, a=a), x, y
 
     return bind
 
-
-X = np.arange(N, dtype=np.float32)
 
 
 def library(name):
@@ -109,14 +108,14 @@ def library(name):
 
 
 def test_a_long_sequence_is_right(device, axpy):
-    launch, x, y = axpy(1.0)
+    launch, _, y = axpy(1.0)
     z = device.allocate(N, vp.f32)
     sequence = device.sequence(*[launch] * 3000, vp.copy_step(y, z), vp.fill_step(y, -1.0), launch)  # longer than the driver's queue
     sequence()
     assert np.array_equal(z.read(), 1 + 3000 * X) and np.array_equal(y.read(), X - 1)
     launch.set(a=0.0, y=z)
     sequence()
-    assert np.array_equal(z.read(), -1 + 0 * X) or np.array_equal(z.read(), 1 + 3000 * X)
+    assert np.array_equal(z.read(), X - 1) and (y.read() == -1).all()
 
 
 def test_sequences_and_graphs_in_sixteen_threads(device):
@@ -149,7 +148,7 @@ def test_sequences_and_graphs_in_sixteen_threads(device):
 
 def test_set_in_one_thread_while_another_launches(device, axpy):
     """Buffers that `set` drops are not given back under a launch that is being made."""
-    launch, x, _ = axpy(0.0)
+    launch, _, _ = axpy(0.0)
     graph = device.capture(launch)
     stop, errors = threading.Event(), []
 
@@ -179,7 +178,7 @@ def test_set_in_one_thread_while_another_launches(device, axpy):
 
 
 def test_capture_update_and_replay(device, axpy):
-    launch, x, y = axpy(1.0)
+    launch, _, y = axpy(1.0)
     z = device.allocate(N, vp.f32)
     sequence = device.sequence(launch, vp.copy_step(y, z))
     graph = device.capture(lambda: (launch(), sequence(), z.fill(0.5), launch()) and 7)

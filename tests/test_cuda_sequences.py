@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
 import struct
 import sys
 import threading
@@ -15,12 +16,14 @@ import numpy as np
 import pytest
 from fake_cuda import CUresult
 from fake_graphs import FakeGraphDriver
+from ptxas import assemble
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import gemm as gemm_module
 from vyre_py.drivers.cuda import graph as graph_module
 from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda import loop as loop_module
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, LaunchError
 from vyre_py.ir.parser import parse
@@ -908,3 +911,106 @@ def test_gemm_without_the_package(device, monkeypatch):
     a, b, out = [device.upload(np.ones((4, 4), np.float32)) for _ in range(3)]
     with pytest.raises(DeviceUnavailable, match=r"pip install 'nvmath-python\[cu13\]'"):
         vp.gemm_step(a, b, out)
+
+
+# ---- faults
+
+
+def capture_and_update(device, bind):
+    launch, x, y = bind()
+    graph = device.capture(lambda: (launch(), y.fill(1.0)))
+    graph.set(launch, a=3.0)
+    graph()
+    graph.repeat(2)
+    graph.on(Foreign(42))()
+
+
+def loop_and_update(device, bind):
+    launch, _, _ = bind()
+    flag = device.upload(np.zeros(1, np.uint32))
+    graph = device.capture_while(flag, launch)
+    graph()
+    graph.set(launch, a=3.0)()
+    graph.turns()
+
+
+def sequence_and_event(device, bind):
+    launch, x, y = bind()
+    device.sequence(launch, vp.copy_step(y, x), vp.fill_step(y, 2.0))()
+    with device.stream(-1) as stream:
+        device.wait_event(device.record_event(), stream)
+        device.record_event(stream).wait()
+
+
+def raw_code(device, bind):
+    kernel = device.load_ptx(PTX, "axpy", SIGNATURE)
+    x, y = device.allocate(4, vp.f32), device.allocate(4, vp.f32)
+    kernel.bind(x=x, y=y, a=1.0, n=4, grid=1, workgroup=4, workgroup_bytes=60_000)()
+
+
+@pytest.mark.parametrize("scenario", [capture_and_update, loop_and_update, sequence_and_event, raw_code], ids=lambda scenario: scenario.__name__)
+def test_every_driver_call_may_fail_once(monkeypatch, scenario):
+    """The right kind of error, nothing leaked, and a device that goes on, whichever call of the driver fails."""
+
+    def run(name, number):
+        driver = FakeGraphDriver(total=1 << 22)
+        driver.kernel = axpy_kernel
+        monkeypatch.setattr(library, "load", lambda: driver)
+        device = CudaDevice(0)
+        pipeline = device.compile_native(AXPY)
+
+        def bind():
+            x, y = device.upload(np.arange(N, dtype=np.float32)), device.upload(np.ones(N, np.float32))
+            return pipeline.bind(x=x, y=y, a=2.0), x, y
+
+        bind()[0]()
+        device.synchronize()
+        driver.log.clear()
+        if name == "cuStreamEndCapture":  # which ends a capture whatever it answers
+            driver.broken_end = number + 1
+        elif name:
+            driver.fail[name] = [None] * number + [CUresult.CUDA_ERROR_INVALID_VALUE]
+        try:
+            scenario(device, bind)
+        except vp.VyreError as error:
+            assert name, error
+        log = list(driver.log)
+        driver.fail.clear()
+        gc.collect()
+        assert not driver.capturing and not device.context.capturing and device._recording is None and device.context.busy.value == 0
+        launch, _, y = bind()
+        launch()
+        device.capture(launch)()
+        assert values(y) == [1, 5, 9, 13], (name, number)
+        del launch, y
+        device.close()
+        gc.collect()
+        left = [what for what in driver.alive_handles.values() if what != "module"]
+        assert not left and not driver.misuse and not driver.blocks, (name, number, left, driver.misuse)
+        return log
+
+    calls = run("", 0)
+    for name in dict.fromkeys(calls):
+        if "Destroy" in name or "Free" in name:  # what can't be given back is lost
+            continue
+        for number in {0, 1, 2, calls.count(name) - 1} & set(range(calls.count(name))):
+            run(name, number)
+
+
+def test_traces_see_sequences_and_graphs(device, axpy):
+    launch, _, y = axpy(1.0)
+    sequence, graph = device.sequence(launch, launch), device.capture(launch)
+    with vp.trace() as trace:
+        sequence()
+        graph()
+        graph.repeat(2)
+        inside = device.capture(lambda: (launch(), graph()))
+        inside()
+    assert values(y) == [1, 8, 15, 22]
+    names = [event["name"] for event in json.loads(trace.to_json())["traceEvents"] if event.get("cat") == "launch"]
+    assert names == ["sequence of 2", "graph of 1 kernels", "graph of 1 kernels", "graph of 1 kernels", "graph of 1 kernels"]
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100", "sm_120"])
+def test_the_kernel_of_loops_is_assembled(arch):
+    assemble(loop_module._CODE.decode(), arch)

@@ -307,6 +307,18 @@ def test_pinned_blocks_wait_for_their_events(monkeypatch: pytest.MonkeyPatch) ->
     device.close()
 
 
+def test_trimming_gives_pinned_memory_back_too(device: Any, fake: Any) -> None:
+    buffer = device.upload(np.arange(10))
+    buffer.write(np.arange(10)[::-1])
+    buffer.read()
+    device._transfers.trim()
+    device.pinned_pool.trim()
+    assert not fake.pinned and device.pinned_pool.held_bytes == 0
+    assert device.context.events.idle == device.context.events.made
+    buffer.write(np.arange(10))
+    assert buffer.read()[3] == 3
+
+
 # ---- pieces, patterns
 
 

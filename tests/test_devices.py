@@ -251,7 +251,8 @@ def test_counters(device: Device) -> None:
     after = device.telemetry.snapshot()
     moved = {name: after[name] - before[name] for name in after}
     assert moved["launches"] == 1 and moved["bytes_uploaded"] == 800 and moved["bytes_downloaded"] == 400
-    assert moved["syncs"] >= 1 and moved["allocations"] == 2 and moved["bytes_allocated"] == 0
+    # Small arrays lie in memory that the GPU and the host share.
+    assert moved["syncs"] >= 1 and moved["allocations"] == (0 if device.kind == "cuda" else 2) and moved["bytes_allocated"] == 0
 
 
 def test_what_is_not_there_is_refused_by_name(device: Device) -> None:

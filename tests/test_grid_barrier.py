@@ -5,6 +5,7 @@ What they compute on small grids is in `filetests/run/grid_barriers.vir`, which 
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 
@@ -129,6 +130,7 @@ def test_a_grid_that_nothing_holds_is_refused() -> None:
 def phases(seed: int, workgroup: int) -> str:
     """A random Program in phases: each reads what other workgroups wrote in earlier ones, and no two invocations race."""
     r = random.Random(seed)
+    numbers = itertools.count()
 
     def place() -> str:
         return r.choice([f"(i * {r.choice((1, 3, 5, 7))} + {r.randrange(60)}) % n", "n - 1 - i", f"(i ^ {r.randrange(1, 8)}) % n", "i + 3"])
@@ -137,7 +139,8 @@ def phases(seed: int, workgroup: int) -> str:
         kind = r.randrange(7 if depth < 2 else 5)
         a, b = r.sample(["a", "b"], 2)
         if kind == 0:
-            return [f"let v = {a}[{place()}]", "grid_barrier", f"{a}[i] = v * 3 + {r.randrange(9)}", "grid_barrier"]
+            v = f"v{next(numbers)}"
+            return [f"let {v} = {a}[{place()}]", "grid_barrier", f"{a}[i] = {v} * 3 + {r.randrange(9)}", "grid_barrier"]
         if kind == 1:
             return [f"{b}[i] = {a}[{place()}] ^ {r.randrange(99)}", "grid_barrier"]
         if kind == 2:

@@ -137,6 +137,21 @@ def test_persistent_launches_carry_the_grid_they_walk(device):
     assert [block[1:] for block in seen] == [(32000, 1000, 1, 1), (32000, 1, 3, 1)]
 
 
+def test_launches_carry_their_attributes(device):
+    driver = device.context.cuda
+    x = device.upload(np.zeros(32 * 12, np.uint32))
+    device.compile_native(parse(PLAIN)).bind({"x": x})()
+    assert not driver.extended
+    device.compile_native(parse(PLAIN)).bind({"x": x}, config=DispatchConfig(cluster=(4, 1, 1)))()
+    device.compile_native(parse(PLAIN), CompileOptions(dependent=True)).bind({"x": x})()
+    device.compile_native(parse(MEETING)).bind({"x": x})()
+    device.synchronize()
+    assert driver.extended == [{4: [4, 1, 1]}, {6: [1, 0, 0]}, {2: [1, 0, 0]}]
+    assert [grid for grid, *_ in driver.launches] == [(12, 1, 1)] * 4
+    with pytest.raises(BindingError, match="do not divide"):
+        device.compile_native(parse(PLAIN)).bind({"x": x}, config=DispatchConfig(cluster=(5, 1, 1)))
+
+
 def test_a_kernel_is_told_to_end_past_what_runs(device):
     """The flag goes by a copy on a stream of its own: a fill would be a kernel, which needs room on the device."""
     driver = device.context.cuda

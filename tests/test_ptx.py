@@ -202,7 +202,7 @@ def test_refusals():
 
 
 def test_a_defect_carries_the_text(monkeypatch):
-    monkeypatch.setattr(nvptx, "write_kernel", lambda optimised, module, symbol, **_: module.functions.append("define nonsense") or 0)
+    monkeypatch.setattr(nvptx, "write_kernel", lambda optimised, module, *_, **__: module.functions.append("define nonsense") or 0)
     with pytest.raises(ToolchainError, match="LLVM") as caught:
         emit_text(parse(EVERYTHING), "sm_90")
     assert "define nonsense" in caught.value.text

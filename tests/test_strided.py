@@ -145,6 +145,26 @@ def test_copies_beyond_the_words_that_32_bits_count_are_divided(device: Device, 
     one_case(device, rng, [200], np.uint8)
 
 
+def test_a_captured_copy_has_its_numbers_by_value(device: Device) -> None:
+    x = np.arange(600, dtype=np.float32).reshape(20, 30)
+    source, target, plain = device.upload(x), device.allocate((15, 10), vp.f32), device.allocate(50, vp.f32)
+    for _ in range(2):  # compiled and loaded before the capture
+        device.copy_strided(source, 0, [30, 2], target, 0, [1, 10], [10, 15])
+    target.fill(0)
+
+    def copies() -> None:
+        device.copy_strided(source, 0, [30, 2], target, 0, [1, 10], [10, 15])
+        device.copy_strided(source, 100, [1], plain, 0, [1], [50])
+
+    graph = device.capture(copies)
+    assert not target.read().any() and graph.nodes == 2
+    for turn in range(2):
+        source.write(x + turn)
+        graph()
+        assert np.array_equal(target.read(), (x + turn)[:10, ::2].T)
+        assert np.array_equal(plain.read(), (x + turn).reshape(-1)[100:150])
+
+
 # ---- the arithmetic alone
 
 

@@ -185,6 +185,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.resident import Buffer
     from vyre_py.drivers.sequence import Sequence, copy_step, fill_step, gemm_step
     from vyre_py.drivers.snapshot import Snapshot, prometheus_text
+    from vyre_py.drivers.store import ResidentStore
     from vyre_py.drivers.trace import trace
     from vyre_py.drivers.weights import Weights
     from vyre_py.ir.check import Checked, check
@@ -197,7 +198,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "BindingError", "Buffer", "Chain", "Checked", "CompileOptions", "Device",
     "DeviceLost", "DeviceUnavailable", "DispatchConfig", "DispatchTimeout", "DriverError", "Executor", "Graph", "Launch", "LaunchError",
-    "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program", "ProgramBuilder", "ProgramError", "Sequence", "Snapshot", "Sobol",
+    "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program", "ProgramBuilder", "ProgramError", "ResidentStore", "Sequence", "Snapshot",
+    "Sobol",
     "ToolchainError", "Unsupported", "ValidationError", "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any",
     "asin", "asinh", "atan", "atan2", "atanh", "bf16", "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2", "boolx3", "boolx4",
     "cast", "cbrt", "ceil", "ceil_div", "check", "clamp", "clz", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz",

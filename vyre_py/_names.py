@@ -28,6 +28,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.drivers.resident": ("Buffer",),
     "vyre_py.drivers.sequence": ("Sequence", "copy_step", "fill_step", "gemm_step"),
     "vyre_py.drivers.snapshot": ("Snapshot", "prometheus_text"),
+    "vyre_py.drivers.store": ("ResidentStore",),
     "vyre_py.drivers.trace": ("trace",),
     "vyre_py.drivers.weights": ("Weights",),
     "vyre_py.native": ("compile_native",),

@@ -11,26 +11,28 @@ from vyre_py.drivers.errors import LaunchError
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["native_call"]
+__all__ = ["Work", "native_call"]
 
 
-class _Work:
-    """A list, what it is for, and what it counts."""
+class Work:
+    """A list, what it is for, and what it counts: see `native_call`. Attribute: `calls`, the list itself."""
 
-    __slots__ = ("__weakref__", "_calls", "_device", "_doing", "_kept", "_record")
+    __slots__ = ("__weakref__", "_device", "_doing", "_kept", "_record", "calls")
 
     def __init__(self, device: CudaDevice, calls: Sequence[Call], doing: str, launches: int, counts: Mapping[str, int], kept: Sequence[Any]) -> None:
         self._device, self._doing, self._kept = device, doing, tuple(kept)
         self._record = device.telemetry.record(**counts)
         counters = ((device.telemetry.address("launches"), launches), (self._record.address, 1))
-        self._calls = CallList(calls, self.trouble, device.context.mode_address, [], counters)
+        self.calls = CallList(calls, self.trouble, device.context.mode_address, [], counters)
 
     def trouble(self, index: int, status: int) -> None:
+        """Goes on where it can, and raises what went wrong: see `native`."""
         self._device.require_usable()
-        self._device.context.recover(self._calls, index, status, self._doing, LaunchError)
+        self._device.context.recover(self.calls, index, status, self._doing, LaunchError)
 
     def builtin(self) -> Callable[[], None]:
-        return self._calls.builtin()
+        """What makes the calls; it holds this object."""
+        return self.calls.builtin()
 
 
 def native_call(
@@ -41,4 +43,4 @@ def native_call(
 
     Each run adds `launches` to the launches and `counts` to the counters of these names. The builtin holds what is `kept`.
     """
-    return _Work(device, calls, doing, launches, counts or {}, kept).builtin()
+    return Work(device, calls, doing, launches, counts or {}, kept).builtin()

@@ -7,10 +7,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntFlag
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.native import NO_MEMORY, CallList
@@ -34,7 +34,17 @@ class Mode(IntFlag):
     OBSERVED = 16
 
 
-_UNUSABLE: Final = Mode.CLOSED | Mode.LOST | Mode.FORKED
+_UNUSABLE: Final = int(Mode.CLOSED | Mode.LOST | Mode.FORKED)  # an int: what launches look at has no enum in between
+
+
+class _Unnamed(NamedTuple):
+    """A status that the bindings have no name for."""
+
+    name: str
+    number: int
+
+    def __int__(self) -> int:
+        return self.number
 
 
 class Context:
@@ -43,14 +53,17 @@ class Context:
 
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`, `copy_stream`, `streams` and `events` (pools);
     `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
-    somebody captures or observes.
+    somebody captures or observes; `on_loss`, which is told the first cause, and `refuse`, which raises it again; `gone`: whether handles mean
+    nothing any more, since they were given back, or belong to the parent of a forked child.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
         self.cuda = cuda
         self.name = f"cuda:{ordinal}"
+        self.gone = False
         self.on_loss: Callable[[DriverError], None] | None = None
-        self.on_call: Callable[[CallList, str], None] | None = None
+        self.refuse: Callable[[], None] | None = None
+        self.on_call: Callable[[CallList, str, Mapping[str, str]], None] | None = None
         self.intercept: Callable[[Any], None] | None = None
         self.capture: Recorder | None = None
         self._later: list[Callable[[], object]] = []
@@ -86,10 +99,23 @@ class Context:
         """The error for a status, with the device marked as lost where that is what it means."""
         error = failure(status, doing, otherwise)
         if isinstance(error, DeviceLost):
-            self.stop(Mode.LOST)
             if self.on_loss is not None:
                 self.on_loss(error)
+            self.stop(Mode.LOST)
         return error
+
+    def note(self, result: tuple[Any, ...], doing: str) -> bool:
+        """Takes note of what a call gave whose failure nobody can be told: one that ends the context marks the device as lost. Whether it went well."""
+        if result[0]:
+            self.failure(result[0], doing)
+        return not result[0]
+
+    def require_alive(self, doing: str) -> None:
+        """Asks the driver whether the context still works, for whoever failed in a library that does not say. Raises DeviceLost."""
+        self.enter()
+        (status,) = self.cuda.cuStreamQuery(self.stream)
+        if status and isinstance(error := self.failure(status, doing), DeviceLost):
+            raise error
 
     # ---- mode
 
@@ -107,6 +133,13 @@ class Context:
     def usable(self) -> bool:
         """Whether calls of the driver make sense: neither closed, nor lost, nor in a forked child."""
         return not self.mode.value & _UNUSABLE
+
+    def require_usable(self) -> None:
+        """Raises DeviceLost, with the first cause, where calls of the driver make no sense any more."""
+        if self.mode.value & _UNUSABLE:
+            if self.refuse is not None:
+                self.refuse()
+            raise DeviceLost(f"{self.name} is not usable", remedy="ask vyre_py.device() for it again")
 
     @property
     def capturing(self) -> bool:
@@ -170,16 +203,22 @@ class Context:
 
     def status(self, number: int) -> Any:
         """The driver's own name for what a native call gave."""
-        return self.cuda.CUresult(number)
+        try:
+            return self.cuda.CUresult(number)
+        except ValueError:  # a driver that is newer than its bindings
+            return _Unnamed(f"status {number}", number)
 
-    def recover(self, calls: CallList, index: int, status: int, doing: str, otherwise: type[DriverError] = DriverError, name: str = "") -> None:
+    def recover(
+        self, calls: CallList, index: int, status: int, doing: str, otherwise: type[DriverError] = DriverError, name: str = "",
+        args: Mapping[str, str] | None = None,
+    ) -> None:
         """Goes on with a native call list whose call `index` gave `status`, where all that is amiss is that this thread has another context
-        current, or none, or that a trace runs, which shows the list by its `name`; raises the status's error otherwise, and for calls that the mode
+        current, or none, or that a trace runs, which shows the list by its `name` and `args`; raises the status's error otherwise, and for calls that the mode
         forbids."""
         if index < 0:
             self.require_no_capture(doing)
             if status == Mode.OBSERVED and self.on_call is not None:
-                self.on_call(calls, name)
+                self.on_call(calls, name, args or {})
                 return
             if status == NO_MEMORY:
                 raise otherwise(doing, cause="the host has no memory for the arguments")
@@ -195,7 +234,9 @@ class Context:
         return not status and int(current) == int(self.handle)
 
     def enter(self) -> None:
-        """Makes the context current in this thread. Always asked for anew: other libraries change it behind our back."""
+        """Makes the context current in this thread. Always asked for anew: other libraries change it behind our back. Raises DeviceLost at once, with
+        the first cause, where that makes no sense any more."""
+        self.require_usable()
         self.ok(self.cuda.cuCtxSetCurrent(self.handle), f"{self.name} can't be made current")
 
     def wait(self, doing: str) -> None:
@@ -220,17 +261,17 @@ class Context:
         """Waits for our stream, and says nothing of what went wrong: the next call will."""
         if self.usable:
             self.cuda.cuCtxSetCurrent(self.handle)
-            self.cuda.cuStreamSynchronize(self.stream)
+            self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
 
     def close(self) -> None:
         """Gives streams, events and context back, whatever their state. A forked child leaves them to its parent."""
-        forked = bool(self.mode.value & Mode.FORKED)
         self.stop(Mode.CLOSED)
         _open.discard(self)
-        if not forked:
+        if not self.gone:
             self.cuda.cuCtxSetCurrent(self.handle)
             self.events.close()
             self.streams.close()
+            self.gone = True
             self.cuda.cuDevicePrimaryCtxRelease(self.device)
 
 
@@ -240,12 +281,13 @@ _open: weakref.WeakSet[Context] = weakref.WeakSet()
 def _forked() -> None:
     """In a forked child: CUDA does not survive a fork, and says so in riddles."""
     for context in list(_open):
-        context.stop(Mode.FORKED)
+        context.gone = True
         if context.on_loss is not None:
             context.on_loss(
                 DeviceLost(f"{context.name} was opened before this process was forked", cause="CUDA does not work in a forked child",
                            remedy="open devices in the child only, or use the start method 'spawn' for worker processes")
             )  # fmt: skip
+        context.stop(Mode.FORKED)
 
 
 if hasattr(os, "register_at_fork"):

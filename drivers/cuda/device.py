@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -69,6 +70,7 @@ class CudaDevice(Device):
 
     def __init__(self, ordinal: int) -> None:
         self.context = Context(library.load(), ordinal)
+        self._closed = False
         try:
             self.properties = found = probe(self.context)
             self.capability = found.compute_capability
@@ -77,10 +79,13 @@ class CudaDevice(Device):
             super().__init__(ordinal, target, limits, found.description)
             self.memory = Memory(self.context, self.telemetry)
             self.pinned_pool = PinnedPool(self.context, self.telemetry)
-        except DriverError:
+        except BaseException:
+            if hasattr(self, "memory"):
+                self.memory.close()
             self.context.close()
             raise
         self.context.on_loss = self._mark_lost
+        self.context.refuse = self.require_usable
         self.context.on_call = self._show
         self.telemetry.gauge("streams", lambda: self.context.streams.made)
         self.telemetry.gauge("events", lambda: self.context.events.made)
@@ -151,12 +156,12 @@ class CudaDevice(Device):
     def _observe(self, on: bool) -> None:
         (self.context.stop if on else self.context.go_on)(Mode.OBSERVED)
 
-    def _show(self, calls: CallList, name: str) -> None:
+    def _show(self, calls: CallList, name: str, args: Mapping[str, str]) -> None:
         """Makes the calls of a native list as a span of the traces that run; one without a name is copies and waits of the driver's own."""
         if (traces := tracing()) is None:
             calls.resume(0)  # the trace ended a moment ago
             return
-        with traces.range(name or "driver calls", "launch" if name else "driver", self):
+        with traces.range(name or "driver calls", "launch" if name else "driver", self, args):
             calls.resume(0)
 
     def _accepts(self, target: Target) -> bool:
@@ -311,16 +316,17 @@ class CudaDevice(Device):
         self.context.wait(f"{self.name} failed while it ran")
         self.memory.marks.wait(f"{self.name} failed while it ran")
 
-    def _warmup(self) -> None:
-        self.memory.free(self.memory.allocate(1))
-
     def _trim(self) -> None:
-        self.require_usable()
         self.context.enter()
         for dispatcher in self._dispatchers.now():
             dispatcher.clear()
+        self.graphs.trim()
+        self._transfers.trim()
         self.memory.trim()
+        self.words.trim()
         self.pinned_pool.trim()
+        self.context.events.trim()
+        self.context.streams.trim()
 
     def _let_go(self) -> None:
         """When memory is short: drops what holds some for speed alone."""
@@ -333,11 +339,22 @@ class CudaDevice(Device):
         with self._lock:
             self._pipelines.clear()
 
+    def close(self) -> None:
+        """See `Device.close`. In a forked child nothing is touched: all of it is the parent's."""
+        if self.context.mode.value & Mode.FORKED:
+            self._closed = True
+        super().close()
+
     def _close(self) -> None:
+        context = self.context
+        context.stop(Mode.CLOSED)
+        while context.busy.value:  # other threads that are making calls
+            time.sleep(0)
+        context.cuda.cuCtxSetCurrent(context.handle)
+        context.cuda.cuCtxSynchronize()
         self.graphs.close()
         if self.gemm_library is not None:
             self.gemm_library.close()
-        self.context.stop(Mode.CLOSED)
         for module in self._modules.now():
             module.unload()
         for dispatcher in self._dispatchers.now():

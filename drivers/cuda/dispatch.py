@@ -1,4 +1,4 @@
-"""Dispatches of small host arrays: prepared once for each set of shapes, then one copy an array and one native call.
+"""Dispatches of small host arrays: prepared once for each set of shapes, then copies and one native call.
 
 What a kernel reads and writes once stays in page-locked host memory that the device sees, up to `_MAPPED_BYTES`: no copies by the device at
 all. Otherwise, up to `_STAGED_BYTES`, arrays go through page-locked memory to buffers that are kept. Larger ones, and whatever is not plain
@@ -10,124 +10,24 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vyre_py.drivers.binding import BindingPlan, bind_arguments, solve_grid
-from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.cuda.calls import native_call
-from vyre_py.drivers.cuda.launch import CudaLaunch
-from vyre_py.drivers.cuda.native import Call
-from vyre_py.drivers.resident import Allocation, Buffer, host_shape
+from vyre_py.drivers.binding import bind_arguments, solve_grid
+from vyre_py.drivers.cuda.prepared import Mapped, Prepared, Staged
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.pipeline import Pipeline
-    from vyre_py.ir.nodes import Memory
 
 __all__ = ["Dispatcher"]
 
 _MAPPED_BYTES: Final = 64 << 10
 _STAGED_BYTES: Final = 8 << 20
-_ALIGN: Final = 256
 # Sets of shapes that are remembered for a pipeline, and dispatches of one set that may run at once in several threads.
 _SETS: Final = 16
 _AT_ONCE: Final = 4
-
-
-class _Prepared:
-    """One set of shapes: page-locked memory, a bound launch, and the native lists. One dispatch at a time uses it."""
-
-    def __init__(self, pipeline: Pipeline, binding: BindingPlan, mapped: bool) -> None:
-        device: CudaDevice = pipeline.device  # type: ignore[assignment]  # who makes a Dispatcher is a CudaDevice
-        memories = {m.name: m for m in binding.interface.buffers}
-        self._places, total = _laid_out(binding, memories)
-        block = device.pinned_pool.take(total)
-        # The block goes back when the last buffer over it does, whichever way the data goes.
-        self._block = Allocation(device, block.device_address, total, block.give)
-        self._views = {name: _view(block.bytes, self._places[name], binding.shapes[name], m) for name, m in memories.items()}
-        self._inputs = list(binding.host)
-        self._outputs = [name for name, m in memories.items() if m.access.writes]
-        self._params = [p.name for p in binding.interface.params]
-        if mapped:
-            buffers = {n: Buffer(device, self._block, self._places[n], binding.shapes[n], m.type) for n, m in memories.items()}
-        else:
-            buffers = {n: device.allocate(binding.shapes[n], m.type) for n, m in memories.items()}
-        binding.buffers.update(buffers)
-        launch = pipeline._launch(binding, DispatchConfig())
-        assert isinstance(launch, CudaLaunch)  # an empty one is not prepared
-        self._launch = launch
-        self._cleared = [self._views[name] for name in memories if name not in binding.host] if mapped else []
-        copies = _Copies(device, block.address, buffers, self._places)
-        self._ups = [] if mapped else [copies.up(name) for name in self._inputs]
-        clears = [] if mapped else [copies.clear(name) for name in memories if name not in binding.host]
-        downs = [] if mapped else [copies.down(name) for name in self._outputs]
-        wait = Call(device.context.function("cuStreamSynchronize"), (int(device.context.stream),))
-        counts = {
-            **device.launch_amounts(launch.kernel.plan, launch.kernel.module), "dispatches": 1, "syncs": 1, "uploads": len(self._inputs),
-            "bytes_uploaded": sum(self._views[n].nbytes for n in self._inputs), "downloads": len(self._outputs),
-            "bytes_downloaded": sum(self._views[n].nbytes for n in self._outputs),
-        }  # fmt: skip
-        doing = f"{pipeline.name!r} cannot be dispatched on {device.name}"
-        self._run = native_call(device, [*clears, launch.kernel.call(), *downs, wait], doing, launches=1, counts=counts)
-
-    def run(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The results for arguments of these shapes. Raises BindingError for params that do not fit, LaunchError, DeviceLost."""
-        if self._params:
-            self._launch.set(**{name: given[name] for name in self._params})
-        for view in self._cleared:
-            view.fill(0)
-        views = self._views
-        for name in self._inputs:
-            np.copyto(views[name], given[name])
-            if self._ups:
-                self._ups[self._inputs.index(name)]()  # on its way while the next is copied
-        self._run()
-        return {name: views[name].copy() for name in self._outputs}
-
-
-def _laid_out(binding: BindingPlan, memories: Mapping[str, Memory]) -> tuple[dict[str, int], int]:
-    """Where each buffer begins in one block, and the block's bytes."""
-    places, total = {}, 0
-    for name, memory in memories.items():
-        places[name] = total
-        total += -(-prod(binding.shapes[name]) * memory.type.size_bytes // _ALIGN) * _ALIGN
-    return places, total
-
-
-def _view(block: np.ndarray[Any, Any], place: int, shape: tuple[int, ...], memory: Memory) -> np.ndarray[Any, Any]:
-    sizes, dtype = host_shape(shape, memory.type), memory.type.dtype
-    return block[place : place + prod(sizes) * dtype.itemsize].view(dtype).reshape(sizes)
-
-
-class _Copies:
-    """The copies between a page-locked block and the buffers that it stages, as native calls on the device's stream."""
-
-    def __init__(self, device: CudaDevice, block: int, buffers: Mapping[str, Buffer], places: Mapping[str, int]) -> None:
-        self._device, self._block, self._buffers, self._places = device, block, buffers, places
-
-    def _call(self, function: str, *arguments: int) -> Call:
-        context = self._device.context
-        return Call(context.function(function), (*arguments, int(context.stream)))
-
-    def up(self, name: str) -> Callable[[], None]:
-        """A builtin that copies an argument to the device."""
-        buffer = self._buffers[name]
-        call = self._call("cuMemcpyHtoDAsync", buffer.handle, self._block + self._places[name], buffer.size_bytes)
-        return native_call(self._device, [call], f"{self._device.name} cannot be written")
-
-    def down(self, name: str) -> Call:
-        """Copies a result to the host."""
-        buffer = self._buffers[name]
-        return self._call("cuMemcpyDtoHAsync", self._block + self._places[name], buffer.handle, buffer.size_bytes)
-
-    def clear(self, name: str) -> Call:
-        """Fills a result with zeros."""
-        buffer = self._buffers[name]
-        return self._call("cuMemsetD8Async", buffer.handle, 0, buffer.size_bytes)
 
 
 class Dispatcher:
@@ -142,7 +42,7 @@ class Dispatcher:
         self._params = [p.name for p in interface.params]
         self._dims = [d.name for d in interface.dims]
         # Set of shapes -> those prepared that are idle; None for a set that goes the general way.
-        self._idle: OrderedDict[tuple[Any, ...], list[_Prepared] | None] = OrderedDict()
+        self._idle: OrderedDict[tuple[Any, ...], list[Prepared] | None] = OrderedDict()
         self._made: dict[tuple[Any, ...], int] = {}
         self._lock = threading.RLock()  # preparing allocates, which clears this when memory is short
 
@@ -183,7 +83,7 @@ class Dispatcher:
         if idle is None:
             return None
         try:
-            prepared: _Prepared | None = idle.pop()
+            prepared: Prepared | None = idle.pop()
         except IndexError:
             prepared = None
         if prepared is None and (prepared := self._prepare(key, given)) is None:
@@ -194,7 +94,7 @@ class Dispatcher:
             if (back := self._idle.get(key)) is not None:
                 back.append(prepared)
 
-    def _prepare(self, key: tuple[Any, ...], given: dict[str, Any]) -> _Prepared | None:
+    def _prepare(self, key: tuple[Any, ...], given: dict[str, Any]) -> Prepared | None:
         pipeline = self._pipeline()
         assert pipeline is not None  # it is what runs this
         device = pipeline.device
@@ -209,7 +109,8 @@ class Dispatcher:
             self._idle.setdefault(key, [] if fits else None)
             if not fits:
                 return None
-            made = _Prepared(pipeline, binding, total <= _MAPPED_BYTES and step.streaming)
+            way = Mapped if total <= _MAPPED_BYTES and step.streaming else Staged
+            made = way(pipeline, binding, device)  # type: ignore[arg-type]  # who makes a Dispatcher is a CudaDevice
             self._made[key] = self._made.get(key, 0) + 1
             while len(self._idle) > _SETS:
                 old, _ = self._idle.popitem(last=False)
@@ -223,4 +124,4 @@ class Dispatcher:
             self._made.clear()
 
 
-_UNKNOWN: Final[list[_Prepared]] = []
+_UNKNOWN: Final[list[Prepared]] = []

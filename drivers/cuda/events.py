@@ -128,9 +128,10 @@ def make_stream(device: CudaDevice, priority: int) -> Stream:
     """A stream of one's own. Raises BindingError for a priority that the device has not got, LaunchError when 128 are in use."""
     context = device.context
     context.enter()
-    status, least, greatest = context.cuda.cuCtxGetStreamPriorityRange()
+    status, *range_ = context.cuda.cuCtxGetStreamPriorityRange()
     if status:
         raise context.failure(status, f"{context.name} does not say its priorities")
+    least, greatest = range_
     if not isinstance(priority, int) or isinstance(priority, bool) or not greatest <= priority <= least:
         raise BindingError("stream", [f"priority is a whole number from {greatest} (most urgent) to {least}, got {shown(priority)}"])
     return Stream(device, context.streams.take(priority), priority, True)

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.drivers.cuda.context import Context
@@ -43,16 +44,18 @@ class _Handles:
     def drop(self) -> None:
         """Destroys the executable graph; what it has running goes on to its end. Quiet, since a finaliser may call it."""
         executable, self.executable = self.executable, None
-        if executable is not None and self.context.usable:
-            self.context.cuda.cuCtxSetCurrent(self.context.handle)
-            self.context.cuda.cuGraphExecDestroy(executable)
+        context = self.context
+        if executable is not None and not context.gone:
+            context.cuda.cuCtxSetCurrent(context.handle)
+            context.note(context.cuda.cuGraphExecDestroy(executable), f"{context.name} cannot destroy a graph")
 
     def destroy(self) -> None:
-        """Destroys both, once no capture runs that would take it amiss."""
-        if self.context.usable and not self.context.later(self.destroy):
+        """Destroys both, once no capture runs that would take it amiss. A forked child leaves them to its parent."""
+        context = self.context
+        if not context.gone and not context.later(self.destroy):
             self.drop()
-            self.context.cuda.cuCtxSetCurrent(self.context.handle)
-            self.context.cuda.cuGraphDestroy(self.graph)
+            context.cuda.cuCtxSetCurrent(context.handle)
+            context.note(context.cuda.cuGraphDestroy(self.graph), f"{context.name} cannot destroy a graph")
 
 
 class Replay:
@@ -114,8 +117,9 @@ class Replay:
         doing = f"{self.name} cannot be instantiated on {context.name}"
         dirty = [node for node in self.kernels if node.dirty]
         change = context.function("cuGraphKernelNodeSetParams")
-        device.graphs.admit(self)
         context.enter()
+        self._handles.drop()  # one that an earlier attempt left
+        device.graphs.admit(self)
         perform(device, tuple([Call(change, (node.node, node.parameters)) for node in dirty]), doing)
         for node in dirty:
             node.dirty = False
@@ -124,11 +128,10 @@ class Replay:
         if status:
             raise context.failure(status, doing, LaunchError)
         self._handles.executable = executable
-        if not context.capturing:
-            with context.using(doing):
-                cuda.cuGraphUpload(executable, cuda.CUstream(self.stream))  # or the first replay does it
         self.calls.patch(0, 0, int(executable))
         self._ready.value = 1
+        with suppress(LaunchError), context.using(doing):  # within a capture, which refuses it, the first replay does it
+            context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
 
     def _pause(self) -> None:
         """Has later replays wait for the lock, and waits for those that are being enqueued."""
@@ -163,6 +166,8 @@ class Replay:
 
     def close(self) -> None:
         """Gives all up."""
+        if self.device.context.gone:  # in a forked child a thread of the parent may have held the lock
+            return
         with self.lock:
             self._closed = True
             self._pause()
@@ -185,6 +190,8 @@ class Replay:
         """Does, or refuses, what the native call could not: see `native`."""
         device, context = self.device, self.device.context
         doing = f"{self.name} cannot be replayed on {context.name}"
+        if index < 0:
+            device.require_usable()  # which waits for no other thread
         with self.lock:
             if index < 0:
                 self._prepare()
@@ -203,6 +210,7 @@ class Replay:
     def repeat(self, times: int) -> None:
         """So many replays in one native call."""
         context = self.device.context
+        self.device.require_usable()
         with self.lock:
             self._prepare()
             if context.capture is None and not context.mode.value:
@@ -225,6 +233,7 @@ class Replay:
     def update(self, kernels: set[Kernel]) -> int:
         """Takes the arguments that these launches have now, or all; gives how many nodes changed."""
         device = self.device
+        device.require_usable()
         with self.lock:
             self._prepare()
             chosen = [node for node in self.kernels if not kernels or node.kernel in kernels]
@@ -287,6 +296,11 @@ class Executables:
                     self._members.remove(one)
             self._members.append(weakref.ref(newcomer))
             self._all.add(newcomer)
+
+    def trim(self) -> None:
+        """Gives up the executable graphs that no thread is busy with; the next replay of each makes it anew."""
+        for one in self._all.now():
+            one.evict()
 
     def close(self) -> None:
         """Destroys all."""

@@ -96,8 +96,8 @@ class Kernel:
     """
 
     __slots__ = (
-        "__weakref__", "_attributes", "_config", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held", "module", "plan", "record",
-        "stream",
+        "__weakref__", "_attributes", "_call", "_configs", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held", "module",
+        "plan", "record", "stream",
     )  # fmt: skip
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
@@ -105,7 +105,7 @@ class Kernel:
         self.device, self.plan, self.module = device, plan, module
         self.grid = _grid(device, plan, module)
         self._attributes = _attributes(device, plan, module, self.grid)
-        self._config: Any = None
+        self._configs: list[Any] = []
         self.block = bytearray(plan.block) or bytearray(8)
         self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
@@ -151,11 +151,15 @@ class Kernel:
         return ctypes.addressof(self._pin)
 
     def call(self) -> Call:
-        """The one native call that launches the kernel."""
+        """The one native call that launches the kernel on its stream, for as long as the kernel lives."""
+        return self._call
+
+    def _made_call(self) -> Call:
         plan, module, context = self.plan, self.module, self.device.context
         if self._attributes:
-            self._config = packed_config(context.cuda, self.grid, plan.step.workgroup, module.workgroup_bytes, self.stream, self._attributes)
-            extended = (ctypes.addressof(self._config), int(module.function), 0, 0)
+            config = packed_config(context.cuda, self.grid, plan.step.workgroup, module.workgroup_bytes, self.stream, self._attributes)
+            self._configs.append(config)  # those before it stay: a thread may be launching with one
+            extended = (ctypes.addressof(config), int(module.function), 0, 0)
             return Call(context.function("cuLaunchKernelEx"), extended, native.LAUNCH_EX, self.block_address, plan.step.layout.size_bytes)
         function = context.function("cuLaunchKernel")
         arguments = (int(module.function), *self.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
@@ -180,7 +184,8 @@ class Kernel:
         alive = [ctypes.addressof(buffer.allocation.alive) for buffer in self.held]
         counters = ((device.telemetry.address("launches"), 1), (self.record.address, 1))
         foreign = self.stream != int(device.context.stream)
-        return CallList([self.call()], self.trouble, device.context.mode_address, alive, counters, self.rows(), self.held, fixed=foreign)
+        self._call = self._made_call()
+        return CallList([self._call], self.trouble, device.context.mode_address, alive, counters, self.rows(), self.held, fixed=foreign)
 
     def move(self, stream: int, owner: Any) -> None:
         """Goes to another stream from now on, which its `owner` keeps alive: after what our own stream holds, and what the launch's stream so far holds."""
@@ -197,6 +202,11 @@ class Kernel:
 
     # ---- what is not plain
 
+    @property
+    def _shown(self) -> dict[str, str]:
+        """What traces say of a launch."""
+        return {"program": self.plan.binding.interface.name, "grid": "x".join(map(str, self.grid))}
+
     def trouble(self, index: int, status: int) -> None:
         """Does, or refuses, what the native call could not: see `native`."""
         device, context = self.device, self.device.context
@@ -211,7 +221,7 @@ class Kernel:
                 context.intercept(self)
                 return
         try:
-            context.recover(self.calls, index, status, doing, LaunchError, self.plan.label or self.plan.binding.interface.name)
+            context.recover(self.calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
         except DeviceLost:
             device.require_usable()  # which tells the first cause
             raise

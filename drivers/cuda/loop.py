@@ -115,9 +115,10 @@ def _conditional(device: CudaDevice, graph: Any, handle: Any) -> Any:
     """Adds a node after the one that the graph has; gives the graph that is its body."""
     context, cuda = device.context, device.context.cuda
     doing = f"{context.name} cannot make a loop"
-    status, nodes, _ = cuda.cuGraphGetNodes(graph, 1)
+    status, *found = cuda.cuGraphGetNodes(graph, 1)
     if status:
         raise context.failure(status, doing, LaunchError)
+    nodes = found[0]
     parameters = cuda.CUgraphNodeParams()
     parameters.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
     parameters.conditional.handle = handle

@@ -94,8 +94,13 @@ class Memory:
         wanted.location.id = int(context.device)
         status, pool = cuda.cuMemPoolCreate(wanted)
         if status:
+            context.note((status,), f"{context.name} gives no pool of memory")
             return None  # virtual GPUs report pools that they don't give
-        self._set_threshold(pool, threshold_bytes)
+        try:
+            self._set_threshold(pool, threshold_bytes)
+        except DriverError:
+            cuda.cuMemPoolDestroy(pool)
+            raise
         return pool
 
     def _set_threshold(self, pool: Any, size_bytes: int) -> None:
@@ -236,11 +241,12 @@ class Memory:
         self._kept.give(address, size)
 
     def _ordered(self, address: int, size: int) -> bool:
-        """Whether our stream now waits for the others; if not, nobody may use the memory again."""
+        """Whether our stream, or at worst the host, has waited for the others; if not, nobody may use the memory again."""
+        context = self._context
         try:
-            self.marks.before(f"{self._context.name} cannot free memory", (address, size))
+            self.marks.before(f"{context.name} cannot free memory", (address, size))
         except DriverError:
-            return False
+            return context.usable and not context.cuda.cuCtxSynchronize()[0]
         return True
 
     def _reap(self) -> None:
@@ -275,10 +281,8 @@ class Memory:
 
     def _give_driver(self, address: int) -> None:
         context, cuda = self._context, self._context.cuda
-        if self._pool is None:
-            cuda.cuMemFree(address)
-        else:
-            cuda.cuMemFreeAsync(address, context.stream)
+        freed = cuda.cuMemFree(address) if self._pool is None else cuda.cuMemFreeAsync(address, context.stream)
+        context.note(freed, f"{context.name} cannot free memory")
 
     # ---- on the device
 

@@ -19,11 +19,12 @@ _STATIC_WORKGROUP_BYTES: Final = 48 << 10
 
 def _unload(context: Context, handle: Any) -> None:
     """Unloads a module that nothing refers to. A kernel of it may still run, so this waits; quiet, since a finaliser calls it."""
-    if context.later(lambda: _unload(context, handle)):
+    if context.gone or context.later(lambda: _unload(context, handle)):
         return
+    doing = f"{context.name} cannot unload code"
     context.cuda.cuCtxSetCurrent(context.handle)
-    context.cuda.cuCtxSynchronize()
-    context.cuda.cuModuleUnload(handle)
+    context.note(context.cuda.cuCtxSynchronize(), doing)
+    context.note(context.cuda.cuModuleUnload(handle), doing)
 
 
 class Module:

@@ -53,8 +53,8 @@ _RANGE_AT: Final = 7 * 8
 _ALIVE_COUNT_AT: Final = 3 * 8
 _IN_FLIGHT_AT: Final = 14 * 8
 _RETIRED_AT: Final = 18 * 8
-_FIRST_ARGUMENT: Final = 4 * 8
 _ALIGN: Final = 16
+_FIRST_ARGUMENT: Final = 4  # in words, from the beginning of a call
 _MASK: Final = (1 << 64) - 1
 
 _NO_ARGUMENTS: Final = 0x4
@@ -268,8 +268,8 @@ class CallList:
         scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + _ALIVE_COUNT_AT, struct.pack("<q", len(alive)))])
 
     def patch(self, call: int, argument: int, value: int) -> None:
-        """Gives a call another argument from now on; no thread may be making it."""
-        struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + _FIRST_ARGUMENT + 8 * argument, value & _MASK)
+        """Replaces an argument of a call. For lists that nobody runs meanwhile."""
+        struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + 8 * (_FIRST_ARGUMENT + argument), value & _MASK)
 
     def rebound(self, place: int, alive: int, begin: int, end: int) -> list[tuple[int, bytes]]:
         """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, and its bytes."""

@@ -356,13 +356,18 @@ no_memory:
   ret ptr %result2
 }
 
-; METH_NOARGS: looks whether it may, then makes all calls.
+; METH_NOARGS: looks whether it may, then makes all calls. In a forked child whoever has the turn may be a thread of the parent, so the mode comes first.
 define ptr @vyre_call(ptr %self, ptr %unused) {
+entry:
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %state = call ptr @PyByteArray_AsString(ptr %object)
-  call void @take_turn(ptr %state)
   %mode_at = getelementptr %Head, ptr %state, i64 0, i32 2
   %mode_word = load ptr, ptr %mode_at
+  %mode_first = load i64, ptr %mode_word
+  %wait = icmp eq i64 %mode_first, 0
+  br i1 %wait, label %turn, label %refused
+turn:
+  call void @take_turn(ptr %state)
   %mode = load i64, ptr %mode_word
   %go = icmp eq i64 %mode, 0
   br i1 %go, label %look, label %refused
@@ -382,8 +387,9 @@ run:
   %result = tail call ptr @perform(ptr %self, i64 0, i64 1)
   ret ptr %result
 refused:
+  %why = phi i64 [ %mode_first, %entry ], [ %mode, %turn ]
   %h1 = call ptr @PyTuple_GetItem(ptr %self, i64 1)
-  %r1 = call ptr @hand_over(ptr %h1, i64 -1, i64 %mode)
+  %r1 = call ptr @hand_over(ptr %h1, i64 -1, i64 %why)
   ret ptr %r1
 freed:
   %h2 = call ptr @PyTuple_GetItem(ptr %self, i64 1)

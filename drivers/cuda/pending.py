@@ -26,10 +26,12 @@ _ALIGN: Final = 64
 
 def _let_go(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock | None, event: Any) -> None:
     """Gives back what a pending result held, each piece once the device is done with it. Quiet, since a finaliser calls it."""
-    context = device.context
+    context, doing = device.context, f"{device.name} cannot give back what a pending result used"
     if context.usable:
         context.cuda.cuCtxSetCurrent(context.handle)
-        context.cuda.cuStreamWaitEvent(context.stream, event, 0)  # staged memory is used again in the order of our stream
+        # Staged memory is used again in the order of our stream, or at worst once the host has waited.
+        if not context.note(context.cuda.cuStreamWaitEvent(context.stream, event, 0), doing):
+            context.note(context.cuda.cuEventSynchronize(event), doing)
     for buffer in staged:
         buffer.free()
     if block is None:

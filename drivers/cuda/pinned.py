@@ -112,9 +112,15 @@ class PinnedPool:
             raise BindingError("pinned", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
         if not isinstance(type_, Type):
             raise BindingError("pinned", [f"a type of the language is needed, got {shown(type_)}"])
-        block = self.take(prod(sizes) * type_.size_bytes)
-        block.bytes.fill(0)
-        return np.asarray(_Lease(block)).view(type_.dtype).reshape(host_shape(sizes, type_))
+        _, data = self.lease(prod(sizes) * type_.size_bytes)
+        data.fill(0)
+        return data.view(type_.dtype).reshape(host_shape(sizes, type_))
+
+    def lease(self, size_bytes: int) -> tuple[int, Bytes]:
+        """The address of a block, and an array over its bytes, whatever they hold: the block goes back when the last array over it does. Raises OutOfMemory,
+        DeviceLost."""
+        block = self.take(size_bytes)
+        return block.address, np.asarray(_Lease(block))
 
     def back(self, block: PinnedBlock, after: Any) -> None:
         """What `PinnedBlock.give` does."""

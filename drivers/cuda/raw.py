@@ -113,10 +113,10 @@ def _check(device: CudaDevice, module: Module, entry: str, parameters: tuple[_Pa
     declared: list[tuple[int, int]] = []
     try:
         while len(declared) <= len(parameters):
-            status, offset, size = cuda.cuFuncGetParamInfo(module.function, len(declared))
+            status, *found = cuda.cuFuncGetParamInfo(module.function, len(declared))
             if status:
                 break
-            declared.append((int(offset), int(size)))
+            declared.append((int(found[0]), int(found[1])))
     except RuntimeError:  # what cuda-bindings raises for a function that the driver lacks
         return
     if len(declared) != len(parameters):

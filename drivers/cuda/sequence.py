@@ -104,16 +104,17 @@ class SequenceCalls:
         device = self.device
         self.pieces = [piece_of(device, step) for step in self._steps]
         self._numbers = [number for number, piece in enumerate(self.pieces) for _ in piece.calls]
-        self._members = [piece.kernel.calls for piece in self.pieces if piece.kernel is not None]
+        launches = [piece.kernel for piece in self.pieces if piece.kernel is not None]
+        self._members = {kernel: kernel.calls for kernel in launches}
         counts: dict[str, int] = {}
         for piece in self.pieces:
             for name, amount in piece.counts.items():
                 counts[name] = counts.get(name, 0) + amount
         self.record = device.telemetry.record(**counts)
         alive = {ctypes.addressof(buffer.allocation.alive) for piece in self.pieces for buffer in piece.buffers.values()}
-        counters = ((device.telemetry.address("launches"), len(self._members)), (self.record.address, 1))
+        counters = ((device.telemetry.address("launches"), len(launches)), (self.record.address, 1))
         calls = [call for piece in self.pieces for call in piece.calls]
-        self.calls = CallList(calls, self.trouble, device.context.mode_address, sorted(alive), counters, members=self._members)
+        self.calls = CallList(calls, self.trouble, device.context.mode_address, sorted(alive), counters, members=list(self._members.values()))
 
     def trouble(self, index: int, status: int) -> None:
         """Does, or refuses, what the native call could not: see `native`."""
@@ -147,8 +148,7 @@ class SequenceCalls:
                 raise BindingError(f"step {number} ({piece.name}) of a sequence", error.problems) from None
 
     def _is_stale(self) -> bool:
-        kernels = [piece.kernel for piece in self.pieces if piece.kernel is not None]
-        return any(kernel.calls is not calls for kernel, calls in zip(kernels, self._members, strict=True))
+        return any(kernel.calls is not calls for kernel, calls in self._members.items())
 
     def refresh(self) -> None:
         """Makes the list anew where a launch has gone to another stream since."""

@@ -61,10 +61,21 @@ class _Pool:
             return handle
 
     def give(self, handle: Any) -> None:
-        """Takes a handle back. Quiet after `close`."""
+        """Takes a handle back. Quiet after `close`, and in a forked child."""
+        if self._context.gone:  # a thread of the parent may have held the lock
+            return
         with self._lock:
             if self._all:
                 self._idle.append(handle)
+
+    def trim(self) -> None:
+        """Destroys those that nobody uses."""
+        with self._lock:
+            while self._idle:
+                handle = self._idle.pop()
+                self._all.remove(handle)
+                self._sorts.pop(int(handle), None)
+                self._destroy(handle)
 
     def close(self) -> None:
         """Destroys all of them, whatever their state."""

@@ -122,12 +122,25 @@ class _Ring:
         self._at = min(place + -(-size_bytes // _ALIGN) * _ALIGN, (section + 1) * _SECTION_BYTES - 1)
         return place
 
+    def trim(self) -> None:
+        """Waits for what is on its way, and gives the memory back until the next write."""
+        context = self._context
+        with self._lock:
+            if self._block is not None:
+                context.ok(context.cuda.cuStreamSynchronize(context.stream), f"{context.name} failed while it ran")
+                self._give_back(self._block)
+
     def close(self) -> None:
         """Gives the memory back. Call it once nothing is enqueued."""
         with self._lock:
             if self._block is not None:
-                self._block.give()
-                self._block = None
+                self._give_back(self._block)
+
+    def _give_back(self, block: PinnedBlock) -> None:
+        block.give()
+        for event in filter(None, self._left):
+            self._context.events.give(event)
+        self._block, self._left, self._at = None, [None] * _SECTIONS, 0
 
 
 def _view(block: PinnedBlock, place: int, like: Host) -> Host:
@@ -348,6 +361,11 @@ class Transfers:
         finally:
             for block, event in lanes:
                 block.give(after=event)
+
+    def trim(self) -> None:
+        """Gives back the pinned memory that small writes keep. Raises LaunchError within a capture, DeviceLost."""
+        with self._context.using(f"{self._context.name} cannot trim its memory"):
+            self._ring.trim()
 
     def close(self) -> None:
         """Ends the threads, and gives pinned memory and events back. Call it once nothing is enqueued."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from vyre_py.drivers.errors import DispatchTimeout, DriverError, LaunchError
+from vyre_py.drivers.errors import DispatchTimeout, LaunchError
 from vyre_py.drivers.pending import poll
 
 if TYPE_CHECKING:
@@ -52,28 +53,41 @@ def finish_by(launch: CudaLaunch, deadline: float, timeout: float) -> None:
     )  # fmt: skip
 
 
+def _destroy(context: Context, events: list[Any]) -> None:
+    if not context.gone:
+        context.cuda.cuCtxSetCurrent(context.handle)
+        for event in events:
+            context.note(context.cuda.cuEventDestroy(event), f"{context.name} cannot destroy an event")
+
+
+class _Clock:
+    """Two events of the device's own clock on our stream, around what is enqueued in between; they go with the object."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._doing = context, f"{context.name} cannot time a launch"
+        self._events: list[Any] = []
+        weakref.finalize(self, _destroy, context, self._events).atexit = False
+        context.enter()
+        kind = int(context.cuda.CUevent_flags.CU_EVENT_DEFAULT)
+        for _ in range(2):
+            self._events.append(context.ok(context.cuda.cuEventCreate(kind), self._doing))
+
+    def mark(self, which: int) -> None:
+        """Puts the first event, 0, or the last, 1, after what our stream holds."""
+        context = self._context
+        context.ok(context.cuda.cuEventRecord(self._events[which], context.stream), self._doing)
+
+    def elapsed_ns(self) -> int:
+        """Nanoseconds between the two; waits for the last."""
+        context, cuda = self._context, self._context.cuda
+        context.ok(cuda.cuEventSynchronize(self._events[1]), self._doing)
+        return round(context.ok(cuda.cuEventElapsedTime(*self._events), self._doing) * _NS_PER_MS)
+
+
 def timed(context: Context, start: Callable[[], None]) -> Callable[[], int | None]:
     """Starts work on our stream between two events of the device's clock; what it gives tells the nanoseconds between them, once the work is over."""
-    cuda, doing = context.cuda, f"{context.name} cannot time a launch"
-    context.enter()
-    events: list[Any] = []
-    try:
-        for _ in range(2):
-            events.append(context.ok(cuda.cuEventCreate(int(cuda.CUevent_flags.CU_EVENT_DEFAULT)), doing))
-        context.ok(cuda.cuEventRecord(events[0], context.stream), doing)
-        start()
-        context.ok(cuda.cuEventRecord(events[1], context.stream), doing)
-    except DriverError:
-        for event in events:
-            cuda.cuEventDestroy(event)
-        raise
-
-    def elapsed() -> int:
-        try:
-            context.ok(cuda.cuEventSynchronize(events[1]), doing)
-            return round(context.ok(cuda.cuEventElapsedTime(*events), doing) * _NS_PER_MS)
-        finally:
-            for event in events:
-                cuda.cuEventDestroy(event)
-
-    return elapsed
+    clock = _Clock(context)
+    clock.mark(0)
+    start()
+    clock.mark(1)
+    return clock.elapsed_ns

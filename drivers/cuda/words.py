@@ -43,15 +43,24 @@ class Words:
         return word
 
     def give(self, word: int) -> None:
-        """Takes a word back: nothing that is enqueued after what our stream holds uses it. Quiet after `close`."""
+        """Takes a word back: nothing that is enqueued after what our stream holds uses it. Quiet after `close`, and in a forked child."""
+        if self._context.gone:  # a thread of the parent of a forked child may have held the lock
+            return
         with self._lock:
             if self._slabs:
                 self._idle.append(word)
 
+    def trim(self) -> None:
+        """Frees them where nobody has any. Call it once nothing is enqueued."""
+        with self._lock:
+            if len(self._idle) == _SLAB_WORDS * len(self._slabs):
+                self.close()
+
     def close(self) -> None:
         """Frees all of them, whatever the context's state."""
+        context = self._context
         with self._lock:
             for slab in self._slabs:
-                self._context.cuda.cuMemFree(slab)
+                context.note(context.cuda.cuMemFree(slab), f"{context.name} cannot free memory")
             self._slabs.clear()
             self._idle.clear()

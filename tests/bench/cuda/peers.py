@@ -20,7 +20,7 @@ from vyre_py.drivers.cuda.launch import Kernel
 __all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "packed_launch", "torch", "values_loop"]
 
 
-class Absent(Exception):  # noqa: N818 - it says what a peer is, not what went wrong
+class Absent(Exception):
     """A peer that is not here."""
 
 
@@ -147,7 +147,11 @@ def block_loop(kernel: Kernel) -> Work:
     size = ctypes.c_size_t(kernel.plan.step.layout.size_bytes)
     extra = (ctypes.c_void_p * 5)(1, kernel.block_address, 2, ctypes.addressof(size), 0)
     looping = _loop(kernel, None, extra)
-    return lambda times: looping(times) if size.value else None
+
+    def work(times: int, _held: Any = size) -> None:
+        looping(times)
+
+    return work
 
 
 # ---- launches from Python

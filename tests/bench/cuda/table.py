@@ -54,12 +54,12 @@ def within(limit: float) -> Promise:
 class Bench:
     """Measures on one device. `dry` runs everything over a stand-in for the driver, with small sizes: the figures mean nothing then.
 
-    `absent` says which peers could not be measured, and why.
+    `absent` says why peers could not be measured, and which.
     """
 
     device: CudaDevice
     dry: bool = False
-    absent: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, list[str]] = field(default_factory=dict)
 
     def size(self, real: int, dry: int) -> int:
         """A size, or a small one."""
@@ -83,9 +83,9 @@ class Bench:
                 work(1)
                 self.wait()
             except Absent as error:
-                self.absent[name] = str(error)
+                self.absent.setdefault(str(error), []).append(name)
             except Exception as error:  # noqa: BLE001 - another library's trouble, of whatever class, must not cost us our own figures
-                self.absent[name] = f"{type(error).__name__}: {error}"
+                self.absent.setdefault(f"{type(error).__name__}: {error}", []).append(name)
             else:
                 runners[name] = work
         return race(runners, self.wait, min(calls, 3) if self.dry else calls, 2 if self.dry else rounds)
@@ -113,24 +113,25 @@ class Row:
 
 @dataclass(slots=True)
 class Result:
-    """What became of a row: the figures, or the error."""
+    """What became of a row: the figures, or the error. `dry` figures mean nothing."""
 
     row: Row
     ours: float | None = None
     theirs: float | None = None
     error: str = ""
+    dry: bool = False
 
     @property
     def kept(self) -> bool | None:
         """Whether the promise was kept; None where there is none, or nothing to compare with."""
-        return None if self.row.promise is None or self.ours is None else self.row.promise.kept(self.ours, self.theirs)
+        return None if self.row.promise is None or self.ours is None or self.dry else self.row.promise.kept(self.ours, self.theirs)
 
     @property
     def verdict(self) -> str:
         """In a word."""
         if self.error:
             return "error"
-        if self.row.promise is None:
+        if self.row.promise is None or self.dry:
             return ""
         return {True: "kept", False: "missed", None: "no peer"}[self.kept]
 
@@ -140,7 +141,7 @@ class Result:
             return f"{row.what:46s} error: {self.error}"
         ratio = f"{self.ours / self.theirs:.3f} x" if self.ours is not None and self.theirs else ""
         columns = f"{row.what:46s} {_number(self.ours):>10s} {row.unit:9s} {row.peer:30s} {_number(self.theirs):>10s} {ratio:>9s}"
-        return f"{columns}  {row.promise or '':14}  {self.verdict}".rstrip()
+        return f"{columns}  {row.promise or ''!s:14}  {self.verdict}".rstrip()
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""
@@ -171,7 +172,7 @@ class Results:
         figures = self._figures(row.measure)
         if isinstance(figures, Exception):
             return Result(row, error=f"{type(figures).__name__}: {str(figures).splitlines()[0] if str(figures) else ''}")
-        return Result(row, figures[row.ours], figures.get(row.peer))
+        return Result(row, figures[row.ours], figures.get(row.peer), dry=self._bench.dry)
 
     def _figures(self, measure: Measure) -> Mapping[str, float] | Exception:
         if measure not in self._made:

@@ -1,0 +1,208 @@
+"""Launches, sequences and graphs, in host time, and what counting costs in them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import vyre_py as vp
+from tests.bench.cuda.peers import block_loop, core_launch, cupy_launch, packed_launch, torch, values_loop
+from tests.bench.cuda.programs import AXPY, nothing
+from tests.bench.cuda.table import Bench, Row, at_most, within
+from tests.bench.cuda.timing import Work, race, repeated
+from vyre_py.drivers.cuda import native
+from vyre_py.drivers.cuda.native import Call, CallList
+
+__all__ = ["LAUNCH_ROWS"]
+
+_COUNT = 1024
+_ARGUMENTS = (0, 1, 2, 4, 8, 16)
+_NODES = 100
+
+
+def _bound(bench: Bench) -> Any:
+    ones = np.ones(_COUNT, np.float32)
+    device = bench.device
+    return device.compile_native(AXPY).bind({"x": device.upload(ones), "y": device.upload(ones), "a": 2.0})
+
+
+def launches(bench: Bench) -> dict[str, float]:
+    """A bound launch of an axpy with four arguments, and what others launch."""
+    launch = _bound(bench)
+    x, y = (bench.device.upload(np.ones(_COUNT, np.float32)) for _ in range(2))
+
+    def torch_add() -> Work:
+        tensor = torch().ones(_COUNT, device="cuda")
+        return repeated(lambda: tensor.add_(1.0))
+
+    peers: dict[str, Callable[[], Work]] = {
+        "C loop, kernelParams": lambda: values_loop(launch.kernel), "C loop, one block": lambda: block_loop(launch.kernel),
+        "cuda.bindings, packed before": lambda: packed_launch(launch.kernel), "cuda.core.launch": lambda: core_launch(x.address, y.address, _COUNT)[0],
+        "CuPy RawKernel": lambda: cupy_launch(_COUNT), "PyTorch add_": torch_add,
+    }  # fmt: skip
+    # Fewer calls than the queue is deep: a full one would be waited for.
+    return bench.race({"ours": repeated(launch)}, peers, calls=500, rounds=31)
+
+
+def launch_and_wait(bench: Bench) -> dict[str, float]:
+    """A launch, and waiting until it is done."""
+    launch, wait = _bound(bench), bench.device.synchronize
+    x, y = (bench.device.upload(np.ones(_COUNT, np.float32)) for _ in range(2))
+
+    def ours(times: int) -> None:
+        for _ in repeat(None, times):
+            launch()
+            wait()
+
+    return bench.race({"ours": ours}, {"cuda.core.launch and sync": lambda: core_launch(x.address, y.address, _COUNT)[1]}, calls=200, rounds=15)
+
+
+def flatness(bench: Bench) -> dict[str, float]:
+    """A kernel that does nothing, with 0 to 16 arguments."""
+    device = bench.device
+    works: dict[str, Work] = {}
+    for count in _ARGUMENTS:
+        raw = device.load_ptx(nothing(count), "nothing", [(f"p{n}", vp.u32) for n in range(count)])
+        launch: Any = raw.bind({f"p{n}": n for n in range(count)}, grid=4, workgroup=256)
+        works[f"ours {count}"], works[f"C {count}"] = repeated(launch), values_loop(launch.kernel)
+    found = bench.race(works, calls=300, rounds=21)
+    ours, floor = [found[f"ours {count}"] for count in _ARGUMENTS], [found[f"C {count}"] for count in _ARGUMENTS]
+    return {"slowest": max(ours), "fastest": min(ours), "C, slowest": max(floor), "C, fastest": min(floor)}
+
+
+def rebinding(bench: Bench) -> dict[str, float]:
+    """`launch.set` of a scalar, and of a buffer, each time before the launch; the launch alone is taken away."""
+    launch = _bound(bench)
+    first, second = (bench.device.upload(np.ones(_COUNT, np.float32)) for _ in range(2))
+
+    def scalar(times: int) -> None:
+        for _ in repeat(None, times):
+            launch.set(a=3.0)
+            launch()
+
+    def buffer(times: int) -> None:
+        for _ in repeat(None, (times + 1) // 2):
+            launch.set(x=first)
+            launch()
+            launch.set(x=second)
+            launch()
+
+    found = bench.race({"alone": repeated(launch), "scalar": scalar, "buffer": buffer}, calls=500, rounds=31)
+    return {"scalar": found["scalar"] - found["alone"], "buffer": found["buffer"] - found["alone"]}
+
+
+def sequences(bench: Bench) -> dict[str, float]:
+    """100 launches as one call, each of them."""
+    launch = _bound(bench)
+    sequence = bench.device.sequence(*[_bound(bench) for _ in range(_NODES)])
+    loop = values_loop(launch.kernel)
+    found = bench.race({"ours": repeated(sequence), "C loop": lambda times: loop(times * _NODES)}, calls=5, rounds=31)
+    return {name: value / _NODES for name, value in found.items()}
+
+
+def _torch_graph(nodes: int, waits: bool) -> Work:
+    library = torch()
+    tensor = library.ones(_COUNT, device="cuda")
+    with library.cuda.stream(library.cuda.Stream()):
+        tensor.add_(1.0)  # what a first use allocates stays out of the capture
+    library.cuda.synchronize()
+    graph = library.cuda.CUDAGraph()
+    with library.cuda.graph(graph):
+        for _ in range(nodes):
+            tensor.add_(1.0)
+    replay, wait = graph.replay, library.cuda.synchronize
+
+    def waiting(times: int) -> None:
+        for _ in repeat(None, times):
+            replay()
+            wait()
+
+    return waiting if waits else repeated(replay)
+
+
+def _replays(bench: Bench, nodes: int, calls: int, waits: bool = False) -> dict[str, float]:
+    launch = _bound(bench)
+    launch()
+
+    def body() -> None:
+        for _ in range(nodes):
+            launch()
+
+    graph, wait = bench.device.capture(body), bench.device.synchronize
+
+    def waiting(times: int) -> None:
+        for _ in repeat(None, times):
+            graph()
+            wait()
+
+    found = bench.race({"ours": waiting if waits else repeated(graph)}, {"PyTorch CUDAGraph": lambda: _torch_graph(nodes, waits)}, calls=calls, rounds=21)
+    return {name: value / nodes for name, value in found.items()}
+
+
+def replay_one(bench: Bench) -> dict[str, float]:
+    """A graph of one launch, host time."""
+    return _replays(bench, 1, 300)
+
+
+def replay_many(bench: Bench) -> dict[str, float]:
+    """A graph of 100 launches, host time of each."""
+    return _replays(bench, _NODES, 20)
+
+
+def replay_to_the_end(bench: Bench) -> dict[str, float]:
+    """A graph of 100 launches, replayed and waited for, time of each."""
+    return _replays(bench, _NODES, 20, waits=True)
+
+
+def counting(bench: Bench) -> dict[str, float]:
+    """A native list of one call that does nothing, and the same list by builtins that were compiled without the counters; in nanoseconds."""
+    device, line = bench.device, "  call void @count(ptr %state, i64 %turns)\n"
+    text = native._text()
+    if text.count(line) != 1:
+        raise RuntimeError("the native code counts in another way now: this measure has to follow it")
+    with mock.patch.object(native, "_text", return_value=text.replace(line, "")):
+        bare = native._Builtins()
+    call = Call(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value or 0, (), native.UNHEARD)
+    record = device.telemetry.record(syncs=1)
+    owner = _Owner()
+    counters = ((device.telemetry.address("launches"), 1), (record.address, 1))
+    owner.calls = CallList([call], owner.trouble, device.context.mode_address, [], counters)
+    plain = bare.new_builtin(ctypes.addressof(bare.call), (owner.calls.state, owner.trouble), None)
+    times, rounds = bench.size(20_000, 10), bench.size(101, 2)
+    found = race({"counting": repeated(owner.calls.builtin()), "plain": repeated(plain)}, lambda: None, times, rounds)
+    return {"ours": (found["counting"] - found["plain"]) * 1e3, "whole": found["counting"] * 1e3}
+
+
+class _Owner:
+    """Of a list that nothing goes wrong with."""
+
+    calls: CallList
+
+    def trouble(self, index: int, status: int) -> None:
+        raise RuntimeError(f"call {index} of a list that does nothing gave {status}")
+
+
+LAUNCH_ROWS = (
+    Row("launch, 4 arguments", "us", launches, "C loop, kernelParams", at_most(1.1)),
+    Row("launch, 4 arguments", "us", launches, "C loop, one block", at_most(1.1)),
+    Row("launch, 4 arguments", "us", launches, "cuda.core.launch", at_most(0.85)),
+    Row("launch, 4 arguments", "us", launches, "cuda.bindings, packed before"),
+    Row("launch, 4 arguments", "us", launches, "CuPy RawKernel"),
+    Row("launch, 4 arguments", "us", launches, "PyTorch add_"),
+    Row("launch, slowest of 0 to 16 arguments", "us", flatness, "fastest", at_most(1.1), "slowest"),
+    Row("C loop, slowest of 0 to 16 arguments", "us", flatness, "C, fastest", None, "C, slowest"),
+    Row("launch and wait", "us", launch_and_wait, "cuda.core.launch and sync"),
+    Row("launch.set of a scalar, beside the launch", "us", rebinding, "", within(0.3), "scalar"),
+    Row("launch.set of a buffer, beside the launch", "us", rebinding, "", within(0.3), "buffer"),
+    Row("sequence of 100, a launch", "us", sequences, "C loop", at_most(1.05)),
+    Row("graph replay, 1 node", "us", replay_one, "PyTorch CUDAGraph"),
+    Row("graph replay of 100, a node, host time", "us", replay_many, "PyTorch CUDAGraph", at_most(1.0)),
+    Row("graph replay of 100 and wait, a node", "us", replay_to_the_end, "PyTorch CUDAGraph"),
+    Row("telemetry in a native call", "ns", counting, "", within(30.0)),
+    Row("a native call around nothing", "ns", counting, "", None, "whole"),
+)
