@@ -1,10 +1,10 @@
-# make demo    the photograph, equalised and sharpened on the best device here
-# make test    the whole test suite, on every device here
+# make demo               the photograph, equalised and sharpened on the best device here
+# make test               the whole test suite, on every device here
 # make test-gpu           what of it is about NVIDIA GPUs, which must be here
-# make test-gpu-memcheck  the core of that under compute-sanitizer, which finds a planted fault first
+# make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
-# make check   ruff, and mypy in strict mode
-# make clean   removes what the others made
+# make check              ruff, and mypy in strict mode
+# make clean              removes what the others made
 #
 # Each makes .venv when it has to. Settings: PYTHON=python3.12  EXTRAS=wgpu  WORKERS=4  PYTEST_ARGS="-k axpy"  DEMO_ARGS="--device cpu"
 # VYRE_STRESS=10 make test-gpu does ten times as much where memory must stay flat.

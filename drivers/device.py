@@ -350,7 +350,9 @@ class Device(ABC):
         self._warmup()
 
     def trim(self) -> None:
-        """Drops cached pipelines and pooled memory; resident buffers stay."""
+        """Drops what is kept for speed: cached pipelines, prepared dispatches, constants that nobody uses, pooled memory. Resident buffers stay, and so does
+        all that was bound or captured. Waits for the launches so far. Raises DeviceLost, LaunchError while a graph is captured."""
+        self.require_usable()
         self.require_no_capture(f"{self.name} cannot trim its memory")
         with self._lock:
             self._pipelines.clear()
@@ -359,7 +361,7 @@ class Device(ABC):
         self._trim()
 
     def close(self) -> None:
-        """Frees everything; later calls raise DeviceLost. Closing twice, and in any order with buffers, is quiet. Raises LaunchError while a graph is captured."""
+        """Frees everything; later calls raise DeviceLost. Closing twice, and in any order with buffers, is quiet; LaunchError while a graph is captured."""
         if self._closed:
             return
         self.require_no_capture(f"{self.name} cannot be closed")
@@ -374,6 +376,11 @@ class Device(ABC):
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
+
+    @property
+    def lost(self) -> bool:
+        """Whether a fault, or a fork, ended it for this process."""
+        return self._lost is not None
 
     def require_usable(self) -> None:
         """Raises DeviceLost once the device was closed or lost."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.types import scalar_of
 
-__all__ = ["Bytes", "Host", "host_array", "takes"]
+__all__ = ["Bytes", "Host", "host_array", "no_memory", "takes"]
 
 Host = np.ndarray[Any, Any]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]  # one axis, contiguous
@@ -34,6 +34,11 @@ def host_array(value: Any, name: str) -> Host:
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array
+
+
+def no_memory(doing: str, error: MemoryError) -> OutOfMemory:
+    """The error for a result that the host has no memory for."""
+    return OutOfMemory(doing, meaning="the host has too little free memory for the result", cause=str(error), remedy="drop arrays, or ask for less")
 
 
 def takes(array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

@@ -124,6 +124,7 @@ class Pipeline:
         nothing was run.
         """
         if self._prepared is not None and config is None and out is None:
+            self.device.require_usable()
             results = self._prepared.run(arguments, named)
             if results is not None:
                 return results

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host, host_array
+from vyre_py.drivers.hostarray import Host, host_array, no_memory
 from vyre_py.drivers.resident import Allocation, Buffer, host_shape
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
@@ -131,6 +131,13 @@ def _upload(device: Device, group: Sequence[_Range], arrays: Sequence[Host]) -> 
     device.telemetry.bytes_uploaded += data.nbytes
 
 
+def _whole(count: int, dtype: np.dtype[Any], device: Device) -> Host:
+    try:
+        return np.empty(count, dtype)
+    except MemoryError as error:
+        raise no_memory(f"buffers on {device.name} cannot be read", error) from error
+
+
 def download_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, int]]) -> list[Host]:
     """What `Device.download_ranges` does."""
     device.require_usable()
@@ -144,7 +151,7 @@ def download_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, int]]) -
     with _held(wanted):
         for group in _groups(wanted):
             dtype = group[0].buffer.type.dtype
-            whole = np.empty((group[-1].end - group[0].begin) // dtype.itemsize, dtype)
+            whole = _whole((group[-1].end - group[0].begin) // dtype.itemsize, dtype, device)
             reads.append((group[0].allocation.handle, group[0].begin, whole))
             for one in group:
                 at = (one.begin - group[0].begin) // dtype.itemsize

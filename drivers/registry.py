@@ -7,19 +7,13 @@ import re
 import threading
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.drivers.selftest import require_right
 from vyre_py.drivers.trace import trace_from_environment
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.errors import VyreError, shown
-from vyre_py.ir.nodes import Access, Space, const
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import u32
 
 __all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available"]
 
@@ -28,6 +22,7 @@ KINDS: Final = ("cuda", "wgpu", "cpu", "reference")
 _NAME = re.compile(r"([a-z_]+)(?::(\d{1,4}))?\Z", re.ASCII)
 
 _open: dict[tuple[str, int], Device] = {}
+_inherited: set[tuple[str, int]] = set()  # in a forked child: those that its parent had opened
 _lock = threading.RLock()
 
 
@@ -62,7 +57,7 @@ def device(name: str | None = None) -> Device:
 def _opened(kind: str, ordinal: int) -> Device:
     with _lock:
         known = _open.get((kind, ordinal))
-        if known is not None and not known.closed:
+        if known is not None and not known.closed and not (known.lost and (kind, ordinal) in _inherited):
             return known
         here = _count(kind)
         if ordinal >= here:
@@ -70,6 +65,7 @@ def _opened(kind: str, ordinal: int) -> Device:
         trace_from_environment()
         made: Device = import_module(f"vyre_py.drivers.{kind}").open_device(ordinal)
         _open[kind, ordinal] = made
+        _inherited.discard((kind, ordinal))
         return made
 
 
@@ -81,31 +77,11 @@ def _best() -> Device:
             if candidate.is_software:
                 reasons.append(f"{kind}: {candidate.description}, which is taken by name only")
                 continue
-            _self_test(candidate)
+            require_right(candidate)
             return candidate
         except VyreError as error:
             reasons.append(f"{kind}: {error}")
     raise DeviceUnavailable("no device passes its self test", cause="; ".join(reasons))
-
-
-def _self_test_program() -> Program:
-    """out[i] = x[i] * 3 + i, unguarded."""
-    a = Assembler("self_test", (64, 1, 1))
-    n = a.dim("n")
-    x = a.memory("x", Space.BUFFER, u32, (n,), Access.READ)
-    out = a.memory("out", Space.BUFFER, u32, (n,), Access.WRITE)
-    i = a.let(OPS["global_id.x"], ())
-    tripled = a.let(OPS["mul"], (a.load(x, (i,)), const(u32, 3)))
-    a.store(out, (i,), a.let(OPS["add"], (tripled, i)))
-    return a.finish()
-
-
-def _self_test(candidate: Device) -> None:
-    """Runs a small Program. Raises DeviceUnavailable when the result is wrong, and whatever the device raises."""
-    x = np.arange(100, dtype=np.uint32) * np.uint32(0x9E3779B9)
-    result: Any = candidate.compile_native(_self_test_program()).dispatch({"x": x})["out"]
-    if not np.array_equal(result, x * np.uint32(3) + np.arange(100, dtype=np.uint32)):
-        raise DeviceUnavailable(f"{candidate.name} computes wrong results in its self test", remedy="check the driver's version")
 
 
 def devices() -> list[DeviceInfo]:
@@ -119,6 +95,17 @@ def devices() -> list[DeviceInfo]:
         except VyreError as error:
             found.append(DeviceInfo(kind, False, str(error)))
     return found
+
+
+def _forked() -> None:
+    """In a forked child: a thread of the parent may have held the lock, and its devices may not have come along."""
+    global _lock
+    _lock = threading.RLock()
+    _inherited.update(_open)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def is_available(name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host, host_array, takes
+from vyre_py.drivers.hostarray import Host, host_array, no_memory, takes
 from vyre_py.drivers.trace import spanned
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
@@ -233,7 +233,7 @@ class Buffer:
     def read(self, out: Host | None = None) -> Host:
         """A host copy; waits for the launches before it. `out`, of `host_shape`, the components' dtype and any strides, is written in place.
 
-        Raises BindingError for any other `out` and after `free`, DeviceLost.
+        Raises BindingError for any other `out` and after `free`, OutOfMemory when the host has none for the result, DeviceLost.
         """
         shape = self.host_shape
         if out is not None and not takes(out, shape, self.type.dtype):
@@ -242,7 +242,10 @@ class Buffer:
         handle = self.handle
         self.device.require_usable()
         self.device.require_no_capture(f"a buffer on {self.device.name} cannot be read")
-        target = np.empty(shape, self.type.dtype) if out is None else out
+        try:
+            target = np.empty(shape, self.type.dtype) if out is None else out
+        except MemoryError as error:
+            raise no_memory(f"a buffer on {self.device.name} cannot be read", error) from error
         if self.size_bytes:
             with self.allocation.held():
                 # A subclass has methods of its own; what is written is the array below them.

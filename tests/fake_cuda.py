@@ -186,6 +186,9 @@ class FakeDriver:
     def cuStreamSynchronize(self, stream):
         return OK
 
+    def cuStreamQuery(self, stream):
+        return OK
+
     def cuMemPoolCreate(self, properties):
         return *OK, 9
 
@@ -313,7 +316,7 @@ class FakeDriver:
 # Calls that native code makes, and how many arguments they have.
 NATIVE = {
     "cuLaunchKernel": 11, "cuLaunchKernelEx": 4, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync": 4, "cuMemcpyDtoHAsync": 4, "cuMemcpyDtoDAsync": 4,
-    "cuMemsetD8Async": 4, "cuMemsetD16Async": 4, "cuMemsetD32Async": 4,
+    "cuMemsetD8Async": 4, "cuMemsetD16Async": 4, "cuMemsetD32Async": 4, "cuEventSynchronize": 1, "cuEventRecord": 2,
 }
 
 # Calls that give something after the status.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fake_cuda import NATIVE, OK, CUresult
-from fake_graphs import FakeGraphDriver, Graph
+from fake_cuda import OK, CUresult
+from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
 from vyre_py.drivers import device as device_module
@@ -28,8 +28,6 @@ from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.parser import parse
-
-NATIVE.setdefault("cuStreamQuery", 1)
 
 # Calls that give something back. Failing, they have done so: what they give is the status of work before them.
 RELEASES = {
@@ -72,7 +70,6 @@ class InjectedDriver(FakeGraphDriver):
         self.widths: dict[str, int] = {}
         self.contexts: Counter[int] = Counter()
         self.turn = threading.Lock()
-        self.own: set[int] = set()  # graphs that a capture made
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -125,22 +122,6 @@ class InjectedDriver(FakeGraphDriver):
     def cuMemPoolDestroy(self, pool: int) -> tuple[Any, ...]:
         return self.destroyed(pool)
 
-    def cuStreamQuery(self, stream: int) -> tuple[Any, ...]:
-        return OK
-
-    def cuStreamBeginCapture(self, stream: int, mode: int) -> tuple[Any, ...]:
-        _, handle = self.made("graph")
-        self.graphs[handle] = Graph()
-        self.own.add(handle)
-        return FakeGraphDriver.cuStreamBeginCaptureToGraph(self, stream, handle, None, None, 0, mode)
-
-    def cuStreamEndCapture(self, stream: int) -> tuple[Any, ...]:
-        graph, _ = self.capturing[stream]
-        if not self.broken or graph in self.own:
-            return super().cuStreamEndCapture(stream)
-        del self.capturing[stream]  # the graph is the caller's
-        return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 0
-
     def cuInit(self, flags: int) -> tuple[Any, ...]:
         return OK
 
@@ -190,6 +171,10 @@ TURN = parse("""program turn(n) workgroup(64) over(n) {
   y[i] = y[i] + 1
   if i == 0 { flag[0u32] = flag[0u32] - 1 }
 }""")
+LOOP = parse("""program sums(n) workgroup(32) {
+  buffer y: u32[n] read_write
+  for k in 0u32..4u32 { y[global_id.x] = y[global_id.x] + k }
+}""")
 PTX = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry raw(.param .u64 y)\n{\n ret;\n}\n"
 SMALL, LARGE = 100, 3000
 
@@ -207,7 +192,7 @@ def turn_kernel(block: bytes) -> None:
     flag.value -= 1
 
 
-KERNELS = {"vyre_axpy": axpy_kernel, "vyre_turn": turn_kernel, "raw": lambda block: None}
+KERNELS = {"vyre_axpy": axpy_kernel, "vyre_turn": turn_kernel, "raw": lambda block: None, "vyre_sums": lambda block: None}
 
 
 class Stream:
@@ -332,7 +317,57 @@ def graphs(device: CudaDevice) -> None:
     x.free()
 
 
-SCENARIOS = {"memory": memory, "dispatches": dispatches, "launches": launches, "graphs": graphs}
+def options(device: CudaDevice) -> None:
+    """Kernels with words of their own, launches with attributes, a time limit, a fixpoint."""
+    interruptible = device.compile_native(LOOP, vp.CompileOptions(interruptible=True))
+    y = np.zeros(SMALL, np.uint32)
+    interruptible.dispatch({"y": y}, config=vp.DispatchConfig(timeout=60.0))
+    interruptible.submit({"y": y}, config=vp.DispatchConfig(timeout=60.0)).result(60.0)
+    buffer = device.upload(y)
+    bound = interruptible.bind(y=buffer, config=vp.DispatchConfig(cooperative=True))
+    bound()
+    device.compile_native(LOOP).bind(y=buffer, config=vp.DispatchConfig(cluster=(2, 1, 1)))()
+    device.compile_native(LOOP, vp.CompileOptions(persistent=True)).bind(y=buffer)()
+    with device.stream() as stream:
+        device.compile_native(LOOP).dispatch({"y": y}, config=vp.DispatchConfig(stream=stream))
+    repeated = device.compile_native(LOOP).dispatch({"y": y}, config=vp.DispatchConfig(fixpoint="y", fixpoint_limit=3))
+    expect(repeated["y"], y)
+    device.warmup()
+    device.trim()
+
+
+class Shared:
+    """Memory of another library."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (address, False), "version": 3, "stream": 43}
+
+
+def sharing(device: CudaDevice) -> None:
+    """Memory of other libraries, memory for them, and another device."""
+    x, y = device.upload(ramp(SMALL)), device.upload(np.ones(SMALL, np.float32))
+    shared = device.wrap(Shared(y.address, SMALL))
+    launch = device.compile_native(AXPY).bind(x=x, y=shared, a=1.0)
+    launch.on(Stream(44))()
+    shared.use_on(Stream(45))
+    expect(shared.read(), ramp(SMALL) + 1)
+    del launch
+    shared.free()
+    capsule = x.__dlpack__(stream=7)
+    x.free()
+    del capsule
+    other = CudaDevice(1)
+    try:
+        z = other.allocate(SMALL, vp.f32)
+        other.copy_peer(y, z)
+        expect(z.read(), ramp(SMALL) + 1)
+        del z
+        other.synchronize()
+    finally:
+        other.close()
+
+
+SCENARIOS = {"memory": memory, "dispatches": dispatches, "launches": launches, "graphs": graphs, "options": options, "sharing": sharing}
 
 
 # ---------------------------------------------------------------- running them

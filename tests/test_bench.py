@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_every_row_runs(tmp_path: Path) -> None:
     """Also from another folder, and beside a script's folder on the path, where it must not hide NVIDIA's package."""
     report = tmp_path / "figures.json"
-    code = "import sys, runpy; import cuda.bindings; sys.argv[1:] = sys.argv[1:]; runpy.run_module('tests.bench.cuda', run_name='__main__')"
+    code = "import sys, runpy; import cuda.bindings; runpy.run_module('tests.bench.cuda', run_name='__main__')"
     environment = {"PYTHONPATH": f"{ROOT / 'tests' / 'bench'}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code, "--dry", "--json", str(report)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -917,7 +918,7 @@ def test_gemm_without_the_package(device, monkeypatch):
 
 
 def capture_and_update(device, bind):
-    launch, x, y = bind()
+    launch, _, y = bind()
     graph = device.capture(lambda: (launch(), y.fill(1.0)))
     graph.set(launch, a=3.0)
     graph()
@@ -970,10 +971,8 @@ def test_every_driver_call_may_fail_once(monkeypatch, scenario):
             driver.broken_end = number + 1
         elif name:
             driver.fail[name] = [None] * number + [CUresult.CUDA_ERROR_INVALID_VALUE]
-        try:
+        with contextlib.suppress(*[vp.VyreError] if name else []):
             scenario(device, bind)
-        except vp.VyreError as error:
-            assert name, error
         log = list(driver.log)
         driver.fail.clear()
         gc.collect()

@@ -28,7 +28,9 @@ MIB: Final = 1 << 20
 # What may grow all the same: pools of the driver and of the C library, and what is in flight at a time in ours. What is lost each time adds up to more.
 HOST_BYTES: Final = 8 * MIB
 DEVICE_BYTES: Final = 4 * MIB
-MAY_GROW: Final = {"device_pool_held_bytes": DEVICE_BYTES, "pinned_pool_held_bytes": DEVICE_BYTES, "streams": 2, "events": 48, "bytes_allocated": 0, "graphs": 0}
+MAY_GROW: Final = {
+    "device_pool_held_bytes": DEVICE_BYTES, "pinned_pool_held_bytes": DEVICE_BYTES, "streams": 2, "events": 48, "bytes_allocated": 0, "graphs": 0,
+}  # fmt: skip
 COUNT: Final = 256
 # Processes that share the GPU change what it has free.
 ALONE: Final = "PYTEST_XDIST_WORKER" not in os.environ

@@ -72,7 +72,7 @@ def device(fake: Any) -> Any:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so small that a few kilobytes go every way that gigabytes do."""
     for name, value in {
-        "_SMALL_BYTES": 256, "_THREADED_BYTES": 4096, "_CHUNK_BYTES": 512, "_THREADED_CHUNK_BYTES": 1024, "_SECTION_BYTES": 512, "_SECTIONS": 3,
+        "_SMALL_BYTES": 256, "_THREADED_BYTES": 4096, "_CHUNK_BYTES": 512, "_THREADED_CHUNK_BYTES": 1024, "_BULK_CHUNK_BYTES": 1024, "_SECTION_BYTES": 512, "_SECTIONS": 3,
     }.items():  # fmt: skip
         monkeypatch.setattr(transfer, name, value)
     monkeypatch.setattr(transfer, "_cores", lambda: 4)
@@ -442,17 +442,18 @@ def test_a_lost_device_ends_a_transfer(fake: Any, small: None) -> None:
 @pytest.mark.usefixtures("small")
 def test_freeing_while_another_thread_reads(device: Any, fake: Any) -> None:
     """The memory goes when the read is over."""
-    buffer = device.upload(np.arange(5000, dtype=np.float32))
-    original, freed = fake.cuEventSynchronize, []
+    original, freed, reading = fake.cuEventSynchronize, [], []
 
     def free_in_between(event: Any) -> Any:
-        if not freed:
+        if reading and not freed:
             freed.append(True)
             buffer.free()
             assert device.memory.cached_bytes == 0
         return original(event)
 
-    object.__setattr__(fake, "cuEventSynchronize", free_in_between)
+    object.__setattr__(fake, "cuEventSynchronize", free_in_between)  # before native code asks for its address
+    buffer = device.upload(np.arange(5000, dtype=np.float32))
+    reading.append(True)
     assert np.array_equal(buffer.read(), np.arange(5000))
     assert freed and device.memory.cached_bytes == 20480
     with pytest.raises(BindingError, match="freed"):

@@ -16,7 +16,7 @@ from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.native import NO_MEMORY, CallList
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
-from vyre_py.drivers.errors import DeviceLost, DriverError
+from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.recorder import Recorder
@@ -53,7 +53,7 @@ class Context:
 
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`, `copy_stream`, `streams` and `events` (pools);
     `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
-    somebody captures or observes; `on_loss`, which is told the first cause, and `refuse`, which raises it again; `gone`: whether handles mean
+    somebody captures or observes; `first`, why it was lost, and `on_loss`, which is told; `refuse`, which raises that again; `gone`: whether handles mean
     nothing any more, since they were given back, or belong to the parent of a forked child.
     """
 
@@ -61,6 +61,7 @@ class Context:
         self.cuda = cuda
         self.name = f"cuda:{ordinal}"
         self.gone = False
+        self.first: DriverError | None = None
         self.on_loss: Callable[[DriverError], None] | None = None
         self.refuse: Callable[[], None] | None = None
         self.on_call: Callable[[CallList, str, Mapping[str, str]], None] | None = None
@@ -99,6 +100,7 @@ class Context:
         """The error for a status, with the device marked as lost where that is what it means."""
         error = failure(status, doing, otherwise)
         if isinstance(error, DeviceLost):
+            self.first = self.first or error
             if self.on_loss is not None:
                 self.on_loss(error)
             self.stop(Mode.LOST)
@@ -139,7 +141,9 @@ class Context:
         if self.mode.value & _UNUSABLE:
             if self.refuse is not None:
                 self.refuse()
-            raise DeviceLost(f"{self.name} is not usable", remedy="ask vyre_py.device() for it again")
+            if self.first is not None:
+                raise DeviceLost(f"{self.name} is lost; the first cause was: {self.first}", remedy="start a new process")
+            raise DeviceLost(f"{self.name} is closed", remedy="ask vyre_py.device() for it again")
 
     @property
     def capturing(self) -> bool:
@@ -221,7 +225,7 @@ class Context:
                 self.on_call(calls, name, args or {})
                 return
             if status == NO_MEMORY:
-                raise otherwise(doing, cause="the host has no memory for the arguments")
+                raise OutOfMemory(doing, meaning="the host has no memory for the arguments", remedy="drop arrays, or launch less at once")
             raise otherwise(doing, cause=f"somebody captures or observes the device (mode {Mode(status & 0xFF)!r})", remedy="wait until that is over")
         failed = self.status(status)
         if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._is_current():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from vyre_py.drivers import dlpack
+from vyre_py.drivers import dlpack, selftest
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context, Mode
 from vyre_py.drivers.cuda.cooperative import occupancy
@@ -38,7 +38,7 @@ from vyre_py.drivers.cuda.transfer import Transfers
 from vyre_py.drivers.cuda.waiting import finish_by, timed
 from vyre_py.drivers.cuda.words import Words
 from vyre_py.drivers.device import Device, Limits
-from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError
+from vyre_py.drivers.errors import DeviceLost
 from vyre_py.drivers.graph import Graph
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.launch import Launch, LaunchPlan
@@ -70,22 +70,22 @@ class CudaDevice(Device):
 
     def __init__(self, ordinal: int) -> None:
         self.context = Context(library.load(), ordinal)
-        self._closed = False
         try:
             self.properties = found = probe(self.context)
             self.capability = found.compute_capability
             target = Target("ptx", choose_arch(self.context, self.capability))
             limits = Limits(found.grid, found.workgroup_invocations, found.workgroup_bytes, found.memory_bytes)
             super().__init__(ordinal, target, limits, found.description)
+            self.context.on_loss = self._mark_lost
+            self.context.refuse = self.require_usable
             self.memory = Memory(self.context, self.telemetry)
             self.pinned_pool = PinnedPool(self.context, self.telemetry)
+            self.context.require_usable()  # a call may have failed whose status nobody needed
         except BaseException:
             if hasattr(self, "memory"):
                 self.memory.close()
             self.context.close()
             raise
-        self.context.on_loss = self._mark_lost
-        self.context.refuse = self.require_usable
         self.context.on_call = self._show
         self.telemetry.gauge("streams", lambda: self.context.streams.made)
         self.telemetry.gauge("events", lambda: self.context.events.made)
@@ -315,6 +315,9 @@ class CudaDevice(Device):
         self.context.enter()
         self.context.wait(f"{self.name} failed while it ran")
         self.memory.marks.wait(f"{self.name} failed while it ran")
+
+    def _warmup(self) -> None:
+        selftest.run(self)
 
     def _trim(self) -> None:
         self.context.enter()

@@ -10,6 +10,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -25,6 +26,7 @@ from vyre_py.ir.types import Type, bf16, f16, f32, f64, u8
 from vyre_py.lowering.errors import Missing, Unsupported
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.cuda.device import CudaDevice
 
 __all__ = ["CudaGemm", "Library"]
@@ -57,8 +59,12 @@ def _address() -> int:
     return ctypes.cast(library.cublasLtMatmul, ctypes.c_void_p).value or 0
 
 
-def _destroy(bindings: Any, handle: int) -> None:
-    bindings.destroy(handle)
+def _destroy(context: Context, bindings: Any, handle: int) -> None:
+    """Gives cuBLASLt's handle back. Quiet, since a finaliser calls it; a forked child leaves it to its parent."""
+    if not context.gone:
+        context.cuda.cuCtxSetCurrent(context.handle)
+        with suppress(Exception):  # cuBLAS's own class, which only its bindings know
+            bindings.destroy(handle)
 
 
 class Library:
@@ -74,11 +80,11 @@ class Library:
         self.bindings = _load()
         device.context.enter()
         try:
-            self.handle = int(self.bindings.create())
             self.matmul = _address()
+            self.handle = int(self.bindings.create())
         except Exception as error:  # a library that is not found, and cuBLAS's own errors: none has a class in common
             raise DeviceUnavailable("cuBLASLt cannot be loaded", cause=str(error), remedy=_INSTALL) from error
-        self._finalizer = weakref.finalize(self, _destroy, self.bindings, self.handle)
+        self._finalizer = weakref.finalize(self, _destroy, device.context, self.bindings, self.handle)
         self._finalizer.atexit = False
         self.workspace = device.allocate(_WORKSPACE_BYTES, u8)
 
@@ -185,6 +191,7 @@ class CudaGemm(GemmStep):
         try:
             self._description = _Description(self._library, a, b, out, turned, sums)
         except Exception as error:  # cuBLAS's own class, which only its bindings know
+            device.context.require_alive(f"cuBLASLt failed on {device.name}")
             raise LaunchError(f"cuBLASLt refuses a {self.name} on {device.name}", cause=str(error)) from error
         if not self._description.fits:
             raise Unsupported(device.name, [Missing(f"{self.name} of {a.type}", help="cuBLASLt has no algorithm for these sizes")])

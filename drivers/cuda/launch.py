@@ -96,8 +96,8 @@ class Kernel:
     """
 
     __slots__ = (
-        "__weakref__", "_attributes", "_call", "_configs", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held", "module",
-        "plan", "record", "stream",
+        "__weakref__", "_attributes", "_call", "_configs", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held",
+        "module", "plan", "record", "stream",
     )  # fmt: skip
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:

@@ -21,9 +21,19 @@ _JIT_CACHE: Final[Mapping[str, str]] = {"CUDA_CACHE_DISABLE": "0", "CUDA_CACHE_M
 _INTERFACE: Final = 12000
 
 
+# In a forked child: the driver that the parent had loaded.
+_inherited: list[Any] = []
+
+
 @cache
 def load() -> Any:
-    """The module `cuda.bindings.driver`, initialised. Raises DeviceUnavailable when the package or the driver is missing."""
+    """The module `cuda.bindings.driver`, initialised. Raises DeviceUnavailable when the package or the driver is missing, and in a forked child of a
+    process that has used them."""
+    if _inherited:
+        raise DeviceUnavailable(
+            "CUDA devices can't be used in this process", cause="it was forked from one that had used CUDA, which does not survive that",
+            remedy="use the start method 'spawn' for worker processes, or open devices in the child only",
+        )  # fmt: skip
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -39,9 +49,21 @@ def load() -> Any:
     return driver
 
 
+def _forked() -> None:
+    if load.cache_info().currsize:
+        _inherited.append(load())
+        load.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def address(cuda: Any, name: str) -> int:
     """Where a function of the driver begins, for native code. Raises DeviceUnavailable when the driver lacks it."""
     status, found, _ = cuda.cuGetProcAddress(name.encode(), _INTERFACE, 0)
+    if status and status.name != "CUDA_ERROR_NOT_FOUND":
+        raise failure(status, f"the driver's function {name} cannot be had", DeviceUnavailable)
     if status or not found:
         raise DeviceUnavailable(f"the driver has no function {name}", remedy="update NVIDIA's display driver")
     return int(found)

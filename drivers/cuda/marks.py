@@ -62,7 +62,7 @@ class Marks:
             cuda.cuCtxSetCurrent(context.handle)
             statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(mark.streams)]
             if any(statuses):
-                cuda.cuCtxSynchronize()
+                context.note(cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
         self._adopted[begin] -= 1
         if self._adopted[begin] <= 0:
             del self._adopted[begin]
@@ -96,13 +96,16 @@ class Marks:
     def after(self, streams: Iterable[int]) -> None:
         """Has streams of others wait for what our stream was given so far; while one is captured, which waits for nothing outside, the host does."""
         context, cuda = self._context, self._context.cuda
+        doing = f"{context.name} cannot order two streams"
         for stream in streams:
             if self._is_captured(stream):
                 context.wait(f"{context.name} failed while it ran")
                 continue
             with context.events.borrowed() as event:
-                context.ok(cuda.cuEventRecord(event, context.stream), f"{context.name} cannot order two streams")
-                cuda.cuStreamWaitEvent(cuda.CUstream(stream), event, 0)  # a stream that its owner destroyed is given nothing any more
+                context.ok(cuda.cuEventRecord(event, context.stream), doing)
+                ordered = context.note(cuda.cuStreamWaitEvent(cuda.CUstream(stream), event, 0), doing)
+            if not ordered:  # destroyed by its owner, most likely
+                context.wait(f"{context.name} failed while it ran")
             self._telemetry.waits += 1
 
     def wait(self, doing: str, begin: int = 0, size_bytes: int = 1 << 64) -> None:
@@ -125,8 +128,9 @@ class Marks:
         self._telemetry.waits += 1
 
     def _is_captured(self, stream: int) -> bool:
-        cuda = self._context.cuda
+        context, cuda = self._context, self._context.cuda
         status, state = cuda.cuStreamIsCapturing(cuda.CUstream(stream))
         if status:
+            context.note((status,), f"{context.name} does not say whether a stream is captured")
             return bool(status.name == _CAPTURED)
         return int(state) != int(cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)

@@ -43,7 +43,7 @@ class Memory:
         self._context = context
         self._telemetry = telemetry
         self._live: dict[int, int] = {}  # address -> class
-        self._late: list[tuple[int, int]] = []  # freed while somebody captures a stream that uses it
+        self._late: list[tuple[int, int]] = []  # freed, and some stream that uses it can't be waited for now: somebody captures it
         self._kept: SizePool[int] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
         self._pool = self._make_pool(bytes_from("VYRE_POOL_RELEASE_THRESHOLD", _THRESHOLD_BYTES)) if context.attribute("MEMORY_POOLS_SUPPORTED") else None
         telemetry.gauge("device_pool_cached_bytes", lambda: self.cached_bytes)
@@ -232,10 +232,8 @@ class Memory:
         """Keeps memory once our stream waits for the streams of others that use it."""
         if self.marks and self._context.usable:
             self._context.cuda.cuCtxSetCurrent(self._context.handle)
-            if self.marks.captured(address, size):
+            if self.marks.captured(address, size) or not self._ordered(address, size):
                 self._late.append((address, size))
-                return
-            if not self._ordered(address, size):
                 return
         self.marks.remove(address)
         self._kept.give(address, size)
@@ -267,10 +265,10 @@ class Memory:
         return address
 
     def _return(self, address: int, size: int) -> None:
-        """Gives memory back to the driver. Quiet: a context that is lost or was closed has freed it already."""
+        """Gives memory back to the driver. Quiet: a context that was closed has freed it already, and that of a forked child is its parent's."""
         context, cuda = self._context, self._context.cuda
         self.held_bytes -= size
-        if not context.usable or context.later(lambda: self._give_driver(address)):
+        if context.gone or context.later(lambda: self._give_driver(address)):
             return
         context.busy.value += 1  # no capture may begin before the free is enqueued
         try:

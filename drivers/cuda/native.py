@@ -27,7 +27,7 @@ from vyre_py.drivers.cuda.native_code import PYTHON_FUNCTIONS, TEXT
 from vyre_py.drivers.resident import Buffer
 
 __all__ = [
-    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "UNHEARD", "Call", "CallList", "SlotRow", "pack_record", "scatter",
+    "CALL_WORDS", "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "UNHEARD", "Call", "CallList", "SlotRow", "pack_record", "scatter",
     "set_method",
 ]  # fmt: skip
 
@@ -45,6 +45,7 @@ NO_MEMORY: Final = -2
 SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
 
 _ARGUMENTS: Final = 16
+CALL_WORDS: Final = 4 + _ARGUMENTS  # of a packed call: function, form, block and its bytes, arguments
 _CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
 _HEAD: Final = struct.Struct("<qqQqQQQqQqqQQqqqqQq")
 _SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
@@ -171,6 +172,11 @@ def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool
     return bytearray(_RECORD.pack(signature, begin, end, alive, readonly))
 
 
+def _packed(call: Call) -> bytes:
+    arguments = (*(a & _MASK for a in call.arguments), *(0,) * (_ARGUMENTS - len(call.arguments)))
+    return _CALL.pack(call.function, call.form, call.block, call.block_bytes, *arguments)
+
+
 def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
     """Writes bytes to addresses, all at once for other threads of Python."""
     table, held = bytearray(), []
@@ -192,33 +198,32 @@ class CallList:
     __slots__ = ("_alive", "_handler", "_names", "_pin", "_room", "_slots", "state")
 
     def __init__(
-        self, calls: Sequence[Call], handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
+        self, calls: Sequence[Call] | bytes, handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
         counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
         *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0,
     ) -> None:  # fmt: skip
-        """`mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
+        """`calls` may be packed already: `CALL_WORDS` words of 64 bits each, none of them a launch. `mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
         at least, `counters` two pairs of a word's address and what is added to it; `slots` and the list `held` of buffers are for `set`, which
         leaves buffers to Python where they are `fixed`.
 
         A list made of the calls of others looks at the live words of its `members` as well, which it does not hold, and goes to its handler once one of them
         was retired. An `exclusive` list is run by one thread at a time; others wait.
         """
-        tables = _HEAD.size + _CALL.size * len(calls)
+        packed = calls if isinstance(calls, bytes) else b"".join(map(_packed, calls))
+        tables = _HEAD.size + len(packed)
         room = max(room, len(alive))
         alive_at, slots_at = tables, tables + 8 * room
         members_at = slots_at + _SLOT.size * len(slots)
         state = bytearray(members_at + 8 * len(members))
         self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
         base = ctypes.addressof(self._pin)
-        copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
+        copies = 0 if isinstance(calls, bytes) else sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
         _HEAD.pack_into(
-            state, 0, len(calls), copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more, len(slots), base + slots_at,
+            state, 0, len(packed) // _CALL.size, copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more, len(slots), base + slots_at,
             id(held) if held is not None else 0, fixed, 0, exclusive, len(members), base + members_at, 0,
         )  # fmt: skip
-        for number, call in enumerate(calls):
-            arguments = (*(a & _MASK for a in call.arguments), *(0,) * (_ARGUMENTS - len(call.arguments)))
-            _CALL.pack_into(state, _HEAD.size + _CALL.size * number, call.function, call.form, call.block, call.block_bytes, *arguments)
+        state[_HEAD.size : tables] = packed
         struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
         struct.pack_into(f"<{len(members)}Q", state, members_at, *(ctypes.addressof(member._pin) for member in members))
         for number, row in enumerate(slots):

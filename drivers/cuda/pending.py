@@ -10,6 +10,7 @@ import numpy as np
 
 from vyre_py.drivers.cuda.pinned import PinnedBlock
 from vyre_py.drivers.cuda.waiting import event_is_done
+from vyre_py.drivers.hostarray import no_memory
 from vyre_py.drivers.pending import Pending, poll
 from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.drivers.run import Run
@@ -90,6 +91,7 @@ class CudaPending(Pending):
                     context.ok(cuda.cuMemcpyDtoHAsync(target, source, buffer.size_bytes, context.copy_stream), self._doing)
             context.ok(cuda.cuEventRecord(event, context.copy_stream), self._doing)
         except BaseException:
+            context.note(cuda.cuStreamSynchronize(context.copy_stream), self._doing)  # or a copy may be on its way into memory that goes to somebody else
             block.give()
             raise
         telemetry = self._device.telemetry
@@ -129,6 +131,9 @@ class CudaPending(Pending):
         data = self._block.bytes[begin : begin + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
         out = self._run.out.get(name)
         if out is None:
-            return data.copy()
+            try:
+                return data.copy()
+            except MemoryError as error:
+                raise no_memory(self._doing, error) from error
         np.copyto(np.asarray(out), data)
         return out

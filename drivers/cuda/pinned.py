@@ -138,9 +138,11 @@ class PinnedPool:
             while self._waiting:
                 block, event = self._waiting[0]
                 if len(self._waiting) > _IN_FLIGHT:
-                    cuda.cuEventSynchronize(event)
-                elif (status := cuda.cuEventQuery(event)[0]) and status.name == "CUDA_ERROR_NOT_READY":
-                    return
+                    self._context.note(cuda.cuEventSynchronize(event), f"{self._context.name} failed while it ran")
+                elif status := cuda.cuEventQuery(event)[0]:
+                    self._context.note((status,), f"{self._context.name} failed while it ran")
+                    if self._context.usable:
+                        return
                 self._waiting.popleft()
                 self._context.events.give(event)
                 self._kept.give(block, block.capacity)
@@ -178,7 +180,7 @@ class PinnedPool:
         self.held_bytes -= size
         if not context.mode.value & Mode.FORKED:
             cuda.cuCtxSetCurrent(context.handle)
-            cuda.cuMemFreeHost(block.address)
+            context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
             cuda.cuDevicePrimaryCtxRelease(context.device)
 
     def trim(self) -> None:

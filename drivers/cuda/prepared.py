@@ -18,7 +18,7 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.calls import Work, native_call
 from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import Call
-from vyre_py.drivers.hostarray import Bytes, Host
+from vyre_py.drivers.hostarray import Bytes, Host, no_memory
 from vyre_py.drivers.resident import Allocation, Buffer, host_shape
 
 if TYPE_CHECKING:
@@ -56,7 +56,13 @@ class Prepared(ABC):
         """The results for arguments of these shapes. Raises BindingError for params that do not fit, OutOfMemory, LaunchError, DeviceLost."""
         if self._params:
             self._launch.set(**{name: given[name] for name in self._params})
-        return self._moved(given)
+        try:
+            return self._moved(given)
+        except BaseException as error:
+            self._device.context.finish()  # or a copy may be on its way into memory that goes to somebody else
+            if isinstance(error, MemoryError):
+                raise no_memory(self._doing, error) from error
+            raise
 
     @abstractmethod
     def _buffers(self) -> dict[str, Buffer]:

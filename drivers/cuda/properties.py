@@ -116,7 +116,7 @@ def choose_arch(context: Context, capability: tuple[int, int]) -> str:
     for arch in fitting:
         result = context.cuda.cuModuleLoadData(_probe_text(arch))
         if not result[0]:
-            context.cuda.cuModuleUnload(result[1])
+            context.note(context.cuda.cuModuleUnload(result[1]), f"{context.name} cannot unload code")
             return arch
         if result[0].name not in _NOT_FOR_IT:
             raise context.failure(result[0], f"{context.name} loads no code", DeviceUnavailable)

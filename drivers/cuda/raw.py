@@ -114,7 +114,9 @@ def _check(device: CudaDevice, module: Module, entry: str, parameters: tuple[_Pa
     try:
         while len(declared) <= len(parameters):
             status, *found = cuda.cuFuncGetParamInfo(module.function, len(declared))
-            if status:
+            if status:  # there are no more, or the device is lost
+                device.context.note((status,), f"{device.name} does not say the parameters of {entry}")
+                device.require_usable()
                 break
             declared.append((int(found[0]), int(found[1])))
     except RuntimeError:  # what cuda-bindings raises for a function that the driver lacks

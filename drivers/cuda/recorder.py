@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.drivers.cuda.launch import Kernel
 from vyre_py.drivers.cuda.native import Call, CallList
 from vyre_py.drivers.cuda.sequence import Piece, SequenceCalls, piece_of
-from vyre_py.drivers.errors import DriverError, LaunchError
+from vyre_py.drivers.errors import DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.graph import Recording, empty_capture
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.resident import Buffer
@@ -97,6 +97,7 @@ class Calls:
     def trouble(self, index: int, status: int) -> None:
         """Raises the error of a call; goes on where all that was amiss was another thread's context."""
         if index >= 0 and self._failure is not None:
+            self._device.context.require_alive(self._doing)
             raise self._failure(status, self._doing)
         self._device.context.recover(self.calls, index, status, self._doing, LaunchError)
 
@@ -117,7 +118,7 @@ def relaxed(context: Context, doing: str) -> Iterator[None]:
     try:
         yield
     finally:
-        cuda.cuThreadExchangeStreamCaptureMode(before)
+        context.note(cuda.cuThreadExchangeStreamCaptureMode(before), doing)
 
 
 def node_count(cuda: Any, graph: Any) -> int:
@@ -182,6 +183,8 @@ class Recorder(Recording):
         if stream == int(context.stream):
             return
         status, state = cuda.cuStreamIsCapturing(cuda.CUstream(stream))
+        if status and isinstance(error := context.failure(status, doing), DeviceLost):
+            raise error
         if status or int(state) != int(cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE):
             cause = "it goes to a stream that is not part of the capture"
             raise LaunchError(doing, cause=cause, remedy="in the captured function, device.wait_event(device.record_event(), stream) makes it part first")
@@ -221,7 +224,7 @@ class Recorder(Recording):
                 value = function()
             except BaseException:
                 status, graph = cuda.cuStreamEndCapture(context.stream)
-                if not status and into is None:
+                if context.note((status,), doing) and into is None:
                     cuda.cuGraphDestroy(graph)
                 raise
             status, graph = cuda.cuStreamEndCapture(context.stream)
@@ -230,10 +233,11 @@ class Recorder(Recording):
             context.end_capture()
         if status:
             raise context.failure(status, doing, LaunchError)
-        if not node_count(cuda, graph):
+        status, *_, count = cuda.cuGraphGetNodes(graph, 0)
+        if status or not count:
             if into is None:
                 cuda.cuGraphDestroy(graph)
-            raise empty_capture(self.device)
+            raise context.failure(status, doing, LaunchError) if status else empty_capture(self.device)
         return graph, value
 
     def _begin(self, into: Any, doing: str) -> None:

@@ -133,6 +133,7 @@ class SequenceCalls:
         what = f"step {self._numbers[index]} ({piece.name}) of a sequence" if piece is not None else self.name
         doing = f"{what} cannot be enqueued on {context.name}"
         if piece is not None and piece.failure is not None:
+            context.require_alive(doing)
             raise piece.failure(status, doing)
         try:
             context.recover(self.calls, index, status, doing, LaunchError, self.name)

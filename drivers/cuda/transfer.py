@@ -15,10 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from vyre_py.drivers.cuda import bulk
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory import Memory
 from vyre_py.drivers.cuda.pinned import PinnedBlock, PinnedPool
@@ -37,6 +38,9 @@ _IN_FLIGHT: Final = 2
 # Chunks: of what one thread copies, and of what many do.
 _CHUNK_BYTES: Final = 256 << 10
 _THREADED_CHUNK_BYTES: Final = 4 << 20
+# Of arrays without strides: so many threads, and chunks of at most so much.
+_BULK_THREADS: Final = 8
+_BULK_CHUNK_BYTES: Final = 2 << 20
 # The pinned memory that small writes go through: so many sections, each used again once what left it has arrived.
 _SECTIONS: Final = 8
 _SECTION_BYTES: Final = 256 << 10
@@ -51,6 +55,9 @@ _Lane = tuple[PinnedBlock, Any]
 # One thread's part of a transfer: of these pieces, through chunks of so many bytes, with events of this sort: where
 # several copy, they sleep while they wait, and leave the cores to those that copy.
 _Work = Callable[[deque[_Piece], int, int], None]
+# One thread's part of an array without strides: its address, the chunks, the lanes, and what errors say was tried.
+_Whole = Callable[[int, Sequence[tuple[int, int]], Sequence[_Lane], str], None]
+_T = TypeVar("_T")
 
 
 def pieces(array: Host, most_bytes: int) -> Iterator[_Piece]:
@@ -181,7 +188,7 @@ class Transfers:
             if self._is_pinned(source):
                 self._direct(context.cuda.cuMemcpyHtoDAsync, address, _address(source), source.nbytes, doing)
             else:
-                self._move(source, partial(self._send, address, doing))
+                self._move(source, partial(self._send, address, doing), partial(bulk.upload, context, address), doing)
         with context.using(doing):
             if not small:
                 self._order(int(context.copy_stream), None)
@@ -220,7 +227,7 @@ class Transfers:
         if self._is_pinned(target):
             self._direct(context.cuda.cuMemcpyDtoHAsync, _address(target), address, target.nbytes, doing)
         else:
-            self._move(target, partial(self._receive, address, doing))
+            self._move(target, partial(self._receive, address, doing), partial(bulk.download, context, address), doing)
 
     def read_all(self, wanted: Sequence[_Piece]) -> None:
         """`read` for several, with one wait for many small ones."""
@@ -253,6 +260,9 @@ class Transfers:
                 context.ok(cuda.cuEventSynchronize(event), doing)
             for place, (_, target) in zip(places, wanted, strict=False):
                 np.copyto(target, _view(block, place, target))
+        except BaseException:
+            context.finish()  # or a copy may be on its way into memory that goes to somebody else
+            raise
         finally:
             block.give()
 
@@ -305,17 +315,41 @@ class Transfers:
                 return False
         return True
 
-    def _move(self, array: Host, work: _Work) -> None:
-        """Has one thread, or several, move an array piece by piece. Raises what went wrong in any of them, once all have ended."""
+    def _move(self, array: Host, work: _Work, whole: _Whole, doing: str) -> None:
+        """Has one thread, or several, move an array piece by piece: by `work`, or by `whole` where several move one without strides. Raises what went
+        wrong in any of them, once all have ended."""
         threads = min(_THREADS, _cores()) if array.nbytes >= _THREADED_BYTES else 1
         if threads == 1:
             work(deque(pieces(array, _CHUNK_BYTES)), _CHUNK_BYTES, 0)
             return
+        if array.flags.c_contiguous:
+            self._move_whole(array, whole, doing)
+            return
         part_bytes = min(_THREADED_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * _IN_FLIGHT)))
         parts = deque(pieces(array, part_bytes))
-        others = self._start(min(threads, len(parts)) - 1, partial(self._helped, work, parts))
+        self._together(min(threads, len(parts)), partial(work, parts, _THREADED_CHUNK_BYTES, BLOCKING))
+
+    def _move_whole(self, array: Host, whole: _Whole, doing: str) -> None:
+        """Has several threads each make a native list of copies."""
+        threads = min(_BULK_THREADS, _cores())
+        chunk_bytes = min(_BULK_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * 2 * bulk.LANES)))
+        chunks = [(start, min(chunk_bytes, array.nbytes - start)) for start in range(0, array.nbytes, chunk_bytes)]
+        shares = deque(share for share in (chunks[number::threads] for number in range(threads)) if share)
+
+        def work() -> None:
+            while (share := _next(shares)) is not None:
+                with self._lanes(shares) as lanes:
+                    for _ in share[: bulk.LANES]:
+                        lanes.append(self._lane(chunk_bytes, 0))
+                    whole(_address(array), share, lanes, doing)
+
+        self._together(len(shares), work)
+
+    def _together(self, threads: int, work: Callable[[], None]) -> None:
+        """Has several threads work, this one included, until there is nothing left to do. Raises what went wrong in any of them, once all have ended."""
+        others = self._start(threads - 1, partial(self._helped, work))
         try:
-            work(parts, _THREADED_CHUNK_BYTES, BLOCKING)
+            work()
         finally:
             for other in others:
                 other.cancel()  # one that has not begun, since other transfers have all threads, would find nothing left to do
@@ -324,9 +358,9 @@ class Transfers:
             if not other.cancelled():
                 other.result()
 
-    def _helped(self, work: _Work, parts: deque[_Piece]) -> None:
+    def _helped(self, work: Callable[[], None]) -> None:
         self._context.enter()
-        work(parts, _THREADED_CHUNK_BYTES, BLOCKING)
+        work()
 
     def _start(self, count: int, work: Callable[[], None]) -> list[Future[None]]:
         """Has so many other threads begin some work; fewer, or none, while the interpreter ends."""
@@ -349,14 +383,15 @@ class Transfers:
             raise
 
     @contextmanager
-    def _lanes(self, parts: deque[_Piece]) -> Iterator[list[_Lane]]:
+    def _lanes(self, parts: deque[Any]) -> Iterator[list[_Lane]]:
         """The chunks of one thread, which go back once nothing uses them. When something fails, the other threads find nothing left to do."""
         lanes: list[_Lane] = []
         try:
             yield lanes
         except BaseException:
             parts.clear()
-            self._context.cuda.cuStreamSynchronize(self._context.copy_stream)
+            context = self._context
+            context.note(context.cuda.cuStreamSynchronize(context.copy_stream), f"{context.name} failed while it copied")
             raise
         finally:
             for block, event in lanes:
@@ -376,8 +411,8 @@ class Transfers:
         self._ring.close()
 
 
-def _next(parts: deque[_Piece]) -> _Piece | None:
-    """The next piece, for one of several threads."""
+def _next(parts: deque[_T]) -> _T | None:
+    """The next part, for one of several threads."""
     try:
         return parts.popleft()
     except IndexError:

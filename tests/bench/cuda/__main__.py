@@ -74,15 +74,14 @@ def main() -> int:
     begin = time.perf_counter()
     bench = Bench(_open(given.device, given.dry), given.dry)
     print(bench.device.description, *(f"{name} {number}" for name, number in _versions().items()), sep="; ", flush=True)
-    results, made = Results(bench), []
-    try:
-        for row in ROWS:
-            if given.only in row.what:
-                made.append(results.of(row))
-                print(made[-1], flush=True)
-    finally:
-        if given.json is not None:
-            _write(given.json, bench, made, results.seconds)
+    results = Results(bench)
+    made: list[Result] = []
+    for row in ROWS:
+        if given.only in row.what:
+            made.append(results.of(row))
+            print(made[-1], flush=True)
+            if given.json is not None:
+                _write(given.json, bench, made, results.seconds)  # each time: a run that is cut short leaves what it has
     for why, names in bench.absent.items():
         print(f"left out: {', '.join(dict.fromkeys(names))}: {why}")
     missed = [f"{result.row.what} ({result.row.promise} {result.row.peer})" for result in made if result.kept is False]

@@ -93,7 +93,11 @@ def _transfers(bench: Bench, size_bytes: int, up: bool) -> dict[str, float]:
     buffer, pinned = device.upload(host), device.pinned(host.shape, vp.f32)
 
     def ours(array: Any) -> Work:
-        return repeated(lambda: (buffer.write(array), device.synchronize()) if up else buffer.read(array))
+        def write() -> None:
+            buffer.write(array)
+            device.synchronize()
+
+        return repeated(write if up else lambda: buffer.read(array))
 
     def by_torch(is_pinned: bool) -> Work:
         library = torch()
@@ -131,6 +135,19 @@ def up_512mib(bench: Bench) -> dict[str, float]:
 def down_512mib(bench: Bench) -> dict[str, float]:
     """512 MiB from the device."""
     return _transfers(bench, bench.size(512 << 20, 1 << 16), False)
+
+
+def down_into_new(bench: Bench) -> dict[str, float]:
+    """64 MiB from the device into memory that is made for them, and whose pages are new."""
+    count = bench.size(16 << 20, 1 << 14)
+    buffer = bench.device.allocate(count, vp.f32)
+
+    def by_torch() -> Work:
+        return repeated(torch().zeros(count, device="cuda").cpu)
+
+    found = bench.race({"ours": repeated(buffer.read)}, {"PyTorch .cpu()": by_torch}, rounds=9)
+    buffer.free()
+    return _rates(found, 4 * count)
 
 
 # ---- the pool
@@ -244,6 +261,7 @@ DATA_ROWS = (
     *[Row(f"{what}, pageable", "GB/s", measure, "PyTorch pageable", at_least(2.0)) for what, measure in _WAYS],
     *[Row(f"{what}, pageable", "GB/s", measure, "PyTorch pinned") for what, measure in _WAYS],
     *[Row(f"{what}, pinned", "GB/s", measure, "PyTorch pinned", None, "pinned") for what, measure in _WAYS],
+    Row("64 MiB down into new memory", "GB/s", down_into_new, "PyTorch .cpu()"),
     Row("pool, 1 MiB taken and given back", "us", pool, "PyTorch empty", within(1.5)),
     Row("buffer of 1 MiB, made and freed", "us", pool, "PyTorch empty", None, "buffer"),
     Row("buffer of 1 MiB of zeros, made and freed", "us", pool, "", None, "zeroed"),

@@ -90,9 +90,9 @@ class Bench:
                 runners[name] = work
         return race(runners, self.wait, min(calls, 3) if self.dry else calls, 2 if self.dry else rounds)
 
-    def device_us(self, start: Callable[[], object]) -> float:
+    def device_us(self, start: Callable[[], None]) -> float:
         """The time between the beginning and the end of what `start` enqueues on our stream, by the device's clock."""
-        elapsed = timed(self.device.context, lambda: start() and None)
+        elapsed = timed(self.device.context, start)
         return (elapsed() or 0) / 1e3
 
 
