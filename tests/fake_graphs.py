@@ -18,7 +18,7 @@ NATIVE.update(
     cuMemsetD16Async=4, cuMemsetD32Async=4, cuMemsetD8Async=4,
 )  # fmt: skip
 GIVES.update({
-    "cuCtxGetStreamPriorityRange", "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
+    "cuCtxGetStreamPriorityRange", "cuGraphAddChildGraphNode", "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
     "cuStreamCreateWithPriority", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
 })  # fmt: skip
 
@@ -54,6 +54,7 @@ class FakeGraphDriver(FakeDriver):
         self.graph_streams, self.own_graphs = [], set()
         self.ends, self.broken_end = 0, 0  # captures that ended, and which of them is to end as a broken one
         self.handles = 100  # modules have fixed ones below
+        self.unordered = 0
 
     def cuDriverGetVersion(self):
         return *OK, self.version
@@ -93,6 +94,7 @@ class FakeGraphDriver(FakeDriver):
 
     def cuStreamEndCapture(self, stream):
         graph, thread = self.capturing.pop(stream)
+        assert not self.unordered, "a child graph that the stream's later work does not wait for"
         assert thread == threading.get_ident()
         self.ends += 1
         if self.broken or self.ends == self.broken_end:
@@ -260,10 +262,24 @@ class FakeGraphDriver(FakeDriver):
     def cuGraphLaunch(self, executable, stream):
         if getattr(self.current, "context", None) != 77:
             return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+        if int(stream) in self.capturing:  # the real driver takes graphs into a capture as child nodes only
+            self.broken = True
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         self.graph_streams.append(stream)
-        graph = copied(self.executables[executable])
-        if not self._add(stream, "graph", lambda driver: driver.run_graph(graph)):
-            self.run_graph(graph)
+        self.run_graph(copied(self.executables[executable]))
+        return OK
+
+    def cuGraphAddChildGraphNode(self, graph, dependencies, count, child):
+        assert dependencies == [node.handle for node in self.graphs[graph].nodes[-1:]] and count == len(dependencies)
+        inner = copied(self.graphs[int(child)])
+        self.handles += 1
+        self.unordered = self.handles
+        self.graphs[graph].nodes.append(Node(self.handles, "graph", lambda driver: driver.run_graph(inner)))
+        return *OK, self.handles
+
+    def cuStreamUpdateCaptureDependencies(self, stream, nodes, data, count, flags):
+        assert nodes == [self.unordered] and data is None and (count, flags) == (1, 1) and int(stream) in self.capturing
+        self.unordered = 0
         return OK
 
     def _set(self, node, address):

@@ -15,8 +15,9 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DO
 TEXT = next(body for _, body in BLOCKS if body.startswith("program axpy"))
 
 
-def test_the_tour_runs_and_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tour_runs_and_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VYRE_DEVICE", "cpu")
+    monkeypatch.chdir(tmp_path)  # it leaves a trace
     names: dict[str, object] = {}
     for body in (body for language, body in BLOCKS if language == "python"):
         exec(compile(body, "README.md", "exec"), names)

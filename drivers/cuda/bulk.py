@@ -54,67 +54,54 @@ class _Batch:
         self._calls.builtin()()
 
 
-class _Writer:
-    """Packs calls one after the other."""
+def _calls(chunks: int, columns: Sequence[Sequence[Any]]) -> Words:
+    """Rows of packed calls, `chunks` rounds of one call for each of `columns`: (function, form, *arguments), each a number or one for every round."""
+    words: Words = np.zeros((chunks, len(columns), CALL_WORDS), np.uint64)
+    for number, (function, form, *arguments) in enumerate(columns):
+        words[:, number, 0], words[:, number, 1] = function, form
+        for place, argument in enumerate(arguments):
+            words[:, number, 4 + place] = argument
+    return words
 
-    def __init__(self, context: Context, chunks: int) -> None:
-        self._words: Words = np.zeros((4 * chunks, CALL_WORDS), np.uint64)
-        self._rows = 0
-        self._stream = int(context.copy_stream)
-        self._wait, self._record = context.function("cuEventSynchronize"), context.function("cuEventRecord")
 
-    def add(self, function: int, form: int, *arguments: int) -> None:
-        """One call."""
-        self._words[self._rows, :2] = function, form
-        self._words[self._rows, 4 : 4 + len(arguments)] = arguments
-        self._rows += 1
-
-    def wait(self, lane: Lane) -> None:
-        """Waits for what last used a lane."""
-        self.add(self._wait, CHECKED, int(lane[1]))
-
-    def copy(self, function: int, target: int, source: int, size_bytes: int, lane: Lane) -> None:
-        """A copy by the device, the last that uses a lane."""
-        self.add(function, CHECKED, target, source, size_bytes, self._stream)
-        self.add(self._record, CHECKED, int(lane[1]), self._stream)
-
-    @property
-    def words(self) -> Words:
-        """All calls so far."""
-        return self._words[: self._rows]
+def _places(chunks: Sequence[tuple[int, int]], lanes: Sequence[Lane]) -> tuple[Words, Words, Words, Words]:
+    """For every chunk: its offset, its bytes, the address of its lane, and the lane's event."""
+    offsets, sizes = np.array(chunks, np.uint64).T
+    turn = np.arange(len(chunks)) % len(lanes)
+    addresses = np.array([block.address for block, _ in lanes], np.uint64)[turn]
+    events = np.array([int(event) for _, event in lanes], np.uint64)[turn]
+    return offsets, sizes, addresses, events
 
 
 def upload(context: Context, device: int, host: int, chunks: Sequence[tuple[int, int]], lanes: Sequence[Lane], doing: str) -> None:
     """Copies chunks (offset, bytes) of host memory at an address to the device, through the lanes. On return the host memory may be changed; the last
     chunks may be on their way. Raises what the driver answers."""
-    w = _Writer(context, len(chunks))
-    send, memcpy = context.function("cuMemcpyHtoDAsync"), _memcpy()
-    for number, (offset, size_bytes) in enumerate(chunks):
-        lane = lanes[number % LANES]
-        if number >= LANES:
-            w.wait(lane)
-        w.add(memcpy, UNHEARD, lane[0].address, host + offset, size_bytes)
-        w.copy(send, device + offset, lane[0].address, size_bytes, lane)
-    _Batch(context, w.words, doing).run()
+    offsets, sizes, addresses, events = _places(chunks, lanes)
+    stream = int(context.copy_stream)
+    words = _calls(len(chunks), [
+        (context.function("cuEventSynchronize"), CHECKED, events),
+        (_memcpy(), UNHEARD, addresses, np.uint64(host) + offsets, sizes),
+        (context.function("cuMemcpyHtoDAsync"), CHECKED, np.uint64(device) + offsets, addresses, sizes, stream),
+        (context.function("cuEventRecord"), CHECKED, events, stream),
+    ])  # fmt: skip
+    first = [4 * number for number in range(min(len(lanes), len(chunks)))]  # nothing uses the lanes yet
+    _Batch(context, np.delete(words.reshape(-1, CALL_WORDS), first, axis=0), doing).run()
 
 
 def download(context: Context, device: int, host: int, chunks: Sequence[tuple[int, int]], lanes: Sequence[Lane], doing: str) -> None:
     """Copies chunks (offset, bytes) of device memory to host memory at an address, through the lanes; all of it is there on return. Raises what the
     driver answers."""
-    w = _Writer(context, len(chunks))
-    fetch, memcpy = context.function("cuMemcpyDtoHAsync"), _memcpy()
-
-    def begin(number: int) -> None:
-        offset, size_bytes = chunks[number]
-        lane = lanes[number % LANES]
-        w.copy(fetch, lane[0].address, device + offset, size_bytes, lane)
-
-    for number in range(min(LANES, len(chunks))):
-        begin(number)
-    for number, (offset, size_bytes) in enumerate(chunks):
-        lane = lanes[number % LANES]
-        w.wait(lane)
-        w.add(memcpy, UNHEARD, host + offset, lane[0].address, size_bytes)
-        if number + LANES < len(chunks):
-            begin(number + LANES)
-    _Batch(context, w.words, doing).run()
+    offsets, sizes, addresses, events = _places(chunks, lanes)
+    stream, ahead = int(context.copy_stream), min(len(lanes), len(chunks))
+    begin = _calls(len(chunks), [
+        (context.function("cuMemcpyDtoHAsync"), CHECKED, addresses, np.uint64(device) + offsets, sizes, stream),
+        (context.function("cuEventRecord"), CHECKED, events, stream),
+    ])  # fmt: skip
+    finish = _calls(len(chunks), [
+        (context.function("cuEventSynchronize"), CHECKED, events),
+        (_memcpy(), UNHEARD, np.uint64(host) + offsets, addresses, sizes),
+    ])  # fmt: skip
+    # A chunk's copy begins as soon as the one that had its lane before is out.
+    between = np.concatenate([finish[: len(chunks) - ahead], begin[ahead:]], axis=1)
+    words = [part.reshape(-1, CALL_WORDS) for part in (begin[:ahead], between, finish[len(chunks) - ahead :])]
+    _Batch(context, np.concatenate(words), doing).run()

@@ -262,8 +262,8 @@ class Context:
             self.ok(cuda.cuStreamWaitEvent(self.stream if then is None else cuda.CUstream(then), event, 0), doing)
 
     def finish(self) -> None:
-        """Waits for our stream, and says nothing of what went wrong: the next call will."""
-        if self.usable:
+        """Waits for our stream, unless it is captured, and says nothing of what went wrong: the next call will."""
+        if self.usable and self.capture is None:
             self.cuda.cuCtxSetCurrent(self.handle)
             self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
 

@@ -115,14 +115,10 @@ class Replay:
         """Makes the executable graph, with the arguments of now. Raises LaunchError, OutOfMemory."""
         device, context, cuda = self.device, self.device.context, self.device.context.cuda
         doing = f"{self.name} cannot be instantiated on {context.name}"
-        dirty = [node for node in self.kernels if node.dirty]
-        change = context.function("cuGraphKernelNodeSetParams")
         context.enter()
         self._handles.drop()  # one that an earlier attempt left
         device.graphs.admit(self)
-        perform(device, tuple([Call(change, (node.node, node.parameters)) for node in dirty]), doing)
-        for node in dirty:
-            node.dirty = False
+        self.plain(doing)
         with relaxed(context, doing):
             status, executable = cuda.cuGraphInstantiate(self._handles.graph, 0)
         if status:
@@ -132,6 +128,15 @@ class Replay:
         self._ready.value = 1
         with suppress(LaunchError), context.using(doing):  # within a capture, which refuses it, the first replay does it
             context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
+
+    def plain(self, doing: str) -> Any:
+        """The graph that executable ones are made of (CUgraph), with the arguments of now; whoever calls holds the lock. Raises LaunchError."""
+        dirty = [node for node in self.kernels if node.dirty]
+        change = self.device.context.function("cuGraphKernelNodeSetParams")
+        perform(self.device, tuple([Call(change, (node.node, node.parameters)) for node in dirty]), doing)
+        for node in dirty:
+            node.dirty = False
+        return self._handles.graph
 
     def _pause(self) -> None:
         """Has later replays wait for the lock, and waits for those that are being enqueued."""

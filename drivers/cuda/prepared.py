@@ -6,6 +6,7 @@ and results straight into memory that the caller gets.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from math import prod
@@ -44,7 +45,7 @@ class Prepared(ABC):
         self._shapes = binding.shapes
         self._inputs = list(binding.host)
         self._outputs = [name for name, m in self._memories.items() if m.access.writes]
-        self._params = [p.name for p in binding.interface.params]
+        self._params = [sys.intern(p.name) for p in binding.interface.params]  # as native code knows them
         binding.buffers.update(self._buffers())
         launch = pipeline._launch(binding, DispatchConfig())
         assert isinstance(launch, CudaLaunch)  # an empty one is not prepared

@@ -127,6 +127,9 @@ def node_count(cuda: Any, graph: Any) -> int:
     return 0 if status else int(count)
 
 
+_REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
+
+
 class Recorder(Recording):
     """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive."""
 
@@ -167,9 +170,25 @@ class Recorder(Recording):
         doing = f"the graph was not replayed on {self.device.name}"
         self.require_own(doing)
         self._require_captured(replay.stream, doing)
-        perform(self._device, (replay.call(),), doing)
+        self._add_child(replay.stream, replay.plain(doing), doing)
         self.buffers += replay.names()
         self.kept.append(replay)
+
+    def _add_child(self, stream: int, child: Any, doing: str) -> None:
+        """Adds a copy of a graph behind what a stream has captured: replays themselves are not captured."""
+        context, cuda = self._device.context, self._device.context.cuda
+        status, _, _, graph, nodes, *_ = cuda.cuStreamGetCaptureInfo(cuda.CUstream(stream))
+        if status:
+            raise context.failure(status, doing, LaunchError)
+        before = list(nodes or ())
+        status, node = cuda.cuGraphAddChildGraphNode(graph, before, len(before), child)
+        if status:
+            raise context.failure(status, doing, LaunchError)
+        # CUDA 12 has two calls of this name; the later one, which tells of edges, is the only one of CUDA 13.
+        update = getattr(cuda, "cuStreamUpdateCaptureDependencies_v2", None) or cuda.cuStreamUpdateCaptureDependencies
+        (status,) = update(cuda.CUstream(stream), [node], None, 1, _REPLACE)
+        if status:
+            raise context.failure(status, doing, LaunchError)
 
     def _piece(self, piece: Piece) -> None:
         doing = f"the {piece.name} cannot be captured on {self.device.name}"
