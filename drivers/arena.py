@@ -145,6 +145,10 @@ class ArenaPool:
         self._device.telemetry.bytes_allocated -= size_bytes
         self._device._free(handle, size_bytes)
 
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+
     def clear(self) -> None:
         """Gives everything that is kept back to the device."""
         with self._lock:

@@ -3,7 +3,8 @@
 The problem is NP-hard. The method is greedy by size with best fit: blocks are placed in the order of falling size, each into the smallest gap
 that blocks needed at the same time leave, and above them where none is large enough (Y. Pisarchyk and J. Lee, "Efficient Memory Management for Deep
 Neural Net Inference", 2020, arXiv:2001.03288, algorithm 3). No order is best for all chains, so a few more are tried; where there are few blocks,
-those that reach to the top are moved forward as long as that helps, and of five or fewer every order is tried. It ends early at the lower bound, the most that is needed at once.
+those that reach to the top are moved forward as long as that helps, and of five or fewer every order is tried. It ends early at the lower bound,
+the most that is needed at once.
 """
 
 from __future__ import annotations

@@ -73,6 +73,10 @@ class Constants:
         made.allocation.owner = _OWNER
         return _Constant(self._device, made.allocation, 0, made.shape, made.type, readonly=True)
 
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+
     def clear(self) -> None:
         """Lets go of the constants that nobody has a buffer of."""
         with self._lock:

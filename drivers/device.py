@@ -38,7 +38,7 @@ from vyre_py.drivers.run import Run
 from vyre_py.drivers.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
 from vyre_py.drivers.sequence import Sequence as LaunchSequence
 from vyre_py.drivers.store import ResidentStore
-from vyre_py.drivers.strided import copy_strided
+from vyre_py.drivers.strided import StridedCopy, copy_by_program, copy_strided
 from vyre_py.drivers.telemetry import Telemetry
 from vyre_py.drivers.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
 from vyre_py.ir.check import Checked, check
@@ -389,6 +389,14 @@ class Device(ABC):
         if self._lost is not None:
             raise DeviceLost(f"{self.name} is lost; the first cause was: {self._lost}", remedy="start a new process")
 
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may have held the locks."""
+        self._lock = threading.Lock()
+        self.arenas.forked()
+        self.constants.forked()
+        if "resident" in vars(self):
+            self.resident.forked()
+
     def _mark_lost(self, error: DriverError) -> None:
         """Remembers the first error that made the device unusable."""
         if self._lost is None:
@@ -502,6 +510,10 @@ class Device(ABC):
     def _copy_peer(self, source: Buffer, target: Buffer) -> bool:
         """Copies from another device without the host; false where that is not possible."""
         return False
+
+    def _copy_strided(self, source: Buffer, target: Buffer, copy: StridedCopy) -> None:
+        """Enqueues a copy that fits its buffers, which do not overlap there."""
+        copy_by_program(self, source, target, copy)
 
     def _use_on(self, buffer: Buffer, stream: Any) -> None:
         """Has whatever is done with a buffer here ordered with a stream of somebody else's from now on."""

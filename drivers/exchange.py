@@ -149,7 +149,8 @@ def capsule_of(
         if stream is not None:
             raise BufferError(f"{device.name} has no streams")
     elif stream != _NO_ORDER:
-        device._order(None, _DEFAULT_STREAM if stream is None else stream)
+        with device._ordered(buffer):  # after streams of others, which launches over it were moved to
+            device._order(None, _DEFAULT_STREAM if stream is None else stream)
     address = (device._address(handle) or 0) + buffer.offset_bytes
     return dlpack.export(address, buffer.host_shape, buffer.type.scalar, here, buffer.allocation.lend(), max_version, readonly=buffer.readonly)
 
@@ -162,6 +163,8 @@ def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
     if type_ is bf16:
         raise AttributeError("the CUDA array interface has no bf16: use DLPack")
     address = (device._address(buffer.handle) or 0) + buffer.offset_bytes if buffer.size_bytes else 0
+    with device._ordered(buffer):
+        pass  # the stream below comes after those of others, which launches over it were moved to
     return {
         "shape": buffer.host_shape, "typestr": type_.dtype.str, "data": (address, buffer.readonly), "version": 3, "strides": None,
         "stream": device._exchange_stream(),

@@ -63,9 +63,9 @@ class Pending(ABC):
                     self._taken = self._collect(), None
                 except BaseException as error:  # noqa: BLE001 - whatever it is, whoever asks again gets it too
                     self._taken = None, error
-        results, error = self._taken
-        if error is not None:
-            raise error
+        results, failed = self._taken
+        if failed is not None:
+            raise failed
         assert results is not None  # one of the two is there
         return results
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = ["Pipeline", "check_outputs"]
+
+# Options that say how to wait for a launch, or what its results may be: a bound launch does neither.
+_OF_DISPATCHES: Final = frozenset({"timeout", "fixpoint", "fixpoint_limit", "max_output_bytes"})
 
 
 def check_outputs(binding: BindingPlan, config: DispatchConfig, out: Mapping[str, Any]) -> None:
@@ -90,10 +93,11 @@ class Pipeline:
     def bind(self, arguments: Any = None, /, *, config: DispatchConfig | None = None, **named: Any) -> Launch:
         """A launch over resident buffers and scalars, given as one mapping or sequence and keywords.
 
-        Raises BindingError with every mismatch; Unsupported for a config that the device can't honour.
+        Raises BindingError with every mismatch; Unsupported for a config that the device can't honour, and for options of a dispatch as a whole.
         """
         self.device.require_usable()
         config = self._config(config)
+        config.refuse(f"a bound launch on {self.device.name}", self.device.honoured_options - _OF_DISPATCHES)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=False)
         return self._launch(binding, config)
 
@@ -125,7 +129,7 @@ class Pipeline:
         """
         if self._prepared is not None and config is None and out is None:
             self.device.require_usable()
-            results = self._prepared.run(arguments, named)
+            results: dict[str, Any] | None = self._prepared.run(arguments, named)
             if results is not None:
                 return results
         return self._run(arguments, named, config, out).whole()

@@ -102,6 +102,8 @@ def _forked() -> None:
     global _lock
     _lock = threading.RLock()
     _inherited.update(_open)
+    for known in _open.values():
+        known.forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -165,6 +165,10 @@ class ResidentStore:
             raise BindingError("resident store", [f"entry {shown(handle)} {why}"])
         return entry
 
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+
     # ---- letting go
 
     def drop(self, handle: Handle) -> None:

@@ -7,9 +7,9 @@ copy; else an invocation copies a few words of one run, and finds by division wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,15 +27,16 @@ from vyre_py.ir.types import Type, u8, u16, u32, u64
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Axis", "Move", "copy_program", "copy_strided", "simplified"]
+__all__ = ["Axis", "Move", "StridedCopy", "copy_by_program", "copy_program", "copy_strided", "simplified", "widened"]
 
 MAX_RANK: Final = 8
 # Widest first.
-_WORDS: Final[tuple[Type, ...]] = (u64, u32, u16, u8)
+_WORDS: Final[Mapping[int, Type]] = {word.size_bytes: word for word in (u64, u32, u16, u8)}
 # A workgroup of 2^8 invocations, of which 2^lanes share a run; each copies so many words, a lane's width apart.
 _WORKGROUP_LOG2: Final = 8
 _UNROLL_LOG2: Final = 2
 _GROUPS: Final = 65535  # along x: no device takes fewer
+_REMEMBERED: Final = 1024  # copies whose numbers were looked at
 _SPAN_WORDS: Final = 1 << 31  # so that 32 bits count words and work items, a last workgroup included
 
 
@@ -55,6 +56,16 @@ class Move:
     source: int
     target: int
     axes: tuple[Axis, ...]
+
+    @property
+    def count(self) -> int:
+        """How many places are copied."""
+        return prod(axis.size for axis in self.axes)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether what is copied lies end to end on both sides, once it is simplified."""
+        return all(axis.source == axis.target == 1 for axis in self.axes)
 
     def span(self, of: str) -> tuple[int, int]:
         """The first place that the copy touches "source" or "target" at, and the last."""
@@ -95,15 +106,15 @@ def _repeats(move: Move) -> bool:
     return False
 
 
-def _widened(move: Move, addresses: tuple[int, int]) -> tuple[Type, Move]:
-    """The widest words for a simplified copy in bytes, and the copy in those words; addresses are those of byte 0."""
+def widened(move: Move, addresses: tuple[int, int], widths: Iterable[int]) -> tuple[int, Move]:
+    """The widest words for a simplified copy in bytes, of those widths in bytes (widest first, 1 last), and the copy in those words; addresses are
+    those of byte 0."""
     is_run = bool(move.axes) and move.axes[-1].source == move.axes[-1].target == 1
     outer, run = (move.axes[:-1], move.axes[-1]) if is_run else (move.axes, Axis(1, 1, 1))
     parts = [run.size, addresses[0] + move.source, addresses[1] + move.target, *(stride for a in outer for stride in (a.source, a.target))]
-    word = next(w for w in _WORDS if all(part % w.size_bytes == 0 for part in parts))
-    width = word.size_bytes
+    width = next(width for width in widths if all(part % width == 0 for part in parts))
     axes = [*(Axis(a.size, a.source // width, a.target // width) for a in outer), Axis(run.size // width, 1, 1)]
-    return word, simplified(Move(move.source // width, move.target // width, tuple(axes)))
+    return width, simplified(Move(move.source // width, move.target // width, tuple(axes)))
 
 
 def _divided(move: Move, limit: int) -> Iterator[Move]:
@@ -186,24 +197,26 @@ def copy_strided(
 ) -> None:  # fmt: skip
     """What `Device.copy_strided` does."""
     _require_buffers(device, source, target)
-    move = _given(source, source_offset, source_strides, target, target_offset, target_strides, shape)
-    if 0 in (axis.size for axis in move.axes):
+    numbers = _numbers(source_offset, source_strides, target_offset, target_strides, shape)
+    copy = _fitting(source.type.size_bytes, source.size_bytes, target.size_bytes, *numbers)
+    if copy is None:
         return
-    _require_inside(move, source, target)
-    element = source.type.size_bytes
-    in_bytes = simplified(Move(move.source * element, move.target * element, (*move.scaled(element).axes, Axis(element, 1, 1))))
-    if _repeats(in_bytes):
-        raise BindingError("copy_strided", [f"target strides {list(target_strides)} for shape {list(shape)} may write an element twice"])
+    _require_apart(device, source, target, copy)
+    if copy.is_run:
+        (first, end), (begin, stop) = copy.source, copy.target
+        target.as_bytes()[begin:stop].copy_from(source.as_bytes()[first:end])
+    else:
+        device._copy_strided(source, target, copy)
+
+
+def copy_by_program(device: Device, source: Buffer, target: Buffer, copy: StridedCopy) -> None:
+    """Makes a copy by the Program above: the way of devices without kernels of their own for it."""
     sides = [source.as_bytes(), target.as_bytes()]
-    first, last = in_bytes.span("source")
-    begin, end = in_bytes.span("target")
-    if sides[1][begin : end + 1].overlaps(sides[0][first : last + 1]):
-        raise BindingError("copy_strided", ["source and target overlap; copy to separate memory first"])
     addresses = [(device._address(side.handle) or 0) + side.offset_bytes for side in sides]
-    word, in_words = _widened(in_bytes, (addresses[0], addresses[1]))
+    width, in_words = widened(copy.move, (addresses[0], addresses[1]), _WORDS)
     with device._ordered(source, target):
         for part in _divided(in_words, min(_SPAN_WORDS, device.limits.elements)):
-            _copy(device, word, simplified(part), sides)
+            _copy(device, _WORDS[width], simplified(part), sides)
 
 
 def _copy(device: Device, word: Type, move: Move, sides: Sequence[Buffer]) -> None:
@@ -215,7 +228,7 @@ def _copy(device: Device, word: Type, move: Move, sides: Sequence[Buffer]) -> No
         views.append(side[first * width : (last + 1) * width].view(word, last + 1 - first))
         begins.append(first)
     move = Move(move.source - begins[0], move.target - begins[1], move.axes)
-    if all(axis.source == axis.target == 1 for axis in move.axes):
+    if move.is_run:
         views[1].copy_from(views[0])
         return
     params, groups = _params(move)
@@ -223,6 +236,61 @@ def _copy(device: Device, word: Type, move: Move, sides: Sequence[Buffer]) -> No
     config = DispatchConfig(label="copy_strided", grid=(across, -(-groups // across), 1))
     pipeline = device.compile_native(copy_program(word, len(move.axes) - 1))
     pipeline.bind({"source": views[0], "target": views[1], **params}, config=config)()
+
+
+# ---- what is asked for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StridedCopy:
+    """A copy that fits its buffers: the simplified `move` in bytes, and the first byte and the end of what it touches in the source and in the target.
+
+    The same numbers give the same object again, for a while, so that a device may remember what it has made of it.
+    """
+
+    move: Move
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the bytes lie end to end on both sides."""
+        return self.move.is_run
+
+    @property
+    def size_bytes(self) -> int:
+        """How much is copied."""
+        return self.move.count
+
+
+_Numbers = tuple[int, tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
+
+
+def _numbers(source_offset: Any, source_strides: Any, target_offset: Any, target_strides: Any, shape: Any) -> _Numbers:
+    """Offsets, strides and shape as Python's own whole numbers. Raises BindingError for what are none."""
+    lists = (source_strides, target_strides, shape)
+    if type(source_offset) is type(target_offset) is int and all(type(v) in (tuple, list) and {*map(type, v)} <= {int} for v in lists):
+        return source_offset, tuple(source_strides), target_offset, tuple(target_strides), tuple(shape)
+    move = _given(source_offset, source_strides, target_offset, target_strides, shape)
+    axes = move.axes
+    return move.source, tuple([a.source for a in axes]), move.target, tuple([a.target for a in axes]), tuple([a.size for a in axes])
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _fitting(
+    element: int, source_bytes: int, target_bytes: int, source_offset: int, source_strides: tuple[int, ...], target_offset: int,
+    target_strides: tuple[int, ...], shape: tuple[int, ...],
+) -> StridedCopy | None:  # fmt: skip
+    """The copy between two buffers of so many bytes, whose elements have so many; None where there is nothing to copy. Raises BindingError."""
+    move = _given(source_offset, source_strides, target_offset, target_strides, shape)
+    if 0 in (axis.size for axis in move.axes):
+        return None
+    _require_inside(move, {"source": source_bytes // element, "target": target_bytes // element})
+    in_bytes = simplified(Move(move.source * element, move.target * element, (*move.scaled(element).axes, Axis(element, 1, 1))))
+    if _repeats(in_bytes):
+        raise BindingError("copy_strided", [f"target strides {list(target_strides)} for shape {list(shape)} may write an element twice"])
+    (first, last), (begin, end) = in_bytes.span("source"), in_bytes.span("target")
+    return StridedCopy(in_bytes, (first, last + 1), (begin, end + 1))
 
 
 def _require_buffers(device: Device, source: Any, target: Any) -> None:
@@ -243,9 +311,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _given(
-    source: Buffer, source_offset: Any, source_strides: Any, target: Buffer, target_offset: Any, target_strides: Any, shape: Any
-) -> Move:  # fmt: skip
+def _given(source_offset: Any, source_strides: Any, target_offset: Any, target_strides: Any, shape: Any) -> Move:
     """The copy in elements, as it was asked for. Raises BindingError for what are no offsets, strides or shape."""
     offsets = {"source_offset": source_offset, "target_offset": target_offset}
     problems = [f"{name} is a whole number from 0, got {shown(value)}" for name, value in offsets.items() if not is_count(value)]
@@ -262,12 +328,22 @@ def _given(
     return Move(int(source_offset), int(target_offset), tuple(axes))
 
 
-def _require_inside(move: Move, source: Buffer, target: Buffer) -> None:
+def _require_inside(move: Move, counts: Mapping[str, int]) -> None:
     problems = []
-    for name, buffer in (("source", source), ("target", target)):
+    for name, count in counts.items():
         first, last = move.span(name)
-        count = prod(buffer.shape)
         if first < 0 or last >= count:
             problems.append(f"the copy touches elements {first} to {last} of {name!r}, which has {count}")
     if problems:
         raise BindingError("copy_strided", problems)
+
+
+def _require_apart(device: Device, source: Buffer, target: Buffer, copy: StridedCopy) -> None:
+    """Raises BindingError when what is read and what is written overlap, and for a buffer that was freed."""
+    here, there = device._address(source.handle), device._address(target.handle)
+    # Two allocations may be one piece of memory where another library owns it, so addresses decide where there are any.
+    if source.allocation is not target.allocation and (here is None or there is None):
+        return
+    read, written = (here or 0) + source.offset_bytes, (there or 0) + target.offset_bytes
+    if read + copy.source[0] < written + copy.target[1] and written + copy.target[0] < read + copy.source[1]:
+        raise BindingError("copy_strided", ["source and target overlap; copy to separate memory first"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import ClassVar, Generic, TypeVar
@@ -35,3 +36,7 @@ class Watched(Generic[_T]):
         """Those that live."""
         with self._lock:
             return list(self._members)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Watched.forked)

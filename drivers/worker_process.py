@@ -23,7 +23,7 @@ from vyre_py.lowering.target import Target, parse_target
 __all__ = ["Opened", "WorkerFailed", "WorkerLate", "WorkerLost", "WorkerProcess", "command"]
 
 _DYING: Final = 5.0  # seconds within which a killed process is gone, unless the system itself holds on to it
-_ENDING: Final = 3.0  # seconds within which a process that closed its pipe has ended: a GPU's driver takes its time over one that was killed
+_ENDING: Final = 1.0  # seconds within which a process that closed its pipe has ended, unless a GPU's driver holds on to it
 _CLOSING: Final = 2.0
 
 _T = TypeVar("_T")

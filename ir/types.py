@@ -206,7 +206,7 @@ def encode(type_: Type, value: bool | int | float) -> int:
             return int(unpack(pack(value))[0])
         except OverflowError:  # past the greatest number: infinity
             pass
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # a NaN that signals becomes a quiet one
         rounded = from_f64(np.array([value], np.float64), type_.dtype)
     return int(rounded.view(f"u{type_.size_bytes}")[0])
 

@@ -238,7 +238,7 @@ class FakeDriver:
     def cuPointerGetAttribute(self, attribute, address):
         assert attribute == "CU_POINTER_ATTRIBUTE_MEMORY_TYPE"
         for kind, blocks in ((1, self.pinned), (2, self.blocks)):
-            if any(at <= address < at + len(block) for at, block in blocks.items()):
+            if any(at <= address < at + len(block) for at, block in list(blocks.items())):
                 return *OK, kind
         return CUresult.CUDA_ERROR_INVALID_VALUE, None
 

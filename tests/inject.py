@@ -26,8 +26,12 @@ import vyre_py as vp
 from vyre_py.drivers import device as device_module
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
+from vyre_py.drivers.strided import copy_program
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.parser import parse
+from vyre_py.ir.types import u32, u64
+from vyre_py.lowering.stages import Stages
+from vyre_py.lowering.target import Target
 
 # Calls that give something back. Failing, they have done so: what they give is the status of work before them.
 RELEASES = {
@@ -48,8 +52,8 @@ UNSPOILED = {
 
 def caller() -> str:
     """Which function of the driver's modules makes a call: its module and name."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and "drivers/cuda" not in frame.f_code.co_filename:
+    frame: Any = sys._getframe(1)
+    while frame is not None and ("drivers/cuda" not in frame.f_code.co_filename or frame.f_code.co_name.startswith("<")):
         frame = frame.f_back
     return "" if frame is None else f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}"
 
@@ -67,9 +71,10 @@ class InjectedDriver(FakeGraphDriver):
         self.status: Callable[[str], Any] = lambda name: None
         self.then: Callable[[str], Any] = lambda name: None
         self.failed = self.place = ""
+        self.failed_status: Any = None
         self.widths: dict[str, int] = {}
         self.contexts: Counter[int] = Counter()
-        self.turn = threading.Lock()
+        self.turn = threading.RLock()
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -77,29 +82,32 @@ class InjectedDriver(FakeGraphDriver):
             return found
 
         def call(*arguments: Any) -> tuple[Any, ...]:
-            self.log.append(name)
-            with self.turn:
-                number = self.made_calls
-                self.made_calls += 1
-            if number == self.at:
-                self.failed, given = name, self.status(name)
-                self.place = caller()
-            else:
-                given = self.then(name) if 0 <= self.at < number else None
-            if given is None:
-                waiting = self.fail.get(name)
-                given = waiting.pop(0) if waiting else None
-            if not given:
-                result: tuple[Any, ...] = found(*arguments)
-                self.widths[name] = len(result)
-                return result
-            if name == "cuStreamEndCapture":
-                self.broken = True
-            if name in RELEASES:
-                found(*arguments)
-            return (given, *[None] * (self.widths.get(name, 1) - 1))
+            with self.turn:  # the real driver's calls may be made by several threads at once
+                return self.judge(name, found, arguments)
 
         return call
+
+    def judge(self, name: str, found: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Makes a call, or has it fail."""
+        number, self.made_calls = self.made_calls, self.made_calls + 1
+        self.log.append(name)
+        if number == self.at:
+            self.failed, self.failed_status, self.place = name, self.status(name), caller()
+            given = self.failed_status
+        else:
+            given = self.then(name) if 0 <= self.at < number else None
+        if given is None:
+            waiting = self.fail.get(name)
+            given = waiting.pop(0) if waiting else None
+        if not given:
+            result: tuple[Any, ...] = found(*arguments)
+            self.widths[name] = len(result)
+            return result
+        if name in ("cuStreamEndCapture", "cuStreamUpdateCaptureDependencies"):
+            self.broken, self.unordered = True, type(self.unordered)()
+        if name in RELEASES:
+            found(*arguments)
+        return (given, *[None] * (self.widths.get(name, 1) - 1))
 
     # ---- what the plain stand-in leaves uncounted
 
@@ -375,11 +383,15 @@ SCENARIOS = {"memory": memory, "dispatches": dispatches, "launches": launches, "
 
 @dataclass
 class Outcome:
-    """What became of one run: the `number` of the call that failed, its `name`, the `error` that came of it, and all that is `wrong` with that."""
+    """What became of one run: the `number` of the call that failed, its `name`, the `error` that came of it, and all that is `wrong` with that;
+    whether the device was `opened`, and `lost`, before it was closed, and whether the call was made in `closing` it."""
 
     number: int
     name: str
     error: BaseException | None = None
+    opened: bool = False
+    lost: bool = False
+    closing: bool = False
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -390,20 +402,33 @@ class Outcome:
 @contextmanager
 def compiled_once() -> Iterator[None]:
     """A block in which each Program is compiled once, and loaded again and again."""
-    real, known = device_module.compile_for, {}
-
-    def compile_for(program: Any, targets: Any, options: Any, stages: Any) -> Any:
-        plain = getattr(program, "program", program)
-        key = (plain.code_digest, plain.interface_digest, tuple(map(str, targets)), options)
-        if key not in known:
-            known[key] = real(program, targets, options, stages)
-        return known[key]
-
-    device_module.compile_for = compile_for  # type: ignore[assignment]  # a stand-in with the same arguments
+    real = device_module.compile_for
+    device_module.compile_for = remembering(real)  # type: ignore[assignment]  # a stand-in with the same arguments
     try:
         yield
     finally:
         device_module.compile_for = real
+
+
+def remembering(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiler that compiles each Program once."""
+    known: dict[Any, Any] = {}
+
+    def compile_for(program: Any, targets: Any, options: Any = None, stages: Any = None) -> Any:
+        plain = getattr(program, "program", program)
+        key = (plain.code_digest, plain.interface_digest, tuple(map(str, targets)), options)
+        if key not in known:
+            known[key] = real(program, targets, options, Stages() if stages is None else stages)
+        return known[key]
+
+    return compile_for
+
+
+def compile_ahead() -> None:
+    """Has the Programs of the scenarios compiled in this process and its forked children: for sm_90, with no driver."""
+    device_module.compile_for = remembering(device_module.compile_for)  # type: ignore[assignment]  # a stand-in with the same arguments
+    for program in (AXPY, TURN, LOOP, copy_program(u32, 0), copy_program(u64, 0)):
+        device_module.compile_for(program, [Target("ptx", "sm_90")], vp.CompileOptions(), Stages())
 
 
 def attempt(work: Callable[[], Any]) -> BaseException | None:
@@ -452,10 +477,10 @@ def run(
     driver.then = (lambda name: None) if then is exhausted else then
     if opened:
         device = opened.pop()
-        lost = device._lost is not None
-        if not driver.failed and found.error is None:
-            pass  # it fails when the device is closed
-        elif not lost:
+        found.opened, found.lost, found.closing = True, device.lost, not driver.failed
+        if found.closing:
+            pass
+        elif not found.lost:
             driver.at = -1
             again = attempt(lambda: (device.resident.clear(), scenario(device), gc.collect(), device.trim()))
             if again is not None:

@@ -39,11 +39,9 @@ def host_text(optimised, options=PLAIN) -> tuple[str, int]:
     places = sorted(set(re.findall(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", text)))
     text = re.sub(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", r"%shared.\1", text).replace("@shared", "%shared")
     text = re.sub(r"declare \S+ @llvm\.nvvm\.\S+\(\)\n", "", text)
-    # To exit is to return here; and what one invocation sees for all of its workgroup, each sees for itself.
+    # To exit is to return here.
     text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
-    flag = re.search(r"load atomic i32, ptr (%a\d+) monotonic, align 4\n(?:.*\n){3}.*barrier0\.or", text)
-    text = re.sub(r"declare .*barrier0\.or.*\n", "", text)
-    text = re.sub(r"call i32 @llvm\.nvvm\.barrier0\.or\(.*\)", f"load atomic i32, ptr {flag[1]} monotonic, align 4" if flag else "", text)
+    text = re.sub(r"  call void asm .*\n", "", text)  # the names of registers are those of PTX
     clock = r"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.clock\(\)"
     text = re.sub(clock, r"\1.w = call i64 @llvm.readcyclecounter()\n  \1 = trunc i64 \1.w to i32", text)
     for k, name in enumerate(_REGISTERS):

@@ -16,7 +16,7 @@ from streamed_cuda import Mark, StreamedDriver
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library, transfer
+from vyre_py.drivers.cuda import library, ring, transfer
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.transfer import pieces
 from vyre_py.drivers.cuda.work import fill_work, shortest_period
@@ -72,9 +72,11 @@ def device(fake: Any) -> Any:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so small that a few kilobytes go every way that gigabytes do."""
     for name, value in {
-        "_SMALL_BYTES": 256, "_THREADED_BYTES": 4096, "_CHUNK_BYTES": 512, "_THREADED_CHUNK_BYTES": 1024, "_BULK_CHUNK_BYTES": 1024, "_SECTION_BYTES": 512, "_SECTIONS": 3,
+        "_SMALL_BYTES": 256, "_THREADED_BYTES": 4096, "_CHUNK_BYTES": 512, "_THREADED_CHUNK_BYTES": 1024, "_BULK_CHUNK_BYTES": 1024,
     }.items():  # fmt: skip
         monkeypatch.setattr(transfer, name, value)
+    monkeypatch.setattr(ring, "SECTION_BYTES", 512)
+    monkeypatch.setattr(ring, "SECTIONS", 3)
     monkeypatch.setattr(transfer, "_cores", lambda: 4)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_cuda import FakeDriver
 
-from vyre_py.drivers import cuda
+from vyre_py.drivers import cuda, registry
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.attributes import Attribute, launch_attributes
@@ -18,6 +18,7 @@ from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.persistent import launched_grid
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.ir.parser import parse
+from vyre_py.ir.types import u32
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import SlotKind
@@ -121,6 +122,15 @@ def device(monkeypatch):
     made = CudaDevice(0)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("option", [{"timeout": 1.0}, {"fixpoint": "y"}, {"fixpoint_limit": 3}, {"max_output_bytes": 1 << 20}])
+@pytest.mark.parametrize("kind", ["reference", "cuda"])
+def test_options_of_a_dispatch_are_refused_where_a_launch_is_bound(device, kind, option):
+    chosen = device if kind == "cuda" else registry.device(kind)
+    program = parse("program p(n) workgroup(1) {\n  buffer y: u32[n] read_write\n  y[global_id.x] = 1\n}")
+    with pytest.raises(Unsupported, match=rf"a bound launch on {chosen.name}(.|\n)*dispatch option {next(iter(option))}\b"):
+        chosen.compile_native(program).bind(y=chosen.allocate(4, u32), config=DispatchConfig(**option))
 
 
 def test_persistent_launches_carry_the_grid_they_walk(device):

@@ -206,8 +206,7 @@ WIDE_AXES = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([-64, -8, 8, 1
 @given(st.integers(0, 64), st.integers(0, 64), WIDE_AXES, st.integers(1, 64))
 def test_words_are_aligned_and_copy_the_same_bytes(source: int, target: int, axes: list[tuple[int, int, int]], run: int) -> None:
     move = simplified(Move(source, target, (*(Axis(*axis) for axis in axes), Axis(run, 1, 1))))
-    word, words = strided._widened(move, (0, 0))
-    width = word.size_bytes
+    width, words = strided.widened(move, (0, 0), strided._WORDS)
     again = replace(words.scaled(width), axes=(*words.scaled(width).axes, Axis(width, 1, 1)))
     assert places(again) == places(move)
     # No wider word would do.

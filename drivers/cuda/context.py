@@ -73,6 +73,7 @@ class Context:
         self.mode = ctypes.c_uint64.from_buffer(self._words)
         self.busy = ctypes.c_uint64.from_buffer(self._words, 8)
         self.mode_address = ctypes.addressof(self.mode)
+        self.moves = ctypes.c_uint64()
         self._functions: dict[str, int] = {}
         self._control: Any = None
         self._capture_lock = threading.Lock()
@@ -163,10 +164,21 @@ class Context:
         """Around calls in Python that use our stream: a capture waits for them to end, and none begins while one captures. Raises LaunchError."""
         self.busy.value += 1
         try:
+            self.require_usable()  # again: who closes the device waits for those that are counted, and no others
             self.require_no_capture(doing)
             yield
         finally:
             self.busy.value -= 1
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """Around a transfer as a whole, most of which goes to the copy stream: a capture may begin meanwhile, but the device is not closed."""
+        self.moves.value += 1
+        try:
+            self.require_usable()
+            yield
+        finally:
+            self.moves.value -= 1
 
     def later(self, action: Callable[[], object]) -> bool:
         """Keeps what a finaliser has to do, and a capture would take for its own or fail by, until the capture has ended. False when none runs:
@@ -181,9 +193,13 @@ class Context:
         with self._capture_lock:
             self.require_no_capture(f"{self.name} cannot capture a graph")
             self.capture = capture
-        self.stop(Mode.CAPTURING)
-        while self.busy.value:
-            time.sleep(0)
+        try:
+            self.stop(Mode.CAPTURING)
+            while self.busy.value:
+                time.sleep(0)
+        except BaseException:  # somebody interrupted the wait
+            self.end_capture()
+            raise
 
     def end_capture(self) -> None:
         """Has native calls go to our stream again, and does what had to wait."""
@@ -220,18 +236,24 @@ class Context:
         current, or none, or that a trace runs, which shows the list by its `name` and `args`; raises the status's error otherwise, and for calls that the mode
         forbids."""
         if index < 0:
-            self.require_no_capture(doing)
-            if status == Mode.OBSERVED and self.on_call is not None:
-                self.on_call(calls, name, args or {})
-                return
             if status == NO_MEMORY:
                 raise OutOfMemory(doing, meaning="the host has no memory for the arguments", remedy="drop arrays, or launch less at once")
-            raise otherwise(doing, cause=f"somebody captures or observes the device (mode {Mode(status & 0xFF)!r})", remedy="wait until that is over")
+            with self.using(doing):
+                self.require_usable()
+                if status & Mode.OBSERVED and self.on_call is not None:
+                    self.on_call(calls, name, args or {})
+                else:
+                    calls.resume(0)  # who captured has ended meanwhile
+            return
         failed = self.status(status)
         if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._is_current():
             raise self.failure(failed, doing, otherwise)
         self.enter()
-        calls.resume(index)
+        if self.capture is not None and self.capture.is_own:
+            calls.resume(index)
+            return
+        with self.using(doing):  # a capture of another thread may have begun meanwhile
+            calls.resume(index)
 
     def _is_current(self) -> bool:
         status, current = self.cuda.cuCtxGetCurrent()

@@ -16,6 +16,7 @@ from vyre_py.drivers.cuda.events import (
     DeviceStreams,
     Event,
     Stream,
+    beside_captures,
     device_streams,
     make_stream,
     record_event,
@@ -34,6 +35,7 @@ from vyre_py.drivers.cuda.pinned import PinnedPool
 from vyre_py.drivers.cuda.properties import choose_arch, probe
 from vyre_py.drivers.cuda.raw import RawFunction, RawHandles, RawKernel, load_ptx
 from vyre_py.drivers.cuda.sequence import CudaSequence
+from vyre_py.drivers.cuda.strided import StridedKernels, copy_strided
 from vyre_py.drivers.cuda.transfer import Transfers
 from vyre_py.drivers.cuda.waiting import finish_by, timed
 from vyre_py.drivers.cuda.words import Words
@@ -47,6 +49,7 @@ from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.run import Run
 from vyre_py.drivers.sequence import GemmStep, SequenceStep
+from vyre_py.drivers.strided import StridedCopy
 from vyre_py.drivers.trace import tracing
 from vyre_py.drivers.watched import Watched
 from vyre_py.ir.types import Type
@@ -96,6 +99,7 @@ class CudaDevice(Device):
         self._peers: set[str] = set()
         self._modules: Watched[Module] = Watched()
         self._dispatchers: Watched[Dispatcher] = Watched()
+        self.strided_kernels = StridedKernels(self.context, target.arch, self._modules)
         self.graphs = Executables()
         self.telemetry.gauge("graphs", self.graphs.__len__)
         self.gemm_library: Library | None = None
@@ -228,26 +232,35 @@ class CudaDevice(Device):
         return int(self.context.stream)
 
     def _order(self, first: int | None, then: int | None) -> None:
-        self.context.enter()
-        self.context.order(first, then)
+        with beside_captures(self, f"{self.name} cannot order two streams"):
+            self.context.enter()
+            self.context.order(first, then)
 
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
-        self._transfers.write(handle + offset, source)
+        with self.context.moving():
+            self._transfers.write(handle + offset, source)
 
     def _write_array(self, handle: int, offset: int, source: Host) -> None:
-        self._transfers.write(handle + offset, source)
+        with self.context.moving():
+            self._transfers.write(handle + offset, source)
 
     def _read(self, handle: int, offset: int, target: Bytes) -> None:
-        self._transfers.read(handle + offset, target)
+        with self.context.moving():
+            self._transfers.read(handle + offset, target)
 
     def _read_array(self, handle: int, offset: int, target: Host) -> None:
-        self._transfers.read(handle + offset, target)
+        with self.context.moving():
+            self._transfers.read(handle + offset, target)
 
     def _read_arrays(self, wanted: Sequence[tuple[int, int, Host]]) -> None:
-        self._transfers.read_all([(handle + offset, target) for handle, offset, target in wanted])
+        with self.context.moving():
+            self._transfers.read_all([(handle + offset, target) for handle, offset, target in wanted])
 
     def _copy(self, source: int, source_offset: int, target: int, target_offset: int, size_bytes: int) -> None:
         self.memory.copy(source + source_offset, target + target_offset, size_bytes)
+
+    def _copy_strided(self, source: Buffer, target: Buffer, copy: StridedCopy) -> None:
+        copy_strided(self, source, target, copy)
 
     def _fill(self, handle: int, offset: int, size_bytes: int, pattern: bytes) -> None:
         self.memory.fill(handle + offset, size_bytes, pattern)
@@ -305,7 +318,8 @@ class CudaDevice(Device):
         return CudaPending(run, self)
 
     def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
-        return timed(self.context, start)
+        stream = launch.kernel.stream if isinstance(launch, CudaLaunch) else int(self.context.stream)
+        return timed(self.context, stream, start)
 
     def _finish_by(self, launch: Launch, deadline: float, timeout: float) -> None:
         assert isinstance(launch, CudaLaunch)  # an empty one is not waited for
@@ -324,6 +338,7 @@ class CudaDevice(Device):
         for dispatcher in self._dispatchers.now():
             dispatcher.clear()
         self.graphs.trim()
+        self._loop_module = None  # loops hold it
         self._transfers.trim()
         self.memory.trim()
         self.words.trim()
@@ -351,7 +366,7 @@ class CudaDevice(Device):
     def _close(self) -> None:
         context = self.context
         context.stop(Mode.CLOSED)
-        while context.busy.value:  # other threads that are making calls
+        while context.busy.value or context.moves.value:  # other threads that are making calls
             time.sleep(0)
         context.cuda.cuCtxSetCurrent(context.handle)
         context.cuda.cuCtxSynchronize()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["DeviceStreams", "Event", "Stream", "device_streams", "make_stream", "record_event", "wait_event"]
+__all__ = ["DeviceStreams", "Event", "Stream", "beside_captures", "device_streams", "make_stream", "record_event", "wait_event"]
 
 
 class Event:
@@ -147,7 +147,7 @@ def record_event(device: CudaDevice, stream: Any) -> Event:
     Raises BindingError for what is no stream, LaunchError when 128 events are in use, and in a thread that does not capture while another does.
     """
     handle, context = _stream(device, stream), device.context
-    with _beside_captures(device, "an event cannot be recorded"):
+    with beside_captures(device, "an event cannot be recorded"):
         context.enter()
         event = context.events.take()
         try:
@@ -167,7 +167,7 @@ def wait_event(device: CudaDevice, event: Any, stream: Any) -> None:
         raise BindingError("wait_event", [f"an event is needed (device.record_event gives one), got {shown(event)}"])
     handle, context = _stream(device, stream), device.context
     event.device.require_usable()
-    with _beside_captures(device, "an event cannot be waited for"):
+    with beside_captures(device, "an event cannot be waited for"):
         context.enter()
         device.telemetry.waits += 1
         (status,) = context.cuda.cuStreamWaitEvent(handle, event._handle, 0)
@@ -176,7 +176,7 @@ def wait_event(device: CudaDevice, event: Any, stream: Any) -> None:
 
 
 @contextmanager
-def _beside_captures(device: CudaDevice, doing: str) -> Iterator[None]:
+def beside_captures(device: CudaDevice, doing: str) -> Iterator[None]:
     """A block that is part of no other thread's capture: one that begins meanwhile waits for its end. Raises LaunchError, DeviceLost."""
     device.require_usable()
     device.context.busy.value += 1

@@ -232,8 +232,17 @@ class Replay:
             self._pause()
             self.stream, self._owner = stream, owner
             self.device.use_on(stream, owner, [buffer for _, buffer in self.names()])
+            self._kernels_use(stream, owner)
             self.calls.patch(0, 1, stream)
             self._ready.value = self.instantiated
+
+    def _kernels_use(self, stream: int, owner: Any) -> None:
+        """Notes a stream for the kernels of the graph, and of those within it."""
+        found = [self]
+        for replay in found:
+            for node in replay.kernels:
+                node.kernel.use_on(stream, owner)
+            found += [one for one in replay._kept if isinstance(one, Replay)]
 
     def update(self, kernels: set[Kernel]) -> int:
         """Takes the arguments that these launches have now, or all; gives how many nodes changed."""
@@ -247,15 +256,15 @@ class Replay:
             self._pause()
             try:
                 changed = [node for node in chosen if node.update()]
-                self.device.use_on(self.stream, self._owner, [buffer for node in changed for buffer in node.held])
-                for node in changed:
-                    node.dirty = True
-                self.calls.watch(self._words())
                 device.use_on(self.stream, self._owner, [buffer for _, buffer in self.names()])
                 if changed:
                     self._change(changed)
                     device.telemetry.graph_updates += 1
+            except BaseException:
+                self._drop()  # it may use buffers that nobody holds any more; the next replay makes it anew
+                raise
             finally:
+                self.calls.watch(self._words())
                 self._ready.value = self.instantiated
         return len(changed)
 

@@ -7,8 +7,10 @@ import itertools
 import struct
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda import native
@@ -17,7 +19,7 @@ from vyre_py.drivers.cuda.cooperative import require_resident
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
 from vyre_py.drivers.cuda.persistent import launched_grid
-from vyre_py.drivers.cuda.words import WORD_BYTES, Words
+from vyre_py.drivers.cuda.words import WORD_BYTES
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
@@ -81,9 +83,15 @@ def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tupl
     return found
 
 
-def _give_words(words: Words, taken: tuple[int, ...]) -> None:
-    for word in taken:
-        words.give(word)
+def _give_words(device: CudaDevice, taken: tuple[int, ...], streams: dict[int, Any]) -> None:
+    """Gives words back once our stream, in whose order they are used again, waits for the streams of others that the kernel went to: it may still run
+    there. Quiet, since a finaliser calls it; where that can't be, nobody gets the words again."""
+    context = device.context
+    if context.capture is not None and context.later(lambda: _give_words(device, taken, streams)):
+        return
+    if context.usable and device.memory.marks.join_all(streams):
+        for word in taken:
+            device.words.give(word)
 
 
 class Kernel:
@@ -92,12 +100,13 @@ class Kernel:
     Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
 
     Attributes: `device`, `plan`, `module`, `grid` (what is launched, in workgroups), `block` (the argument block, which native code copies at each
-    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `calls`.
+    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` of others that it was ever launched on, each with the object
+    that keeps it alive, `calls`, and `lock`, which whoever changes it from Python holds.
     """
 
     __slots__ = (
         "__weakref__", "_attributes", "_call", "_configs", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held",
-        "module", "plan", "record", "stream",
+        "lock", "module", "plan", "record", "stream", "streams",
     )  # fmt: skip
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
@@ -118,6 +127,8 @@ class Kernel:
         self._owner: Any = None
         self._retired: list[Buffer] = []
         self.stream = int(device.context.stream)
+        self.streams: dict[int, Any] = {}
+        self.lock = threading.RLock()
         self._words = self._hidden()
         self.calls = self._list()
 
@@ -129,7 +140,7 @@ class Kernel:
                 words[kind] = self.device.words.take()
                 struct.pack_into("<Q", self.block, slot.offset_bytes, words[kind])
         if words:
-            weakref.finalize(self, _give_words, self.device.words, tuple(words.values())).atexit = False
+            weakref.finalize(self, _give_words, self.device, tuple(words.values()), self.streams).atexit = False
         return words
 
     def cancel(self, on: bool) -> None:
@@ -191,14 +202,40 @@ class Kernel:
         """Goes to another stream from now on, which its `owner` keeps alive: after what our own stream holds, and what the launch's stream so far holds."""
         context, marks = self.device.context, self.device.memory.marks
         own = int(context.stream)
-        if stream != self.stream and context.capture is None:
-            if self.stream != own:
-                marks.join(self.stream, f"{context.name} cannot change streams")
-            marks.after({stream} - {own})
-        self.stream, self._owner = stream, owner
-        self.device.use_on(stream, owner, self.held)
-        self.calls.retire()
-        self.calls = self._list()
+        with self.lock:
+            old, before = self.calls, (self.stream, self._owner)
+            old.retire()
+            try:
+                while old.in_flight:  # what other threads enqueue at this moment comes before as well
+                    time.sleep(0)
+                if stream != self.stream and context.capture is None:
+                    if self.stream != own:
+                        marks.join(self.stream, f"{context.name} cannot change streams")
+                    marks.after({stream} - {own})
+                self.use_on(stream, owner)
+                self.device.use_on(stream, owner, self.held)
+                self.stream, self._owner = stream, owner
+                self.calls = self._list()
+            except BaseException:
+                self.stream, self._owner = before
+                old.revive()
+                raise
+
+    def use_on(self, stream: int, owner: Any) -> None:
+        """Notes a stream that the kernel runs on from now on, which its `owner` keeps alive."""
+        if stream != int(self.device.context.stream):
+            self.streams[stream] = owner
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """A block in which no other thread changes the buffers, by `set` in native code neither."""
+        with self.lock:
+            calls = self.calls
+            calls.fix(1)
+            try:
+                yield
+            finally:
+                calls.fix(-1)
 
     # ---- what is not plain
 
@@ -219,6 +256,10 @@ class Kernel:
                 return
             if context.intercept is not None and status > 0:
                 context.intercept(self)
+                return
+            if status == native.STALE:  # by now there is another list, or other buffers
+                with self.lock, context.using(doing):
+                    self.calls.resume(0)
                 return
         try:
             context.recover(self.calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
@@ -246,10 +287,12 @@ class Kernel:
             self.device.context.enter()
             self.device.memory.marks.after([self.stream])  # what was written to them so far
         native.scatter(pieces)
-        # What another thread launches at this moment, with the block as it was, goes only after that.
-        self._retired = [*self._retired, *self.held] if self.calls.in_flight else []
+        # Dropped at the end, when all is in place: that may run code which launches or sets this very launch.
+        olds, retired = list(self.held), self._retired
         for name, buffer in buffers.items():
             self.held[names.index(name)] = buffer
+        # What another thread launches at this moment, with the block as it was, goes only after that.
+        self._retired = [*retired, *olds] if self.calls.in_flight else []
 
 
 class CudaLaunch(Launch):
@@ -277,7 +320,10 @@ class CudaLaunch(Launch):
         return self.plan.device._raw_code(self.kernel.module)
 
     def _set(self, arguments: Any = None, /, **named: Any) -> Self:
-        return super().set(arguments, **named)
+        if self.kernel.device.context.gone:  # in a forked child a thread of the parent may have held the lock
+            return super().set(arguments, **named)
+        with self.kernel.changing():
+            return super().set(arguments, **named)
 
     def _bound(self) -> dict[str, Buffer]:
         return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.kernel.held, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -33,6 +34,11 @@ def load() -> Any:
         raise DeviceUnavailable(
             "CUDA devices can't be used in this process", cause="it was forked from one that had used CUDA, which does not survive that",
             remedy="use the start method 'spawn' for worker processes, or open devices in the child only",
+        )  # fmt: skip
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise DeviceUnavailable(
+            "CUDA devices can't be used in this process", cause="this Python runs without its global lock, which keeps launches of several threads apart",
+            remedy="set PYTHON_GIL=1, or use a build of Python that has the lock",
         )  # fmt: skip
     try:
         from cuda.bindings import driver

@@ -7,12 +7,12 @@ on each allocation that it is bound to, and whoever copies, fills or frees that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
-from vyre_py.drivers.errors import LaunchError
+from vyre_py.drivers.errors import DriverError, LaunchError
 from vyre_py.drivers.telemetry import Telemetry
 
 __all__ = ["Marks"]
@@ -126,6 +126,22 @@ class Marks:
                 return
             context.ok(cuda.cuStreamWaitEvent(context.stream, event, 0), doing)
         self._telemetry.waits += 1
+
+    def join_all(self, streams: Collection[int]) -> bool:
+        """As `join` for several, for a finaliser: quiet, in whatever thread. False, with nothing ordered for sure, where one of them is captured by
+        somebody, or the device fails."""
+        context = self._context
+        if not streams:
+            return True
+        context.cuda.cuCtxSetCurrent(context.handle)
+        try:
+            if any(map(self._is_captured, streams)):
+                return False
+            for stream in streams:
+                self.join(stream, f"{context.name} cannot order two streams")
+        except DriverError:
+            return False
+        return True
 
     def _is_captured(self, stream: int) -> bool:
         context, cuda = self._context, self._context.cuda

@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,8 +27,8 @@ from vyre_py.drivers.cuda.native_code import PYTHON_FUNCTIONS, TEXT
 from vyre_py.drivers.resident import Buffer
 
 __all__ = [
-    "CALL_WORDS", "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "UNHEARD", "Call", "CallList", "SlotRow", "pack_record", "scatter",
-    "set_method",
+    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNHEARD", "Call", "CallList", "SlotRow",
+    "link", "pack_record", "scatter", "set_method",
 ]  # fmt: skip
 
 # Forms of a call: what its result means, and which argument takes the copy of the argument block.
@@ -37,21 +37,23 @@ LAUNCH: Final = 1  # cuLaunchKernel: the eleventh
 LAUNCH_EX: Final = 2  # cuLaunchKernelEx: the fourth
 UNHEARD: Final = 3  # its result is no status
 
-# What a handler gets for the index, and for the status of a list that is too large for memory.
+# What a handler gets for the index, for the status of a list that was given up or has a dead word, and of one that is too large for memory.
 REFUSED: Final = -1
+STALE: Final = -1
 NO_MEMORY: Final = -2
 
 # Type of a slot, by name -> its number in native code; other types go through Python.
 SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
 
 _ARGUMENTS: Final = 16
-CALL_WORDS: Final = 4 + _ARGUMENTS  # of a packed call: function, form, block and its bytes, arguments
 _CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
 _HEAD: Final = struct.Struct("<qqQqQQQqQqqQQqqqqQq")
 _SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
 _RECORD: Final = struct.Struct("<qQQQq")
 _RANGE_AT: Final = 7 * 8
+_WORD_BYTES: Final = 8
 _ALIVE_COUNT_AT: Final = 3 * 8
+_FIXED_AT: Final = 13 * 8
 _IN_FLIGHT_AT: Final = 14 * 8
 _RETIRED_AT: Final = 18 * 8
 _ALIGN: Final = 16
@@ -106,7 +108,8 @@ def _text() -> str:
         "none": None, "float_type": float, "int_type": int, "bytearray_type": bytearray, "buffer_type": Buffer, "state_name": _STATE_NAME,
         "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME,
     }  # fmt: skip
-    text = TEXT
+    # The type is the last word of what all objects begin with, however long that is.
+    text = TEXT.replace("{type_at}", str(object.__basicsize__ - _WORD_BYTES))
     for name, thing in addresses.items():
         text = text.replace(f"{{{name}}}", f"inttoptr (i64 {id(thing)} to ptr)")
     loads = [
@@ -116,21 +119,36 @@ def _text() -> str:
     return text.replace("{loads}", "\n  ".join(loads)).replace("{arguments}", arguments)
 
 
+_link_lock = threading.Lock()
+_linked: list[Any] = []  # the linker and what it has linked, which stay for good
+
+
+def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Compiles LLVM IR for this process; gives the addresses of its `exports`. `imports` are addresses of functions that it calls."""
+    from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
+
+    with _link_lock:
+        if not _linked:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _linked.append(llvm.create_lljit_compiler())
+        builder = llvm.JITLibraryBuilder().add_ir(text).add_current_process()
+        for symbol, address in (imports or {}).items():
+            builder.import_symbol(symbol, address)
+        for symbol in exports:
+            builder.export_symbol(symbol)
+        library = builder.link(_linked[0], name)
+        _linked.append(library)
+        return {symbol: library[symbol] for symbol in exports}
+
+
 class _Builtins:
     """The code in memory, and the definitions that Python's objects point to; all of it stays for good."""
 
     def __init__(self) -> None:
-        from llvmlite import binding as llvm  # LLVM is loaded only when a launch is first bound
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        builder = llvm.JITLibraryBuilder().add_ir(_text()).add_current_process()
-        for name in PYTHON_FUNCTIONS:
-            builder.import_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-        for name in ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter"):
-            builder.export_symbol(name)
-        self._linker = llvm.create_lljit_compiler()
-        self._library = builder.link(self._linker, "vyre-builtins")
+        python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in PYTHON_FUNCTIONS}
+        exports = ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter")
+        self._library = link("vyre-builtins", _text(), exports, python)
         self.call = self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns.")
         self.resume = self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on.")
         self.repeat = self._definition("vyre_repeat", b"repeat", _ONE_ARGUMENT, b"Makes all calls so many times over.")
@@ -195,33 +213,35 @@ class CallList:
     hold the builtin: an object around it does.
     """
 
-    __slots__ = ("_alive", "_handler", "_names", "_pin", "_room", "_slots", "state")
+    __slots__ = ("_alive", "_fixed", "_handler", "_kept", "_names", "_pin", "_room", "_slots", "state")
 
     def __init__(
-        self, calls: Sequence[Call] | bytes, handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
+        self, calls: Sequence[Call], handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
         counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
-        *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0,
+        *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0, kept: Sequence[Any] = (),
     ) -> None:  # fmt: skip
-        """`calls` may be packed already: `CALL_WORDS` words of 64 bits each, none of them a launch. `mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
+        """`mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
         at least, `counters` two pairs of a word's address and what is added to it; `slots` and the list `held` of buffers are for `set`, which
         leaves buffers to Python where they are `fixed`.
 
-        A list made of the calls of others looks at the live words of its `members` as well, which it does not hold, and goes to its handler once one of them
-        was retired. An `exclusive` list is run by one thread at a time; others wait.
+        A list made of the calls of others looks at the live words of its `members` as well, and goes to its handler once one of them was retired. Builtins hold
+        the states of members, and what is `kept`: what the owner may let go of while a thread still makes the calls. An `exclusive` list is run by one
+        thread at a time; others wait.
         """
-        packed = calls if isinstance(calls, bytes) else b"".join(map(_packed, calls))
+        packed = b"".join(map(_packed, calls))
         tables = _HEAD.size + len(packed)
         room = max(room, len(alive))
         alive_at, slots_at = tables, tables + 8 * room
         members_at = slots_at + _SLOT.size * len(slots)
         state = bytearray(members_at + 8 * len(members))
         self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
+        self._fixed = ctypes.c_int64.from_buffer(state, _FIXED_AT)
         base = ctypes.addressof(self._pin)
-        copies = 0 if isinstance(calls, bytes) else sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
+        copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
         _HEAD.pack_into(
-            state, 0, len(packed) // _CALL.size, copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more, len(slots), base + slots_at,
-            id(held) if held is not None else 0, fixed, 0, exclusive, len(members), base + members_at, 0,
+            state, 0, len(packed) // _CALL.size, copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more,
+            len(slots), base + slots_at, id(held) if held is not None else 0, fixed, 0, exclusive, len(members), base + members_at, 0,
         )  # fmt: skip
         state[_HEAD.size : tables] = packed
         struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
@@ -236,12 +256,13 @@ class CallList:
         self._alive, self._room = alive_at, room
         self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
         self._names = [row.name for row in slots]  # native code compares their addresses
+        self._kept = (*[member.state for member in members], *kept)
         self._handler: Callable[[], Callable[[int, int], Any] | None] = weakref.WeakMethod(handler)
 
     def _builtin(self, definition: _MethodDefinition) -> Callable[..., Any]:
         handler = self._handler()
         assert handler is not None  # the owner holds the list, so who uses it holds the owner
-        made: Callable[..., Any] = builtins().new_builtin(ctypes.addressof(definition), (self.state, handler), None)
+        made: Callable[..., Any] = builtins().new_builtin(ctypes.addressof(definition), (self.state, handler, self._kept), None)
         return made
 
     def builtin(self) -> Callable[[], Any]:
@@ -263,8 +284,18 @@ class CallList:
         return count
 
     def retire(self) -> None:
-        """Gives the list up: lists that it is a member of go to their handlers from now on."""
+        """Gives the list up: it and lists that it is a member of go to their handlers from now on, and `set` leaves its buffers to Python."""
         struct.pack_into("<q", self.state, _RETIRED_AT, 1)
+        self.fix(1)
+
+    def revive(self) -> None:
+        """Takes `retire` back."""
+        struct.pack_into("<q", self.state, _RETIRED_AT, 0)
+        self.fix(-1)
+
+    def fix(self, by: int) -> None:
+        """Has `set` leave buffers to Python, by 1, until as many calls by -1 have come."""
+        self._fixed.value += by  # an int: no call, and so no other thread, between the load and the store
 
     def watch(self, alive: Sequence[int]) -> None:
         """Looks at other live words from now on, as many as there is room for."""

@@ -14,8 +14,8 @@ __all__ = ["PYTHON_FUNCTIONS", "TEXT"]
 
 # What the text below calls of Python.
 PYTHON_FUNCTIONS: Final = (
-    "PyByteArray_AsString", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble", "PyList_SetItem", "PyLong_AsLongLong",
-    "PyLong_AsLongLongAndOverflow", "PyLong_FromLongLong", "PyMem_RawFree", "PyMem_RawMalloc", "PyObject_CallObject", "PyObject_GetAttr",
+    "PyByteArray_AsString", "PyErr_Clear", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble", "PyList_GetItem", "PyList_SetItem",
+    "PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_FromLongLong", "PyMem_RawFree", "PyMem_RawMalloc", "PyObject_CallObject", "PyObject_GetAttr",
     "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "Py_DecRef", "Py_IncRef",
 )
 
@@ -43,7 +43,9 @@ declare double @PyFloat_AsDouble(ptr)
 declare ptr @PyObject_CallObject(ptr, ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_GetAttr(ptr, ptr)
+declare ptr @PyList_GetItem(ptr, i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
+declare void @PyErr_Clear()
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -55,12 +57,21 @@ define internal ptr @hand_over(ptr %handler, i64 %index, i64 %status) noinline {
   br i1 %none, label %failed, label %fill
 fill:
   %i = call ptr @PyLong_FromLongLong(i64 %index)
+  %no_i = icmp eq ptr %i, null
+  br i1 %no_i, label %drop, label %second
+second:
   call i32 @PyTuple_SetItem(ptr %pair, i64 0, ptr %i)
   %s = call ptr @PyLong_FromLongLong(i64 %status)
+  %no_s = icmp eq ptr %s, null
+  br i1 %no_s, label %drop, label %hand
+hand:
   call i32 @PyTuple_SetItem(ptr %pair, i64 1, ptr %s)
   %result = call ptr @PyObject_CallObject(ptr %handler, ptr %pair)
   call void @Py_DecRef(ptr %pair)
   ret ptr %result
+drop:
+  call void @Py_DecRef(ptr %pair)
+  ret ptr null
 failed:
   ret ptr null
 }
@@ -306,7 +317,7 @@ all:
   ret i1 false
 }
 
-; self is (state, handler)
+; self is (state, handler, what is kept)
 define internal ptr @perform(ptr %self, i64 %first, i64 %turns) {
 entry:
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
@@ -370,7 +381,13 @@ turn:
   call void @take_turn(ptr %state)
   %mode = load i64, ptr %mode_word
   %go = icmp eq i64 %mode, 0
-  br i1 %go, label %look, label %refused
+  br i1 %go, label %current, label %refused
+current:
+  ; Whoever kept the builtin of a list that was given up comes to the handler, which knows its successor.
+  %retired_at = getelementptr %Head, ptr %state, i64 0, i32 18
+  %retired = load i64, ptr %retired_at
+  %is_current = icmp eq i64 %retired, 0
+  br i1 %is_current, label %look, label %freed
 look:
   %dead = call i64 @first_dead(ptr %state)
   %live = icmp slt i64 %dead, 0
@@ -431,7 +448,7 @@ wrong:
 define internal { i64, i1 } @convert(ptr %value, i64 %kind) {
 entry:
   %overflow = alloca i32, align 4
-  %type_at = getelementptr i8, ptr %value, i64 8
+  %type_at = getelementptr i8, ptr %value, i64 {type_at}
   %type = load ptr, ptr %type_at
   %no = insertvalue { i64, i1 } { i64 0, i1 false }, i64 0, 0
   switch i64 %kind, label %slow [ i64 1, label %float
@@ -513,16 +530,20 @@ absent:
 ; Enters a buffer as what slot %slot is to hold next; false for what has to go through Python.
 define internal i1 @take_buffer(ptr %value, ptr %slot) {
 entry:
-  %type_at = getelementptr i8, ptr %value, i64 8
+  %type_at = getelementptr i8, ptr %value, i64 {type_at}
   %type = load ptr, ptr %type_at
   %is_buffer = icmp eq ptr %type, {buffer_type}
   br i1 %is_buffer, label %ask, label %no
 ask:
   %object = call ptr @PyObject_GetAttr(ptr %value, ptr {record_name})
   %none = icmp eq ptr %object, null
-  br i1 %none, label %no, label %kind
+  br i1 %none, label %nameless, label %kind
+nameless:
+  ; The slow way says what is wrong, and must not begin with an error set.
+  call void @PyErr_Clear()
+  br label %no
 kind:
-  %object_type_at = getelementptr i8, ptr %object, i64 8
+  %object_type_at = getelementptr i8, ptr %object, i64 {type_at}
   %object_type = load ptr, ptr %object_type_at
   ; The buffer holds its record.
   call void @Py_DecRef(ptr %object)
@@ -616,6 +637,7 @@ define ptr @vyre_set(ptr %self, ptr %args, i64 %positional, ptr %keywords) {
 entry:
   %numbers = alloca [8 x i64], align 8
   %values = alloca [8 x i64], align 8
+  %olds = alloca [8 x ptr], align 8
   %has_none = icmp eq ptr %keywords, null
   %has_positional = icmp ne i64 %positional, 0
   %plain_no = or i1 %has_none, %has_positional
@@ -759,11 +781,12 @@ written:
   %w_next = add i64 %w, 1
   br label %write_head
 hold_head:
-  ; Last of all: to drop a buffer may run code that launches this very launch.
   %h = phi i64 [ 0, %write_head ], [ %h_next, %held ]
   %h_more = icmp ult i64 %h, %wanted
-  br i1 %h_more, label %hold, label %finished
+  br i1 %h_more, label %hold, label %drop_head
 hold:
+  %old_at = getelementptr [8 x ptr], ptr %olds, i64 0, i64 %h
+  store ptr null, ptr %old_at
   %h_number_at = getelementptr [8 x i64], ptr %numbers, i64 0, i64 %h
   %h_number = load i64, ptr %h_number_at
   %h_slot = getelementptr %Slot, ptr %slots, i64 %h_number
@@ -778,12 +801,31 @@ swap:
   %index = load i64, ptr %index_at
   %new_at = getelementptr ptr, ptr %args, i64 %h
   %new = load ptr, ptr %new_at
+  %old = call ptr @PyList_GetItem(ptr %list, i64 %index)
+  call void @Py_IncRef(ptr %old)
+  store ptr %old, ptr %old_at
   call void @Py_IncRef(ptr %new)
   call i32 @PyList_SetItem(ptr %list, i64 %index, ptr %new)
   br label %held
 held:
   %h_next = add i64 %h, 1
   br label %hold_head
+drop_head:
+  ; Last of all, when nothing of the state is looked at any more: to drop a buffer may run code that launches or sets this very launch.
+  %d = phi i64 [ 0, %hold_head ], [ %d_next, %dropped ]
+  %d_more = icmp ult i64 %d, %wanted
+  br i1 %d_more, label %drop, label %finished
+drop:
+  %d_old_at = getelementptr [8 x ptr], ptr %olds, i64 0, i64 %d
+  %d_old = load ptr, ptr %d_old_at
+  %d_none = icmp eq ptr %d_old, null
+  br i1 %d_none, label %dropped, label %let_go
+let_go:
+  call void @Py_DecRef(ptr %d_old)
+  br label %dropped
+dropped:
+  %d_next = add i64 %d, 1
+  br label %drop_head
 finished:
   call void @Py_IncRef(ptr %self)
   ret ptr %self

@@ -109,7 +109,7 @@ class CudaPending(Pending):
         context.enter()
         self._device.telemetry.syncs += 1
         if timeout is not None:
-            return poll(self._is_done, timeout)
+            return poll(self.done, timeout)  # another thread may take the results meanwhile, and give the event back
         context.ok(context.cuda.cuEventSynchronize(self._event), self._doing)
         return True
 

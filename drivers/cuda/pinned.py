@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections import deque
 from math import prod
@@ -25,6 +24,7 @@ __all__ = ["PinnedBlock", "PinnedPool"]
 _KEPT_BYTES: Final = 128 << 20
 _PAGE_BYTES: Final = 4096
 _IN_FLIGHT: Final = 32  # blocks that wait for events, of which there are few
+_NOT_READY: Final = "CUDA_ERROR_NOT_READY"
 _NO_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
@@ -70,7 +70,6 @@ class PinnedPool:
         self._telemetry = telemetry
         self._kept: SizePool[PinnedBlock] = SizePool(bytes_from("VYRE_PINNED_POOL_BYTES", _KEPT_BYTES), self._drop)
         self._waiting: deque[tuple[PinnedBlock, Any]] = deque()
-        self._lock = threading.Lock()
         telemetry.gauge("pinned_pool_cached_bytes", lambda: self.cached_bytes)
         telemetry.gauge("pinned_pool_held_bytes", lambda: self.held_bytes)
 
@@ -124,30 +123,29 @@ class PinnedPool:
 
     def back(self, block: PinnedBlock, after: Any) -> None:
         """What `PinnedBlock.give` does."""
-        if after is None:
+        if after is None or self._context.gone:  # once the device is closed nothing is on its way
             self._kept.give(block, block.capacity)
         else:
             self._waiting.append((block, after))
 
     def _collect(self) -> None:
         """Takes blocks back whose events are done, and waits for the oldest while there are too many."""
-        cuda = self._context.cuda
-        if not self._lock.acquire(blocking=False):
-            return  # another thread is about it, or this one is, and a finaliser runs in between
-        try:
-            while self._waiting:
-                block, event = self._waiting[0]
-                if len(self._waiting) > _IN_FLIGHT:
-                    self._context.note(cuda.cuEventSynchronize(event), f"{self._context.name} failed while it ran")
-                elif status := cuda.cuEventQuery(event)[0]:
-                    self._context.note((status,), f"{self._context.name} failed while it ran")
-                    if self._context.usable:
-                        return
-                self._waiting.popleft()
-                self._context.events.give(event)
-                self._kept.give(block, block.capacity)
-        finally:
-            self._lock.release()
+        context, cuda = self._context, self._context.cuda
+        doing = f"{context.name} failed while it ran"
+        while self._waiting:
+            try:
+                block, event = self._waiting.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            many = len(self._waiting) >= _IN_FLIGHT
+            (status,) = cuda.cuEventSynchronize(event) if many else cuda.cuEventQuery(event)
+            if status and status.name != _NOT_READY:
+                context.note((status,), doing)
+            if status and not many and context.usable:
+                self._waiting.appendleft((block, event))
+                return
+            context.events.give(event)
+            self._kept.give(block, block.capacity)
 
     def _make(self, size: int) -> PinnedBlock:
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot pin {size} bytes of host memory"
@@ -181,7 +179,7 @@ class PinnedPool:
         if not context.mode.value & Mode.FORKED:
             cuda.cuCtxSetCurrent(context.handle)
             context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
-            cuda.cuDevicePrimaryCtxRelease(context.device)
+            context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")
 
     def trim(self) -> None:
         """Gives back what is kept."""

@@ -76,13 +76,12 @@ class KernelNode:
         """Takes the arguments that the launch has now; false if they are the same. Raises BindingError when a buffer was freed."""
         kernel = self.kernel
         kernel.require_memory()
-        held, block = tuple(kernel.held), bytes(kernel.block)
-        while held != tuple(kernel.held):  # another thread changed the launch in between
-            held, block = tuple(kernel.held), bytes(kernel.block)
-        self.held = held
+        with kernel.changing():
+            self.held, block = tuple(kernel.held), bytes(kernel.block)
         if block == self._block.raw:
             return False
         self._block.raw = block
+        self.dirty = True
         return True
 
 
@@ -147,8 +146,9 @@ class Recorder(Recording):
         doing = f"{kernel.plan.binding.interface.name!r} was not launched on {self.device.name}"
         self.require_own(doing)
         self._require_captured(kernel.stream, doing)
-        perform(self._device, (kernel.call(),), doing)
-        self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream)))
+        with kernel.changing():  # the node's buffers are those of the call
+            perform(self._device, (kernel.call(),), doing)
+            self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream)))
 
     def take(self, what: Launch | SequenceStep) -> None:
         """Makes a copy, a fill or a product a node."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cuda.launch import CudaLaunch, Kernel
-from vyre_py.drivers.cuda.native import Call, CallList
+from vyre_py.drivers.cuda.native import STALE, Call, CallList
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.resident import Buffer
-from vyre_py.drivers.sequence import CopyStep, FillStep, GemmStep, Sequence, SequenceStep, freed_names
+from vyre_py.drivers.sequence import CopyStep, FillStep, Sequence, SequenceStep, freed_names
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -65,12 +65,13 @@ def _fill_piece(device: CudaDevice, step: FillStep) -> Piece:
     return Piece(step.name, calls, None, step.buffers, step, {"fills": 1, "bytes_filled": size} if size else {})
 
 
-def _gemm_piece(device: CudaDevice, step: GemmStep) -> Piece:
-    piece: Piece = step.piece()  # type: ignore[attr-defined]  # a step on this device is a CudaGemm
+def _own_piece(device: CudaDevice, step: SequenceStep) -> Piece:
+    piece: Piece = step.piece()  # type: ignore[attr-defined]  # other steps on this device, products and strided copies, know it themselves
     return piece
 
 
-_PIECES: Final[Mapping[type, Callable[[Any, Any], Piece]]] = {CopyStep: _copy_piece, FillStep: _fill_piece, GemmStep: _gemm_piece}
+# The first that a step is one of.
+_PIECES: Final[Mapping[type, Callable[[Any, Any], Piece]]] = {CopyStep: _copy_piece, FillStep: _fill_piece, SequenceStep: _own_piece}
 
 
 def piece_of(device: CudaDevice, step: Launch | SequenceStep) -> Piece:
@@ -114,7 +115,8 @@ class SequenceCalls:
         alive = {ctypes.addressof(buffer.allocation.alive) for piece in self.pieces for buffer in piece.buffers.values()}
         counters = ((device.telemetry.address("launches"), len(launches)), (self.record.address, 1))
         calls = [call for piece in self.pieces for call in piece.calls]
-        self.calls = CallList(calls, self.trouble, device.context.mode_address, sorted(alive), counters, members=list(self._members.values()))
+        kept = (self.record, self.pieces)
+        self.calls = CallList(calls, self.trouble, device.context.mode_address, sorted(alive), counters, members=list(self._members.values()), kept=kept)
 
     def trouble(self, index: int, status: int) -> None:
         """Does, or refuses, what the native call could not: see `native`."""
@@ -125,9 +127,10 @@ class SequenceCalls:
             if context.capture is not None and status > 0:
                 context.capture.sequence(self)
                 return
-            if self._is_stale():
+            if status == STALE or self._is_stale():
                 self.refresh()
-                self.calls.resume(0)
+                with context.using(f"{self.name} cannot be enqueued on {context.name}"):
+                    self.calls.resume(0)
                 return
         piece = self.pieces[self._numbers[index]] if index >= 0 else None
         what = f"step {self._numbers[index]} ({piece.name}) of a sequence" if piece is not None else self.name

@@ -104,7 +104,7 @@ class Streams(_Pool):
         return context.ok(result, f"{context.name} gives no stream")
 
     def _destroy(self, handle: Any) -> None:
-        self._context.cuda.cuStreamDestroy(handle)
+        self._context.note(self._context.cuda.cuStreamDestroy(handle), f"{self._context.name} cannot destroy a stream")
 
 
 class Events(_Pool):
@@ -118,7 +118,7 @@ class Events(_Pool):
         return context.ok(context.cuda.cuEventCreate(kind), f"{context.name} gives no event")
 
     def _destroy(self, handle: Any) -> None:
-        self._context.cuda.cuEventDestroy(handle)
+        self._context.note(self._context.cuda.cuEventDestroy(handle), f"{self._context.name} cannot destroy an event")
 
     @contextmanager
     def borrowed(self) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from vyre_py.drivers.cuda import bulk
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory import Memory
 from vyre_py.drivers.cuda.pinned import PinnedBlock, PinnedPool
+from vyre_py.drivers.cuda.ring import ALIGN, Ring, view_of
 from vyre_py.drivers.cuda.streams import BLOCKING
 from vyre_py.drivers.hostarray import Host
 from vyre_py.drivers.telemetry import Telemetry
@@ -38,13 +39,12 @@ _IN_FLIGHT: Final = 2
 # Chunks: of what one thread copies, and of what many do.
 _CHUNK_BYTES: Final = 256 << 10
 _THREADED_CHUNK_BYTES: Final = 4 << 20
-# Of arrays without strides: so many threads, and chunks of at most so much.
+# Of arrays without strides: few threads, or more from so many bytes on, since to begin takes each some time; and chunks of at most so much. Smaller
+# ones would have more on their way at once, but the driver takes ten microseconds and more for each, one thread at a time.
+_FEW_THREADS: Final = 4
+_BULK_BYTES: Final = 96 << 20
 _BULK_THREADS: Final = 8
 _BULK_CHUNK_BYTES: Final = 2 << 20
-# The pinned memory that small writes go through: so many sections, each used again once what left it has arrived.
-_SECTIONS: Final = 8
-_SECTION_BYTES: Final = 256 << 10
-_ALIGN: Final = 64
 # How many small arrays are read with one wait.
 _BATCH: Final = 64
 
@@ -55,8 +55,6 @@ _Lane = tuple[PinnedBlock, Any]
 # One thread's part of a transfer: of these pieces, through chunks of so many bytes, with events of this sort: where
 # several copy, they sleep while they wait, and leave the cores to those that copy.
 _Work = Callable[[deque[_Piece], int, int], None]
-# One thread's part of an array without strides: its address, the chunks, the lanes, and what errors say was tried.
-_Whole = Callable[[int, Sequence[tuple[int, int]], Sequence[_Lane], str], None]
 _T = TypeVar("_T")
 
 
@@ -92,68 +90,6 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-class _Ring:
-    """Pinned memory that small writes go through, one after the other."""
-
-    def __init__(self, context: Context, pinned: PinnedPool) -> None:
-        self._context = context
-        self._pinned = pinned
-        self._block: PinnedBlock | None = None
-        self._left: list[Any] = [None] * _SECTIONS  # after what left a section
-        self._at = 0
-        self._lock = threading.Lock()
-
-    def send(self, target: int, source: Host, doing: str) -> None:
-        """Enqueues a copy of at most a section's bytes. The source may be reused on return."""
-        context, cuda = self._context, self._context.cuda
-        with self._lock:
-            if self._block is None:
-                self._block = self._pinned.take(_SECTIONS * _SECTION_BYTES)
-            place = self._place(source.nbytes, doing)
-            np.copyto(_view(self._block, place, source), source)
-            context.ok(cuda.cuMemcpyHtoDAsync(target, self._block.address + place, source.nbytes, context.stream), doing)
-
-    def _place(self, size_bytes: int, doing: str) -> int:
-        context, cuda = self._context, self._context.cuda
-        section = self._at // _SECTION_BYTES
-        if self._at + size_bytes > (section + 1) * _SECTION_BYTES:
-            if self._left[section] is None:
-                self._left[section] = context.events.take()
-            context.ok(cuda.cuEventRecord(self._left[section], context.stream), doing)
-            section = (section + 1) % _SECTIONS
-            if self._left[section] is not None:
-                context.ok(cuda.cuEventSynchronize(self._left[section]), doing)
-            self._at = section * _SECTION_BYTES
-        place = self._at
-        # A section that is exactly full is left by the next write.
-        self._at = min(place + -(-size_bytes // _ALIGN) * _ALIGN, (section + 1) * _SECTION_BYTES - 1)
-        return place
-
-    def trim(self) -> None:
-        """Waits for what is on its way, and gives the memory back until the next write."""
-        context = self._context
-        with self._lock:
-            if self._block is not None:
-                context.ok(context.cuda.cuStreamSynchronize(context.stream), f"{context.name} failed while it ran")
-                self._give_back(self._block)
-
-    def close(self) -> None:
-        """Gives the memory back. Call it once nothing is enqueued."""
-        with self._lock:
-            if self._block is not None:
-                self._give_back(self._block)
-
-    def _give_back(self, block: PinnedBlock) -> None:
-        block.give()
-        for event in filter(None, self._left):
-            self._context.events.give(event)
-        self._block, self._left, self._at = None, [None] * _SECTIONS, 0
-
-
-def _view(block: PinnedBlock, place: int, like: Host) -> Host:
-    return block.bytes[place : place + like.nbytes].view(like.dtype).reshape(like.shape)
-
-
 def _address(array: Host) -> int:
     return int(array.__array_interface__["data"][0])
 
@@ -167,7 +103,7 @@ class Transfers:
         self._marks = memory.marks
         self._pinned = pinned
         self._telemetry = telemetry
-        self._ring = _Ring(context, pinned)
+        self._ring = Ring(context, pinned)
         self._crew: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -188,7 +124,7 @@ class Transfers:
             if self._is_pinned(source):
                 self._direct(context.cuda.cuMemcpyHtoDAsync, address, _address(source), source.nbytes, doing)
             else:
-                self._move(source, partial(self._send, address, doing), partial(bulk.upload, context, address), doing)
+                self._move(source, True, address, doing, partial(self._send, address, doing))
         with context.using(doing):
             if not small:
                 self._order(int(context.copy_stream), None)
@@ -206,7 +142,7 @@ class Transfers:
                 block, event = lanes[turn % _IN_FLIGHT]
                 if turn >= _IN_FLIGHT:
                     context.ok(cuda.cuEventSynchronize(event), doing)
-                np.copyto(_view(block, 0, piece), piece)  # without the interpreter's lock
+                np.copyto(view_of(block, 0, piece), piece)  # without the interpreter's lock
                 context.ok(cuda.cuMemcpyHtoDAsync(address + offset, block.address, piece.nbytes, context.copy_stream), doing)
                 context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
                 turn += 1
@@ -227,7 +163,7 @@ class Transfers:
         if self._is_pinned(target):
             self._direct(context.cuda.cuMemcpyDtoHAsync, _address(target), address, target.nbytes, doing)
         else:
-            self._move(target, partial(self._receive, address, doing), partial(bulk.download, context, address), doing)
+            self._move(target, False, address, doing, partial(self._receive, address, doing))
 
     def read_all(self, wanted: Sequence[_Piece]) -> None:
         """`read` for several, with one wait for many small ones."""
@@ -246,7 +182,7 @@ class Transfers:
     def read_small(self, wanted: Sequence[_Piece]) -> None:
         """Copies several arrays out, with one wait; all of them go through one piece of pinned memory."""
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot be read"
-        places = [0, *accumulate(-(-target.nbytes // _ALIGN) * _ALIGN for _, target in wanted)]
+        places = [0, *accumulate(-(-target.nbytes // ALIGN) * ALIGN for _, target in wanted)]
         context.enter()
         block = self._pinned.take(places[-1])
         try:
@@ -259,7 +195,7 @@ class Transfers:
                     context.ok(cuda.cuEventRecord(event, context.stream), doing)
                 context.ok(cuda.cuEventSynchronize(event), doing)
             for place, (_, target) in zip(places, wanted, strict=False):
-                np.copyto(target, _view(block, place, target))
+                np.copyto(target, view_of(block, place, target))
         except BaseException:
             context.finish()  # or a copy may be on its way into memory that goes to somebody else
             raise
@@ -286,7 +222,7 @@ class Transfers:
                     return
                 (block, event), piece = coming.popleft()
                 context.ok(cuda.cuEventSynchronize(event), doing)
-                np.copyto(piece, _view(block, 0, piece))  # without the interpreter's lock; fresh memory gets its pages here
+                np.copyto(piece, view_of(block, 0, piece))  # without the interpreter's lock; fresh memory gets its pages here
                 idle.append((block, event))
 
     # ---- both ways
@@ -315,35 +251,42 @@ class Transfers:
                 return False
         return True
 
-    def _move(self, array: Host, work: _Work, whole: _Whole, doing: str) -> None:
-        """Has one thread, or several, move an array piece by piece: by `work`, or by `whole` where several move one without strides. Raises what went
-        wrong in any of them, once all have ended."""
+    def _move(self, array: Host, up: bool, address: int, doing: str, work: _Work) -> None:
+        """Has one thread, or several, move an array piece by piece: by `work`, or in native code where several move one without strides. Raises what
+        went wrong in any of them, once all have ended."""
         threads = min(_THREADS, _cores()) if array.nbytes >= _THREADED_BYTES else 1
         if threads == 1:
             work(deque(pieces(array, _CHUNK_BYTES)), _CHUNK_BYTES, 0)
             return
         if array.flags.c_contiguous:
-            self._move_whole(array, whole, doing)
+            self._move_whole(array, up, address, doing)
             return
         part_bytes = min(_THREADED_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * _IN_FLIGHT)))
         parts = deque(pieces(array, part_bytes))
         self._together(min(threads, len(parts)), partial(work, parts, _THREADED_CHUNK_BYTES, BLOCKING))
 
-    def _move_whole(self, array: Host, whole: _Whole, doing: str) -> None:
-        """Has several threads each make a native list of copies."""
-        threads = min(_BULK_THREADS, _cores())
+    def _move_whole(self, array: Host, up: bool, address: int, doing: str) -> None:
+        """Has several threads copy an array without strides in native code."""
+        threads = min(_BULK_THREADS if array.nbytes >= _BULK_BYTES else _FEW_THREADS, _cores())
         chunk_bytes = min(_BULK_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * 2 * bulk.LANES)))
-        chunks = [(start, min(chunk_bytes, array.nbytes - start)) for start in range(0, array.nbytes, chunk_bytes)]
-        shares = deque(share for share in (chunks[number::threads] for number in range(threads)) if share)
+        job = bulk.Bulk(self._context, up, address, _address(array), array.nbytes, chunk_bytes, doing)
+        lanes: list[_Lane] = []
+        try:
+            for _ in range(bulk.LANES * min(threads, -(-array.nbytes // chunk_bytes))):
+                lanes.append(self._lane(chunk_bytes, 0))  # noqa: PERF401 - those that were taken before one fails go back
+            pairs = deque(zip(lanes[::2], lanes[1::2], strict=True))
 
-        def work() -> None:
-            while (share := _next(shares)) is not None:
-                with self._lanes(shares) as lanes:
-                    for _ in share[: bulk.LANES]:
-                        lanes.append(self._lane(chunk_bytes, 0))
-                    whole(_address(array), share, lanes, doing)
+            def work() -> None:
+                if (pair := _next(pairs)) is not None:
+                    job.work(pair)
 
-        self._together(len(shares), work)
+            self._together(len(pairs), work)
+        except BaseException:
+            self._context.note(self._context.cuda.cuStreamSynchronize(self._context.copy_stream), f"{self._context.name} failed while it copied")
+            raise
+        finally:
+            for block, event in lanes:
+                block.give(after=event)
 
     def _together(self, threads: int, work: Callable[[], None]) -> None:
         """Has several threads work, this one included, until there is nothing left to do. Raises what went wrong in any of them, once all have ended."""

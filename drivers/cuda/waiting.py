@@ -61,10 +61,10 @@ def _destroy(context: Context, events: list[Any]) -> None:
 
 
 class _Clock:
-    """Two events of the device's own clock on our stream, around what is enqueued in between; they go with the object."""
+    """Two events of the device's own clock on a stream, around what it is given in between; they go with the object."""
 
-    def __init__(self, context: Context) -> None:
-        self._context, self._doing = context, f"{context.name} cannot time a launch"
+    def __init__(self, context: Context, stream: int) -> None:
+        self._context, self._stream, self._doing = context, stream, f"{context.name} cannot time a launch"
         self._events: list[Any] = []
         weakref.finalize(self, _destroy, context, self._events).atexit = False
         context.enter()
@@ -73,20 +73,20 @@ class _Clock:
             self._events.append(context.ok(context.cuda.cuEventCreate(kind), self._doing))
 
     def mark(self, which: int) -> None:
-        """Puts the first event, 0, or the last, 1, after what our stream holds."""
+        """Puts the first event, 0, or the last, 1, after what the stream holds."""
         context = self._context
-        context.ok(context.cuda.cuEventRecord(self._events[which], context.stream), self._doing)
+        context.ok(context.cuda.cuEventRecord(self._events[which], context.cuda.CUstream(self._stream)), self._doing)
 
     def elapsed_ns(self) -> int:
         """Nanoseconds between the two; waits for the last."""
         context, cuda = self._context, self._context.cuda
         context.ok(cuda.cuEventSynchronize(self._events[1]), self._doing)
-        return round(context.ok(cuda.cuEventElapsedTime(*self._events), self._doing) * _NS_PER_MS)
+        return round(float(context.ok(cuda.cuEventElapsedTime(*self._events), self._doing)) * _NS_PER_MS)
 
 
-def timed(context: Context, start: Callable[[], None]) -> Callable[[], int | None]:
-    """Starts work on our stream between two events of the device's clock; what it gives tells the nanoseconds between them, once the work is over."""
-    clock = _Clock(context)
+def timed(context: Context, stream: int, start: Callable[[], None]) -> Callable[[], int | None]:
+    """Starts work on a stream (a handle) between two events of the device's clock; what it gives tells the nanoseconds between them, once the work is over."""
+    clock = _Clock(context, stream)
     clock.mark(0)
     start()
     clock.mark(1)

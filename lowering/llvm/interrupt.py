@@ -12,6 +12,7 @@ nobody; and what a launch has written that was ended is given to nobody.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vyre_py.lowering.llvm.text import Writer
@@ -27,6 +28,10 @@ _INTERVAL: Final = 1 << 25
 ACCOUNT: Final = ("%since", "%spent")
 
 
+# LLVM's type -> its name for a register that holds one, in inline assembly.
+_REGISTERS: Final[Mapping[str, str]] = {"i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
+
+
 class Watch:
     """Writes the account and the looks of one function; `flag` is the name of the pointer to the flag. The account is the function's own, or the one
     that it was given."""
@@ -38,24 +43,21 @@ class Watch:
         self._since, self._spent = self.account
 
     def begin(self) -> None:
-        """Starts the account."""
-        w = self.w
-        w.line(f"store i32 {self._clock()}, ptr {self._since}")
-        w.line(f"store i32 0, ptr {self._spent}")
+        """Starts the account. The clock is read when it is first full, so that what ends before does not read it."""
+        for part in self.account:
+            self.w.line(f"store i32 0, ptr {part}")
 
-    def look_together(self) -> None:
-        """One invocation of the workgroup looks; all of them have come here, and end if the flag is set."""
-        w = self.w
-        looks, knows = w.label("look"), w.label("known")
-        x, y, z = [w.call("i32", f"llvm.nvvm.read.ptx.sreg.tid.{axis}") for axis in "xyz"]
-        place = w.let(f"or i32 {w.let(f'or i32 {x}, {y}')}, {z}")
-        before = w.current
-        w.branch(w.let(f"icmp eq i32 {place}, 0"), looks, knows)
-        w.block(looks)
-        found = self._load()
-        w.block(knows)
-        found = w.let(f"phi i32 [ {found}, %{looks} ], [ 0, %{before} ]")
-        self._end_if(w.call("i32", "llvm.nvvm.barrier0.or", ("i32", found)))
+    def ask(self) -> str:
+        """Every invocation loads the flag; gives the name for `hear`, which may come much later."""
+        return self._load()
+
+    def hear(self, found: str, computed: Sequence[tuple[str, str]] = ()) -> None:
+        """Ends if the flag was set. The (type, name) values are `computed` first, while the flag comes: LLVM would do that afterwards, for those that
+        go on, if they were of no use before."""
+        pins = [(_REGISTERS[type_], f"{type_} {name}") for type_, name in computed if type_ in _REGISTERS and name.startswith("%")]
+        if pins:
+            self.w.line(f'call void asm sideeffect "", "{",".join(r for r, _ in pins)}"({", ".join(value for _, value in pins)})')
+        self._end_if(found)
 
     def spend(self, units: str) -> None:
         """Adds to the account; no more than `STRIP` and the units of a group of turns, and then it is checked, so that it stays far below 2^32."""
@@ -76,7 +78,10 @@ class Watch:
         w = self.w
         due, on = w.label("due"), w.label("early")
         now = self._clock()
-        gone = w.let(f"sub i32 {now}, {w.let(f'load i32, ptr {self._since}')}")
+        since = w.let(f"load i32, ptr {self._since}")
+        since = w.let(f"select i1 {w.let(f'icmp eq i32 {since}, 0')}, i32 {now}, i32 {since}")
+        gone = w.let(f"sub i32 {now}, {since}")
+        w.line(f"store i32 {since}, ptr {self._since}")
         w.line(f"store i32 0, ptr {self._spent}")
         w.branch(w.let(f"icmp uge i32 {gone}, {_INTERVAL}"), due, on)
         w.block(due)

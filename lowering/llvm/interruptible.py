@@ -11,12 +11,13 @@ So the time between two looks is bounded for every nesting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.nodes import (
+    Atom,
     Atomic,
     Barrier,
     Const,
@@ -24,19 +25,25 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
+    If,
     Let,
+    Load,
     Loop,
     MemoryStatement,
+    Region,
     Set,
     Space,
     Statement,
     UniformLoad,
+    Value,
     Var,
 )
 from vyre_py.ir.program import Program
+from vyre_py.lowering.llvm.counters import Counter, Counters
 from vyre_py.lowering.llvm.interrupt import STRIP, Watch
 from vyre_py.lowering.llvm.loops import Block, Loops
 from vyre_py.lowering.llvm.text import Writer
+from vyre_py.lowering.llvm.types import llvm_type
 
 __all__ = ["InterruptibleLoops"]
 
@@ -54,6 +61,8 @@ _BARRIER: Final = 64
 _WIDE: Final = 8  # arithmetic in 64 bits
 _WIDE_SLOW: Final = 64
 _SLOW_OPS: Final = frozenset({"div", "rem", "sqrt", "rsqrt"})
+# What takes little time and is seen by nobody else.
+_QUIET: Final = (Let, Load, Var, Get, Set, If, Else, End, Region)
 _FREE: Final = (Var, Get, Set, Else)
 
 
@@ -115,13 +124,62 @@ def _strip_length(form: _Form) -> int:
     return 1 << (STRIP // form.units).bit_length() - 1
 
 
+def _limit(w: Writer, counter: Counter, tested: str, bound: str, length: int) -> str:
+    """What the counter, `tested` for the first time at this value, is to be compared with in a strip: the bound, or what it reaches after `length`
+    turns if that comes first. The sum of a counter that is to pass a bound stops at the end of its type."""
+    sign, up = "us"[counter.variable.type.is_signed], counter.step > 0
+    if counter.name == "eq":
+        rest = w.let(f"sub i32 {bound}, {tested}" if up else f"sub i32 {tested}, {bound}")
+        some = w.call("i32", "llvm.umin.i32", ("i32", rest), ("i32", str(length)))
+        return w.let(f"{'add' if up else 'sub'} i32 {tested}, {some}")
+    ahead = w.call("i32", f"llvm.{sign}{'add' if up else 'sub'}.sat.i32", ("i32", tested), ("i32", str(length)))
+    return w.call("i32", f"llvm.{sign}{'min' if up else 'max'}.i32", ("i32", bound), ("i32", ahead))
+
+
+def _first_trace(program: Program) -> int | None:
+    """The index of the first statement that takes long or that others see, or opens a block with one, if any; within an If that all of them are in."""
+    body, match = program.body, program.match
+    traces = [index for index, s in enumerate(body) if not isinstance(s, _QUIET)]
+    index = 0
+    while traces and index < traces[0]:
+        s = body[index]
+        last = match[index] if isinstance(s, If) else index
+        if isinstance(body[last], Else):
+            last = match[last]
+            if traces[0] < last:
+                return index
+        if traces[0] < last < traces[-1]:
+            return index
+        index = index + 1 if traces[0] < last else last + 1
+    return traces[0] if traces else None
+
+
+def _computed(program: Program, until: int) -> list[Value]:
+    """What has been computed where the statement of this index begins, and is used from there on, or kept in a variable."""
+    body, match = program.body, program.match
+    used = {atom for index, s in enumerate(body) if index >= until or isinstance(s, (Var, Set)) for atom in s.args}
+    computed, index = list[Value](), 0
+    while index < until:
+        s = body[index]
+        if s.result is not None and s.result in used:
+            computed.append(s.result)
+        closes = match[index] if isinstance(s, (If, Else)) else until
+        index = closes if closes < until else index + 1
+    return computed
+
+
 class InterruptibleLoops(Loops):
     """Writes the loops of a kernel so that they look."""
 
-    def __init__(self, w: Writer, program: Program, watch: Watch) -> None:
+    def __init__(self, w: Writer, program: Program, watch: Watch, atom: Callable[[Atom], str], variables: Sequence[str]) -> None:
         super().__init__(w)
-        self._watch = watch
+        self._watch, self._program = watch, program
+        self._atom, self._variables = atom, variables
         self._forms = _forms(program)
+        self._counters = Counters(program)
+        # The index of a Let -> which of its operands another name takes the place of, and that.
+        self._limits: dict[int, tuple[int, str]] = {}
+        self._first, self._found = _first_trace(program), ""
         self._pauses = bool(self._forms) or has_grid_barrier(program)
         # For each open loop, the outermost first: whether a loop that looks has been in it.
         self._followed = [False]
@@ -130,7 +188,19 @@ class InterruptibleLoops(Loops):
         """Starts the account if there is anything to account for; looks."""
         if self._pauses:
             self._watch.begin()
-        self._watch.look_together()
+        self._found = self._watch.ask()
+
+    def reach(self, index: int) -> None:
+        """Ends before anything is done that takes long or that others see, if the flag was set at the beginning."""
+        if index == self._first and self._found:
+            self._watch.hear(self._found, [(llvm_type(value.type), self._atom(value)) for value in _computed(self._program, index)])
+
+    def operands(self, index: int, names: Sequence[str]) -> Sequence[str]:
+        """The operands of a Let, with the strip's limit where it tests the counter of a loop."""
+        if index not in self._limits:
+            return names
+        side, limit = self._limits[index]
+        return [limit if k == side else name for k, name in enumerate(names)]
 
     def pause(self) -> None:
         """Reads the clock, and looks if it is time."""
@@ -153,7 +223,10 @@ class InterruptibleLoops(Loops):
         """Opens a Loop."""
         form = self._forms[index]
         self._enter()
-        return self._counted(self._loop_strips(s, form) if form.innermost else self._endless(index, s))
+        if not form.innermost:
+            return self._counted(self._endless(index, s))
+        counter = self._counters.of(index)
+        return self._counted(self._loop_strips(s, form) if counter is None else self._counter_strips(s, form, counter))
 
     def _endless(self, index: int, s: Loop) -> Block:
         """Opens a Loop with loops in it."""
@@ -193,9 +266,36 @@ class InterruptibleLoops(Loops):
             reached = w.let(f"load i32, ptr {counter}")
             whole = w.let(f"icmp eq i32 {reached}, {limit}")  # else a break led here
             self._next_strip(w.let(f"and i1 {whole}, {w.let(f'icmp ult i32 {limit}, {turns}')}"), strip, leave)
-            self._watch.spend(w.let(f"mul i32 {w.let(f'sub i32 {reached}, {first}')}, {form.units}"))
+            self._spend_turns(w.let(f"sub i32 {reached}, {first}"), form)
 
         return Block(s, end, again, past), turn
+
+    def _counter_strips(self, s: Loop, form: _Form, counter: Counter) -> Block:
+        """Opens an innermost Loop that counts by itself. Its own test is the strip's, with a bound that is no farther than a strip."""
+        w = self.w
+        pointer, bound = self._variables[counter.variable.id], self._atom(self._program.body[counter.comparison].args[counter.side])
+        strip, head, past, leave = [w.label(name) for name in ("strip", "loop", "past", "done")]
+        w.block(strip)
+        first = tested = w.let(f"load i32, ptr {pointer}")
+        if counter.late:
+            tested = w.let(f"add i32 {first}, {counter.step}")
+        limit = _limit(w, counter, tested, bound, _strip_length(form))
+        self._limits[counter.comparison] = counter.side, limit
+        w.block(head)
+
+        def end() -> None:
+            w.jump(head)
+            w.block(past)
+            reached = w.let(f"load i32, ptr {pointer}")
+            stopped = w.let(f"icmp eq i32 {reached}, {limit}")  # else a break led here
+            self._next_strip(w.let(f"and i1 {stopped}, {w.let(f'icmp ne i32 {limit}, {bound}')}"), strip, leave)
+            self._spend_turns(w.let(f"sub i32 {reached}, {first}" if counter.step > 0 else f"sub i32 {first}, {reached}"), form)
+
+        return Block(s, end, head, past)
+
+    def _spend_turns(self, turns: str, form: _Form) -> None:
+        """Adds so many turns to the account, and one that a break has left."""
+        self._watch.spend(self.w.let(f"mul i32 {self.w.let(f'add i32 {turns}, 1')}, {form.units}"))
 
     def _loop_strips(self, s: Loop, form: _Form) -> Block:
         """Opens an innermost Loop. Its strip is a loop over groups of turns, which LLVM writes out: so its test, some five instructions, comes once

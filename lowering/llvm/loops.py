@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vyre_py.ir.nodes import Const, For, Loop, Statement
@@ -34,6 +34,13 @@ class Loops:
 
     def begin(self) -> None:
         """Writes what a kernel does before its Program."""
+
+    def reach(self, index: int) -> None:
+        """Writes what comes before the statement of this index."""
+
+    def operands(self, index: int, names: Sequence[str]) -> Sequence[str]:
+        """The operands, given by name, of the Let of this index: a loop may set itself another bound."""
+        return names
 
     def pause(self) -> None:
         """Writes what an invocation does that waits for another one, each time it has looked in vain."""

@@ -60,7 +60,7 @@ def write_walk(
     watch = Watch(w, flag) if flag else None
     if watch is not None:
         watch.begin()
-        watch.look_together()
+        watch.hear(watch.ask())
     first = _split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.ctaid.x"), groups)
     steps = _split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.nctaid.x"), groups)
     places = [w.local("i32") for _ in PLACES]

@@ -99,7 +99,8 @@ class _Walk:
         self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
         self.loops = Loops(self.w)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
-            self.loops = InterruptibleLoops(self.w, self.program, Watch(self.w, flag, ACCOUNT if options.persistent else None))
+            watch = Watch(self.w, flag, ACCOUNT if options.persistent else None)
+            self.loops = InterruptibleLoops(self.w, self.program, watch, self.atom, self.variables)
 
     # ---- declarations
 
@@ -223,7 +224,8 @@ class _Walk:
         elif (size := whole_size(s)) is not None:
             self.values[s.bound.id] = self._size(size, u64)
         else:
-            self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, [self.atom(a) for a in s.args])
+            names = self.loops.operands(index, [self.atom(a) for a in s.args])
+            self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, names)
 
     # ---- memory
 
@@ -381,6 +383,7 @@ def write_kernel(optimised: Optimised, module: ModuleText, symbol: str, options:
     if not options.persistent:
         walk.loops.begin()
     for index, statement in enumerate(walk.program.body):
+        walk.loops.reach(index)
         _HANDLERS[type(statement)](walk, index, statement)
     w.end("ret void")
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
