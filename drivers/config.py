@@ -64,6 +64,8 @@ class DispatchConfig:
             for name, (fits, wanted) in _FITS.items()
             if not fits(getattr(self, name))
         ]
+        if self.fixpoint_limit is not None and self.fixpoint is None:
+            wrong.append(Missing("dispatch option fixpoint_limit", help="it limits a fixpoint, which is to be named"))
         if wrong:
             raise Unsupported("vyre-py", wrong)
 

@@ -99,7 +99,7 @@ def devices() -> list[DeviceInfo]:
 
 def _forked() -> None:
     """In a forked child: a thread of the parent may have held the lock, and its devices may not have come along."""
-    global _lock
+    global _lock  # noqa: PLW0603 - a child has one thread, and the old lock may never be given back
     _lock = threading.RLock()
     _inherited.update(_open)
     for known in _open.values():

@@ -341,7 +341,8 @@ class Buffer:
         return cuda_interface_of(self)
 
     def free(self) -> None:
-        """Gives the memory back once the launches so far are done; other views over it are then unusable, and say so.
+        """Gives the memory back once the launches so far are done; other views over it are then unusable, and say so. No other thread may be launching
+        with it at that moment: a launch looks whether its buffers are there, and is then on its way.
 
         Raises BindingError for a buffer that shares its memory with others of an arena, of weights or of constants: those are freed whole.
         """

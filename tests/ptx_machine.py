@@ -1,60 +1,64 @@
-"""A machine for plain PTX, over NumPy: straight-line integer code, accesses, and branches that all threads take or leave together, or that leave the kernel.
+"""A machine for plain PTX, over NumPy: integer code, accesses, and branches that all threads take or leave together, or that leave the kernel.
 
-It runs the very text that the driver would be given, over the memory of a `FakeDriver`. Each access is looked at: it is aligned and within one block
-of memory that was allocated. `PtxDriver` is a `FakeDriver` whose launches run by it.
+It runs the very text that the driver would be given, over memory of the host. Each access is looked at: it must be aligned, and lie within memory that
+there is. `PtxDriver` is a stand-in for the driver whose launches run by it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from fake_cuda import OK, FakeDriver
+from fake_cuda import OK
+from fake_graphs import FakeGraphDriver
 
 __all__ = ["PtxDriver", "run"]
 
 _INSTRUCTION = re.compile(r"(?:@(!?)%(\w+)\s+)?([\w.:]+)(?:\s+(.*))?;")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
-_BITS = re.compile(r"[busf](\d+)$")
+_BITS = re.compile(r"[bus](\d+)$")
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
-
-
-def _masked(value: Any, bits: int) -> Words:
-    return np.asarray(value, np.uint64) & np.uint64((1 << bits) - 1)
+Array = np.ndarray[Any, Any]
 
 
-# Op without its type -> what it gives of its operands, which are numbers of so many bits in 64.
-_OPS: dict[str, Callable[..., Any]] = {
-    "mov": lambda bits, a: a, "cvt": lambda bits, a: a, "add": lambda bits, a, b: a + b, "sub": lambda bits, a, b: a - b, "and": lambda bits, a, b: a & b,
-    "shl": lambda bits, a, b: np.where(b < bits, a << np.minimum(b, np.uint64(63)), np.uint64(0)),
-    "shr": lambda bits, a, b: np.where(b < bits, a >> np.minimum(b, np.uint64(63)), np.uint64(0)),
-    "mul.lo": lambda bits, a, b: a * b, "mul.hi": lambda bits, a, b: (a * b) >> np.uint64(32), "mad.lo": lambda bits, a, b, c: a * b + c,
-    "mul.wide": lambda bits, a, b: a * b,
+def _number(value: int) -> Any:
+    return np.uint64(value & ((1 << 64) - 1))
+
+
+def _shifted(bits: int, value: Any, by: Any, how: Callable[[Any, Any], Any]) -> Any:
+    return np.where(by < bits, how(value, np.minimum(by, _number(63))), _number(0))
+
+
+# Op without its type -> what it gives, of so many bits, of operands in 64 bits.
+_OPS: Mapping[str, Callable[..., Any]] = {
+    "mov": lambda bits, a: a, "cvt.u64": lambda bits, a: a, "add": lambda bits, a, b: a + b, "sub": lambda bits, a, b: a - b,
+    "and": lambda bits, a, b: a & b, "shl": lambda bits, a, b: _shifted(bits, a, b, np.left_shift), "shr": lambda bits, a, b: _shifted(bits, a, b, np.right_shift),
+    "mul.lo": lambda bits, a, b: a * b, "mul.hi": lambda bits, a, b: (a * b) >> _number(bits), "mul.wide": lambda bits, a, b: a * b,
+    "mad.lo": lambda bits, a, b, c: a * b + c,
 }  # fmt: skip
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {"ge": np.greater_equal, "le": np.less_equal, "lt": np.less}
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {"setp.ge": np.greater_equal, "setp.le": np.less_equal, "setp.lt": np.less}
 
 
 class _Launch:
     """One launch: a register is an array with an element for each thread."""
 
-    def __init__(self, text: str, parameter: bytes, grid: int, group: int, blocks: Iterable[tuple[int, Any]]) -> None:
-        self._parameter = parameter
+    def __init__(self, text: str, parameter: bytes, grid: int, group: int, memory: Mapping[int, Any]) -> None:
         threads = np.arange(grid * group, dtype=np.uint64)
-        self._registers: dict[str, Any] = {
-            "tid.x": threads % group, "ctaid.x": threads // group, "nctaid.x": np.full(threads.size, grid, np.uint64),
-        }
+        self._parameter = parameter
+        self._registers: dict[str, Any] = {"tid.x": threads % _number(group), "ctaid.x": threads // _number(group)}
         self._on = np.ones(threads.size, bool)
-        self._memory = [(at, np.frombuffer(block, np.uint8)) for at, block in blocks]
+        self._begins = np.array(sorted(memory), np.uint64)
+        self._blocks = [np.frombuffer(memory[int(at)], np.uint8) for at in self._begins]
+        self._ends = self._begins + np.array([block.size for block in self._blocks], np.uint64)
         self._lines = [line.strip() for line in text[text.index("{") + 1 : text.rindex("}")].splitlines()]
         self._labels = {line[:-1]: number for number, line in enumerate(self._lines) if line.endswith(":")}
 
     def run(self) -> None:
+        """Until no thread is left."""
         at = 0
-        while at < len(self._lines) and self._on.any():
+        while self._on.any():
             line = self._lines[at]
             at += 1
             if line and not line.endswith(":") and not line.startswith(".reg"):
@@ -68,95 +72,111 @@ class _Launch:
         operands = _OPERAND.findall(rest or "")
         if op == "ret":
             self._on = self._on & ~on
-        elif op.startswith("bra"):
+        elif op == "bra":
             return self._branch(operands[0], on, at)
         elif op.startswith(("ld.global", "st.global")):
             self._access(op, operands, on)
         else:
-            self._registers[operands[0][1:]] = self._value(op, operands[1:])
+            assert guard is None, line
+            self._registers[operands[0].removeprefix("%")] = self._value(op, operands[1:])
         return at
 
-    def _branch(self, label: str, on: Any, at: int) -> int:
+    def _branch(self, label: str, on: Array, at: int) -> int:
         if label == "end":
             self._on = self._on & ~on
             return at
-        assert on.any() in (on[self._on].all(), False), f"threads part at a branch to {label}"
+        assert not on.any() or on[self._on].all(), f"threads part at a branch to {label}"
         return self._labels[label] if on.any() else at
 
     def _value(self, op: str, operands: list[str]) -> Any:
         name, _, type_ = op.rpartition(".")
-        bits = int(_BITS.search(type_)[1])  # type: ignore[index]  # every op here ends in a type
+        bits = _bits(type_)
         if name == "ld.param":
             offset = int(operands[0].strip("[]").split("+")[1])
             return np.full(self._on.size, int.from_bytes(self._parameter[offset : offset + bits // 8], "little"), np.uint64)
         if name == "cvt.u64":
-            bits = 64
-        values = [self._operand(operand) for operand in operands]
-        if name.startswith("setp."):
-            return _COMPARISONS[name[5:]](_masked(values[0], bits), _masked(values[1], bits))
+            values = [self._operand(operands[0]) & _number((1 << bits) - 1)]
+            return values[0]
+        values = [self._operand(operand) & _number((1 << bits) - 1) for operand in operands]
+        if name in _COMPARISONS:
+            return _COMPARISONS[name](*values)
         with np.errstate(over="ignore"):
-            wide = name == "mul.wide"
-            last = 1 if name in ("shl", "shr") else len(values)
-            values = [_masked(value, bits) for value in values[:last]] + [_masked(value, 32) for value in values[last:]]
-            return _masked(_OPS["cvt" if name == "cvt.u64" else name](bits, *values), 64 if wide else bits)
+            return _OPS[name](bits, *values) & _number((1 << (2 * bits if name == "mul.wide" else bits)) - 1)
 
     def _operand(self, text: str) -> Any:
-        if text.startswith("%"):
-            return self._registers[text[1:]]
-        return np.full(self._on.size, int(text) & ((1 << 64) - 1), np.uint64)
+        return self._registers[text[1:]] if text.startswith("%") else np.full(self._on.size, _number(int(text)))
 
-    def _access(self, op: str, operands: list[str], on: Any) -> None:
-        parts = op.split(".")
-        size = int(_BITS.search(parts[-1])[1]) // 8  # type: ignore[index]
-        words, address = operands if parts[0] == "ld" else operands[::-1]
+    def _access(self, op: str, operands: list[str], on: Array) -> None:
+        kind, *_, type_ = op.split(".")
+        size = _bits(type_) // 8
+        words, address = operands if kind == "ld" else operands[::-1]
         names = [word.strip("{} %") for word in words.split(",")]
         at = self._registers[address.strip("[]%")][on]
-        assert not (at % np.uint64(size * len(names))).any(), f"{op} is not aligned"
+        assert not (at % _number(size * len(names))).any(), f"{op} is not aligned"
         for number, name in enumerate(names):
-            places = [self._bytes(at + np.uint64(number * size + k)) for k in range(size)]
-            if parts[0] == "ld":
-                loaded = np.zeros(self._on.size, np.uint64)
-                loaded[on] = sum(block[index].astype(np.uint64) << np.uint64(8 * k) for k, (block, index) in enumerate(places))
-                self._registers[name] = loaded
+            if kind == "ld":
+                self._registers[name] = np.zeros(self._on.size, np.uint64)
+            for k in range(size):
+                value = self._registers[name][on]
+                self._byte(at + _number(number * size + k), value, _number(8 * k), kind == "ld")
+                if kind == "ld":
+                    self._registers[name][on] = value
+
+    def _byte(self, at: Array, value: Array, shift: Any, is_load: bool) -> None:
+        """Reads a byte of each value, or writes it."""
+        which = np.searchsorted(self._begins, at, "right") - 1
+        assert (which >= 0).all() and (at < self._ends[which]).all(), "an access lies outside all memory"
+        for number in np.unique(which):
+            here = which == number
+            block, index = self._blocks[number], at[here] - self._begins[number]
+            if is_load:
+                value[here] |= block[index].astype(np.uint64) << shift
             else:
-                for k, (block, index) in enumerate(places):
-                    block[index] = (self._registers[name][on] >> np.uint64(8 * k)).astype(np.uint8)
-
-    def _bytes(self, at: Words) -> tuple[Any, Words]:
-        if not at.size:
-            return self._memory[0][1], at
-        low, high = int(at.min()), int(at.max())
-        for begin, block in self._memory:
-            if begin <= low and high < begin + block.size:
-                return block, at - np.uint64(begin)
-        raise AssertionError(f"bytes {low} to {high} are not within one block")
+                block[index] = (value[here] >> shift).astype(np.uint8)
 
 
-def run(text: str, parameter: bytes, grid: int, group: int, blocks: Iterable[tuple[int, Any]]) -> None:
-    """Runs a kernel with one parameter over `grid` workgroups of `group` threads; `blocks` are (address, writeable bytes) of all memory."""
-    _Launch(text, parameter, grid, group, blocks).run()
+def _bits(type_: str) -> int:
+    found = _BITS.search(type_)
+    assert found is not None, type_
+    return int(found[1])
 
 
-class PtxDriver(FakeDriver):
-    """Runs the PTX that it is given. Each module has a handle of its own; `texts` maps functions to what was loaded."""
+def run(text: str, parameter: bytes, grid: int, group: int, memory: Mapping[int, Any]) -> None:
+    """Runs a module's one kernel, which takes one parameter, with `grid` workgroups of `group` threads; `memory` is writeable bytes by address."""
+    _Launch(text, parameter, grid, group, memory).run()
+
+
+class PtxDriver(FakeGraphDriver):
+    """The stand-in, whose kernels are the PTX that it was given; `ran` lists the names of those that ran."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.images: list[str] = []
         self.texts: dict[int, str] = {}
+        self.ran: list[str] = []
 
     def cuModuleLoadDataEx(self, image: bytes, count: int, options: Any, values: Any) -> Any:
-        handle = (1 << 20) + len(self.texts)
-        self.texts[handle] = image.rstrip(b"\0").decode()
-        return *OK, handle
+        self.images.append(image.rstrip(b"\0").decode())
+        return super().cuModuleLoadDataEx(image, count, options, values)
 
     def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
-        assert f".entry {name.decode()}(" in self.texts[module]
-        return *OK, module
+        status, function = super().cuModuleGetFunction(module, name)
+        self.texts[function] = next(image for image in reversed(self.images) if f".entry {name.decode()}(" in image)
+        return status, function
 
-    def cuLaunchKernel(self, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, pointers: int, extra: int) -> Any:
-        assert (gy, gz, by, bz, shared, pointers) == (1, 1, 1, 1, 0, 0)
-        self.launches.append(((gx, gy, gz), (bx, by, bz), shared, stream))
-        words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
-        parameter = ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value)
-        run(self.texts[function], parameter, gx, bx, list(self.blocks.items()))
-        return OK
+    def run_kernel(self, function: int, block: bytes) -> None:
+        self.ran.append(self.functions[function])
+        (grid, _, _), (group, _, _), *_ = self.shape
+        run(self.texts[function], block, grid, group, self.blocks)
+
+    def cuLaunchKernel(self, function: int, *rest: Any) -> Any:
+        self.shape = (rest[:3], rest[3:6])
+        return super().cuLaunchKernel(function, *rest)
+
+    def run_graph(self, graph: Any) -> None:
+        for node in graph.nodes:
+            if node.kind == "kernel":
+                self.shape = node.shape
+                self.run_kernel(node.function, node.block)
+            else:
+                node.run(self)

@@ -23,7 +23,7 @@ from inject import SCENARIOS, InjectedDriver, Outcome
 import vyre_py as vp
 from vyre_py.drivers import cuda, hostarray, ranges, resident
 from vyre_py.drivers.arena import Arena
-from vyre_py.drivers.cuda import library, transfer
+from vyre_py.drivers.cuda import dispatch, library, prepared, transfer
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.events import Event, Stream
 from vyre_py.drivers.cuda.graph import CudaGraph
@@ -52,8 +52,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[InjectedDriver], None]
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so small that a few kilobytes go every way that gigabytes do, in one thread, so that calls have one order."""
-    for name, value in {"_SMALL_BYTES": 4096, "_CHUNK_BYTES": 8192}.items():
-        monkeypatch.setattr(transfer, name, value)
+    for module, name, value in (
+        (transfer, "_SMALL_BYTES", 4096), (transfer, "_CHUNK_BYTES", 8192), (dispatch, "_MAPPED_BYTES", 4096), (prepared, "_OWN_BYTES", 8192),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
 
 
 # ---------------------------------------------------------------- statuses
@@ -247,7 +249,7 @@ PLAIN = {
     Event: "device",
     Stream: "device priority",
     RawKernel: "raw",
-    ResidentStore: "budget_bytes clear drop",
+    ResidentStore: "budget_bytes clear drop forked",
     Arena: "allocation device freed plan size_bytes",
 }  # fmt: skip
 
@@ -310,13 +312,24 @@ def test_what_asks_nothing_of_a_poisoned_device_answers(world: Any) -> None:
 
 
 # Whatever is asked first after a kernel has failed gets the status, and everything after that the first cause.
-NOTICED = {
-    "launch": lambda w: w.launch(), "sequence": lambda w: w.sequence(), "graph": lambda w: w.graph(), "event": lambda w: w.event.done(),
-    "pending": lambda w: w.pending.done(), "copy": lambda w: w.y.copy_from(w.x), "read": lambda w: w.x.read(), "dispatch": lambda w: w.pipeline.dispatch(w.given),
-    "staged dispatch": lambda w: w.pipeline.dispatch(w.large), "submit": lambda w: w.pipeline.submit(w.given), "update": lambda w: w.graph.set(w.launch, a=9.0),
-    "stream": lambda w: w.stream.synchronize(), "trim": lambda w: w.device.trim(), "timed": lambda w: w.pipeline.dispatch_timed(w.given),
-    "load": lambda w: w.device.load(w.artifact), "strided": lambda w: w.device.copy_strided(w.x, 3, (-1,), w.y, 0, (1,), (4,)),
-}  # fmt: skip
+NOTICED: dict[str, Callable[[World], Any]] = {
+    "launch": lambda w: w.launch(),
+    "sequence": lambda w: w.sequence(),
+    "graph": lambda w: w.graph(),
+    "update": lambda w: w.graph.set(w.launch, a=9.0),
+    "event": lambda w: w.event.done(),
+    "stream": lambda w: w.stream.synchronize(),
+    "pending": lambda w: w.pending.done(),
+    "copy": lambda w: w.y.copy_from(w.x),
+    "strided": lambda w: w.device.copy_strided(w.x, 3, (-1,), w.y, 0, (1,), (4,)),
+    "read": lambda w: w.x.read(),
+    "dispatch": lambda w: w.pipeline.dispatch(w.given),
+    "staged dispatch": lambda w: w.pipeline.dispatch(w.large),
+    "timed dispatch": lambda w: w.pipeline.dispatch_timed(w.given),
+    "submit": lambda w: w.pipeline.submit(w.given),
+    "load": lambda w: w.device.load(w.artifact),
+    "trim": lambda w: w.device.trim(),
+}
 
 
 @pytest.mark.parametrize("name", NOTICED)
@@ -327,7 +340,7 @@ def test_any_call_notices(world: Any, name: str) -> None:
         NOTICED[name](made)
     assert made.device.lost
     driver.log.clear()
-    with pytest.raises(DeviceLost, match="first cause was: .*CUDA_ERROR_ILLEGAL_ADDRESS"):
+    with pytest.raises(DeviceLost, match=r"first cause was: .*CUDA_ERROR_ILLEGAL_ADDRESS"):
         made.launch()
     assert not driver.log
 
@@ -350,28 +363,33 @@ def test_a_finaliser_notices(world: Any, name: str) -> None:
     quiet(made)
     gc.collect()
     assert made.device.lost
-    with pytest.raises(DeviceLost, match="first cause was: .*CUDA_ERROR_ILLEGAL_ADDRESS"):
+    with pytest.raises(DeviceLost, match=r"first cause was: .*CUDA_ERROR_ILLEGAL_ADDRESS"):
         made.device.require_usable()
 
 
 # ---------------------------------------------------------------- every call fails once
 
-_MARKS = "a stream of somebody else's may be gone: the host waits instead"
-_SPEED = "a part of opening and trimming that nothing depends on"
 # Where a failure comes to nothing, and why that is right: the function that makes the call.
 SILENT = {
-    "properties.choose_arch": "the probe is loaded, and that is all that was to be known", "memory._make_pool": "virtual GPUs report pools that they don't give",
-    "memory._try": "it is asked again after memory was given back", "pinned._make": "it is asked again after memory was given back",
-    "transfer._is_pinned": "memory that the driver does not know is not pinned", "pinned._collect": "it is asked again later",
-    "marks._is_captured": _MARKS, "marks.after": _MARKS, "marks.join": _MARKS, "marks.wait": _MARKS, "marks.leave": _MARKS,
-    "memory._put_back": "the memory is kept until it can be ordered", "memory._ordered": "the memory is kept until it can be ordered",
-    "memory._return": "a finaliser", "memory._give_driver": "a finaliser", "pinned._drop": "a finaliser", "module._unload": "a finaliser",
-    "graph.drop": "a finaliser", "graph.destroy": "a finaliser", "waiting._destroy": "a finaliser", "pending._let_go": "a finaliser, which waits on the host instead",
-    "words.close": "a finaliser", "context.finish": "the next call says what went wrong",
-    "streams._destroy": _SPEED, "device._close": "closing is quiet", "memory.close": "closing is quiet", "context.close": "closing is quiet",
-    "context._is_current": "the context is made current in any case", "recorder.relaxed": "the thread's capture mode stays relaxed", "recorder.node_count": "the count of nodes is for people",
-    "recorder.record": "the captured function's own error is raised", "graph._instantiate": "the first replay uploads the graph",
-    "native.resume": "where a graph can't be changed in place it is made anew", "loop.has_loops": "the host repeats the graph instead",
+    "properties.choose_arch": "the probe is loaded, and that is all that was to be known",
+    "memory._make_pool": "virtual GPUs report pools that they don't give",
+    **dict.fromkeys(("memory._try", "pinned._make"), "it is asked again after memory was given back"),
+    "transfer._is_pinned": "memory that the driver does not know is not pinned",
+    "pinned._collect": "it is asked again later",
+    **dict.fromkeys(("marks._is_captured", "marks.after", "marks.join", "marks.wait", "marks.leave"), "a stream of others may be gone: the host waits"),
+    **dict.fromkeys(("memory._put_back", "memory._ordered"), "the memory is kept until it can be ordered"),
+    **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._drop", "module._unload", "words.close"), "what is given back is given back"),
+    **dict.fromkeys(("graph.drop", "graph.destroy", "waiting._destroy", "streams._destroy"), "what is given back is given back"),
+    "pending._let_go": "a finaliser, which waits on the host instead",
+    "context.finish": "the next call says what went wrong",
+    **dict.fromkeys(("device._close", "memory.close", "context.close"), "closing is quiet"),
+    "context._is_current": "the context is made current in any case",
+    "recorder.relaxed": "the thread's capture mode stays relaxed",
+    "recorder.node_count": "the count of nodes is for people",
+    "recorder.record": "the captured function's own error is raised",
+    "graph._instantiate": "the first replay uploads the graph",
+    "native.resume": "where a graph can't be changed in place it is made anew",
+    "loop.has_loops": "the host repeats the graph instead",
     "raw._check": "it is how the driver says that there are no more parameters",
 }  # fmt: skip
 
@@ -460,7 +478,7 @@ def full(shape: Any, *arguments: Any) -> Any:
 def test_no_host_memory_for_a_result(world: Any, monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     made, _ = world
     before = made.device.telemetry.snapshot()
-    calls = {resident: lambda: made.x.read(), ranges: lambda: made.device.download_ranges([(made.x, 0, 3)])}
+    calls = {resident: made.x.read, ranges: lambda: made.device.download_ranges([(made.x, 0, 3)])}
     with monkeypatch.context() as without:
         without.setattr(module, "np", SimpleNamespace(**{**vars(np), "empty": full}))
         with pytest.raises(OutOfMemory, match="the host has too little free memory for the result"):

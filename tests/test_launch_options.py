@@ -129,7 +129,7 @@ def device(monkeypatch):
 def test_options_of_a_dispatch_are_refused_where_a_launch_is_bound(device, kind, option):
     chosen = device if kind == "cuda" else registry.device(kind)
     program = parse("program p(n) workgroup(1) {\n  buffer y: u32[n] read_write\n  y[global_id.x] = 1\n}")
-    with pytest.raises(Unsupported, match=rf"a bound launch on {chosen.name}(.|\n)*dispatch option {next(iter(option))}\b"):
+    with pytest.raises(Unsupported, match=rf"dispatch option {next(iter(option))}\b"):
         chosen.compile_native(program).bind(y=chosen.allocate(4, u32), config=DispatchConfig(**option))
 
 

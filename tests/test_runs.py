@@ -189,3 +189,8 @@ def test_max_output_bytes(device):
         pipeline.dispatch(arguments(), config=vp.DispatchConfig(max_output_bytes=3999))
     with pytest.raises(BindingError, match="max_output_bytes"):
         pipeline.submit(arguments(), config=vp.DispatchConfig(max_output_bytes=3999))
+
+
+def test_a_limit_of_nothing_is_refused():
+    with pytest.raises(Unsupported, match="fixpoint_limit"):
+        vp.DispatchConfig(fixpoint_limit=3)

@@ -128,8 +128,8 @@ class PinnedPool:
         else:
             self._waiting.append((block, after))
 
-    def _collect(self) -> None:
-        """Takes blocks back whose events are done, and waits for the oldest while there are too many."""
+    def _collect(self, every: bool = False) -> None:
+        """Takes blocks back whose events are done, and waits for the oldest while there are too many, or for every one."""
         context, cuda = self._context, self._context.cuda
         doing = f"{context.name} failed while it ran"
         while self._waiting:
@@ -137,11 +137,11 @@ class PinnedPool:
                 block, event = self._waiting.popleft()
             except IndexError:  # another thread took the last one
                 return
-            many = len(self._waiting) >= _IN_FLIGHT
-            (status,) = cuda.cuEventSynchronize(event) if many else cuda.cuEventQuery(event)
+            waits = every or len(self._waiting) >= _IN_FLIGHT
+            (status,) = cuda.cuEventSynchronize(event) if waits else cuda.cuEventQuery(event)
             if status and status.name != _NOT_READY:
                 context.note((status,), doing)
-            if status and not many and context.usable:
+            if status and not waits and context.usable:
                 self._waiting.appendleft((block, event))
                 return
             context.events.give(event)
@@ -182,8 +182,8 @@ class PinnedPool:
             context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")
 
     def trim(self) -> None:
-        """Gives back what is kept."""
-        self._collect()
+        """Gives back what is kept, once it is done with."""
+        self._collect(every=True)
         self._kept.shrink()
 
     def close(self) -> None:

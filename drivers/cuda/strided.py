@@ -88,8 +88,7 @@ def _part(width: int, move: Move) -> Part:
     else:
         head = {"count": move.count}
         kernel, groups = Kernel("words", width), -(-move.count // (GROUP * PIECES))
-    outer, *divided = [(axis.size, axis.source * width, axis.target * width) for axis in axes]
-    block = packed(head, outer[1:], divided[::-1])
+    block = packed(head, [(axis.size, axis.source * width, axis.target * width) for axis in axes])
     return Part(kernel, groups, move.source * width, move.target * width, block[_PLACES.size :])
 
 

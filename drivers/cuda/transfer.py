@@ -25,6 +25,7 @@ from vyre_py.drivers.cuda.memory import Memory
 from vyre_py.drivers.cuda.pinned import PinnedBlock, PinnedPool
 from vyre_py.drivers.cuda.ring import ALIGN, Ring, view_of
 from vyre_py.drivers.cuda.streams import BLOCKING
+from vyre_py.drivers.errors import DriverError
 from vyre_py.drivers.hostarray import Host
 from vyre_py.drivers.telemetry import Telemetry
 
@@ -121,14 +122,22 @@ class Transfers:
             else:
                 self._order(None, int(context.copy_stream))
         if not small:
-            if self._is_pinned(source):
-                self._direct(context.cuda.cuMemcpyHtoDAsync, address, _address(source), source.nbytes, doing)
-            else:
-                self._move(source, True, address, doing, partial(self._send, address, doing))
+            try:
+                self._bring(address, source, doing)
+            except BaseException:
+                with suppress(DriverError):
+                    self._order(int(context.copy_stream), None)  # what other threads still write is not used again before
+                raise
         with context.using(doing):
             if not small:
                 self._order(int(context.copy_stream), None)
             self._marks.after(streams)
+
+    def _bring(self, address: int, source: Host, doing: str) -> None:
+        if self._is_pinned(source):
+            self._direct(self._context.cuda.cuMemcpyHtoDAsync, address, _address(source), source.nbytes, doing)
+        else:
+            self._move(source, True, address, doing, partial(self._send, address, doing))
 
     def _send(self, address: int, doing: str, parts: deque[_Piece], chunk_bytes: int, sort: int) -> None:
         """One thread's part of an upload: takes pieces until there are none. A chunk is filled again once what left it has arrived."""
