@@ -251,6 +251,7 @@ class Device(ABC):
             raise BindingError("download", [f"a buffer is needed, got {type(buffer).__name__}"])
         return buffer.read(out)
 
+    @spanned("copy_strided", lambda device: {})
     def copy_strided(
         self, source: Buffer, source_offset: int, source_strides: Sequence[int], target: Buffer, target_offset: int, target_strides: Sequence[int],
         shape: Sequence[int],

@@ -1,8 +1,9 @@
-"""Strided copies within a device: one Program of our own for each rank and width, with shape, strides and offsets by value.
+"""Strided copies within a device: what is asked for, and one Program of our own for each rank and width, with shape, strides and offsets by value.
 
 A copy is brought to the fewest axes first: its elements become bytes, axes run forward and in the order of the target, and those that lie end to
 end become one. Then bytes become the widest words that all strides, offsets and addresses are multiples of. What is one run in the end is a plain
-copy; else an invocation copies a few words of one run, and finds by division which run that is.
+copy; else an invocation of the Program copies a few words of one run, and finds by division which run that is. A device kind with kernels of its own
+for it takes over before that (`drivers.cuda.strided`).
 """
 
 from __future__ import annotations

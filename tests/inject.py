@@ -26,10 +26,8 @@ import vyre_py as vp
 from vyre_py.drivers import device as device_module
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
-from vyre_py.drivers.strided import copy_program
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.parser import parse
-from vyre_py.ir.types import u32, u64
 from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
 
@@ -425,7 +423,7 @@ def remembering(real: Callable[..., Any]) -> Callable[..., Any]:
 def compile_ahead() -> None:
     """Has the Programs of the scenarios compiled in this process and its forked children: for sm_90, with no driver."""
     device_module.compile_for = remembering(device_module.compile_for)  # type: ignore[assignment]  # a stand-in with the same arguments
-    for program in (AXPY, TURN, LOOP, copy_program(u32, 0), copy_program(u64, 0)):
+    for program in (AXPY, TURN, LOOP):
         device_module.compile_for(program, [Target("ptx", "sm_90")], vp.CompileOptions(), Stages())
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from fake_cuda import OK
 from fake_graphs import FakeGraphDriver
 
 __all__ = ["PtxDriver", "run"]
@@ -34,10 +33,11 @@ def _shifted(bits: int, value: Any, by: Any, how: Callable[[Any, Any], Any]) -> 
 # Op without its type -> what it gives, of so many bits, of operands in 64 bits.
 _OPS: Mapping[str, Callable[..., Any]] = {
     "mov": lambda bits, a: a, "cvt.u64": lambda bits, a: a, "add": lambda bits, a, b: a + b, "sub": lambda bits, a, b: a - b,
-    "and": lambda bits, a, b: a & b, "shl": lambda bits, a, b: _shifted(bits, a, b, np.left_shift), "shr": lambda bits, a, b: _shifted(bits, a, b, np.right_shift),
-    "mul.lo": lambda bits, a, b: a * b, "mul.hi": lambda bits, a, b: (a * b) >> _number(bits), "mul.wide": lambda bits, a, b: a * b,
-    "mad.lo": lambda bits, a, b, c: a * b + c,
+    "and": lambda bits, a, b: a & b, "mul.lo": lambda bits, a, b: a * b, "mul.hi": lambda bits, a, b: (a * b) >> _number(bits),
+    "mul.wide": lambda bits, a, b: a * b, "mad.lo": lambda bits, a, b, c: a * b + c, "shl": lambda bits, a, b: _shifted(bits, a, b, np.left_shift),
+    "shr": lambda bits, a, b: _shifted(bits, a, b, np.right_shift),
 }  # fmt: skip
+_WIDE = ("cvt.u64", "mul.wide")  # give more bits than they take
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {"setp.ge": np.greater_equal, "setp.le": np.less_equal, "setp.lt": np.less}
 
 
@@ -47,7 +47,9 @@ class _Launch:
     def __init__(self, text: str, parameter: bytes, grid: int, group: int, memory: Mapping[int, Any]) -> None:
         threads = np.arange(grid * group, dtype=np.uint64)
         self._parameter = parameter
-        self._registers: dict[str, Any] = {"tid.x": threads % _number(group), "ctaid.x": threads // _number(group)}
+        self._registers: dict[str, Any] = {
+            "tid.x": threads % _number(group), "ctaid.x": threads // _number(group), "nctaid.x": np.full(threads.size, _number(grid)),
+        }  # fmt: skip
         self._on = np.ones(threads.size, bool)
         self._begins = np.array(sorted(memory), np.uint64)
         self._blocks = [np.frombuffer(memory[int(at)], np.uint8) for at in self._begins]
@@ -94,14 +96,11 @@ class _Launch:
         if name == "ld.param":
             offset = int(operands[0].strip("[]").split("+")[1])
             return np.full(self._on.size, int.from_bytes(self._parameter[offset : offset + bits // 8], "little"), np.uint64)
-        if name == "cvt.u64":
-            values = [self._operand(operands[0]) & _number((1 << bits) - 1)]
-            return values[0]
         values = [self._operand(operand) & _number((1 << bits) - 1) for operand in operands]
         if name in _COMPARISONS:
             return _COMPARISONS[name](*values)
         with np.errstate(over="ignore"):
-            return _OPS[name](bits, *values) & _number((1 << (2 * bits if name == "mul.wide" else bits)) - 1)
+            return _OPS[name](bits, *values) & _number((1 << (64 if name in _WIDE else bits)) - 1)
 
     def _operand(self, text: str) -> Any:
         return self._registers[text[1:]] if text.startswith("%") else np.full(self._on.size, _number(int(text)))
@@ -147,13 +146,15 @@ def run(text: str, parameter: bytes, grid: int, group: int, memory: Mapping[int,
 
 
 class PtxDriver(FakeGraphDriver):
-    """The stand-in, whose kernels are the PTX that it was given; `ran` lists the names of those that ran."""
+    """The stand-in, whose kernels are the PTX that it was given; `ran` lists the names of those that ran, `faults` what was wrong with them, which native
+    code would keep to itself."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.images: list[str] = []
         self.texts: dict[int, str] = {}
         self.ran: list[str] = []
+        self.faults: list[AssertionError] = []
 
     def cuModuleLoadDataEx(self, image: bytes, count: int, options: Any, values: Any) -> Any:
         self.images.append(image.rstrip(b"\0").decode())
@@ -167,7 +168,10 @@ class PtxDriver(FakeGraphDriver):
     def run_kernel(self, function: int, block: bytes) -> None:
         self.ran.append(self.functions[function])
         (grid, _, _), (group, _, _), *_ = self.shape
-        run(self.texts[function], block, grid, group, self.blocks)
+        try:
+            run(self.texts[function], block, grid, group, self.blocks)
+        except AssertionError as error:
+            self.faults.append(error)
 
     def cuLaunchKernel(self, function: int, *rest: Any) -> Any:
         self.shape = (rest[:3], rest[3:6])

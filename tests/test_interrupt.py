@@ -15,15 +15,16 @@ from test_generated import Seeded
 
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
-from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.facts import definitions, has_grid_barrier
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import For, Loop
+from vyre_py.ir.nodes import Else, End, For, Get, If, Let, Load, Loop, Region, Set, Var
 from vyre_py.ir.ops import EXPANDED_ONLY
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import unoptimised
 from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm import interrupt, interruptible
+from vyre_py.lowering.llvm.first_look import computed_before, first_trace
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
@@ -214,12 +215,49 @@ def test_endless_kernels_end(name, options):
     assert arguments["out"][0] == 0 or name == "one of many", "what follows the loop was run"
 
 
+# What a workgroup does -> the kind of statement that the first look comes before.
+BEGINNINGS = {
+    "out[global_id.x] = 1": "Store",
+    "let a = global_id.x * 7; if a % 3 == 1 { out[global_id.x] = a }": "Store",
+    "if global_id.x % 3 == 1 { out[global_id.x] = 1 } else { out[global_id.x] = 2 }": "If",
+    "if global_id.x % 3 == 1 { out[global_id.x] = 1 }; out[global_id.x] = 2": "If",
+    "var a: u32 = out[0]; if a == 9 { a = a * 3 } else { a = a * 5 }; if a % 2 == 0 { if a % 4 == 0 { out[global_id.x] = a + 1; out[0] = a } }": "Store",
+    'region "r" { let a = given[global_id.x]; if a < 9 { let b = given[a + 1]; if b < 9 { let c = a * b; loop { out[c % 8] = 1 } } } }': "Loop",
+    "for i in 0u32..4 { out[i] = out[i + 1] + 1 }; out[0] = 3": "For",
+    "if global_id.x == 1 { return }; out[global_id.x] = 1": "If",
+    "if given[1] == 1 { let a = out[1]; w[0] = a; barrier; out[global_id.x] = w[0] + 1 }": "Store",
+    "let a = atomic_add(out[0], 1); out[a] = 2": "Atomic",
+}  # fmt: skip
+
+
+def beginning(body):
+    return parse(f"program p(n) workgroup(4) {{ buffer out: u32[n] read_write\n buffer given: u32[n] read\n workgroup w: u32[4]\n {body} }}")
+
+
 @pytest.mark.parametrize("options", [INTERRUPTIBLE, BOTH], ids=["interruptible", "both"])
-def test_what_has_yet_to_begin_ends_at_once(options):
-    program = parse("program p(n) workgroup(4) { buffer out: u32[n] write\n out[global_id.x] = 1 }")
-    got = {"out": np.zeros(64, np.uint32)}
-    simt_host.run(prepare(check(program), TARGET, options), got, {"n": 64}, options=options, cancel=np.ones(1, np.uint32))
+@pytest.mark.parametrize("body", BEGINNINGS)
+def test_what_has_yet_to_begin_ends_at_once(body, options):
+    got = {"out": np.zeros(64, np.uint32), "given": np.ones(64, np.uint32)}
+    simt_host.run(prepare(check(beginning(body)), TARGET, options), got, {"n": 64}, options=options, cancel=np.ones(1, np.uint32))
     assert not got["out"].any()
+
+
+@pytest.mark.parametrize("body", BEGINNINGS)
+def test_the_first_look_is_as_late_as_it_may(body):
+    program = check(beginning(body)).program
+    found = first_trace(program)
+    assert type(program.body[found]).__name__ == BEGINNINGS[body]
+    assert {type(s) for s in program.body[:found]} <= {Let, Load, Var, Get, Set, If, Else, End, Region}
+    # What is computed before has been computed on every way there.
+    values = computed_before(program, found)
+    assert all(definitions(program)[value.id] < found for value in values)
+    emit_text(program, "sm_90", INTERRUPTIBLE)  # LLVM refuses a value that is not there on every way
+
+
+def test_nothing_to_see_is_nothing_to_look_for():
+    program = beginning("let a = global_id.x; if a == 3 { let b = out[a] }")
+    assert first_trace(check(program).program) is None
+    emit_text(program, "sm_90", INTERRUPTIBLE)
 
 
 def test_waiting_at_a_grid_barrier_ends():

@@ -137,6 +137,32 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
         device.copy_strided(x, 0, [1], y, 0, [1], [4])
 
 
+def test_numbers_that_only_equal_whole_ones_are_refused_every_time(device: Device) -> None:
+    x, y = device.upload(np.arange(10, dtype=np.float32)), device.allocate(4, vp.f32)
+    for shape in ([4], (4,), [np.int64(4)]):
+        device.copy_strided(x, np.uint8(1), [np.int16(2)], y, 0, [1], shape)
+        assert y.read().tolist() == [1, 3, 5, 7]
+    for wrong in (2.0, True, "2", None):
+        with pytest.raises(BindingError, match="source_strides is a list of whole numbers"):
+            device.copy_strided(x, 1, [wrong], y, 0, [1], [4])
+    for wrong in (1.0, True, -1, None):
+        with pytest.raises(BindingError, match="source_offset is a whole number from 0"):
+            device.copy_strided(x, wrong, [2], y, 0, [1], [4])
+    with pytest.raises(BindingError, match="shape is a list"):
+        device.copy_strided(x, 1, [2], y, 0, [1], np.array([4]))
+
+
+def test_the_same_numbers_in_smaller_buffers_are_looked_at_again(device: Device) -> None:
+    x, y = device.upload(np.arange(10, dtype=np.float32)), device.allocate(4, vp.f32)
+    device.copy_strided(x, 1, [2], y, 0, [1], [4])
+    with pytest.raises(BindingError, match="elements 1 to 7 of 'source', which has 7"):
+        device.copy_strided(x[:7], 1, [2], y, 0, [1], [4])
+    with pytest.raises(BindingError, match="elements 0 to 3 of 'target', which has 3"):
+        device.copy_strided(x, 1, [2], y[:3], 0, [1], [4])
+    half = device.upload(np.arange(16, dtype=np.int16))
+    device.copy_strided(half, 1, [2], device.allocate(4, vp.i16), 0, [1], [4])
+
+
 def test_copies_beyond_the_words_that_32_bits_count_are_divided(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strided, "_SPAN_WORDS", 50)
     rng = random.Random(11)

@@ -54,13 +54,13 @@ class Context:
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`, `copy_stream`, `streams` and `events` (pools);
     `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
     somebody captures or observes; `first`, why it was lost, and `on_loss`, which is told; `refuse`, which raises that again; `gone`: whether handles mean
-    nothing any more, since they were given back, or belong to the parent of a forked child.
+    nothing any more, and `hands_off`: whether no call at all may be made, in a forked child and behind a kernel that never ends.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
         self.cuda = cuda
         self.name = f"cuda:{ordinal}"
-        self.gone = False
+        self.gone = self.hands_off = False
         self.first: DriverError | None = None
         self.on_loss: Callable[[DriverError], None] | None = None
         self.refuse: Callable[[], None] | None = None
@@ -106,6 +106,14 @@ class Context:
                 self.on_loss(error)
             self.stop(Mode.LOST)
         return error
+
+    def abandon(self, error: DeviceLost, why: Mode) -> None:
+        """Makes no call of the driver any more: any could wait for ever. What was allocated goes with the process."""
+        self.gone = self.hands_off = True
+        self.first = self.first or error
+        if self.on_loss is not None:
+            self.on_loss(error)
+        self.stop(why)
 
     def note(self, result: tuple[Any, ...], doing: str) -> bool:
         """Takes note of what a call gave whose failure nobody can be told: one that ends the context marks the device as lost. Whether it went well."""
@@ -307,13 +315,9 @@ _open: weakref.WeakSet[Context] = weakref.WeakSet()
 def _forked() -> None:
     """In a forked child: CUDA does not survive a fork, and says so in riddles."""
     for context in list(_open):
-        context.gone = True
-        if context.on_loss is not None:
-            context.on_loss(
-                DeviceLost(f"{context.name} was opened before this process was forked", cause="CUDA does not work in a forked child",
-                           remedy="open devices in the child only, or use the start method 'spawn' for worker processes")
-            )  # fmt: skip
-        context.stop(Mode.FORKED)
+        why = f"{context.name} was opened before this process was forked"
+        remedy = "open devices in the child only, or use the start method 'spawn' for worker processes"
+        context.abandon(DeviceLost(why, cause="CUDA does not work in a forked child", remedy=remedy), Mode.FORKED)
 
 
 if hasattr(os, "register_at_fork"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from vyre_py.drivers import dlpack, selftest
 from vyre_py.drivers.cuda import library
@@ -58,6 +58,9 @@ from vyre_py.lowering.llvm.architectures import runs_on
 from vyre_py.lowering.target import Target
 
 __all__ = ["CudaDevice", "RawHandles"]
+
+# How many seconds closing waits for threads that are making calls. It may be a finaliser within such a call that closes.
+_CLOSING: Final = 5.0
 
 
 class CudaDevice(Device):
@@ -151,10 +154,9 @@ class CudaDevice(Device):
         return plan.amounts(module.occupancy)
 
     def lose(self, why: str) -> DeviceLost:
-        """Marks the device as lost, and gives the error that says so."""
+        """Gives up a device that does not answer, and gives the error that says so: nothing is asked of it any more."""
         error = DeviceLost(why, remedy="start a new process; an Executor does so by itself")
-        self.context.stop(Mode.LOST)
-        self._mark_lost(error)
+        self.context.abandon(error, Mode.LOST)
         return error
 
     def _observe(self, on: bool) -> None:
@@ -358,15 +360,16 @@ class CudaDevice(Device):
             self._pipelines.clear()
 
     def close(self) -> None:
-        """See `Device.close`. In a forked child nothing is touched: all of it is the parent's."""
-        if self.context.mode.value & Mode.FORKED:
+        """See `Device.close`. Nothing is touched in a forked child, since all of it is the parent's, nor behind a kernel that never ends."""
+        if self.context.hands_off:
             self._closed = True
         super().close()
 
     def _close(self) -> None:
         context = self.context
         context.stop(Mode.CLOSED)
-        while context.busy.value or context.moves.value:  # other threads that are making calls
+        deadline = time.monotonic() + _CLOSING
+        while (context.busy.value or context.moves.value) and time.monotonic() < deadline:
             time.sleep(0)
         context.cuda.cuCtxSetCurrent(context.handle)
         context.cuda.cuCtxSynchronize()

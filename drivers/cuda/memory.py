@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.drivers.cuda.context import Context, Mode
+from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.marks import Marks
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
 from vyre_py.drivers.errors import DriverError, OutOfMemory
@@ -322,7 +322,7 @@ class Memory:
         self._live.clear()
         self._late.clear()
         self.held_bytes = 0
-        if context.mode.value & Mode.FORKED:
+        if context.hands_off:
             return
         cuda.cuCtxSetCurrent(context.handle)
         if self.marks:

@@ -21,10 +21,9 @@ def _unload(context: Context, handle: Any) -> None:
     """Unloads a module that nothing refers to. A kernel of it may still run, so this waits; quiet, since a finaliser calls it."""
     if context.gone or context.later(lambda: _unload(context, handle)):
         return
-    doing = f"{context.name} cannot unload code"
     context.cuda.cuCtxSetCurrent(context.handle)
-    context.note(context.cuda.cuCtxSynchronize(), doing)
-    context.note(context.cuda.cuModuleUnload(handle), doing)
+    context.note(context.cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
+    context.note(context.cuda.cuModuleUnload(handle), f"{context.name} cannot unload code")
 
 
 class Module:

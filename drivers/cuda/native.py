@@ -137,7 +137,7 @@ def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int
             builder.import_symbol(symbol, address)
         for symbol in exports:
             builder.export_symbol(symbol)
-        library = builder.link(_linked[0], name)
+        library = builder.link(_linked[0], f"{name}-{len(_linked)}")
         _linked.append(library)
         return {symbol: library[symbol] for symbol in exports}
 

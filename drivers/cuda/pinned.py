@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.drivers.cuda.context import Context, Mode
+from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
@@ -176,7 +176,7 @@ class PinnedPool:
         """Unpins a block. Quiet; a forked child leaves that to its parent."""
         context, cuda = self._context, self._context.cuda
         self.held_bytes -= size
-        if not context.mode.value & Mode.FORKED:
+        if not context.hands_off:
             cuda.cuCtxSetCurrent(context.handle)
             context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
             context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")

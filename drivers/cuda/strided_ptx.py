@@ -25,6 +25,8 @@ WIDTHS: Final = (16, 8, 4, 2, 1)  # bytes of a word, widest first
 GROUP: Final = 256  # threads of a workgroup
 PIECES: Final = 4  # words that a thread copies
 INDEX_LIMIT: Final = 1 << 31  # what `divisor` is exact below
+_LOAD: Final = "ld.global"
+_STORE: Final = "st.global"
 _DIVIDED: Final = 8  # axes but the outermost: eight of elements, and what is within one
 
 # The one parameter of a kernel, field by field; addresses and strides are in bytes. `count` counts words, or tiles of runs; `length` is that of a run
@@ -94,7 +96,8 @@ class Kernel:
     def text(self, arch: str) -> str:
         """The module for an architecture (a key of `ARCHITECTURES`)."""
         body = _Writer(self.width).body(self.walk)
-        head = [f".version {ARCHITECTURES[arch]}", f".target {arch}", ".address_size 64", f".visible .entry {self.name}(.param .align 8 .b8 copy[{BLOCK_BYTES}])"]
+        entry = f".visible .entry {self.name}(.param .align 8 .b8 copy[{BLOCK_BYTES}])"
+        head = [f".version {ARCHITECTURES[arch]}", f".target {arch}", ".address_size 64", entry]
         return "\n".join([*head, f".maxntid {GROUP}, 1, 1", "{", *body, "end:", "    ret;", "}", ""])
 
 
@@ -192,9 +195,9 @@ class _Writer:
         for number, ((source, _), guard) in enumerate(zip(places, guards, strict=True)):
             registers = [self._reg(f"word{number}_{part}", type_) for part in range(count)]
             words.append("{" + ", ".join(registers) + "}" if count > 1 else registers[0])
-            self._do(f"ld.global.{access}", words[-1], f"[{source}]", when=guard)
+            self._do(f"{_LOAD}.{access}", words[-1], f"[{source}]", when=guard)
         for word, (_, target), guard in zip(words, places, guards, strict=True):
-            self._do(f"st.global.{access}", f"[{target}]", word, when=guard)
+            self._do(f"{_STORE}.{access}", f"[{target}]", word, when=guard)
 
     # ---- the walks
 

@@ -3,8 +3,9 @@
 Looking costs. A loop of two instructions that looked at one word every 1,024 turns took 12 times as long on an H200, since the threads of the
 whole device then queue for one word. So it is done in two steps. Invocations account for what they do in units of about one statement
 (`interruptible`). After some `STRIP` units they read the clock, a register of their multiprocessor, and only when `_INTERVAL` cycles have gone
-by since they last did so do they look. So neither quick turns nor slow ones decide how often, and all threads together look some fifty times a
-second. A workgroup that begins looks once, by one invocation for all of them: when the flag is set, the rest of a large grid is over at once.
+by since they first did, or last looked, do they look. So neither quick turns nor slow ones decide how often, and all threads together look some
+fifty times a second. What begins looks once: when the flag is set, the rest of a large grid is over at once. It asks for the flag first and waits for
+it where something would come of going on (`first_look`).
 
 To end is to exit. From sm_70 on a barrier waits for the threads of the workgroup that have not exited, so that one which ends early holds up
 nobody; and what a launch has written that was ended is given to nobody.
@@ -24,10 +25,12 @@ STRIP: Final = 1 << 16
 # Cycles between two looks at the flag: some 20 milliseconds.
 _INTERVAL: Final = 1 << 25
 
-# An account that a function gets from the one that calls it: pointers to the clock at the last look, and the units since the clock was last read.
+# An account that a function gets from the one that calls it: pointers to the clock at the last look, 0 before it was first read, and to the
+# units since the clock was last read.
 ACCOUNT: Final = ("%since", "%spent")
 
-
+# How many values at most are computed before the flag is waited for.
+_MOST_PINNED: Final = 16
 # LLVM's type -> its name for a register that holds one, in inline assembly.
 _REGISTERS: Final[Mapping[str, str]] = {"i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 
@@ -55,12 +58,12 @@ class Watch:
         """Ends if the flag was set. The (type, name) values are `computed` first, while the flag comes: LLVM would do that afterwards, for those that
         go on, if they were of no use before."""
         pins = [(_REGISTERS[type_], f"{type_} {name}") for type_, name in computed if type_ in _REGISTERS and name.startswith("%")]
-        if pins:
+        if pins := pins[-_MOST_PINNED:]:
             self.w.line(f'call void asm sideeffect "", "{",".join(r for r, _ in pins)}"({", ".join(value for _, value in pins)})')
         self._end_if(found)
 
     def spend(self, units: str) -> None:
-        """Adds to the account; no more than `STRIP` and the units of a group of turns, and then it is checked, so that it stays far below 2^32."""
+        """Adds to the account; no more than `STRIP` and the units of a group of turns or of a turn, and then it is checked, so that it stays far below 2^32."""
         spent = self.w.let(f"load i32, ptr {self._spent}")
         self.w.line(f"store i32 {self.w.let(f'add i32 {spent}, {units}')}, ptr {self._spent}")
 

@@ -1,8 +1,9 @@
 """Loops that look at a flag (`interrupt`), in the walk for GPUs, at no cost in a turn of most of them.
 
 * An innermost loop counts nothing. It is mined in strips: an inner loop that turns as often as fits into `STRIP` units, and between two strips
-  the clock. A For's own test does for the strip's; a Loop gets a test of its own, once in several turns, which LLVM writes out. All ways out
-  of a strip meet behind it before some leave: on NVIDIA GPUs a branch out of two loops at once costs an instruction more in every turn (BREAK).
+  the clock. A For's own test does for the strip's, and so does the test of a Loop that counts by itself (`counters`); another Loop gets a test, once
+  in several turns, which LLVM writes out. All ways out of a strip meet behind it before some leave: on NVIDIA GPUs a branch out of two loops at once
+  costs an instruction more in every turn (BREAK).
 * A loop with loops in it adds up, in one sum for all nesting: its own turns, and what each inner loop did since it last read the clock.
 * A loop that turns a small number of times known here counts as the statements that it is made of.
 
@@ -25,21 +26,18 @@ from vyre_py.ir.nodes import (
     End,
     For,
     Get,
-    If,
     Let,
-    Load,
     Loop,
     MemoryStatement,
-    Region,
     Set,
     Space,
     Statement,
     UniformLoad,
-    Value,
     Var,
 )
 from vyre_py.ir.program import Program
 from vyre_py.lowering.llvm.counters import Counter, Counters
+from vyre_py.lowering.llvm.first_look import computed_before, first_trace
 from vyre_py.lowering.llvm.interrupt import STRIP, Watch
 from vyre_py.lowering.llvm.loops import Block, Loops
 from vyre_py.lowering.llvm.text import Writer
@@ -61,8 +59,6 @@ _BARRIER: Final = 64
 _WIDE: Final = 8  # arithmetic in 64 bits
 _WIDE_SLOW: Final = 64
 _SLOW_OPS: Final = frozenset({"div", "rem", "sqrt", "rsqrt"})
-# What takes little time and is seen by nobody else.
-_QUIET: Final = (Let, Load, Var, Get, Set, If, Else, End, Region)
 _FREE: Final = (Var, Get, Set, Else)
 
 
@@ -136,38 +132,6 @@ def _limit(w: Writer, counter: Counter, tested: str, bound: str, length: int) ->
     return w.call("i32", f"llvm.{sign}{'min' if up else 'max'}.i32", ("i32", bound), ("i32", ahead))
 
 
-def _first_trace(program: Program) -> int | None:
-    """The index of the first statement that takes long or that others see, or opens a block with one, if any; within an If that all of them are in."""
-    body, match = program.body, program.match
-    traces = [index for index, s in enumerate(body) if not isinstance(s, _QUIET)]
-    index = 0
-    while traces and index < traces[0]:
-        s = body[index]
-        last = match[index] if isinstance(s, If) else index
-        if isinstance(body[last], Else):
-            last = match[last]
-            if traces[0] < last:
-                return index
-        if traces[0] < last < traces[-1]:
-            return index
-        index = index + 1 if traces[0] < last else last + 1
-    return traces[0] if traces else None
-
-
-def _computed(program: Program, until: int) -> list[Value]:
-    """What has been computed where the statement of this index begins, and is used from there on, or kept in a variable."""
-    body, match = program.body, program.match
-    used = {atom for index, s in enumerate(body) if index >= until or isinstance(s, (Var, Set)) for atom in s.args}
-    computed, index = list[Value](), 0
-    while index < until:
-        s = body[index]
-        if s.result is not None and s.result in used:
-            computed.append(s.result)
-        closes = match[index] if isinstance(s, (If, Else)) else until
-        index = closes if closes < until else index + 1
-    return computed
-
-
 class InterruptibleLoops(Loops):
     """Writes the loops of a kernel so that they look."""
 
@@ -179,13 +143,13 @@ class InterruptibleLoops(Loops):
         self._counters = Counters(program)
         # The index of a Let -> which of its operands another name takes the place of, and that.
         self._limits: dict[int, tuple[int, str]] = {}
-        self._first, self._found = _first_trace(program), ""
+        self._first, self._found = first_trace(program), ""
         self._pauses = bool(self._forms) or has_grid_barrier(program)
         # For each open loop, the outermost first: whether a loop that looks has been in it.
         self._followed = [False]
 
     def begin(self) -> None:
-        """Starts the account if there is anything to account for; looks."""
+        """Starts the account if there is anything to account for; asks for the flag."""
         if self._pauses:
             self._watch.begin()
         self._found = self._watch.ask()
@@ -193,7 +157,7 @@ class InterruptibleLoops(Loops):
     def reach(self, index: int) -> None:
         """Ends before anything is done that takes long or that others see, if the flag was set at the beginning."""
         if index == self._first and self._found:
-            self._watch.hear(self._found, [(llvm_type(value.type), self._atom(value)) for value in _computed(self._program, index)])
+            self._watch.hear(self._found, [(llvm_type(value.type), self._atom(value)) for value in computed_before(self._program, index)])
 
     def operands(self, index: int, names: Sequence[str]) -> Sequence[str]:
         """The operands of a Let, with the strip's limit where it tests the counter of a loop."""
@@ -271,7 +235,7 @@ class InterruptibleLoops(Loops):
         return Block(s, end, again, past), turn
 
     def _counter_strips(self, s: Loop, form: _Form, counter: Counter) -> Block:
-        """Opens an innermost Loop that counts by itself. Its own test is the strip's, with a bound that is no farther than a strip."""
+        """Opens an innermost Loop that counts by itself. Its own test is the strip's too, with a limit in the place of its bound."""
         w = self.w
         pointer, bound = self._variables[counter.variable.id], self._atom(self._program.body[counter.comparison].args[counter.side])
         strip, head, past, leave = [w.label(name) for name in ("strip", "loop", "past", "done")]
@@ -294,7 +258,7 @@ class InterruptibleLoops(Loops):
         return Block(s, end, head, past)
 
     def _spend_turns(self, turns: str, form: _Form) -> None:
-        """Adds so many turns to the account, and one that a break has left."""
+        """Adds so many turns to the account, and the one that a break may have left."""
         self._watch.spend(self.w.let(f"mul i32 {self.w.let(f'add i32 {turns}, 1')}, {form.units}"))
 
     def _loop_strips(self, s: Loop, form: _Form) -> Block:

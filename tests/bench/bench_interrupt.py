@@ -69,12 +69,14 @@ def main() -> None:
     """Prints the table."""
     device = vp.device("cuda")
     print(device, sys.version.split()[0])
-    image = {"out": device.allocate((768, 1024), vp.u32)}
+    image, large = {"out": device.allocate((768, 1024), vp.u32)}, {"out": device.allocate((4096, 4096), vp.u32)}
     numbers = device.upload(np.ones(1 << 20, np.float32))
     out = {"out": device.allocate(1 << 20, vp.u32)}
     cases = {
         "mandelbrot, 256 turns": (mandelbrot(), {**image, "turns": 256}),
         "mandelbrot, 20,000 turns": (mandelbrot(), {**image, "turns": 20_000}),
+        "mandelbrot of 4096 x 4096, 256 turns": (mandelbrot(), {**large, "turns": 256}),
+        "mandelbrot of 4096 x 4096, 1024 turns": (mandelbrot(), {**large, "turns": 1024}),
         "two instructions, left by chance": (Program.from_text(TWO_INSTRUCTIONS.replace("a == turns", "a >> 18 == turns")), {**out, "turns": 5}),
         "loops of a few turns in a loop": (Program.from_text(SHORT_LOOPS), {**out, "turns": 500}),
         "memory": (Program.from_text(MEMORY), {"x": numbers, "out": device.allocate(1 << 20, vp.f32), "turns": 200}),

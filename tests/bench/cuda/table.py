@@ -92,7 +92,7 @@ class Bench:
 
     def device_us(self, start: Callable[[], None]) -> float:
         """The time between the beginning and the end of what `start` enqueues on our stream, by the device's clock."""
-        elapsed = timed(self.device.context, start)
+        elapsed = timed(self.device.context, int(self.device.context.stream), start)
         return (elapsed() or 0) / 1e3
 
 
