@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Final
 
@@ -39,7 +39,7 @@ class Lowered:
     workgroup_bytes: int
     text: str
     numerics: str = "strict"
-    stages: Stages = Stages()
+    stages: Stages = field(default_factory=Stages)
 
 
 Legal = Callable[[Program, Target], Program]

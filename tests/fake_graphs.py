@@ -18,7 +18,8 @@ NATIVE.update(
     cuMemsetD16Async=4, cuMemsetD32Async=4, cuMemsetD8Async=4,
 )  # fmt: skip
 GIVES.update({
-    "cuCtxGetStreamPriorityRange", "cuGraphAddChildGraphNode", "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
+    "cuCtxGetStreamPriorityRange", "cuGraphAddChildGraphNode",
+    "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
     "cuStreamCreateWithPriority", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
 })  # fmt: skip
 

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -337,7 +338,9 @@ def in_child(world: Made) -> list[str]:
 
 def forked(world: Made) -> bool:
     """Forks; in the child says what is wrong, and ends it as a program ends. In the parent whether all is well."""
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 says that forks beside threads are unwise, which is what is looked at
+        pid = os.fork()
     if pid == 0:
         signal.alarm(60)
         print("\n".join(in_child(world)), end="", flush=True)

@@ -98,7 +98,7 @@ def test_each_device_survives_an_endless_kernel_and_a_kill(kind: str) -> None:
         time.sleep(0.3)  # in the middle of the kernel
         assert executor.pid is not None
         os.kill(executor.pid, signal.SIGKILL)
-        with pytest.raises(DeviceLost, match="SIGKILL|closed its pipe"):  # as far as the system has got with ending it
+        with pytest.raises(DeviceLost, match=r"SIGKILL|closed its pipe"):  # as far as the system has got with ending it
             pending.result(PATIENCE)
         works(executor)
         counted = executor.counters.snapshot()

@@ -210,7 +210,8 @@ def test_a_defect_carries_the_text(monkeypatch):
 
 @pytest.mark.parametrize(
     ("capability", "archs"),
-    [((9, 0), ("sm_90", "sm_89")), ((8, 9), ("sm_89", "sm_88")), ((12, 1), ("sm_121", "sm_120")), ((13, 7), ("sm_121", "sm_120")), ((7, 0), ("sm_70",)), ((6, 1), ())],
+    [((9, 0), ("sm_90", "sm_89")), ((8, 9), ("sm_89", "sm_88")), ((12, 1), ("sm_121", "sm_120")), ((13, 7), ("sm_121", "sm_120")), ((7, 0), ("sm_70",)),
+     ((6, 1), ())],
 )  # fmt: skip
 def test_fitting_archs(capability, archs):
     assert fitting_archs(*capability)[:2] == archs

@@ -125,9 +125,7 @@ def test_submit_from_threads(device):
     wrong = []
 
     def work(n):
-        for k in range(5):
-            if not np.array_equal(pipeline.submit(arguments(n + k)).result()["y"], wanted(n + k)):
-                wrong.append(n + k)
+        wrong.extend(k for k in range(n, n + 5) if not np.array_equal(pipeline.submit(arguments(k)).result()["y"], wanted(k)))
 
     threads = [threading.Thread(target=work, args=(100 * k + 1,)) for k in range(6)]
     for thread in threads:

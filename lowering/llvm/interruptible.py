@@ -149,10 +149,11 @@ class InterruptibleLoops(Loops):
         self._followed = [False]
 
     def begin(self) -> None:
-        """Starts the account if there is anything to account for; asks for the flag."""
+        """Starts the account and asks for the flag, if there is anything to account for: without loops an invocation is soon over, and a look that
+        every thread makes would cost a kernel which does little more than that half its speed."""
         if self._pauses:
             self._watch.begin()
-        self._found = self._watch.ask()
+            self._found = self._watch.ask()
 
     def reach(self, index: int) -> None:
         """Ends before anything is done that takes long or that others see, if the flag was set at the beginning."""
