@@ -427,7 +427,7 @@ LONG = parse("""program long workgroup(1) over(1) {
 def test_a_full_queue_holds_up_one_thread_only() -> None:
     """The driver has a thread wait once about a thousand launches are enqueued behind a slow one. Others go on: the interpreter's lock is given up."""
     device = open_device("cuda")
-    slow = device.compile_native(LONG).bind(y=device.upload(np.ones(1, np.uint32)), turns=40_000_000)
+    slow = device.compile_native(LONG).bind(y=device.upload(np.ones(1, np.uint32)), turns=400_000_000)
     x, y = device.upload(np.ones(64, np.float32)), device.allocate(64, vp.f32)
     quick = device.compile_native(AXPY).bind(x=x, y=y, a=1.0)
     device.synchronize()

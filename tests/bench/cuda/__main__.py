@@ -22,6 +22,7 @@ from typing import Any
 
 import vyre_py as vp
 from tests.bench.cuda.dry import dry_device
+from tests.bench.cuda.peers import forbid
 from tests.bench.cuda.rows_data import DATA_ROWS
 from tests.bench.cuda.rows_launch import LAUNCH_ROWS
 from tests.bench.cuda.rows_work import WORK_ROWS
@@ -45,6 +46,7 @@ def _versions() -> dict[str, str]:
 def _open(name: str, dry: bool) -> CudaDevice:
     """The device. Raises SystemExit where it is not here, or of another kind."""
     if dry:
+        forbid("a dry run has nothing to give to other libraries")
         return dry_device()
     try:
         device = vp.device(name)

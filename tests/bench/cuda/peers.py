@@ -17,14 +17,24 @@ import numpy as np
 from tests.bench.cuda.timing import Work, repeated
 from vyre_py.drivers.cuda.launch import Kernel
 
-__all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "packed_launch", "torch", "values_loop"]
+__all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "forbid", "packed_launch", "torch", "values_loop"]
 
 
 class Absent(Exception):
     """A peer that is not here."""
 
 
+_forbidden: list[str] = []  # why no library is to be used, if so
+
+
+def forbid(why: str) -> None:
+    """From now on no library is a peer: a stand-in's addresses are none to a real GPU."""
+    _forbidden.append(why)
+
+
 def _library(name: str, title: str) -> Any:
+    if _forbidden:
+        raise Absent(_forbidden[0])
     try:
         return import_module(name)
     except ImportError as error:
