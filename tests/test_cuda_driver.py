@@ -404,3 +404,17 @@ def test_a_dropped_launch_is_gone_at_once(device):
         assert held() is None
     finally:
         gc.enable()
+
+
+def test_results_beyond_the_page_locked_memory_that_callers_may_hold_are_copied(device, fake):
+    """Results of 32 KiB and more come in page-locked memory of their own, up to what the pool keeps."""
+    fake.kernel = None
+    program = parse("""program large(n) workgroup(256) {
+  buffer y: f32[n] read_write
+  for k in 0u32..2 { y[global_id.x] = y[global_id.x] + 1.0 }
+}""")
+    pipeline, y = device.compile_native(program), np.arange(20_000, dtype=np.float32)
+    device.pinned_pool.keep_bytes = 400_000
+    held = [pipeline.dispatch({"y": y})["y"] for _ in range(10)]
+    assert all(np.array_equal(one, y) for one in held) and len({one.ctypes.data for one in held}) == 10
+    assert 0 < device.telemetry.overflows < 10

@@ -100,6 +100,7 @@ class Dispatcher:
         device = pipeline.device
         with self._lock:
             if self._made.get(key, 0) >= _AT_ONCE:
+                device.telemetry.fallbacks += 1
                 return None
             binding = bind_arguments(device, pipeline.artifact.interface, given, {}, staged=True)
             total = sum(prod(binding.shapes[m.name]) * m.type.size_bytes for m in binding.interface.buffers)

@@ -191,6 +191,8 @@ class Staged(Prepared):
             return None
         pool = self._device.pinned_pool
         found = pool.lease(self._bytes(name)) if pool.held_bytes - pool.cached_bytes <= pool.keep_bytes else None
+        if found is None:
+            self._device.telemetry.overflows += 1  # callers hold as much page-locked memory as they may
         address = self._block.address + self._places[name] if found is None else found[0]
         self._work.calls.patch(self._down_at[name], 0, address)
         return None if found is None else self._view(found[1], 0, name)
