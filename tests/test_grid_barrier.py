@@ -362,7 +362,7 @@ def test_one_workgroup_more_than_fits_is_refused_before_anything_runs() -> None:
     x = gpu.upload(np.arange((groups + 1) * 256, dtype=np.uint32))
     with pytest.raises(LaunchError, match=f"{groups + 1} workgroups have to run at once, and {groups} fit"):
         pipeline.bind({"x": x, "turns": 1})
-    assert (x.download() == np.arange((groups + 1) * 256)).all()
+    assert (x.read() == np.arange((groups + 1) * 256)).all()
     # DispatchConfig.grid makes it fit; what lies past the grid is left alone.
     small = DispatchConfig(grid=(2, 1, 1))
     y = np.arange(512, dtype=np.uint32)
@@ -379,7 +379,7 @@ def test_a_launch_is_run_again_and_again() -> None:
     for _ in range(100):
         launch()
         want = mixed_by_numpy(want, 64, 3)
-    assert (x.download() == want).all()
+    assert (x.read() == want).all()
 
 
 class Stream:
@@ -405,7 +405,7 @@ def test_two_launches_at_the_same_time_do_not_count_each_other() -> None:
         want = start
         for _ in range(3):
             want = mixed_by_numpy(want, 64, 400)
-        assert (x.download() == want).all(), f"launch {k}"
+        assert (x.read() == want).all(), f"launch {k}"
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
