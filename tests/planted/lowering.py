@@ -252,11 +252,11 @@ PTX: Final = (
         Suite("test_simt.py", "trip"),
     ),
     Plant(
-        "turns_that_cost_nothing",
-        "An interruptible loop with loops in it does not count its own turns, so that it goes on where the inner ones have none.",
+        "turns_that_are_not_checked",
+        "An interruptible loop with loops in it counts its turns and those of the inner ones, and never looks whether it is time.",
         "vyre_py.lowering.llvm.interruptible",
         "            self._watch.spend(str(form.units))\n            self._watch.check()",
-        "            self._watch.check()",
+        "            self._watch.spend(str(form.units))",
         Suite("test_interrupt.py::test_endless_kernels_end", "turns and interruptible"),
     ),
     Plant(
