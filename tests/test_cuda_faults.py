@@ -23,6 +23,7 @@ import vyre_py as vp
 from vyre_py.drivers import cuda, hostarray, ranges, resident
 from vyre_py.drivers.arena import Arena
 from vyre_py.drivers.cuda import dispatch, library, prepared, transfer
+from vyre_py.drivers.cuda.calls import perform
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.events import Event, Stream
 from vyre_py.drivers.cuda.graph import CudaGraph
@@ -30,7 +31,6 @@ from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import Call
 from vyre_py.drivers.cuda.pending import CudaPending
 from vyre_py.drivers.cuda.raw import RawKernel
-from vyre_py.drivers.cuda.recorder import perform
 from vyre_py.drivers.cuda.sequence import CudaSequence
 from vyre_py.drivers.cuda.status import STATUSES, UNREACHABLE, failure
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory

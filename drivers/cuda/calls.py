@@ -1,46 +1,58 @@
-"""Native call lists that raise what goes wrong: for fixed work such as staging copies, waits and replays."""
+"""Native calls that raise what goes wrong: for fixed work such as staging copies, waits, products, and pieces of graphs."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cuda.native import Call, CallList
-from vyre_py.drivers.errors import LaunchError
+from vyre_py.drivers.errors import DriverError, LaunchError
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["Work", "native_call"]
+__all__ = ["Calls", "Failure", "perform"]
+
+# From the status of a call that failed, and what was tried, the error.
+Failure = Callable[[int, str], DriverError]
+
+_NOWHERE: Final = ctypes.c_uint64()
+_UNCOUNTED: Final = ((ctypes.addressof(_NOWHERE), 0), (ctypes.addressof(_NOWHERE), 0))
 
 
-class Work:
-    """A list, what it is for, and what it counts: see `native_call`. Attribute: `calls`, the list itself."""
+class Calls:
+    """A list of native calls, and who handles its trouble. Attribute: `calls`, the list itself."""
 
-    __slots__ = ("__weakref__", "_device", "_doing", "_kept", "_record", "calls")
+    __slots__ = ("__weakref__", "_device", "_doing", "_failure", "_record", "calls")
 
-    def __init__(self, device: CudaDevice, calls: Sequence[Call], doing: str, launches: int, counts: Mapping[str, int], kept: Sequence[Any]) -> None:
-        self._device, self._doing, self._kept = device, doing, tuple(kept)
-        self._record = device.telemetry.record(**counts)
-        counters = ((device.telemetry.address("launches"), launches), (self._record.address, 1))
+    def __init__(
+        self, device: CudaDevice, calls: Sequence[Call], doing: str, failure: Failure | None = None, *, counts: Mapping[str, int] | None = None
+    ) -> None:
+        """`doing` is what errors say was tried; `failure` makes the error of a status where that is not the driver's. Where there are `counts`, each
+        run counts as a launch, and adds them to the counters of these names."""
+        self._device, self._doing, self._failure = device, doing, failure
+        counters = _UNCOUNTED
+        self._record = None if counts is None else device.telemetry.record(**counts)
+        if self._record is not None:
+            counters = ((device.telemetry.address("launches"), 1), (self._record.address, 1))
         self.calls = CallList(calls, self.trouble, device.context.mode_address, [], counters)
 
     def trouble(self, index: int, status: int) -> None:
-        """Goes on where it can, and raises what went wrong: see `native`."""
-        self._device.require_usable()
+        """Raises the error of a call; goes on where all that was amiss was another thread's context."""
+        if index >= 0 and self._failure is not None:
+            self._device.context.require_alive(self._doing)
+            raise self._failure(status, self._doing)
         self._device.context.recover(self.calls, index, status, self._doing, LaunchError)
 
     def builtin(self) -> Callable[[], None]:
-        """What makes the calls; it holds this object."""
+        """What makes the calls, with the interpreter's lock released; it holds this object. Raises DeviceLost once the device is unusable, and the
+        error of a call that fails."""
         return self.calls.builtin()
 
 
-def native_call(
-    device: CudaDevice, calls: Sequence[Call], doing: str, *, launches: int = 0, counts: Mapping[str, int] | None = None, kept: Sequence[Any] = ()
-) -> Callable[[], None]:
-    """A builtin that makes C calls with the interpreter's lock released; it raises DeviceLost once the device is unusable, and an error that
-    begins with `doing` for a call that fails.
-
-    Each run adds `launches` to the launches and `counts` to the counters of these names. The builtin holds what is `kept`.
-    """
-    return Work(device, calls, doing, launches, counts or {}, kept).builtin()
+def perform(device: CudaDevice, calls: Sequence[Call], doing: str, failure: Failure | None = None) -> None:
+    """Makes native calls now, in any mode, and counts nothing. Raises the error of the first that fails: the driver's, or what `failure` makes of it."""
+    if calls:
+        made = Calls(device, calls, doing, failure)
+        made.calls.resume(0)

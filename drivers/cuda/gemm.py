@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
+from vyre_py.drivers.cuda.calls import Calls
 from vyre_py.drivers.cuda.native import Call
-from vyre_py.drivers.cuda.recorder import Calls
 from vyre_py.drivers.cuda.sequence import Piece
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError, LaunchError
 from vyre_py.drivers.resident import Buffer

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from vyre_py.drivers.cuda.calls import perform
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.launch import CudaLaunch, Kernel, stream_handle
 from vyre_py.drivers.cuda.native import Call, CallList
-from vyre_py.drivers.cuda.recorder import KernelNode, Recorder, node_count, perform, relaxed
+from vyre_py.drivers.cuda.recorder import KernelNode, Recorder, node_count, relaxed
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.graph import Graph, checked_launches, checked_times
 from vyre_py.drivers.launch import Launch

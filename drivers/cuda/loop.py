@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vyre_py.drivers.cuda.calls import perform
 from vyre_py.drivers.cuda.graph import CudaGraph, Replay
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import LAUNCH, Call
-from vyre_py.drivers.cuda.recorder import Recorder, node_count, perform
+from vyre_py.drivers.cuda.recorder import Recorder, node_count
 from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.resident import Buffer
 from vyre_py.lowering.artifact import Entry

@@ -16,7 +16,7 @@ import numpy as np
 
 from vyre_py.drivers.binding import BindingPlan
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.cuda.calls import Work, native_call
+from vyre_py.drivers.cuda.calls import Calls
 from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import Call
 from vyre_py.drivers.hostarray import Bytes, Host, no_memory
@@ -70,14 +70,14 @@ class Prepared(ABC):
         """What the kernel is bound to."""
 
     @abstractmethod
-    def _list(self) -> Work:
+    def _list(self) -> Calls:
         """The calls from the launch, or what comes before it, to the results."""
 
     @abstractmethod
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Copies arguments in, runs, and gives the results."""
 
-    def _work_of(self, before: list[Call], after: list[Call]) -> Work:
+    def _work_of(self, before: list[Call], after: list[Call]) -> Calls:
         """A list around the launch, which ends with the wait for it, and counts as one dispatch."""
         device, kernel = self._device, self._launch.kernel
         wait = Call(device.context.function("cuStreamSynchronize"), (int(device.context.stream),))
@@ -85,7 +85,7 @@ class Prepared(ABC):
             **device.launch_amounts(kernel.plan, kernel.module), "dispatches": 1, "syncs": 1, "uploads": len(self._inputs),
             "bytes_uploaded": sum(map(self._bytes, self._inputs)), "downloads": len(self._outputs), "bytes_downloaded": sum(map(self._bytes, self._outputs)),
         }  # fmt: skip
-        return Work(device, [*before, kernel.call(), *after, wait], self._doing, 1, counts, ())
+        return Calls(device, [*before, kernel.call(), *after, wait], self._doing, counts=counts)
 
     def _bytes(self, name: str) -> int:
         return prod(self._shapes[name]) * self._memories[name].type.size_bytes
@@ -115,7 +115,7 @@ class Mapped(Prepared):
         self._cleared = [view for name, view in self._views.items() if name not in self._inputs]
         return {n: Buffer(self._device, allocation, place, self._shapes[n], self._memories[n].type) for n, place in places.items()}
 
-    def _list(self) -> Work:
+    def _list(self) -> Calls:
         return self._work_of([], [])
 
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Staged(Prepared):
         context = self._device.context
         return Call(context.function(function), (*arguments, int(context.stream)))
 
-    def _list(self) -> Work:
+    def _list(self) -> Calls:
         self._pieces = {name: self._cut(name) for name in self._inputs}
         clears = [self._copy("cuMemsetD8Async", self._resident[n].handle, 0, self._bytes(n)) for n in self._outputs if n not in self._inputs]
         downs = [self._copy("cuMemcpyDtoHAsync", self._block.address + self._places[n], self._resident[n].handle, self._bytes(n)) for n in self._outputs]
@@ -163,7 +163,7 @@ class Staged(Prepared):
             there = self._resident[name].handle + begin * view.itemsize
             here = self._block.address + self._places[name] + begin * view.itemsize
             call = self._copy("cuMemcpyHtoDAsync", there, here, (end - begin) * view.itemsize)
-            pieces.append((slice(begin, end), native_call(self._device, [call], self._doing)))
+            pieces.append((slice(begin, end), Calls(self._device, [call], self._doing).builtin()))
         return pieces
 
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:

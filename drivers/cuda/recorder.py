@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.cuda.calls import perform
 from vyre_py.drivers.cuda.launch import Kernel
-from vyre_py.drivers.cuda.native import Call, CallList
 from vyre_py.drivers.cuda.sequence import Piece, SequenceCalls, piece_of
-from vyre_py.drivers.errors import DeviceLost, DriverError, LaunchError
+from vyre_py.drivers.errors import DeviceLost, LaunchError
 from vyre_py.drivers.graph import Recording, empty_capture
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.resident import Buffer
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph import Replay
 
-__all__ = ["Calls", "KernelNode", "Recorder", "node_count", "perform", "relaxed"]
-
-# What calls count that are not to be counted.
-_NOWHERE: Final = ctypes.c_uint64()
-_UNCOUNTED: Final = ((ctypes.addressof(_NOWHERE), 0), (ctypes.addressof(_NOWHERE), 0))
+__all__ = ["KernelNode", "Recorder", "node_count", "relaxed"]
 
 
 class _NodeParameters(ctypes.Structure):
@@ -83,29 +79,6 @@ class KernelNode:
         self._block.raw = block
         self.dirty = True
         return True
-
-
-class Calls:
-    """Native calls that count nothing, and who handles their trouble."""
-
-    def __init__(self, device: CudaDevice, calls: tuple[Call, ...], doing: str, failure: Callable[[int, str], DriverError] | None) -> None:
-        """`failure` makes the error of a status where that is not the driver's."""
-        self._device, self._doing, self._failure = device, doing, failure
-        self.calls = CallList(calls, self.trouble, device.context.mode_address, [], _UNCOUNTED)
-
-    def trouble(self, index: int, status: int) -> None:
-        """Raises the error of a call; goes on where all that was amiss was another thread's context."""
-        if index >= 0 and self._failure is not None:
-            self._device.context.require_alive(self._doing)
-            raise self._failure(status, self._doing)
-        self._device.context.recover(self.calls, index, status, self._doing, LaunchError)
-
-
-def perform(device: CudaDevice, calls: tuple[Call, ...], doing: str, failure: Callable[[int, str], DriverError] | None = None) -> None:
-    """Makes native calls now, in any mode, and counts nothing. Raises the error of the first that fails: the driver's, or what `failure` makes of it."""
-    if calls:
-        made = Calls(device, calls, doing, failure)
-        made.calls.resume(0)
 
 
 @contextmanager
