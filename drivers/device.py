@@ -46,7 +46,7 @@ from vyre_py.ir.dims import SIZE_LIMIT
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, scalar_of
-from vyre_py.lowering.artifact import Artifact, Entry, Step
+from vyre_py.lowering.artifact import Artifact, Entry, Image, Part, Step
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
@@ -148,20 +148,28 @@ class Device(ABC):
         self.require_usable()
         if not isinstance(artifact, Artifact):
             raise Unsupported(self.name, [Missing(f"loading {shown(artifact)}", help="load takes an Artifact, which compile_native gives")])
-        fitting = [part for part in artifact.parts if self._accepts(part.target)]
-        if not fitting:
-            raise Unsupported(self.name, [Missing(f"code for {', '.join(artifact.targets) or 'no target'}", help=f"compile for {self.target}")])
-        part = fitting[-1]
+        part = self._best_part(artifact)
         for step in part.steps:
             self._check_limits(step)
         watch = Stopwatch(part.stages)
         with watch("load"):
-            codes = tuple(tuple(self._load_entry(step, e) for e in step.entries) for step in part.steps)
+            codes = tuple(self._load_step(step, self._best_image(part, step)) for step in part.steps)
         return Pipeline(self, artifact, part, codes, watch.stages)
 
-    def _accepts(self, target: Target) -> bool:
-        """Whether code for a target runs here."""
-        return target.kind == self.target.kind
+    def _best_part(self, artifact: Artifact) -> Part:
+        """The part that fits best; of several that fit as well, the last. Raises Unsupported that lists what there is."""
+        best = max(((fit, number) for number, part in enumerate(artifact.parts) if (fit := self._fit(part)) is not None), default=None)
+        if best is None:
+            raise Unsupported(self.name, [Missing(f"code for {', '.join(artifact.targets) or 'no target'}", help=f"compile for {self.target}")])
+        return artifact.parts[best[1]]
+
+    def _fit(self, part: Part) -> int | None:
+        """How well code of a part fits, more is better; None where it does not run here."""
+        return 0 if part.target.kind == self.target.kind else None
+
+    def _best_image(self, part: Part, step: Step) -> Image:
+        """The code of a step to load, of a part that fits."""
+        return step.images[0]
 
     def _check_limits(self, step: Step) -> None:
         x, y, z = step.workgroup
@@ -553,13 +561,17 @@ class Device(ABC):
     def _order(self, first: int | None, then: int | None) -> None:  # noqa: B027 - a device without streams has no order to make
         """Has what is enqueued on stream `then` from now on wait for what stream `first` holds; None is the device's own."""
 
-    @abstractmethod
-    def _load_entry(self, step: Step, entry: Entry) -> Any:
-        """Loads one entry's code: whatever `_make_launch` needs of it. Raises ToolchainError, DeviceLost."""
+    def _load_step(self, step: Step, image: Image) -> tuple[Any, ...]:
+        """Loads the code of a step: for each entry whatever `_make_launch` needs of it. Raises ToolchainError, DeviceLost."""
+        return tuple(self._load_entry(step, image, entry) for entry in step.entries)
 
     @abstractmethod
-    def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
-        """A launch for a plan, over code that `_load_entry` gave."""
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Any:
+        """Loads one entry. Raises ToolchainError, DeviceLost."""
+
+    @abstractmethod
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[Any, ...]) -> Launch:
+        """A launch for a plan, over what `_load_step` gave."""
 
     def _dispatcher(self, pipeline: Pipeline) -> Any:
         """What dispatches of plain host arrays go through: its `run(arguments, named)` gives the results, or None for what it leaves to the general

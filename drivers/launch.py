@@ -16,14 +16,14 @@ from vyre_py.drivers.telemetry import LaunchRecord
 from vyre_py.ir.dims import DimExpr, evaluate_dim
 from vyre_py.ir.errors import shown
 from vyre_py.ir.types import u32
-from vyre_py.lowering.artifact import Step
+from vyre_py.lowering.artifact import Aligned, Need, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "plan_launch"]
+__all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "plan_launch"]
 
 
 _PLAIN: Final = DispatchConfig()
@@ -31,7 +31,8 @@ _PLAIN: Final = DispatchConfig()
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What one launch does: the grid in workgroups, the buffers by slot name, and the argument block.
+    """What one launch does: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the buffers by slot name,
+    and the argument block.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
     """
@@ -93,7 +94,26 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
             assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
             data = _extent(slot, slot.expr, binding).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
-    return LaunchPlan(device, step, len(step.entries) - 1, grid, binding.buffers, block, binding, config)
+    entry = choose_entry(step, binding.sizes, binding.buffers, config)
+    return LaunchPlan(device, step, entry, grid, binding.buffers, block, binding, config)
+
+
+def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig) -> int:
+    """The number of the best entry of a step whose needs are met. One that does several elements an invocation is left out where the grid was given."""
+    last = len(step.entries) - 1
+    given = config.grid is not None or config.cluster is not None
+    for number, entry in enumerate(step.entries[:last]):
+        if not (given and entry.elements > 1) and all(_is_met(need, sizes, buffers) for need in entry.needs):
+            return number
+    return last
+
+
+def _is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) -> bool:
+    if isinstance(need, Aligned):
+        buffer = buffers[need.buffer]
+        address = buffer.device._address(buffer.handle)
+        return address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
+    return evaluate_dim(need.expr, sizes) % need.by == 0
 
 
 def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:

@@ -112,7 +112,7 @@ class Pipeline:
         self.device.telemetry.binds += 1
         if plan.empty:
             return EmptyLaunch(plan)
-        launch = self.device._make_launch(plan, codes[plan.entry])
+        launch = self.device._make_launch(plan, codes)
         if config.stream is not None:
             launch.on(config.stream)
         return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch)

@@ -16,7 +16,7 @@ from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.supervisor import Session, Supervisor
 from vyre_py.drivers.worker_process import Opened
-from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.artifact import Entry, Image, Step
 
 __all__ = ["Remote", "RemoteDevice"]
 
@@ -126,10 +126,10 @@ class RemoteDevice(Device):
 
     # ---- code
 
-    def _load_entry(self, step: Step, entry: Entry) -> Any:
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Any:
         self._lacks("code of its own: Executor.dispatch runs Programs")
 
-    def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[Any, ...]) -> Launch:
         self._lacks("launches of its own: Executor.dispatch runs Programs")
 
     def _synchronize(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError", "shown"]
+__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError", "printable", "shown"]
 
 
 _SHOWN: Final = 80  # characters of a value that a message shows
@@ -29,6 +29,14 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - a number of too many digits, or whatever a stranger's __repr__ raises
         return f"a {type(value).__name__} that cannot be printed"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def printable(text: str, kept: str = "") -> str:
+    """A text of anybody's as it may be shown: control characters, terminals' escapes and marks that turn the direction of writing are replaced,
+    one by one, but for those in `kept`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in kept else "\ufffd" for c in text])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class Place:
     around: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
+        return f"{printable(self.file)}:{self.line}" + (f":{self.column}" if self.column else "")
 
     def excerpt(self) -> list[str]:
         """The line meant, with its neighbours and a mark below what is meant in it; no lines where the text is not at hand.
@@ -54,15 +62,15 @@ class Place:
         if not self.source:
             return []
         if not self.column:
-            return [f"    {self.line} | {_printable(self.source.strip())}"]
+            return [f"    {self.line} | {_on_one_line(self.source.strip())}"]
         digits = len(str(self.line + 1))
-        before, after = ([f"    {self.line + k:{digits}d} | {_printable(text)}"] if text.strip() else [] for k, text in zip((-1, 1), self.around, strict=True))
+        before, after = ([f"    {self.line + k:{digits}d} | {_on_one_line(text)}"] if text.strip() else [] for k, text in zip((-1, 1), self.around, strict=True))
         mark = f"    {'':{digits}s} | {' ' * (self.column - 1)}^{'~' * (self.width - 1)}"
-        return [*before, f"    {self.line:{digits}d} | {_printable(self.source)}", mark, *after]
+        return [*before, f"    {self.line:{digits}d} | {_on_one_line(self.source)}", mark, *after]
 
 
-def _printable(text: str) -> str:
-    return "".join([c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text.rstrip("\r\n")])
+def _on_one_line(text: str) -> str:
+    return printable(text.rstrip("\r\n").replace("\t", " "))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Artifact, Entry, Interface, Part, Step
+from vyre_py.lowering.artifact import Artifact, Entry, Image, Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
@@ -33,8 +33,10 @@ STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.ex
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What a target's `lower` gives: entries best first, the bytes of workgroup memory, the text that was emitted, and what it measured."""
+    """What a target's `lower` gives: the code in each format and its entries, best first, the bytes of workgroup memory, the text that was emitted, and
+    what it measured."""
 
+    images: tuple[Image, ...]
     entries: tuple[Entry, ...]
     workgroup_bytes: int
     text: str
@@ -182,7 +184,7 @@ def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: 
         watch.add(lowered.stages)
     program = optimised.program
     step = Step(
-        lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
+        lowered.images, lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
     )  # fmt: skip
     return Part(target, (step,), lowered.numerics, optimised.report.counts(), watch.stages)

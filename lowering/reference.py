@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vyre_py.ir.passes import Optimised, annotate
 from vyre_py.ir.printer import print_program
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
@@ -16,5 +16,5 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     """Keeps the Program, strict under fast too, since that is within every bound of fast; the text says of each access whether its check was
     removed. Raises Unsupported for options that mean nothing here."""
     options.refuse("the reference device", frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
-    entry = Entry("program", optimised.program.name, program=optimised)
-    return Lowered((entry,), 0, print_program(optimised.program, annotate(optimised)))
+    image, entry = Image("program", program=optimised), Entry(optimised.program.name)
+    return Lowered((image,), (entry,), 0, print_program(optimised.program, annotate(optimised)))

@@ -21,7 +21,7 @@ from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
 from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.compile import compile_for
 
 COUNT = """program count(n) workgroup(64) over(n) { param turns: u32\n buffer y: u32[n] write
@@ -265,7 +265,7 @@ def vp_target(name: str) -> Any:
 
 def test_an_object_that_does_not_link_is_a_toolchain_error() -> None:
     with pytest.raises(vp.ToolchainError):
-        load_kernel(Entry("object", "vyre_kernel", b"no object", details={"scratch_bytes": 0}))
+        load_kernel(Image("object", b"no object"), Entry("vyre_kernel", details={"scratch_bytes": 0}))
 
 
 def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:

@@ -63,7 +63,7 @@ def device(fake):
 
 def test_open_describes_and_limits(fake, device):
     assert cuda.count() == 1
-    assert device.target.name == "sm_90" and device.limits.workgroups == (2**31 - 1, 65535, 65535) and device.limits.workgroup_bytes == 232448
+    assert device.target.arch == "sm_90" and device.limits.workgroups == (2**31 - 1, 65535, 65535) and device.limits.workgroup_bytes == 232448
     assert device.description == "Fake GPU, sm_90, 1 MiB, driver for CUDA 13.0"
     assert device.raw.stream == 5
 
@@ -241,7 +241,7 @@ def test_params_of_every_size(device, fake):
     }""")
     pipeline = device.compile_native(program)
     step = pipeline.part.steps[0]
-    declared = re.findall(r"\.param \.[ubf](\d+)", step.entries[0].code.decode())
+    declared = re.findall(r"\.param \.[ubf](\d+)", step.images[0].code.decode())
     assert [int(bits) for bits in declared] == [8 * slot.size_bytes for slot in step.layout.slots]
     given = {"a": 200, "d": -0.0, "v": [1, -2, 1 << 62], "h": (1.0, -3.0), "flag": True, "f": np.float16(0.5), "k": -1}
     seen = []
@@ -331,8 +331,8 @@ def test_a_sticky_status_loses_the_device(device, fake):
 
 def test_refused_code_carries_the_log(device, fake, monkeypatch):
     artifact = compile_for(AXPY, [parse_target("sm_90")])
-    entry = artifact.parts[0].steps[0].entries[0]
-    object.__setattr__(entry, "code", b"broken")
+    for image in artifact.parts[0].steps[0].images:
+        object.__setattr__(image, "code", b"broken")
     with pytest.raises(ToolchainError, match="line 3: no") as caught:
         device.load(artifact)
     assert caught.value.text == "broken"

@@ -132,7 +132,7 @@ def test_the_cpu_agrees_and_ptx_assembles(batch: int) -> None:
         artifact = compile_for(checked, [device.target, *map(parse_target, PTX_ARCHS)])
         assert_same(case, expected(case), device.load(artifact).dispatch(case.arguments))
         for part in artifact.parts[1:]:
-            modules[part.target.arch].append(part.steps[0].entries[0].code.decode())
+            modules[part.target.arch].append(part.steps[0].images[0].code.decode())
     for arch, texts in modules.items():
         if texts:
             assemble_together(texts, arch)

@@ -27,7 +27,7 @@ FLOORS: Final = ("ir", "lowering", "drivers", "vyre_py")  # from the ground up
 ANYWHERE: Final = {"ml_dtypes", "numpy", "vyre_py"}
 HOMES: Final = {
     "PIL": ("vyre_py/",),
-    "cuda": ("drivers/cuda/",),
+    "cuda": ("drivers/cuda/", "lowering/llvm/nvvm.py", "lowering/llvm/nvjitlink.py"),  # the two are compilers, and need no GPU
     "llvmlite": ("lowering/llvm/", "drivers/cpu/", "drivers/cuda/native.py"),  # the builtins that launch are host code of our own
     "nvtx": ("drivers/nvtx.py",),
     "nvmath": ("drivers/cuda/",),

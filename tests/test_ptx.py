@@ -251,4 +251,4 @@ def test_the_text_that_llvm_reads(name):
 def test_workgroup_memory_is_one_dynamic_block():
     part = compile_for(parse(EVERYTHING), [parse_target("sm_90")]).parts[0]
     assert part.steps[0].workgroup_bytes == 8 * 8 * 4 + 16
-    assert ".extern .shared .align 16 .b8 shared[];" in part.steps[0].entries[0].code.decode()
+    assert ".extern .shared .align 16 .b8 shared[];" in part.steps[0].images[0].code.decode()

@@ -690,8 +690,8 @@ def test_code_that_the_compiler_refuses_is_a_toolchain_error(device: Device) -> 
 
     artifact = device.compile_native(from_text(COPY.replace("KIND", "u32"))).artifact
     part = artifact.parts[0]
-    entry = replace(part.steps[0].entries[0], code=b"fn main() { nonsense }")
-    broken = replace(artifact, parts=(replace(part, steps=(replace(part.steps[0], entries=(entry,)),)),))
+    image = replace(part.steps[0].images[0], code=b"fn main() { nonsense }")
+    broken = replace(artifact, parts=(replace(part, steps=(replace(part.steps[0], images=(image,)),)),))
     with pytest.raises(ToolchainError, match="naga") as caught:
         device.load(broken)
     assert "nonsense" in caught.value.text

@@ -270,6 +270,6 @@ def test_tables_share_one_binding_in_whole_words() -> None:
 }"""
         )
     )
-    entry = lower(prepare(made, WGSL, CompileOptions()), WGSL, CompileOptions()).entries[0]
-    assert entry.data == bytes([1, 2, 3, 4, 5, 0, 0, 0, 4, 3, 2, 1, 6, 0, 0, 0])
-    assert b"+ 2u]" in entry.code
+    image = lower(prepare(made, WGSL, CompileOptions()), WGSL, CompileOptions()).images[0]
+    assert image.data == bytes([1, 2, 3, 4, 5, 0, 0, 0, 4, 3, 2, 1, 6, 0, 0, 0])
+    assert b"+ 2u]" in image.code

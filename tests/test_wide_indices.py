@@ -452,7 +452,7 @@ def battery() -> list[Program]:
 def test_ptx_assembles(arch: str, opt: int) -> None:
     for program in battery():
         for part in compile_for(program, [parse_target(arch)], CompileOptions(opt=opt)).parts:  # type: ignore[arg-type]  # two of its levels
-            assemble(part.steps[0].entries[0].code.decode(), arch)
+            assemble(part.steps[0].images[0].code.decode(), arch)
 
 
 def test_the_battery_lowers_everywhere_or_is_refused_by_name() -> None:

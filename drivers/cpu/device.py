@@ -16,7 +16,7 @@ from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.watched import Watched
-from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.artifact import Entry, Image, Part, Step
 from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
@@ -49,10 +49,10 @@ class CpuDevice(Device):
         """From now on `launch` is told when the device is closed."""
         self._launches.add(launch)
 
-    def _accepts(self, target: Target) -> bool:
+    def _fit(self, part: Part) -> int | None:
         from vyre_py.lowering.llvm.host import runs_here  # LLVM is loaded only when code is first wanted
 
-        return target.kind == "host" and runs_here(target.arch)
+        return 0 if part.target.kind == "host" and runs_here(part.target.arch) else None
 
     # ---- memory
 
@@ -88,11 +88,11 @@ class CpuDevice(Device):
 
     # ---- code
 
-    def _load_entry(self, step: Step, entry: Entry) -> Kernel:
-        return load_kernel(entry)
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Kernel:
+        return load_kernel(image, entry)
 
-    def _make_launch(self, plan: LaunchPlan, code: Any) -> Launch:
-        return CpuLaunch(self, plan, code)
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[Kernel, ...]) -> Launch:
+        return CpuLaunch(self, plan, codes[plan.entry])
 
     def _synchronize(self) -> None:
         pass  # launches run to their end

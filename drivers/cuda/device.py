@@ -53,14 +53,16 @@ from vyre_py.drivers.strided import StridedCopy
 from vyre_py.drivers.trace import tracing
 from vyre_py.drivers.watched import Watched
 from vyre_py.ir.types import Type
-from vyre_py.lowering.artifact import Entry, Step
-from vyre_py.lowering.llvm.architectures import runs_on
+from vyre_py.lowering.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.llvm.architectures import generation, runs_on
 from vyre_py.lowering.target import Target
 
 __all__ = ["CudaDevice", "RawHandles"]
 
 # How many seconds closing waits for threads that are making calls. It may be a finaliser within such a call that closes.
 _CLOSING: Final = 5.0
+# What machine code for this very GPU is preferred by: more than any architecture's number.
+_EXACT: Final = 1 << 16
 
 
 class CudaDevice(Device):
@@ -170,8 +172,23 @@ class CudaDevice(Device):
         with traces.range(name or "driver calls", "launch" if name else "driver", self, args):
             calls.resume(0)
 
-    def _accepts(self, target: Target) -> bool:
-        return target.kind == "ptx" and runs_on(target.arch, self.capability)
+    def _fit(self, part: Part) -> int | None:
+        if part.target.kind != "ptx":
+            return None
+        plain = [step for step in part.steps if step.image("ptx") is None]
+        if runs_on(part.target.arch, self.capability) and not plain:
+            return generation(part.target.arch) + (_EXACT if self._runs_as_it_is(part) else 0)
+        return _EXACT if self._runs_as_it_is(part) else None
+
+    def _runs_as_it_is(self, part: Part) -> bool:
+        """Whether all of a part is there as machine code of this very kind of GPU."""
+        own = generation(part.target.arch) == 10 * self.capability[0] + self.capability[1]
+        return own and all(step.image("cubin") is not None for step in part.steps)
+
+    def _best_image(self, part: Part, step: Step) -> Image:
+        best = step.image("cubin") if self._runs_as_it_is(part) else step.image("ptx")
+        assert best is not None  # `_fit` looked
+        return best
 
     def _allocate(self, size_bytes: int) -> int:
         return self.memory.allocate(size_bytes)
@@ -267,14 +284,21 @@ class CudaDevice(Device):
     def _fill(self, handle: int, offset: int, size_bytes: int, pattern: bytes) -> None:
         self.memory.fill(handle + offset, size_bytes, pattern)
 
-    def _load_entry(self, step: Step, entry: Entry) -> Module:
-        module = Module(self.context, entry, step.workgroup_bytes)
-        module.occupancy = occupancy(self.context, module.function, step.workgroup, step.workgroup_bytes)
+    def _load_step(self, step: Step, image: Image) -> tuple[Module, ...]:
+        modules: list[Module] = []
+        for entry in step.entries:
+            made = modules[0].another(self.context, entry.symbol) if modules else self._load_entry(step, image, entry)
+            made.occupancy = occupancy(self.context, made.function, step.workgroup, step.workgroup_bytes)
+            modules.append(made)
+        return tuple(modules)
+
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Module:
+        module = Module(self.context, image, entry.symbol, step.workgroup_bytes, entry.details.get("assembler_level", 4))
         self._modules.add(module)
         return module
 
-    def _make_launch(self, plan: LaunchPlan, code: Module) -> CudaLaunch:
-        return CudaLaunch(self, plan, code)
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[Module, ...]) -> CudaLaunch:
+        return CudaLaunch(self, plan, codes)
 
     def _raw_code(self, code: Module) -> RawFunction:
         return RawFunction.of(code)
@@ -283,10 +307,10 @@ class CudaDevice(Device):
         """Has a module unloaded when the device is closed, if it is there then."""
         self._modules.add(module)
 
-    def loop_module(self, entry: Entry) -> Module:
+    def loop_module(self, image: Image, symbol: str) -> Module:
         """The module of the kernel that sets the conditions of loops, loaded once."""
         if self._loop_module is None:
-            self._loop_module = Module(self.context, entry, 0)
+            self._loop_module = Module(self.context, image, symbol, 0)
             self.keep(self._loop_module)
         return self._loop_module
 

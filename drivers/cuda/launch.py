@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda import native
@@ -21,7 +22,7 @@ from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
 from vyre_py.drivers.cuda.persistent import launched_grid
 from vyre_py.drivers.cuda.words import WORD_BYTES
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
-from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
 from vyre_py.drivers.resident import Buffer
 from vyre_py.lowering.layout import Slot, SlotKind
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaLaunch", "Kernel", "record_of", "stream_handle"]
 
-# Device, type of a component and shape of a buffer -> a number; buffers of one number may replace each other in a launch.
+# The largest multiple that entries need memory to begin on.
+_ALIGNED: Final = 16
+# Device, type of a component, shape and alignment of a buffer -> a number; buffers of one number may replace each other in a launch.
 _signatures: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
 _signature_lock = threading.Lock()
@@ -40,7 +43,8 @@ _STOP: Final = ctypes.c_uint32(1)
 
 
 def _signature(buffer: Buffer) -> int:
-    key = (buffer.device.name, id(buffer.device), buffer.type.scalar.name, buffer.host_shape)
+    aligned = (buffer.handle + buffer.offset_bytes) % _ALIGNED == 0  # where it is not, another entry may have to be launched
+    key = (buffer.device.name, id(buffer.device), buffer.type.scalar.name, buffer.host_shape, aligned)
     with _signature_lock:
         if len(_signatures) >= _SIGNATURES:
             _signatures.clear()  # numbers are never used twice, so what has an old one goes the slow way once
@@ -67,11 +71,12 @@ def stream_handle(stream: Any) -> int:
 
 
 def _grid(device: CudaDevice, plan: LaunchPlan, module: Module) -> tuple[int, int, int]:
-    """The workgroups that are launched: those of the plan, unless they are to be walked through."""
+    """The workgroups that are launched: those of the plan, fewer where an invocation does several elements, or where they are to be walked through."""
+    entry, (x, y, z) = plan.step.entries[plan.entry], plan.grid
+    grid = (-(-x // entry.elements), y, z)
     if not plan.step.persistent:
-        return plan.grid
-    symbol = plan.step.entries[plan.entry].symbol
-    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, plan.grid, symbol)
+        return grid
+    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, grid, entry.symbol)
 
 
 def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
@@ -99,21 +104,21 @@ class Kernel:
 
     Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
 
-    Attributes: `device`, `plan`, `module`, `grid` (what is launched, in workgroups), `block` (the argument block, which native code copies at each
+    Attributes: `device`, `plan`, `module` and `grid` of the entry that is launched, `block` (the argument block, which native code copies at each
     launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` of others that it was ever launched on, each with the object
     that keeps it alive, `calls`, and `lock`, which whoever changes it from Python holds.
     """
 
     __slots__ = (
-        "__weakref__", "_attributes", "_call", "_configs", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device", "grid", "held",
-        "lock", "module", "plan", "record", "stream", "streams",
+        "__weakref__", "_attributes", "_call", "_configs", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device",
+        "grid", "held", "lock", "module", "plan", "record", "stream", "streams",
     )  # fmt: skip
 
-    def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[Module, ...]) -> None:
+        """`modules` are the kernels of the step's entries."""
         slots = plan.step.layout.slots
-        self.device, self.plan, self.module = device, plan, module
-        self.grid = _grid(device, plan, module)
-        self._attributes = _attributes(device, plan, module, self.grid)
+        self.device, self._modules = device, modules
+        self._choose(plan)
         self._configs: list[Any] = []
         self.block = bytearray(plan.block) or bytearray(8)
         self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
@@ -123,7 +128,7 @@ class Kernel:
             buffer = plan.buffers[slot.name]
             self.held.append(buffer)
             struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
-        self.record = device.telemetry.record(**device.launch_amounts(plan, module))
+        self.record = device.telemetry.record(**device.launch_amounts(plan, self.module))
         self._owner: Any = None
         self._retired: list[Buffer] = []
         self.stream = int(device.context.stream)
@@ -131,6 +136,12 @@ class Kernel:
         self.lock = threading.RLock()
         self._words = self._hidden()
         self.calls = self._list()
+
+    def _choose(self, plan: LaunchPlan) -> None:
+        """Takes the entry of a plan."""
+        self.plan, self.module = plan, self._modules[plan.entry]
+        self.grid = _grid(self.device, plan, self.module)
+        self._attributes = _attributes(self.device, plan, self.module, self.grid)
 
     def _hidden(self) -> dict[SlotKind, int]:
         """The device words that the kernel has to itself, whose addresses go into the argument block: what it cancels by, where workgroups meet."""
@@ -226,16 +237,27 @@ class Kernel:
         if stream != int(self.device.context.stream):
             self.streams[stream] = owner
 
+    def enter(self, number: int) -> None:
+        """Launches another entry from now on: of what is launched at this moment, each launch is all of one or all of the other."""
+        with self.lock:
+            old = self.calls
+            old.retire()
+            while old.in_flight:
+                time.sleep(0)
+            self._choose(replace(self.plan, entry=number))
+            self.record = self.device.telemetry.record(**self.device.launch_amounts(self.plan, self.module))
+            self.calls = self._list()
+            self.calls.fix(old.fixed - self.calls.fixed)
+
     @contextmanager
     def changing(self) -> Iterator[None]:
         """A block in which no other thread changes the buffers, by `set` in native code neither."""
         with self.lock:
-            calls = self.calls
-            calls.fix(1)
+            self.calls.fix(1)
             try:
                 yield
             finally:
-                calls.fix(-1)
+                self.calls.fix(-1)  # by now another one, if the entry changed
 
     # ---- what is not plain
 
@@ -303,11 +325,11 @@ class CudaLaunch(Launch):
 
     set: ClassVar[Any]  # made with the first launch: LLVM is not loaded before
 
-    def __init__(self, device: CudaDevice, plan: LaunchPlan, module: Module) -> None:
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[Module, ...]) -> None:
         super().__init__(plan)
         if "set" not in CudaLaunch.__dict__:
             CudaLaunch.set = native.set_method(CudaLaunch)
-        self._take(Kernel(device, plan, module))
+        self._take(Kernel(device, plan, modules))
 
     def _take(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -329,7 +351,17 @@ class CudaLaunch(Launch):
         return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.kernel.held, strict=True))
 
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
-        self.kernel.place(buffers, slots)
+        kernel, step = self.kernel, self.plan.step
+        before = kernel.plan.entry
+        entry = choose_entry(step, self.plan.binding.sizes, {**self._bound(), **buffers}, self.plan.config)
+        if entry != before:
+            kernel.enter(len(step.entries) - 1)  # which takes the buffers of before and those of now
+        kernel.place(buffers, slots)
+        if entry != kernel.plan.entry:
+            kernel.enter(entry)
+        if entry != before:
+            self.plan = kernel.plan
+            self._take(kernel)
 
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on: any object whose `__cuda_stream__()` gives (version, handle).

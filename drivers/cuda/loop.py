@@ -19,7 +19,7 @@ from vyre_py.drivers.cuda.native import LAUNCH, Call
 from vyre_py.drivers.cuda.recorder import Recorder, node_count
 from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.resident import Buffer
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Image
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -139,7 +139,7 @@ def capture_while(device: CudaDevice, flag: Buffer, function: Callable[..., Any]
     doing = f"{context.name} cannot make a loop"
     device.require_no_capture(doing)
     context.enter()
-    module = device.loop_module(Entry("ptx", _SYMBOL, _CODE))
+    module = device.loop_module(Image("ptx", _CODE), _SYMBOL)
     graph = context.ok(cuda.cuGraphCreate(0), doing)
     try:
         handle = context.ok(cuda.cuGraphConditionalHandleCreate(graph, context.handle, 0, 0), doing)

@@ -1,4 +1,4 @@
-"""Modules: PTX loaded by the driver's own compiler, and the kernel in it."""
+"""Modules: machine code, or PTX for the driver's own compiler, loaded, and the kernel in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Image
 from vyre_py.lowering.errors import ToolchainError
 
 __all__ = ["Module"]
@@ -27,23 +27,30 @@ def _unload(context: Context, handle: Any) -> None:
 
 
 class Module:
-    """One loaded entry: `handle` is its module, `function` its kernel, `workgroup_bytes` what each launch gives it, `occupancy` the share of a
+    """One loaded function: `handle` is its module, `function` its kernel, `workgroup_bytes` what each launch gives it, `occupancy` the share of a
     multiprocessor's threads that it can keep busy, 0 until that is known."""
 
     __slots__ = ("__weakref__", "_finalizer", "_origin", "function", "handle", "occupancy", "workgroup_bytes")
 
-    def __init__(self, context: Context, entry: Entry, workgroup_bytes: int) -> None:
-        context.require_no_capture(f"{entry.symbol} cannot be loaded on {context.name}")
+    def __init__(self, context: Context, image: Image, symbol: str, workgroup_bytes: int, level: int = 4) -> None:
+        """`level` is how hard the driver's compiler tries, 0 to 4. Raises ToolchainError with the compiler's log, OutOfMemory, DeviceLost."""
+        context.require_no_capture(f"{symbol} cannot be loaded on {context.name}")
         context.enter()
-        self.handle = handle = _load(context, entry)
+        self.handle = handle = _load(context, image, symbol, level)
         self._origin: Module | None = None
         self._finalizer = weakref.finalize(self, _unload, context, handle)
         self._finalizer.atexit = False
         self.workgroup_bytes = workgroup_bytes
         self.occupancy = 0.0
-        cuda, doing = context.cuda, f"{context.name} cannot load {entry.symbol}"
-        self.function = context.ok(cuda.cuModuleGetFunction(handle, entry.symbol.encode()), doing)
-        _allow(context, self.function, workgroup_bytes, doing)
+        self.function = _function(context, handle, symbol, workgroup_bytes)
+
+    def another(self, context: Context, symbol: str) -> Module:
+        """Another kernel of the same code, whose launches give it the same workgroup memory."""
+        other = Module.__new__(Module)
+        other._finalizer, other._origin, other.handle = self._finalizer, self, self.handle
+        other.occupancy, other.workgroup_bytes = 0.0, self.workgroup_bytes
+        other.function = _function(context, self.handle, symbol, self.workgroup_bytes)
+        return other
 
     def resized(self, context: Context, workgroup_bytes: int) -> Module:
         """The same kernel, whose launches give it other workgroup memory."""
@@ -66,19 +73,27 @@ def _allow(context: Context, function: Any, workgroup_bytes: int, doing: str) ->
         context.ok(context.cuda.cuFuncSetAttribute(function, largest, workgroup_bytes), doing)
 
 
-def _load(context: Context, entry: Entry) -> Any:
+def _function(context: Context, handle: Any, symbol: str, workgroup_bytes: int) -> Any:
+    """A kernel of a loaded module, ready for launches that give it so much workgroup memory."""
+    doing = f"{context.name} cannot load {symbol}"
+    function = context.ok(context.cuda.cuModuleGetFunction(handle, symbol.encode()), doing)
+    _allow(context, function, workgroup_bytes, doing)
+    return function
+
+
+def _load(context: Context, image: Image, symbol: str, level: int) -> Any:
     """The module's handle. Raises ToolchainError with the compiler's log, OutOfMemory, DeviceLost."""
     cuda = context.cuda
     log = bytearray(_LOG_BYTES)
     option = cuda.CUjit_option
     options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_OPTIMIZATION_LEVEL]
-    values = [log, _LOG_BYTES, entry.details.get("assembler_level", 4)]
-    result = cuda.cuModuleLoadDataEx(entry.code + b"\0", len(options), options, values)
+    values = [log, _LOG_BYTES, level]
+    result = cuda.cuModuleLoadDataEx(image.code + b"\0", len(options), options, values)
     if not result[0]:
         return result[1]
-    error = context.failure(result[0], f"{context.name} cannot load {entry.symbol}")
+    error = context.failure(result[0], f"{context.name} cannot load {symbol}")
     if isinstance(error, (OutOfMemory, DeviceLost)):
         raise error
     text = log.split(b"\0", 1)[0].decode(errors="replace").strip()
-    code = "" if entry.code.startswith(_ELF) else entry.code.decode(errors="replace")
+    code = "" if image.code.startswith(_ELF) else image.code.decode(errors="replace")
     raise ToolchainError("the CUDA driver", f"{error}\n{text}".rstrip(), code) from error

@@ -293,6 +293,11 @@ class CallList:
         struct.pack_into("<q", self.state, _RETIRED_AT, 0)
         self.fix(-1)
 
+    @property
+    def fixed(self) -> int:
+        """How many there are who keep buffers from being set in native code."""
+        return self._fixed.value
+
     def fix(self, by: int) -> None:
         """Has `set` leave buffers to Python, by 1, until as many calls by -1 have come."""
         self._fixed.value += by  # an int: no call, and so no other thread, between the load and the store

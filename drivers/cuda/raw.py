@@ -20,7 +20,7 @@ from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Access, Memory, Param, Space
 from vyre_py.ir.program import Grid
 from vyre_py.ir.types import Type
-from vyre_py.lowering.artifact import Entry, Interface, Step
+from vyre_py.lowering.artifact import Entry, Image, Interface, Step
 from vyre_py.lowering.layout import POINTER_BYTES, Layout, Slot, SlotKind
 
 if TYPE_CHECKING:
@@ -189,11 +189,11 @@ class RawKernel:
         module = self._module.resized(device.context, int(workgroup_bytes))
         module.occupancy = occupancy(device.context, module.function, axes[1], int(workgroup_bytes))
         x, y, z = map(DimConst, axes[0])
-        step = Step((Entry("ptx", self.entry),), self._layout(interface), axes[1], Grid(False, (x, y, z)), int(workgroup_bytes))
+        step = Step((), (Entry(self.entry),), self._layout(interface), axes[1], Grid(False, (x, y, z)), int(workgroup_bytes))
         device._check_limits(step)
         plan = plan_launch(device, step, binding, config)
         device.telemetry.binds += 1
-        return EmptyLaunch(plan) if plan.empty else device._make_launch(plan, module)
+        return EmptyLaunch(plan) if plan.empty else device._make_launch(plan, (module,))
 
     def _interface(self, buffers: Mapping[str, Any]) -> Interface:
         """What is bound: declarations with the shapes of the buffers themselves."""
@@ -223,7 +223,7 @@ def load_ptx(device: CudaDevice, code: str | bytes, entry: str, signature: Any) 
     names = _ENTRY.findall(data.decode(errors="replace")) if not data.startswith(b"\x7fELF") else []
     if names and entry not in names:
         raise BindingError("load_ptx", [f"the code has no entry {shown(entry)}; it has {', '.join(map(shown, names))}"])
-    module = Module(device.context, Entry("ptx", entry, data), 0)
+    module = Module(device.context, Image("ptx", data), entry, 0)
     device.keep(module)
     _check(device, module, entry, parameters, _offsets(parameters)[0])
     return RawKernel(device, module, entry, parameters)

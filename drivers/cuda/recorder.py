@@ -44,7 +44,7 @@ class KernelNode:
     Attributes: `kernel`, `node` (CUgraphNode), `held`, the buffers that the graph uses, `dirty`: whether the graph it was captured into has older arguments.
     """
 
-    __slots__ = ("_block", "_parameters", "_pointers", "dirty", "held", "kernel", "node")
+    __slots__ = ("_block", "_entry", "_parameters", "_pointers", "dirty", "held", "kernel", "node")
 
     def __init__(self, kernel: Kernel, node: int) -> None:
         self.kernel, self.node = kernel, node
@@ -58,6 +58,7 @@ class KernelNode:
         self._parameters = _NodeParameters(
             int(module.function), kernel.grid, plan.step.workgroup, module.workgroup_bytes, ctypes.addressof(self._pointers), None, None, None
         )
+        self._entry = plan.entry
 
     @property
     def parameters(self) -> int:
@@ -73,10 +74,12 @@ class KernelNode:
         kernel = self.kernel
         kernel.require_memory()
         with kernel.changing():
-            self.held, block = tuple(kernel.held), bytes(kernel.block)
-        if block == self._block.raw:
+            self.held, block, entry = tuple(kernel.held), bytes(kernel.block), kernel.plan.entry
+            if entry != self._entry:
+                self._parameters.function, self._parameters.grid = int(kernel.module.function), kernel.grid
+        if block == self._block.raw and entry == self._entry:
             return False
-        self._block.raw = block
+        self._block.raw, self._entry = block, entry
         self.dirty = True
         return True
 

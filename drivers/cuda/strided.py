@@ -19,7 +19,7 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import SequenceStep
 from vyre_py.drivers.strided import Axis, Move, StridedCopy, simplified, widened
 from vyre_py.drivers.watched import Watched
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Image
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -110,7 +110,7 @@ class StridedKernels:
     def _load(self, kernel: Kernel) -> int:
         with self._lock:
             if kernel not in self._loaded:
-                module = Module(self._context, Entry("ptx", kernel.name, kernel.text(self._arch).encode()), 0)
+                module = Module(self._context, Image("ptx", kernel.text(self._arch).encode()), kernel.name, 0)
                 self._modules.add(module)
                 self._loaded[kernel] = module
                 self._functions[kernel] = int(module.function)

@@ -17,7 +17,7 @@ from vyre_py.ir.dims import DimConst
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Grid
-from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.artifact import Entry, Image, Step
 from vyre_py.lowering.layout import Slot, SlotKind
 from vyre_py.lowering.target import Target
 
@@ -96,12 +96,12 @@ class ReferenceDevice(Device):
     def _copy(self, source: Bytes, source_offset: int, target: Bytes, target_offset: int, size_bytes: int) -> None:
         target[target_offset : target_offset + size_bytes] = source[source_offset : source_offset + size_bytes]
 
-    def _load_entry(self, step: Step, entry: Entry) -> Optimised:
-        code: Optimised = entry.program
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Optimised:
+        code: Optimised = image.program
         return code
 
-    def _make_launch(self, plan: LaunchPlan, code: Optimised) -> Launch:
-        return ReferenceLaunch(plan, code)
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[Optimised, ...]) -> Launch:
+        return ReferenceLaunch(plan, codes[plan.entry])
 
     def _synchronize(self) -> None:
         pass  # launches run to their end

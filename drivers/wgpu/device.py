@@ -18,7 +18,7 @@ from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage
 from vyre_py.drivers.wgpu.module import Module, require_limits
 from vyre_py.drivers.wgpu.status import failure
-from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.artifact import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 __all__ = ["RawHandles", "WgpuDevice"]
@@ -121,8 +121,8 @@ class WgpuDevice(Device):
 
     # ---- hooks
 
-    def _accepts(self, target: Target) -> bool:
-        return target.kind == "wgsl" and target.arch in ("", self.target.arch)
+    def _fit(self, part: Part) -> int | None:
+        return 0 if part.target.kind == "wgsl" and part.target.arch in ("", self.target.arch) else None
 
     def _try(self, doing: str, call: Callable[..., _T], *arguments: Any, otherwise: type[DriverError] = DriverError) -> _T:
         try:
@@ -154,12 +154,12 @@ class WgpuDevice(Device):
     def _copy(self, source: Storage, source_offset: int, target: Storage, target_offset: int, size_bytes: int) -> None:
         self._try(f"copy {size_bytes} bytes", self._memory.copy, source, source_offset, target, target_offset, size_bytes)
 
-    def _load_entry(self, step: Step, entry: Entry) -> Module:
-        require_limits(self.name, self._gpu_limits, step, entry)
-        return self._try(f"load {entry.symbol}", Module, self._package, self.gpu, step, entry)
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Module:
+        require_limits(self.name, self._gpu_limits, step, image)
+        return self._try(f"load {entry.symbol}", Module, self._package, self.gpu, step, image, entry)
 
-    def _make_launch(self, plan: LaunchPlan, code: Module) -> WgpuLaunch:
-        return WgpuLaunch(self, plan, code)
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[Module, ...]) -> WgpuLaunch:
+        return WgpuLaunch(self, plan, codes[plan.entry])
 
     def _synchronize(self) -> None:
         self._try("wait", self._memory.wait)

@@ -11,7 +11,7 @@ import numpy as np
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.status import failure
-from vyre_py.lowering.artifact import Entry, Step
+from vyre_py.lowering.artifact import Entry, Image, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import WORD_BYTES
 from vyre_py.lowering.wgsl.memory import READ, READ_WRITE
@@ -20,17 +20,17 @@ from vyre_py.lowering.wgsl.words import block_words
 __all__ = ["Module", "Variant", "require_limits"]
 
 
-def require_limits(name: str, limits: dict[str, int], step: Step, entry: Entry) -> None:
+def require_limits(name: str, limits: dict[str, int], step: Step, image: Image) -> None:
     """Raises Unsupported for what this adapter cannot take beyond the contract's limits."""
-    bindings = len(step.layout.buffers) + bool(entry.data)
+    bindings = len(step.layout.buffers) + bool(image.data)
     found: list[Missing] = []
     for axis, size in zip("xyz", step.workgroup, strict=True):
         if size > (most := limits[f"max-compute-workgroup-size-{axis}"]):
             found.append(Missing(f"workgroups of {size} along {axis}", help=f"the limit is {most}"))
     if bindings > (most := limits["max-storage-buffers-per-shader-stage"]):
         found.append(Missing(f"{bindings} buffers in a Program", help=f"the limit is {most}, tables counting as one"))
-    if len(entry.data) > (most := limits["max-storage-buffer-binding-size"]):
-        found.append(Missing(f"{len(entry.data)} bytes of tables", help=f"the limit is {most}"))
+    if len(image.data) > (most := limits["max-storage-buffer-binding-size"]):
+        found.append(Missing(f"{len(image.data)} bytes of tables", help=f"the limit is {most}"))
     if found:
         raise Unsupported(name, found)
 
@@ -53,16 +53,16 @@ class Module:
 
     __slots__ = ("__weakref__", "_device", "_package", "_step", "_symbol", "_text", "_variants", "block_bytes", "tables")
 
-    def __init__(self, package: ModuleType, device: Any, step: Step, entry: Entry) -> None:
+    def __init__(self, package: ModuleType, device: Any, step: Step, image: Image, entry: Entry) -> None:
         self._package, self._device, self._step = package, device, step
-        self._text, self._symbol = entry.code.decode(), entry.symbol
+        self._text, self._symbol = image.code.decode(), entry.symbol
         self.block_bytes = block_words(step.layout) * WORD_BYTES
         self.tables: dict[str, Any] | None = None
-        if entry.data:
+        if image.data:
             usage = package.BufferUsage.STORAGE | package.BufferUsage.COPY_DST
-            buffer = device.create_buffer(size=len(entry.data), usage=usage)
-            device.queue.write_buffer(buffer, 0, np.frombuffer(entry.data, np.uint8))
-            self.tables = {"binding": len(step.layout.buffers) + 1, "resource": {"buffer": buffer, "offset": 0, "size": len(entry.data)}}
+            buffer = device.create_buffer(size=len(image.data), usage=usage)
+            device.queue.write_buffer(buffer, 0, np.frombuffer(image.data, np.uint8))
+            self.tables = {"binding": len(step.layout.buffers) + 1, "resource": {"buffer": buffer, "offset": 0, "size": len(image.data)}}
         self._variants = {False: self._compile(False)}
 
     def variant(self, shared: bool) -> Variant:

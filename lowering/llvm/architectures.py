@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["ARCHITECTURES", "fitting_archs", "runs_on"]
+__all__ = ["ARCHITECTURES", "fitting_archs", "generation", "runs_on"]
 
 # The architectures that LLVM 22 knows, and the version of PTX that it writes for each: the oldest that has the architecture. LLVM takes any
 # other name with a word on stderr and then emits PTX that can't be loaded, so names are looked up here first.
@@ -27,6 +27,12 @@ def fitting_archs(major: int, minor: int) -> tuple[str, ...]:
     """
     fitting = [int(name[3:]) for name in ARCHITECTURES if name[-1].isdigit() and runs_on(name, (major, minor))]
     return tuple(f"sm_{number}" for number in sorted(fitting, reverse=True))
+
+
+def generation(arch: str) -> int:
+    """The number of an architecture's compute capability, 90 for sm_90 and sm_90a; 0 for a name that is none."""
+    found = _NAME.match(arch)
+    return int(found[1]) if found else 0
 
 
 def runs_on(arch: str, capability: tuple[int, int]) -> bool:

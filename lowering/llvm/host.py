@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llvmlite import binding as llvm
 
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -195,5 +195,5 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
     fast = options.numerics == "fast" and has_fma(target.arch) and not is_exact(optimised.program)
-    entry = Entry("object", SYMBOL, code, details=details)
-    return Lowered((entry,), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict", watch.stages)
+    entry = Entry(SYMBOL, details=details)
+    return Lowered((Image("object", code),), (entry,), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict", watch.stages)

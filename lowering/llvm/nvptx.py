@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -41,11 +42,16 @@ def _optimise(module: Any, machine: Any, level: int) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
 def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
     """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
     Raises ToolchainError with the text that LLVM refuses."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    _initialize()
     machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=generation)
     module.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
     text = str(module)
@@ -106,4 +112,4 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         ptx = assemble(module, target.arch, level, generation)
     # The assembler follows: level 0 shows whether a wrong result is its doing.
     details = {"assembler_level": 4 if options.opt else 0}
-    return Lowered((Entry("ptx", symbol, ptx.encode(), details=details),), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
+    return Lowered((Image("ptx", ptx.encode()),), (Entry(symbol, details=details),), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)

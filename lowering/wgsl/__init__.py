@@ -11,7 +11,7 @@ devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has non
 from __future__ import annotations
 
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -37,5 +37,5 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     require_expressible(optimised.program, layout)
     kernel = Kernel(optimised, layout)
     text = kernel.text()
-    entry = Entry("wgsl", ENTRY_POINT, text.encode("ascii"), data=kernel.arrays.tables)
-    return Lowered((entry,), kernel.arrays.workgroup_bytes, text, "strict" if exact else "native")
+    image = Image("wgsl", text.encode("ascii"), kernel.arrays.tables)
+    return Lowered((image,), (Entry(ENTRY_POINT),), kernel.arrays.workgroup_bytes, text, "strict" if exact else "native")
