@@ -28,11 +28,11 @@ _WAIT = ctypes.CFUNCTYPE(None)
 PLAIN = CompileOptions()
 
 
-def host_text(optimised, options=PLAIN) -> tuple[str, int]:
+def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     """The kernel with one parameter, a pointer to [9 registers, addresses of the waiting function and of workgroup memory, argument block];
     and its bytes of workgroup memory."""
     module = ModuleText()
-    size = write_kernel(optimised, module, "kernel", options)
+    size = write_kernel(optimised, module, "kernel", options, coarsened=coarsened)
     text = re.sub(r" addrspace\(\d\)", "", str(module))
     text = re.sub(r' syncscope\("\w+"\)', "", text)
     text = re.sub(r"@shared = external global .*\n", "", text)
@@ -65,14 +65,15 @@ def host_text(optimised, options=PLAIN) -> tuple[str, int]:
     return re.sub(r'define ptx_kernel .*\{', "define void @kernel(ptr %ctx) {", text), size
 
 
-def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None):
+def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None):
     """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `arrivals` are the words that a
     grid barrier counts in, `cancel` the one that an interruptible kernel looks at, zeros if none are given; `launched` is how many workgroups
-    a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run."""
+    a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run. `coarsened` is the
+    form to run in the Program's place."""
     program = optimised.program
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    text, shared_bytes = host_text(optimised, options)
+    text, shared_bytes = host_text(optimised, options, coarsened)
     waits = "call void %wait()" in text
     module = llvm.parse_assembly(text)
     module.verify()
@@ -86,7 +87,8 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
     engine.finalize_object()
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
     layout = lay_out(program, options)
-    extents = [evaluate_dim(e, sizes) for e in program.grid.extents]
+    shape = program.grid if coarsened is None else coarsened.optimised.program.grid
+    extents = [evaluate_dim(e, sizes) for e in shape.extents]
     grid = grid or [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]
     cancel = np.zeros(1, np.uint32) if cancel is None else cancel
     block = bytearray(layout.size_bytes)

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact import Entry, Image
+from vyre_py.lowering.coarsen import Coarsened, coarsen
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -28,6 +29,7 @@ __all__ = ["assemble", "llvm_text", "lower"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
+_COARSENING_LEVEL: Final = 2
 
 # Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
 # square of a body's length, and ptxas optimises what it is given anyway.
@@ -91,6 +93,11 @@ def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> 
     return str(module)
 
 
+def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | None:
+    """The kernel with several elements an invocation, where that is worth an entry of its own."""
+    return None if options.opt < _COARSENING_LEVEL or options.interruptible or options.persistent else coarsen(optimised)
+
+
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """PTX for one kernel. Raises Unsupported for an option, op, architecture or number of arguments that is too much, ToolchainError
     for text that LLVM refuses."""
@@ -105,11 +112,15 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     module = ModuleText()
     symbol = symbol_of(program)
     fast = _is_fast(optimised, options)
+    details = {"assembler_level": 4 if options.opt else 0}  # level 0 shows whether a wrong result is the assembler's doing
+    entries = [Entry(symbol, details=details)]
     watch = Stopwatch()
     with watch("emit"):
         workgroup_bytes = write_kernel(optimised, module, symbol, options, flush=fast)
+        if (coarsened := _coarsened(optimised, options)) is not None:
+            wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
+            write_kernel(optimised, module, wide.symbol, options, flush=fast, coarsened=coarsened)
+            entries.insert(0, wide)
     with watch("llvm"):
         ptx = assemble(module, target.arch, level, generation)
-    # The assembler follows: level 0 shows whether a wrong result is its doing.
-    details = {"assembler_level": 4 if options.opt else 0}
-    return Lowered((Image("ptx", ptx.encode()),), (Entry(symbol, details=details),), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
+    return Lowered((Image("ptx", ptx.encode()),), tuple(entries), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)

@@ -43,7 +43,9 @@ from vyre_py.ir.ops import Op
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Kind, Type, u32, u64
 from vyre_py.ir.widths import whole_size
-from vyre_py.lowering.layout import Slot, SlotKind, element_count, lay_out
+from vyre_py.lowering.artifact import Aligned
+from vyre_py.lowering.coarsen import Coarsened
+from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
@@ -81,8 +83,11 @@ _QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups":
 class _Walk:
     """One kernel in the making."""
 
-    def __init__(self, optimised: Optimised, module: ModuleText, options: CompileOptions) -> None:
+    def __init__(self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None) -> None:
         self.options = options
+        self.runs = coarsened.runs if coarsened is not None else {}
+        self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
+        self.leaders: dict[int, str] = {}
         self.program = optimised.program
         self.proven = optimised.proven
         self.module = module
@@ -95,7 +100,7 @@ class _Walk:
         self.blocks: list[Block] = []
         self.words: dict[SlotKind, str] = {}
         self.groups: list[str] = []
-        self.layout = lay_out(self.program, options)
+        self.layout = layout
         self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
         self.loops = Loops(self.w)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
@@ -109,7 +114,8 @@ class _Walk:
         name = f"%a{position}"
         if slot.memory is not None:
             self.bases[slot.memory] = name
-            return "ptr addrspace(1)", f"{self._promises(slot.memory)}align {slot.type.size_bytes} ", name
+            align = max(slot.type.size_bytes, self.aligned.get(slot.name, 1))
+            return "ptr addrspace(1)", f"{self._promises(slot.memory)}align {align} ", name
         if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL):
             self.words[slot.kind] = name
             return "ptr addrspace(1)", f"align {slot.size_bytes} ", name
@@ -235,11 +241,21 @@ class _Walk:
         extents = [self._size(e, u64 if wide else u32) for e in s.memory.shape]
         return [self.atom(a) for a in s.indices], [a.type for a in s.indices], extents, wide
 
-    def _element(self, s: MemoryStatement) -> str:
+    def _element(self, index: int, s: MemoryStatement) -> str:
         """The element's typed pointer; every index is inside."""
-        place = offset(self.w, *self._axes(s))
-        pointer = _POINTERS[s.memory.space]
-        return f"{pointer} " + self.w.let(f"getelementptr {memory_type(s.memory.type)}, {pointer} {self.bases[s.memory]}, i64 {place}")
+        pointer, type_, run = _POINTERS[s.memory.space], memory_type(s.memory.type), self.runs.get(index)
+        if run is not None and run.leader != index:
+            base, place = self.leaders[run.leader], str(run.elements)
+        else:
+            base, place = self.bases[s.memory], offset(self.w, *self._axes(s))
+        element = self.w.let(f"getelementptr {type_}, {pointer} {base}, i64 {place}")
+        if run is not None:
+            self.leaders[index] = element
+        return f"{pointer} {element}"
+
+    def _align(self, index: int, s: MemoryStatement) -> int:
+        """What the element's address is known to be a multiple of."""
+        return self.runs[index].align_bytes if index in self.runs else s.memory.type.size_bytes
 
     def _guarded(self, index: int, s: MemoryStatement, access: Callable[[], str]) -> str:
         """Runs `access` where all indices are inside; gives its result, zero where one is outside, "" if it gives none."""
@@ -259,15 +275,15 @@ class _Walk:
         zero = "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0)
         return w.let(f"phi {llvm_type(s.memory.type)} [ {given}, %{after} ], [ {zero}, %{before} ]")
 
-    def _frozen(self, s: MemoryStatement) -> str:
+    def _frozen(self, index: int, s: MemoryStatement) -> str:
         """The loaded element, one value whatever races."""
         w, type_ = self.w, memory_type(s.memory.type)
-        loaded = w.let(f"load {type_}, {self._element(s)}, align {s.memory.type.size_bytes}")
+        loaded = w.let(f"load {type_}, {self._element(index, s)}, align {self._align(index, s)}")
         frozen = w.let(f"freeze {type_} {loaded}")
         return w.let(f"icmp ne {type_} {frozen}, 0") if s.memory.type.kind is Kind.BOOL else frozen
 
     def load(self, index: int, s: Load | UniformLoad) -> None:
-        self.values[s.bound.id] = self._guarded(index, s, lambda: self._frozen(s))
+        self.values[s.bound.id] = self._guarded(index, s, lambda: self._frozen(index, s))
 
     def uniform_load(self, index: int, s: UniformLoad) -> None:
         self._barrier()
@@ -279,7 +295,7 @@ class _Walk:
             type_, value = memory_type(s.memory.type), self.atom(s.value)
             if s.memory.type.kind is Kind.BOOL:
                 value = self.w.let(f"zext i1 {value} to {type_}")
-            self.w.line(f"store {type_} {value}, {self._element(s)}, align {s.memory.type.size_bytes}")
+            self.w.line(f"store {type_} {value}, {self._element(index, s)}, align {self._align(index, s)}")
             return ""
 
         self._guarded(index, s, write)
@@ -288,7 +304,7 @@ class _Walk:
         scope = f'syncscope("{_SCOPES[s.memory.space]}") '
 
         def change() -> str:
-            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(s), [self.atom(a) for a in s.operands], NVPTX_EMITTERS, scope)
+            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(index, s), [self.atom(a) for a in s.operands], NVPTX_EMITTERS, scope)
             return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
 
         self.values[s.bound.id] = self._guarded(index, s, change)
@@ -370,10 +386,13 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = 
 }
 
 
-def write_kernel(optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False) -> int:
-    """Adds the kernel to a module; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`), and a persistent
+def write_kernel(
+    optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None
+) -> int:
+    """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`), and a persistent
     one has no grid barrier. To `flush` means that f32 computes with zeros in place of subnormal numbers."""
-    walk = _Walk(optimised, module, options)
+    layout = lay_out(optimised.program, options)
+    walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened)
     w = walk.w
     if options.dependent and not options.persistent:
         let_next_begin(w)

@@ -1,0 +1,349 @@
+"""Coarsening: a kernel whose invocations each do the work of several neighbours along x, for memory that is aligned.
+
+    let i = global_id.x              let g = global_id.x
+    if i < n {                       if g < n / 4 {
+        y[i] = x[i] + 1.0     ->         y[g * 4] = x[g * 4] + 1.0       four loads side by side, then four sums, then four stores
+    }                                    ... and for g * 4 + 1, + 2, + 3
+                                     } else if g == n / 4 {
+                                         for k in 0 .. n - n / 4 * 4 { i = n / 4 * 4 + k, and the body as it was }
+                                     }
+
+Accesses of neighbours lie side by side, so that a target makes one of 16 bytes of them: `Coarsened.runs` tells which. It is done where all that a
+Program writes is written under a check of `global_id.x` against the grid's extent along x, with no loops, jumps, barriers or atomics; invocations
+past the end then do nothing, and those before it have no order. The result is a Program like any other, over a grid that is shorter by that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Final
+
+from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.check.uniformity import analyse
+from vyre_py.ir.dims import DimConst, DimExpr, dim_op
+from vyre_py.ir.nodes import (
+    Atom,
+    Const,
+    Else,
+    End,
+    Get,
+    If,
+    Let,
+    Load,
+    MemoryStatement,
+    Region,
+    Set,
+    Space,
+    Statement,
+    Store,
+    Value,
+    Var,
+    const,
+)
+from vyre_py.ir.ops import OPS
+from vyre_py.ir.passes import Optimised
+from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.types import bool_, u32
+from vyre_py.lowering.artifact import Aligned, Divisible, Need
+
+__all__ = ["Coarsened", "Run", "coarsen"]
+
+WIDEST_BYTES: Final = 16
+# What a body grows to at most: past it compilation costs more than memory accesses of a body that computes so much.
+_MOST_STATEMENTS: Final = 1024
+_QUERIES: Final = frozenset({"global_id.x", "global_id.y", "global_id.z"})
+_PLAIN: Final = (Let, Load, Store, Var, Get, Set, If, Else, End, Region)
+_SPACES: Final = frozenset({Space.BUFFER, Space.TABLE})
+_TRUE: Final = const(bool_, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An access beside another one: `elements` past that of statement `leader`, which comes before it in the same block. A multiple of `align_bytes`."""
+
+    leader: int
+    elements: int
+    align_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coarsened:
+    """The Program whose invocations do `elements` each, what must hold of its arguments, and the accesses that lie side by side, by statement."""
+
+    optimised: Optimised
+    elements: int
+    needs: tuple[Need, ...]
+    runs: Mapping[int, Run]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """An access at the invocation's own place: one index is `global_id.x`, on `axis`; neighbours lie `stride` elements apart, each begins `first` elements
+    into its place, None where that is not known. It is `within` where the axis is as long as the grid, so that only what is past the end is outside."""
+
+    memory_name: str
+    axis: int
+    stride: int
+    first: int | None
+    element_bytes: int
+    within: bool
+
+    @property
+    def place_bytes(self) -> int:
+        return self.stride * self.element_bytes
+
+
+def _own_place(program: Program) -> Value | None:
+    """The value of `global_id.x`, where one statement asks for it."""
+    found = [s.bound for s in program.body if isinstance(s, Let) and s.op.name == "global_id.x"]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_plain(program: Program) -> bool:
+    """Whether the body is of a kind whose invocations are independent of each other and of how many there are."""
+    if not program.grid.over or program.widths.names or any(memory.space not in _SPACES for memory in program.memories):
+        return False
+    for statement in program.body:
+        if not isinstance(statement, _PLAIN):
+            return False
+        if isinstance(statement, Let) and statement.op.is_query and statement.op.name not in _QUERIES:
+            return False
+    return True
+
+
+def _stream(program: Program, statement: MemoryStatement, own: Value) -> _Stream | None:
+    """What an access is to the invocation's place; None where it is anywhere."""
+    memory, indices = statement.memory, statement.indices
+    at = [axis for axis, index in enumerate(indices) if index is own]
+    behind = memory.shape[at[0] + 1 :] if at else ()
+    sizes = [extent.value for extent in behind if isinstance(extent, DimConst)]
+    if len(at) != 1 or memory.space is not Space.BUFFER or len(sizes) != len(behind):
+        return None
+    within = memory.shape[at[0]] == program.grid.extents[0]
+    if at[0] and not within:
+        return None
+    first: int | None = 0
+    for index, size in zip(indices[at[0] + 1 :], sizes, strict=True):
+        first = first * size + index.bits if first is not None and isinstance(index, Const) and index.type is u32 else None
+    return _Stream(memory.name, at[0], prod(sizes), first, memory.type.size_bytes, within)
+
+
+def _factor(streams: Sequence[_Stream], statements: int) -> int:
+    """How many elements make the widest stream a multiple of 16 bytes; 0 where nothing is won."""
+    widest = max(stream.place_bytes for stream in streams)
+    elements = WIDEST_BYTES // gcd(WIDEST_BYTES, widest)
+    merges = elements > 1 or any(stream.stride > 1 for stream in streams)
+    return elements if merges and elements * statements <= _MOST_STATEMENTS else 0
+
+
+class _Coarsener(Rewriter):
+    """The new Program in the making. `maps` has, for each element, the atom that stands for each old value."""
+
+    def __init__(self, optimised: Optimised, own: Value, elements: int, streams: Mapping[int, _Stream]) -> None:
+        super().__init__(optimised.program)
+        self._old, self._own, self._extent = optimised, own, self.program.grid.extents[0]
+        self._elements, self._streams = elements, streams
+        self._within = {index: 1 << stream.axis for index, stream in streams.items() if stream.within}
+        across = DimConst(-(-self._extent.value // elements)) if isinstance(self._extent, DimConst) else dim_op("ceil_div", self._extent, DimConst(elements))
+        self.grid = Grid(True, (across, *self.program.grid.extents[1:]))
+        self._maps: list[list[Atom | None]] = [list(self.map) for _ in range(elements)]
+        self._variable_maps = [list(self.variable_map) for _ in range(elements)]
+        self.proven: list[int] = []
+        self.runs: dict[int, Run] = {}
+        self._bits = 0
+
+    def emit(self, statement: Statement) -> None:
+        super().emit(statement)
+        self.proven.append(self._bits)
+
+    def write(self) -> None:
+        """Writes the whole body."""
+        count = self._elements
+        place = self.let(OPS["global_id.x"], (), name=self.program.value_names.get(self._own.id))
+        wholes = self.let(OPS["div"], (self._extent, const(u32, count)))
+        self.if_(self.let(OPS["lt"], (place, wholes)))
+        first = self.let(OPS["mul"], (place, const(u32, count)))
+        for number in range(count):
+            self._maps[number][self._own.id] = first if not number else self.let(OPS["add"], (first, const(u32, number)))
+        self._elements_of(tuple(range(count)))
+        self.else_()
+        if count > 1:
+            self._rest(place, wholes)
+        self.end()
+
+    def _rest(self, place: Value, wholes: Value) -> None:
+        """The elements that do not fill an invocation, one after the other in the one after the last whole one."""
+        self.if_(self.let(OPS["eq"], (place, wholes)))
+        first = self.let(OPS["mul"], (wholes, const(u32, self._elements)))
+        left = self.let(OPS["sub"], (self._extent, first))
+        number = self.for_(const(u32, 0), left, const(u32, 1))
+        self._maps[0][self._own.id] = self.let(OPS["add"], (first, number))
+        self._streams = {}  # there is nothing beside these
+        self._elements_of((0,))
+        self.end()
+        self.end()
+
+    # ---- the elements of one invocation
+
+    def _elements_of(self, everyone: tuple[int, ...]) -> None:
+        """Writes the body for some elements: each statement for all of them before the next, but for what stands under a condition that differs."""
+        todo: list[tuple[int, int, tuple[int, ...]]] = [(0, len(self.program.body), everyone)]
+        while todo:
+            index, stop, who = todo.pop()
+            while index < stop:
+                statement = self.program.body[index]
+                following = self._block(index, statement, who, stop, todo)
+                if following is None:
+                    break
+                index = following
+
+    def _block(self, index: int, statement: Statement, who: tuple[int, ...], stop: int, todo: list[tuple[int, int, tuple[int, ...]]]) -> int | None:
+        """Writes one statement; gives the next one's index, None where other ranges are to be written first."""
+        if not isinstance(statement, If):
+            self._each(index, statement, who)
+            return index + 1
+        conditions = [self._atom(number, statement.args[0]) for number in who]
+        middle = self.program.match[index]
+        end = self.program.match[middle] if isinstance(self.program.body[middle], Else) else middle
+        if all(condition == _TRUE for condition in conditions):
+            todo += [(end + 1, stop, who), (index + 1, middle, who)]
+            return None
+        if len(who) == 1 or all(condition is conditions[0] for condition in conditions):
+            self._each(index, statement, who[:1])
+            return index + 1
+        todo.append((end + 1, stop, who))
+        todo += [(index, end + 1, (number,)) for number in reversed(who)]
+        return None
+
+    def _each(self, index: int, statement: Statement, who: tuple[int, ...]) -> None:
+        """Writes a statement for these elements, once where it is the same for them."""
+        if statement.result is self._own:
+            return
+        self.place, self._bits = self.program.place(index), self._old.proven[index] | self._within.get(index, 0)
+        if isinstance(statement, (Var, Get, Set)):
+            for number in who:
+                self._variable(number, statement)
+        elif isinstance(statement, (Else, End, Region)):
+            self.emit(statement.rebuilt(None, ()))
+        elif isinstance(statement, Let) and (folded := self._folded(statement, who)) is not None:
+            for number, atom in zip(who, folded, strict=True):
+                self._maps[number][statement.bound.id] = atom
+        else:
+            rows = [tuple([self._atom(number, a) for a in statement.args]) for number in who]
+            same = all(row == rows[0] for row in rows)
+            self._copies(index, statement, who[:1] if same else who, who)
+        self._bits = 0
+
+    def _copies(self, index: int, statement: Statement, writing: tuple[int, ...], who: tuple[int, ...]) -> None:
+        """Writes a statement for some elements; where it is one for all, its result stands for all."""
+        stream, leader = self._streams.get(index), len(self.body)
+        for number in writing:
+            result = None
+            if statement.result is not None:
+                result = self.value(statement.result.type, self.program.value_names.get(statement.result.id))
+                self._maps[number][statement.result.id] = result
+            if stream is not None:
+                self.runs[len(self.body)] = self._run(stream, leader, number - writing[0], number)
+            self.emit(statement.rebuilt(result, tuple([self._atom(number, a) for a in statement.args])))
+        if statement.result is not None and len(writing) < len(who):
+            for number in who:
+                self._maps[number][statement.result.id] = self._maps[writing[0]][statement.result.id]
+
+    def _run(self, stream: _Stream, leader: int, past: int, number: int) -> Run:
+        size = stream.element_bytes
+        known = size if stream.first is None else (number * stream.stride + stream.first) * size
+        return Run(leader, past * stream.stride, gcd(_alignment(stream, self._elements), known))
+
+    def _variable(self, number: int, statement: Var | Get | Set) -> None:
+        variables, name = self._variable_maps[number], self.program.variable_names.get(statement.variable.id)
+        if isinstance(statement, Var):
+            variables[statement.variable.id] = self.var(statement.variable.type, self._atom(number, statement.args[0]), name)
+            return
+        variable = variables[statement.variable.id]
+        assert variable is not None  # declared before it is used
+        if isinstance(statement, Get):
+            self._maps[number][statement.bound.id] = self.get(variable)
+        else:
+            self.set(variable, self._atom(number, statement.args[0]))
+
+    def _folded(self, statement: Let, who: tuple[int, ...]) -> list[Atom] | None:
+        """What the check against the end, and what is joined to it, comes to: it is true here."""
+        if statement.op.name == "lt" and statement.args[0] is self._own and statement.args[1] == self._extent:
+            return [_TRUE] * len(who)
+        if statement.op.name == "logical_and":
+            pairs = [(self._atom(number, statement.args[0]), self._atom(number, statement.args[1])) for number in who]
+            if all(_TRUE in pair for pair in pairs):
+                return [b if a == _TRUE else a for a, b in pairs]
+        return None
+
+    def _atom(self, number: int, atom: Atom) -> Atom:
+        if not isinstance(atom, Value):
+            return atom
+        mapped = self._maps[number][atom.id]
+        assert mapped is not None  # a value is written before it is used
+        return mapped
+
+
+def _alignment(stream: _Stream, elements: int) -> int:
+    """What the memory of a stream has to begin on a multiple of."""
+    return gcd(WIDEST_BYTES, elements * stream.place_bytes)
+
+
+def _guarded(program: Program, own: Value, streams: Mapping[int, _Stream]) -> bool:
+    """Whether every store is under a check of the invocation's place against the end, by itself or joined to others, or is dropped past it."""
+    checks: set[int] = set()
+    for statement in program.body:
+        if isinstance(statement, Let) and _checks(statement, own, program.grid.extents[0], checks):
+            checks.add(statement.bound.id)
+    under = 0  # open blocks that begin with a check
+    stack: list[bool] = []
+    for index, statement in enumerate(program.body):
+        if statement.opens:
+            condition = statement.args[0] if isinstance(statement, If) else None
+            stack.append(isinstance(condition, Value) and condition.id in checks)
+            under += stack[-1]
+        elif isinstance(statement, Else):
+            under -= stack[-1]
+            stack[-1] = False
+        elif isinstance(statement, End):
+            under -= stack.pop()
+        elif isinstance(statement, Store) and not under and not (index in streams and streams[index].within):
+            return False
+    return True
+
+
+def _checks(statement: Let, own: Value, extent: DimExpr, known: set[int]) -> bool:
+    if statement.op.name == "lt":
+        return statement.args[0] is own and statement.args[1] == extent
+    return statement.op.name == "logical_and" and any(isinstance(a, Value) and a.id in known for a in statement.args)
+
+
+def _needs(streams: Sequence[_Stream], extent: DimExpr, elements: int) -> Iterator[Need]:
+    most: dict[str, int] = {}
+    for stream in streams:
+        most[stream.memory_name] = max(most.get(stream.memory_name, 1), _alignment(stream, elements))
+    yield from (Aligned(name, size) for name, size in most.items())
+    if elements > 1 and any(stream.axis for stream in streams):
+        yield Divisible(extent, elements)
+
+
+def coarsen(optimised: Optimised) -> Coarsened | None:
+    """The Program with several elements an invocation; None where that is not possible, or nothing is won by it. Linear in the statements."""
+    program = optimised.program
+    own = _own_place(program)
+    if own is None or not _is_plain(program):
+        return None
+    streams = {
+        index: stream
+        for index, statement in enumerate(program.body)
+        if isinstance(statement, MemoryStatement) and (stream := _stream(program, statement, own)) is not None
+    }
+    if not streams or not _guarded(program, own, streams) or not (elements := _factor([*streams.values()], len(program.body))):
+        return None
+    needs = tuple(_needs([*streams.values()], program.grid.extents[0], elements))
+    coarsener = _Coarsener(optimised, own, elements, streams)
+    coarsener.write()
+    made = coarsener.finish()
+    return Coarsened(Optimised(made, analyse(made), tuple(coarsener.proven), optimised.report), elements, needs, coarsener.runs)
