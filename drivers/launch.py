@@ -68,7 +68,8 @@ class LaunchPlan:
     def amounts(self, occupancy: float = 0.0) -> dict[str, int]:
         """What each launch adds to the counters, by name: invocations that the Program asks for and that run, bytes of arguments. `occupancy` is the
         share of a multiprocessor's threads that the kernel can keep busy, 0 to 1, where that is known."""
-        threads = prod(self.grid) * prod(self.step.workgroup)
+        x, y, z = self.grid
+        threads = -(-x // self.step.entries[self.entry].elements) * y * z * prod(self.step.workgroup)
         asked = threads
         if self.step.grid.over:
             extents = [evaluate_dim(extent, self.binding.sizes) for extent in self.step.grid.extents]

@@ -663,7 +663,7 @@ def test_the_pool_of_streams_is_bounded_and_lets_go_of_other_sorts(device, fake)
 def test_raw_handles_of_code(device, axpy):
     launch, x, _ = axpy()
     pipeline = device.compile_native(AXPY)
-    assert launch.raw == pipeline.raw and launch.raw.function and launch.raw.module
+    assert launch.raw.module == pipeline.raw.module and launch.raw.function and pipeline.raw.function
     assert x.address == x.handle and x[1:].address == x.handle + 4
 
 
