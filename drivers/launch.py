@@ -21,6 +21,7 @@ from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.c_launch import CLaunch
     from vyre_py.drivers.device import Device
 
 __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "plan_launch"]
@@ -56,6 +57,16 @@ class LaunchPlan:
         """Whether there is nothing to run."""
         return 0 in self.grid
 
+    @property
+    def launched(self) -> tuple[int, int, int]:
+        """The workgroups that the entry takes for the grid."""
+        entry = self.step.entries[self.entry]
+        if entry.elements == 1:
+            return self.grid
+        width = self.step.workgroup[0]
+        full, left = divmod(evaluate_dim(self.step.grid.extents[0], self.binding.sizes), width * entry.elements)
+        return full + -(-left // width), *self.grid[1:]
+
     def copied(self) -> LaunchPlan:
         """The same plan, with buffers and params of its own."""
         binding = replace(self.binding, buffers=dict(self.binding.buffers))
@@ -68,8 +79,7 @@ class LaunchPlan:
     def amounts(self, occupancy: float = 0.0) -> dict[str, int]:
         """What each launch adds to the counters, by name: invocations that the Program asks for and that run, bytes of arguments. `occupancy` is the
         share of a multiprocessor's threads that the kernel can keep busy, 0 to 1, where that is known."""
-        x, y, z = self.grid
-        threads = -(-x // self.step.entries[self.entry].elements) * y * z * prod(self.step.workgroup)
+        threads = prod(self.launched) * prod(self.step.workgroup)
         asked = threads
         if self.step.grid.over:
             extents = [evaluate_dim(extent, self.binding.sizes) for extent in self.step.grid.extents]
@@ -138,11 +148,12 @@ class Launch:
     Device kinds subclass it with `__call__`, `_set_buffer`, `_set_slot` and, where they have streams, `on`.
     """
 
-    __slots__ = ("counted", "plan")
+    __slots__ = ("_c_launch", "counted", "plan")
 
     def __init__(self, plan: LaunchPlan) -> None:
         self.plan = plan
         self.counted = 1
+        self._c_launch: CLaunch | None = None
 
     def __call__(self) -> None:
         """Enqueues the kernel."""
@@ -186,6 +197,8 @@ class Launch:
             {name: buffers[name] for name in wanted if name in buffers},
             [(slot, slot.cut(encoded[slot.source[0]])) for slot in plan.step.layout.scalars if slot.kind is SlotKind.PARAM and slot.source[0] in encoded],
         )  # fmt: skip
+        if self._c_launch is not None:
+            self._c_launch.follow(self)
         return self
 
     def _bound(self) -> dict[str, Buffer]:
@@ -209,6 +222,17 @@ class Launch:
     def inner(self) -> Launch:
         """The launch itself; of one that is wrapped around another, that one."""
         return self
+
+    @property
+    def c_address(self) -> int:
+        """The address of the launch as C sees it: a `vyre_launch_t` of `vyre.h`, in the folder that `vyre_py.include_dir()` gives. It is there for as long
+        as this object, and follows what `set` and `on` change. No thread may run it while another changes or drops the launch.
+
+        Raises Unsupported on devices other than cpu and cuda, and without llvmlite; DeviceLost.
+        """
+        from vyre_py.drivers.c_launch import c_launch_of  # few launches are for C
+
+        return c_launch_of(self.inner).address
 
     @property
     def raw(self) -> Any:

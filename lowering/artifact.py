@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,8 +55,9 @@ Need = Aligned | Divisible
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A function in the code of a step: `symbol` names it there, `needs` are what must hold of the arguments. An invocation of it does the work of
-    `elements` neighbours of the Program's along x. `details` are numbers that the device's driver asks for by name."""
+    """A function in the code of a step: `symbol` names it there, `needs` are what must hold of the arguments. Where
+    `elements` is not 1, the first workgroups along x are those in which each invocation does so many neighbours, as many workgroups as that fills, and
+    those after them do one an invocation. `details` are numbers that the device's driver asks for by name."""
 
     symbol: str
     needs: tuple[Need, ...] = ()
@@ -93,37 +95,81 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a caller binds: declarations in order, and the names of the buffers and dims that may be 2^32 and more (`ir.widths`)."""
+    """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.widths`), and the Program's doc."""
 
     name: str
     dims: tuple[Dim, ...]
     params: tuple[Param, ...]
     buffers: tuple[Memory, ...]
     wide: frozenset[str] = frozenset()
+    doc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Compiled code for one target. `report` counts what the passes did, `numerics` says which rules the code follows, `stages` where the time of
-    the compilation went."""
+    the compilation went, `made_by` what made the code: compilers with their versions, and options."""
 
     target: Target
     steps: tuple[Step, ...]
     numerics: str
     report: Mapping[str, int] = field(default_factory=dict)
     stages: Stages = field(default=Stages(), compare=False)
+    made_by: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A compiled Program: what a caller binds, and one part per target it was compiled for."""
+    """A compiled Program: what a caller binds, and one part per target it was compiled for. The digests are the Program's; that of the interface is
+    empty where it is not known."""
 
     interface: Interface
     parts: tuple[Part, ...]
     capabilities: frozenset[str]
     code_digest: bytes
+    interface_digest: bytes = b""
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The names of the targets."""
         return tuple(p.target.name for p in self.parts)
+
+    # What reads, writes and describes artifacts imports this module, so it is imported where it is called.
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes (`lowering/ARTIFACT.md`). Raises ArtifactError for what the file has no place for."""
+        from vyre_py.lowering.artifact_file import encode
+
+        return encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Artifact:
+        """The artifact that `to_bytes` wrote. All of it is looked at, and what is not understood is refused, before anything is used; that its code is
+        harmless nobody can see from its bytes: load what you would run. Raises ArtifactError, which names the part at fault."""
+        from vyre_py.lowering.artifact_file import decode
+
+        return decode(data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file: all of it or nothing, in place of one that was there. Raises ArtifactError where that is not possible."""
+        from vyre_py.lowering.artifact_file import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Artifact:
+        """The artifact in a file of 1 GiB at most, or in bytes, as `from_bytes`. Needs no compiler. Raises ArtifactError, which names the part at fault."""
+        from vyre_py.lowering.artifact_file import load
+
+        return load(source)
+
+    def describe(self) -> str:
+        """What is inside, for people: targets, code and its size, entries and what they need, registers, numerics, versions."""
+        from vyre_py.lowering.artifact_text import describe
+
+        return describe(self)
+
+    __str__ = describe
+
+    def __repr__(self) -> str:
+        return f"<Artifact {self.interface.name!r} for {', '.join(self.targets) or 'no target'}>"

@@ -1,16 +1,18 @@
 """Coarsening: a kernel whose invocations each do the work of several neighbours along x, for memory that is aligned.
 
-    let i = global_id.x              let g = global_id.x
-    if i < n {                       if g < n / 4 {
-        y[i] = x[i] + 1.0     ->         y[g * 4] = x[g * 4] + 1.0       four loads side by side, then four sums, then four stores
-    }                                    ... and for g * 4 + 1, + 2, + 3
-                                     } else if g == n / 4 {
-                                         for k in 0 .. n - n / 4 * 4 { i = n / 4 * 4 + k, and the body as it was }
+    let i = global_id.x              let w = workgroup_id.x, l = local_id.x, full = n / 1024
+    if i < n {                       if w < full {
+        y[i] = x[i] + 1.0     ->         let i = (w * 256 + l) * 4           four loads side by side, then four sums, then four stores:
+    }                                    y[i] = x[i] + 1.0                   ... of i, i + 1, i + 2, i + 3
+                                     } else {
+                                         let i = full * 1024 + (w - full) * 256 + l
+                                         if i < n { y[i] = x[i] + 1.0 }
                                      }
 
 Accesses of neighbours lie side by side, so that a target makes one of 16 bytes of them: `Coarsened.runs` tells which. It is done where all that a
 Program writes is written under a check of `global_id.x` against the grid's extent along x, with no loops, jumps, barriers or atomics; invocations
-past the end then do nothing, and those before it have no order. The result is a Program like any other, over a grid that is shorter by that factor.
+past the end then do nothing, and those before it have no order. The result is a Program like any other, over fewer workgroups: those that are full,
+and then what is left, an element each.
 """
 
 from __future__ import annotations
@@ -146,8 +148,8 @@ class _Coarsener(Rewriter):
         self._old, self._own, self._extent = optimised, own, self.program.grid.extents[0]
         self._elements, self._streams = elements, streams
         self._within = {index: 1 << stream.axis for index, stream in streams.items() if stream.within}
-        across = DimConst(-(-self._extent.value // elements)) if isinstance(self._extent, DimConst) else dim_op("ceil_div", self._extent, DimConst(elements))
-        self.grid = Grid(True, (across, *self.program.grid.extents[1:]))
+        self._width = self.program.workgroup[0]
+        self.grid = _grid(self.program, self._width * elements)
         self._maps: list[list[Atom | None]] = [list(self.map) for _ in range(elements)]
         self._variable_maps = [list(self.variable_map) for _ in range(elements)]
         self.proven: list[int] = []
@@ -160,29 +162,22 @@ class _Coarsener(Rewriter):
 
     def write(self) -> None:
         """Writes the whole body."""
-        count = self._elements
-        place = self.let(OPS["global_id.x"], (), name=self.program.value_names.get(self._own.id))
-        wholes = self.let(OPS["div"], (self._extent, const(u32, count)))
-        self.if_(self.let(OPS["lt"], (place, wholes)))
-        first = self.let(OPS["mul"], (place, const(u32, count)))
+        count, width = self._elements, const(u32, self._width)
+        group, lane = self.let(OPS["workgroup_id.x"], ()), self.let(OPS["local_id.x"], ())
+        full = self.let(OPS["div"], (self._extent, const(u32, self._width * count)))
+        self.if_(self.let(OPS["lt"], (group, full)))
+        first = self.let(OPS["mul"], (self.let(OPS["add"], (self.let(OPS["mul"], (group, width)), lane)), const(u32, count)))
         for number in range(count):
             self._maps[number][self._own.id] = first if not number else self.let(OPS["add"], (first, const(u32, number)))
         self._elements_of(tuple(range(count)))
         self.else_()
-        if count > 1:
-            self._rest(place, wholes)
-        self.end()
-
-    def _rest(self, place: Value, wholes: Value) -> None:
-        """The elements that do not fill an invocation, one after the other in the one after the last whole one."""
-        self.if_(self.let(OPS["eq"], (place, wholes)))
-        first = self.let(OPS["mul"], (wholes, const(u32, self._elements)))
-        left = self.let(OPS["sub"], (self._extent, first))
-        number = self.for_(const(u32, 0), left, const(u32, 1))
-        self._maps[0][self._own.id] = self.let(OPS["add"], (first, number))
-        self._streams = {}  # there is nothing beside these
-        self._elements_of((0,))
-        self.end()
+        before = self.let(OPS["mul"], (full, const(u32, self._width * (count - 1))))  # what the full workgroups do more than one each
+        self.map[self._own.id] = self.let(OPS["add"], (self.let(OPS["add"], (before, self.let(OPS["mul"], (group, width)))), lane))
+        for index, statement in enumerate(self.program.body):
+            if statement.result is not self._own:
+                self._bits = self._old.proven[index]
+                self.copy(index)
+                self._bits = 0
         self.end()
 
     # ---- the elements of one invocation
@@ -284,6 +279,16 @@ class _Coarsener(Rewriter):
         mapped = self._maps[number][atom.id]
         assert mapped is not None  # a value is written before it is used
         return mapped
+
+
+def _grid(program: Program, full: int) -> Grid:
+    """The workgroups that there are: as many as do `full` elements along x, and enough for the rest at one element an invocation."""
+    x, y, z = program.grid.extents
+    width, height, depth = map(DimConst, program.workgroup)
+    short = DimConst(full - 1)
+    whole = dim_op("ceil_div", dim_op("sub", dim_op("max", x, short), short), DimConst(full))
+    rest = dim_op("ceil_div", dim_op("sub", x, dim_op("mul", whole, DimConst(full))), width)
+    return Grid(False, (dim_op("add", whole, rest), dim_op("ceil_div", y, height), dim_op("ceil_div", z, depth)))
 
 
 def _alignment(stream: _Stream, elements: int) -> int:

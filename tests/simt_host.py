@@ -89,7 +89,7 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
     layout = lay_out(program, options)
     shape = program.grid if coarsened is None else coarsened.optimised.program.grid
     extents = [evaluate_dim(e, sizes) for e in shape.extents]
-    grid = grid or [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]
+    grid = grid or [-(-e // w) if shape.over else e for e, w in zip(extents, program.workgroup, strict=True)]
     cancel = np.zeros(1, np.uint32) if cancel is None else cancel
     block = bytearray(layout.size_bytes)
     for slot in layout.slots:

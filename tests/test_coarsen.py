@@ -132,7 +132,7 @@ def test_the_same_is_computed(kind: str) -> None:
     assert {need.buffer: need.size_bytes for need in wide.needs if isinstance(need, Aligned)} == alignments
     check(wide.optimised.program)
     by_rows = [need for need in wide.needs if isinstance(need, Divisible)]
-    for n in (0, 1, 3, 64, 131) if not by_rows else (0, 4, 132):
+    for n in (0, 1, 64 * elements, 64 * elements + 67, 131) if not by_rows else (0, 4, 256, 324):
         assert all(evaluate_dim(need.expr, {"n": n}) % need.by == 0 for need in by_rows)
         agrees(made, {"n": n, "m": 5})
 

@@ -129,7 +129,7 @@ def test_dispatch(device, fake):
     x, y = np.arange(300, dtype=np.float32), np.ones(300, np.float32)
     out = device.compile_native(AXPY).dispatch(x=x, y=y, a=2.0)["y"]
     assert np.array_equal(out, 2 * x + 1) and y[5] == 1
-    assert fake.launches == [((1, 1, 1), (256, 1, 1), 0, 5)]  # four elements an invocation
+    assert fake.launches == [((2, 1, 1), (256, 1, 1), 0, 5)]
     assert device.telemetry.launches == 1 and device.telemetry.bytes_allocated == 0 and not fake.blocks
 
 

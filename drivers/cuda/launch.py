@@ -72,11 +72,10 @@ def stream_handle(stream: Any) -> int:
 
 def _grid(device: CudaDevice, plan: LaunchPlan, module: Module) -> tuple[int, int, int]:
     """The workgroups that are launched: those of the plan, fewer where an invocation does several elements, or where they are to be walked through."""
-    entry, (x, y, z) = plan.step.entries[plan.entry], plan.grid
-    grid = (-(-x // entry.elements), y, z)
     if not plan.step.persistent:
-        return grid
-    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, grid, entry.symbol)
+        return plan.launched
+    symbol = plan.step.entries[plan.entry].symbol
+    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, plan.grid, symbol)
 
 
 def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
@@ -335,6 +334,8 @@ class CudaLaunch(Launch):
         self.kernel = kernel
         self._state = kernel.calls.state
         self.__call__ = kernel.calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
+        if self._c_launch is not None:
+            self._c_launch.follow(self)
 
     @property
     def raw(self) -> Any:
