@@ -1,4 +1,4 @@
-"""The two digests of a Program: SHA-256 over a canonical, length-prefixed encoding of flat rows."""
+"""The digests of a Program: SHA-256 over a canonical, length-prefixed encoding of flat rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterator
 
 from vyre_py.ir.dims import Dim, DimConst, DimExpr
+from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Atom, Const, Memory, Param, Statement, Value
 from vyre_py.ir.program import Program
 
-__all__ = ["code_digest", "interface_digest"]
+__all__ = ["code_digest", "interface_digest", "places_digest"]
 
 # Raised whenever the encoding below, or the meaning of anything it names, changes.
 _VERSION = "vyre-ir-2"
@@ -100,4 +101,15 @@ def interface_digest(program: Program) -> bytes:
     lines += [f"{_text(p.name)} {p.type.name}" + (f" {_text(p.part[0])}+{p.part[1]}" if p.part is not None else "") for p in program.params]
     e = _Encoder(program)
     lines += [f"{_text(m.name)} {m.type.name} {m.access.value} {' '.join(map(e.dim, m.shape))}" for m in program.memories]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()
+
+
+def _place(place: Place | None) -> str:
+    return "-" if place is None else f"{place.line}:{place.column} {_text(place.file)}"
+
+
+def places_digest(program: Program) -> bytes:
+    """Where the Program and each of its statements were written, and what it is called: all that code has in it, beyond what `code_digest` covers, when
+    it keeps line information."""
+    lines = [_VERSION, _text(program.name), _place(program.declared.get(None)), *[_place(program.place(k)) for k in range(len(program.body))]]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""Which kinds of device the tests run on."""
+"""Which kinds of device, and of NVIDIA's tools, the tests run on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.registry import device
+from vyre_py.lowering.llvm import nvjitlink
+from vyre_py.lowering.llvm.sass import find_nvdisasm
 
 KINDS = ("reference", "cpu", "wgpu", "cuda")
 
@@ -21,3 +23,21 @@ def open_device(kind: str) -> Device:
         if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
             pytest.fail(f"device {kind} is required: {error}")
         pytest.skip(f"device {kind}: {str(error).splitlines()[0]}")
+
+
+def _need(kind: str, here: bool, how: str) -> None:
+    if here:
+        return
+    if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
+        pytest.fail(f"{kind} is required: {how}")
+    pytest.skip(f"{kind} is not here: {how}")
+
+
+def need_nvjitlink() -> None:
+    """Where NVIDIA's linker is not, the test is skipped, or fails when VYRE_REQUIRE_DEVICES names `nvjitlink`."""
+    _need("nvjitlink", nvjitlink.available(), "pip install nvidia-nvjitlink cuda-bindings")
+
+
+def need_nvdisasm() -> None:
+    """Where NVIDIA's disassembler is not, the test is skipped, or fails when VYRE_REQUIRE_DEVICES names `nvdisasm`."""
+    _need("nvdisasm", find_nvdisasm() is not None, "pip install nvidia-cuda-nvdisasm")

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Statement, Store, UniformLoad, Var, Variable
 from vyre_py.ir.ops import Level
 from vyre_py.ir.widths import whole_size
+from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lanes_atomics import Atomics
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.lanes_memory import Memories
 from vyre_py.lowering.llvm.lanes_state import AREA_ALIGN, State
+from vyre_py.lowering.llvm.lines import LineTables, lines_of
+from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.regions import Run
 from vyre_py.lowering.llvm.types import bits_type, llvm_type
 
@@ -44,9 +47,15 @@ class LaneKernel:
 class _Walk:
     """Writes one kernel, statement by statement."""
 
-    def __init__(self, optimised: Optimised, width: int, halves: bool) -> None:
-        self.state = State(optimised, width, halves)
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], debug: bool) -> None:
+        self.state = State(optimised, width, rows)
         self.w = self.state.w
+        # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
+        self.state.module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
+        if debug:
+            self.state.module.line_tables = LineTables(self.state.module, "object")
+        self.lines = lines_of(self.state.module, self.state.program)
+        self.w.place = self.lines.head
         self.memories = Memories(self.state)
         self.atomics = Atomics(self.memories)
         self.control = Control(self.state)
@@ -79,6 +88,7 @@ class _Walk:
             self.control.fill_masks(self.control.alive_offset)
         self.control.frames.append(Frame(len(state.program.body), None, following, True, True))
         self._body()
+        w.place = self.lines.head
         w.block(following)
         w.line(f"store i64 {w.let(f'add i64 {now}, 1')}, ptr {number}")
         self._next_place(places)
@@ -118,6 +128,7 @@ class _Walk:
 
     def _statement(self, index: int) -> int:
         statement = self.state.program.body[index]
+        self.w.place = self.lines.at(index)
         control = CONTROL.get(type(statement))
         if control is not None:
             return control(self.control, index, statement)
@@ -128,6 +139,7 @@ class _Walk:
     def _run(self, run: Run) -> None:
         """A loop over the chunks of the workgroup."""
         w, state = self.w, self.state
+        w.place = self.lines.head
         # Read before any chunk writes: every chunk begins with the same.
         uniform = {v: (type_, w.let(f"load {type_}, ptr {slot}")) for v in run.reads if v in self.slots for type_, slot in (self.slots[v],)}
         counter = w.local("i64")
@@ -149,6 +161,7 @@ class _Walk:
         while index < run.stop:
             index = self._statement(index)
         self.control.leave_run()
+        w.place = self.lines.head
         w.block(done)
         self._save_carried(run)
         w.block(following)
@@ -283,7 +296,7 @@ class _Walk:
         pointers = [name for name, _ in buffers] + list(areas)
         taken = "".join([f", ptr noalias {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         # Not inlined: the facts about pointers would become lists on every access, as long as the number of pointers.
-        self.w.finish(f"define internal void @workgroups(ptr noalias readonly %block{taken}) noinline nounwind")
+        self.w.finish(f"define internal void @workgroups(ptr noalias readonly %block{taken}) noinline nounwind{self.lines.attached}")
         lines = [f"define void @{SYMBOL}(ptr %block, ptr %scratch, i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz) nounwind {{"]
         for (name, _), slot in zip(buffers, state.layout.buffers, strict=True):
             lines += [f"  {name}.at = getelementptr i8, ptr %block, i64 {slot.offset_bytes}", f"  {name} = load ptr, ptr {name}.at, align 8"]
@@ -293,8 +306,6 @@ class _Walk:
             scratch_bytes += -(-size // AREA_ALIGN) * AREA_ALIGN
         given = "".join([f", ptr {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         state.module.functions.append("\n".join([*lines, f"  call void @workgroups(ptr %block{given})", "  ret void", "}"]))
-        # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
-        state.module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
         state.module.globals.append("@zero = internal unnamed_addr constant i64 0, align 8")
         workgroup_bytes = sum(Memories.size_bytes(m) for m in state.program.memories if m.space is Space.WORKGROUP)
         return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
@@ -306,7 +317,7 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[..., int]]] = {
 }
 
 
-def emit_lanes(optimised: Optimised, width: int, halves: bool = False) -> LaneKernel:
-    """A checked Program for `width` lanes (1 to 32, a power of two). `halves` says that the machine has instructions between f16 and f32. The
-    text is deterministic."""
-    return _Walk(optimised, width, halves).module()
+def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, debug: bool = False) -> LaneKernel:
+    """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`), `debug` says that
+    the code keeps the Program's places. The text is deterministic."""
+    return _Walk(optimised, width, rows, debug).module()

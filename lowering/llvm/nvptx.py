@@ -18,6 +18,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm import dependent
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
+from vyre_py.lowering.llvm.lines import LineTables
 from vyre_py.lowering.llvm.ptx_text import mend
 from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
@@ -25,7 +26,7 @@ from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
-__all__ = ["assemble", "llvm_text", "lower"]
+__all__ = ["assemble", "llvm_text", "lower", "version"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
@@ -34,6 +35,11 @@ _COARSENING_LEVEL: Final = 2
 # Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
 # square of a body's length, and ptxas optimises what it is given anyway.
 _LARGE_BODY: Final = 2048
+
+
+def version() -> str:
+    """The version of the LLVM inside llvmlite, such as "22.1.0"."""
+    return ".".join(map(str, llvm.llvm_version_info))
 
 
 def _optimise(module: Any, machine: Any, level: int) -> None:
@@ -73,7 +79,7 @@ def _is_fast(optimised: Optimised, options: CompileOptions) -> bool:
 def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> None:
     """Raises Unsupported for an option or op that is too much."""
     who = f"target {target}"
-    options.refuse(who, frozenset({"workgroup", "opt", "interruptible", "persistent", "dependent"}), numerics=("strict", "fast"))
+    options.refuse(who, frozenset({"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "dependent"}), numerics=("strict", "fast"))
     missing: list[Missing] = []
     if options.dependent and int(target.arch.strip("smaf_")) < dependent.SINCE:
         missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
@@ -84,10 +90,18 @@ def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> No
     require_ops(who, optimised.program)
 
 
+def _module(options: CompileOptions) -> ModuleText:
+    """An empty module, which keeps line tables where that is asked for."""
+    module = ModuleText()
+    if options.debug:
+        module.line_tables = LineTables(module, "ptx")
+    return module
+
+
 def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
     """The LLVM IR of one kernel, before LLVM's passes. Raises Unsupported for an option or op that is too much."""
     _accept(optimised, target, options)
-    module = ModuleText()
+    module = _module(options)
     write_kernel(optimised, module, symbol_of(optimised.program), options, flush=_is_fast(optimised, options))
     module.heads = [f'target triple = "{_TRIPLE}"']
     return str(module)
@@ -96,6 +110,13 @@ def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> 
 def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | None:
     """The kernel with several elements an invocation, where that is worth an entry of its own."""
     return None if options.opt < _COARSENING_LEVEL or options.interruptible or options.persistent else coarsen(optimised)
+
+
+def _machine_code(ptx: str, target: Target, options: CompileOptions, name: str) -> Image:
+    from vyre_py.lowering.llvm import nvjitlink
+
+    linked = nvjitlink.link(ptx.encode(), target.arch, level=options.opt, debug=options.debug, name=name)
+    return Image("cubin", linked.code, log=linked.log, resources=linked.resources)
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
@@ -109,7 +130,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     if (size := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
     level, generation = (options.opt, options.opt) if len(program.body) <= _LARGE_BODY else (min(options.opt, 1), 0)
-    module = ModuleText()
+    module = _module(options)
     symbol = symbol_of(program)
     fast = _is_fast(optimised, options)
     details = {"assembler_level": 4 if options.opt else 0}  # level 0 shows whether a wrong result is the assembler's doing
@@ -121,6 +142,15 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
             wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
             write_kernel(optimised, module, wide.symbol, options, flush=fast, coarsened=coarsened)
             entries.insert(0, wide)
-    with watch("llvm"):
-        ptx = assemble(module, target.arch, level, generation)
-    return Lowered((Image("ptx", ptx.encode()),), tuple(entries), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
+    with watch(options.codegen):
+        if options.codegen == "nvvm":
+            from vyre_py.lowering.llvm import nvvm
+
+            ptx = nvvm.assemble(module, target.arch, options.opt, fast=fast)
+        else:
+            ptx = assemble(module, target.arch, level, generation)
+    images: tuple[Image, ...] = (Image("ptx", ptx.encode()),)
+    if target.cubin:
+        with watch("assemble"):
+            images = (_machine_code(ptx, target, options, symbol), *images)
+    return Lowered(images, tuple(entries), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)

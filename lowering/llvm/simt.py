@@ -2,6 +2,8 @@
 
 LLVM is told nothing that a Program might break: no flag on arithmetic or addresses, no attribute that says a loop ends, and every
 load is frozen, so that a value read in a race is one value to the check and to the use that follow it.
+
+One module because every kind of statement is written over the same state: names of values, memories and open blocks.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from vyre_py.lowering.llvm.grid import meet_grid
 from vyre_py.lowering.llvm.interrupt import ACCOUNT, Watch
 from vyre_py.lowering.llvm.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
+from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.loops import Block, Loops
 from vyre_py.lowering.llvm.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.text import ModuleText, Writer
@@ -92,6 +95,8 @@ class _Walk:
         self.proven = optimised.proven
         self.module = module
         self.w = Writer(module)
+        self.lines = lines_of(module, self.program)
+        self.w.place = self.lines.head
         self.values: list[str] = [""] * self.program.value_count
         self.variables: list[str] = [""] * self.program.variable_count
         self.params: dict[Param, str] = {}
@@ -148,9 +153,9 @@ class _Walk:
                 self.bases[memory] = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {offsets[memory]})"
             elif memory.space is Space.TABLE:
                 data = "".join(f"\\{byte:02X}" for byte in memory.data)
-                self.module.globals.append(
-                    f'@table_{index} = internal addrspace(1) constant [{len(memory.data)} x i8] c"{data}", align {WORKGROUP_ALIGN}'
-                )
+                table = f'@table_{index} = internal addrspace(1) constant [{len(memory.data)} x i8] c"{data}", align {WORKGROUP_ALIGN}'
+                if table not in self.module.globals:  # another kernel of the module may have brought it
+                    self.module.globals.append(table)
                 self.bases[memory] = f"@table_{index}"
         if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
@@ -389,8 +394,11 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = 
 def write_kernel(
     optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None
 ) -> int:
-    """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory. The Program's ops all have rows (`legal.require_ops`), and a persistent
-    one has no grid barrier. To `flush` means that f32 computes with zeros in place of subnormal numbers."""
+    """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory.
+
+    The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier. To `flush` means that f32 computes with zeros in place
+    of subnormal numbers.
+    """
     layout = lay_out(optimised.program, options)
     walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened)
     w = walk.w
@@ -402,6 +410,7 @@ def write_kernel(
     if not options.persistent:
         walk.loops.begin()
     for index, statement in enumerate(walk.program.body):
+        w.place = walk.lines.at(index)
         walk.loops.reach(index)
         _HANDLERS[type(statement)](walk, index, statement)
     w.end("ret void")
@@ -413,5 +422,5 @@ def write_kernel(
         w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, dependent=options.dependent)
     size = ",".join(map(str, walk.program.workgroup))
     parameters = ", ".join(f"{type_} {attributes}{name}" for type_, attributes, name in walk.signature)
-    w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{subnormals}')
+    w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{subnormals}{walk.lines.attached}')
     return workgroup_bytes

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vyre_py.lowering.llvm.lines import LineTables
+
 __all__ = ["ModuleText", "Writer"]
 
 
 class ModuleText:
-    """A module in the making: `heads` (target lines) first, then globals, declarations (each once), functions and `tails`."""
+    """A module in the making: `heads` (target lines) first, then globals, declarations (each once), functions, `tails` (metadata nodes by number) and
+    `named` metadata. With `line_tables` its functions say where they were written."""
 
     def __init__(self, *heads: str) -> None:
         self.heads = list(heads)
         self.globals: list[str] = []
         self.functions: list[str] = []
         self.tails: list[str] = []
+        self.named: dict[str, list[str]] = {}
+        self.line_tables: LineTables | None = None
         self._declarations: dict[str, None] = {}
 
     def declare(self, declaration: str) -> None:
         """Adds "declare ..." once."""
         self._declarations[declaration] = None
 
+    def node(self, text: str) -> str:
+        """Adds a metadata node; gives its name."""
+        self.tails.append(f"!{len(self.tails)} = {text}")
+        return f"!{len(self.tails) - 1}"
+
     def __str__(self) -> str:
-        parts = (self.heads, self.globals, sorted(self._declarations), self.functions, self.tails)
+        named = [f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self.named.items()]
+        parts = (self.heads, self.globals, sorted(self._declarations), self.functions, self.tails, named)
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 class Writer:
-    """Collects the body of one function. Locals go to the entry block; every other line goes to the current block.
+    """Collects the body of one function. Locals go to the entry block; every other line goes to the current block, with `place` (an attachment of
+    `lines.FunctionLines`) at its end.
 
     After a terminator the current block is closed; `open` says so, and a line written then would be a defect of the walk.
     """
@@ -33,6 +48,7 @@ class Writer:
     def __init__(self, module: ModuleText, label: str = "start") -> None:
         self.module = module
         self.open = True
+        self.place = ""
         self._first = label
         self._current = label
         self._locals: list[str] = []
@@ -59,7 +75,7 @@ class Writer:
     def line(self, text: str) -> None:
         """Writes an instruction that gives nothing."""
         assert self.open, f"a line after a terminator: {text}"
-        self._lines.append(f"  {text}")
+        self._lines.append(f"  {text}{self.place}")
 
     def local(self, type_: str, zero: bool = False, align: int = 0) -> str:
         """An alloca in the entry block, filled with zero there if asked; gives its name."""
