@@ -9,26 +9,26 @@ One module because the contract is read as a whole.
 from __future__ import annotations
 
 import os
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
 from vyre_py.drivers import graph
 from vyre_py.drivers.arena import Arena, ArenaPool
 from vyre_py.drivers.arena_plan import ArenaPlan
+from vyre_py.drivers.compilation import adopt, cache_layers, compiled, validated
 from vyre_py.drivers.constants import Constants
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
 from vyre_py.drivers.graph import Graph
 from vyre_py.drivers.hostarray import Bytes, Host, host_array
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.drivers.peer import copy_peer
 from vyre_py.drivers.pending import Pending, ThreadPending
 from vyre_py.drivers.pipeline import Pipeline
@@ -41,21 +41,27 @@ from vyre_py.drivers.store import ResidentStore
 from vyre_py.drivers.strided import StridedCopy, copy_by_program, copy_strided
 from vyre_py.drivers.telemetry import Telemetry
 from vyre_py.drivers.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
-from vyre_py.ir.check import Checked, check
+from vyre_py.ir.check import Checked
+from vyre_py.ir.digest import places_digest
 from vyre_py.ir.dims import SIZE_LIMIT
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, scalar_of
 from vyre_py.lowering.artifact import Artifact, Entry, Image, Part, Step
-from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
+if TYPE_CHECKING:
+    from vyre_py.drivers.c_launch import CLaunch
+
 __all__ = ["Device", "Limits"]
 
-_CACHED_PIPELINES: Final = 256
+# Pipelines, and loaded code, that each device keeps: entries, and bytes of code. A pipeline itself is small.
+_CACHED: Final = 256
+_CACHED_BYTES: Final = 256 << 20
+_PIPELINE_BYTES: Final = 8 << 10
 _FILL_BYTES: Final = 1 << 20
 
 
@@ -93,11 +99,11 @@ class Device(ABC):
         self.limits = limits
         self.description = description
         self.telemetry = Telemetry(self.name)
-        self._pipelines: OrderedDict[Any, Pipeline] = OrderedDict()
+        self._pipelines: Bounded[Pipeline] = Bounded(_CACHED, _CACHED_BYTES)
+        self._codes: Bounded[tuple[Any, ...]] = Bounded(_CACHED, _CACHED_BYTES)
         self.telemetry.gauge("pipelines", self._pipelines.__len__)
         self.arenas = ArenaPool(self)
         self.constants = Constants(self)
-        self._lock = threading.Lock()
         self._closed = False
         self._lost: str | None = None
         self._recording: graph.Recording | None = None
@@ -114,33 +120,40 @@ class Device(ABC):
     # ---- cold: compile and load
 
     @spanned("compile", lambda device: {"target": str(device.target)})
-    def compile_native(self, program: Program | Checked, options: CompileOptions | None = None) -> Pipeline:
-        """Compiles for this device and loads the code; the same Program and options give the same pipeline from memory.
+    def compile_native(self, program: Program | Checked | bytes, options: CompileOptions | None = None) -> Pipeline:
+        """Compiles for this device and loads the code; the same Program and options give the same pipeline from memory, and code that any process of this
+        user has compiled comes from the disk cache. Bytes are what `Program.to_bytes` wrote.
 
-        Raises ValidationError, Unsupported, ToolchainError, DeviceLost.
+        Raises WireError, ValidationError, Unsupported, ToolchainError, DeviceLost; CacheError where VYRE_CACHE_DIR is set and empty.
         """
         self.require_usable()
         options = CompileOptions.given(options)
         watch = Stopwatch()
         if not isinstance(program, Checked) and not (isinstance(program, Program) and "code_digest" in vars(program)):
             with watch("check"):
-                program = check(program)  # before its digest: what breaks a rule may have none, or one that takes forever
+                program = validated(program)  # before its digest: what breaks a rule may have none, or one that takes forever
         plain = program.program if isinstance(program, Checked) else program
-        key = (plain.code_digest, plain.interface_digest, options)
-        with self._lock:
-            if (found := self._pipelines.get(key)) is not None:
-                self._pipelines.move_to_end(key)
-                self.telemetry.memory_cache_hits += 1
-                return found
-        made = self.load(compile_for(program, [self.target], options, watch.stages))
+        key = (plain.code_digest, plain.interface_digest, options, places_digest(plain) if options.debug else b"")
+        if (found := self._pipelines.get(key)) is not None:
+            self.telemetry.memory_cache_hits += 1
+            return found
+        if not isinstance(program, Checked):
+            with watch("check"):
+                program = validated(program)
+        made = self.load(compiled(program, [self.target], options, watch.stages, self.telemetry))
         self.telemetry.compiles += 1
         if (traces := tracing()) is not None:
             traces.stages(made.part.stages, self)
-        with self._lock:
-            self._pipelines[key] = made
-            while len(self._pipelines) > _CACHED_PIPELINES:
-                self._pipelines.popitem(last=False)
+        self._pipelines.put(key, made, _PIPELINE_BYTES)
         return made
+
+    def preload(self, artifacts: Iterable[Artifact]) -> list[Pipeline]:
+        """Loads artifacts now, so that what is asked for later is there: a pipeline for each. Compiling a Program that one of them was made from, with the
+        same options by the same compilers, then only looks it up. Raises what `load` raises, for the first that does not fit."""
+        pipelines = [self.load(artifact) for artifact in artifacts]
+        for pipeline in pipelines:
+            adopt(pipeline.artifact, pipeline.part)
+        return pipelines
 
     @spanned("load", lambda device: {})
     def load(self, artifact: Artifact) -> Pipeline:
@@ -153,8 +166,21 @@ class Device(ABC):
             self._check_limits(step)
         watch = Stopwatch(part.stages)
         with watch("load"):
-            codes = tuple(self._load_step(step, self._best_image(part, step)) for step in part.steps)
+            codes = tuple([self._loaded(step, self._best_image(part, step)) for step in part.steps])
         return Pipeline(self, artifact, part, codes, watch.stages)
+
+    def _loaded(self, step: Step, image: Image) -> tuple[Any, ...]:
+        """The code of a step, loaded once for all pipelines that have the same."""
+        if image.program is not None:
+            return self._load_step(step, image)
+        entries = tuple([(entry.symbol, *sorted(entry.details.items())) for entry in step.entries])
+        key = (image.format, image.code, image.data, entries, step.workgroup, step.workgroup_bytes, *[slot.kind for slot in step.layout.slots])
+        return self._codes.get_or_put(key, lambda: self._load_step(step, image), lambda _: len(image.code) + len(image.data))
+
+    def cache_layers(self) -> dict[str, LayerSnapshot]:
+        """What each layer of caches holds and has counted, by name: `vyre_py.cache_layers()`, and "modules", the code that is loaded here, and "pipelines",
+        by Program and options. Code that was evicted is unloaded once no pipeline uses it."""
+        return {**cache_layers(), "modules": self._codes.snapshot(), "pipelines": self._pipelines.snapshot()}
 
     def _best_part(self, artifact: Artifact) -> Part:
         """The part that fits best; of several that fit as well, the last. Raises Unsupported that lists what there is."""
@@ -363,8 +389,8 @@ class Device(ABC):
         all that was bound or captured. Waits for the launches so far. Raises DeviceLost, LaunchError while a graph is captured."""
         self.require_usable()
         self.require_no_capture(f"{self.name} cannot trim its memory")
-        with self._lock:
-            self._pipelines.clear()
+        self._pipelines.clear()
+        self._codes.clear()
         self.constants.clear()
         self.arenas.clear()
         self._trim()
@@ -375,8 +401,8 @@ class Device(ABC):
             return
         self.require_no_capture(f"{self.name} cannot be closed")
         self._closed = True
-        with self._lock:
-            self._pipelines.clear()
+        self._pipelines.clear()
+        self._codes.clear()
         self.constants.clear()
         self.arenas.clear()
         self._close()
@@ -400,7 +426,8 @@ class Device(ABC):
 
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have held the locks."""
-        self._lock = threading.Lock()
+        self._pipelines.forked()
+        self._codes.forked()
         self.arenas.forked()
         self.constants.forked()
         if "resident" in vars(self):
@@ -568,6 +595,10 @@ class Device(ABC):
     @abstractmethod
     def _load_entry(self, step: Step, image: Image, entry: Entry) -> Any:
         """Loads one entry. Raises ToolchainError, DeviceLost."""
+
+    def _c_launch(self, launch: Launch) -> CLaunch:
+        """What C is given of a launch (`launch.c_address`)."""
+        self._lacks("launch.c_address")
 
     @abstractmethod
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Any, ...]) -> Launch:

@@ -46,6 +46,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     # cold and warm
     "compiles": _count("Programs compiled for this device"),
     "memory_cache_hits": _count("compile_native calls answered from memory"),
+    "artifact_cache_hits": _count("compilations that found their code in memory"),
     "disk_cache_hits": _count("compile_native calls answered from the disk cache"),
     "disk_cache_misses": _count("looks into the disk cache that found nothing that fits"),
     "binds": _count("binding plans made"),

@@ -68,6 +68,7 @@ class Telemetry(ctypes.Structure):
 
     compiles: int
     memory_cache_hits: int
+    artifact_cache_hits: int
     disk_cache_hits: int
     disk_cache_misses: int
     binds: int

@@ -22,10 +22,11 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "compile_for", "emit_text", "expanded_for", "prepare"]
+__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare"]
 
 # Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
@@ -99,7 +100,9 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 TARGET_KINDS: Final = tuple(_KINDS)
 
 # Form of text -> the kinds of target that have it.
-FORMS: Final[Mapping[str, tuple[str, ...]]] = {"vir": TARGET_KINDS, "llvm": ("host", "ptx"), "ptx": ("ptx",), "wgsl": ("wgsl",), "asm": ("host",)}
+FORMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "vir": TARGET_KINDS, "llvm": ("host", "ptx"), "nvvm": ("ptx",), "ptx": ("ptx",), "wgsl": ("wgsl",), "asm": ("host",),
+}  # fmt: skip
 
 
 def expanded_for(kind: str) -> frozenset[str]:
@@ -128,14 +131,24 @@ def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
 
 
 def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    lowered: Lowered = import_module(_KINDS[target.kind].module).lower(optimised, target, options)
+    try:
+        module = import_module(_KINDS[target.kind].module)
+    except ImportError as error:
+        missing = Missing(f"compiling for {target} where llvmlite is not", help="pip install llvmlite; artifacts from elsewhere load without it")
+        raise Unsupported("vyre-py", [missing]) from error
+    lowered: Lowered = module.lower(optimised, target, options)
     return lowered
 
 
+Prepared = dict[tuple[object, ...], tuple[Optimised, Stages]]
+
+
 def compile_for(
-    program: Program | Checked, targets: Sequence[Target], options: CompileOptions | None = None, before: Iterable[Stage] = ()
-) -> Artifact:
-    """Compiles a Program for each target; needs no device and no toolkit. Checked once. `before` are stages that are over.
+    program: Program | Checked, targets: Sequence[Target], options: CompileOptions | None = None, before: Iterable[Stage] = (),
+    prepared: Prepared | None = None,
+) -> Artifact:  # fmt: skip
+    """Compiles a Program for each target; needs no device and no toolkit. Checked once. `before` are stages that are over, `prepared` what earlier calls
+    for the same Program and options have left, which this one adds to.
 
     Raises ValidationError for a Program that breaks a rule, Unsupported for what a target lacks, ToolchainError for a defect of ours.
     """
@@ -143,15 +156,21 @@ def compile_for(
     first = Stopwatch(before)
     checked = program if isinstance(program, Checked) else _checked(program, first)
     plain = checked.program
-    prepared: dict[tuple[object, ...], tuple[Optimised, Stages]] = {}
+    prepared = {} if prepared is None else prepared
     parts: list[Part] = []
     for target in targets:
         key = _preparation(target, options)
         if key not in prepared:
             prepared[key] = _prepared(checked, target, options)
         optimised, stages = prepared[key]
-        parts.append(_part(optimised, target, options, Stopwatch([*first.stages, *stages])))
-    return Artifact(Interface(plain.name, plain.dims, plain.params, plain.buffers, plain.widths.names), tuple(parts), checked.capabilities, plain.code_digest)
+        part = _part(optimised, target, options, Stopwatch([*first.stages, *stages]))
+        parts.append(replace(part, made_by=made_by(plain, target, options)))
+    return Artifact(interface_of(plain), tuple(parts), checked.capabilities, plain.code_digest, plain.interface_digest)
+
+
+def interface_of(program: Program) -> Interface:
+    """What callers of a Program bind."""
+    return Interface(program.name, program.dims, program.params, program.buffers, program.widths.names, program.doc)
 
 
 def _checked(program: Program, watch: Stopwatch) -> Checked:
@@ -193,10 +212,10 @@ def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: 
 def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None, form: str | None = None) -> str:
     """The text that a target emits for a Program: PTX for sm_NN, WGSL, LLVM IR for the host, optimised .vir for the reference.
 
-    `form` asks for another one of `FORMS`: "vir" is the Program as it reaches the target's emitter, "asm" the host's assembly. Raises
-    Unsupported for a form that the target has not.
+    `form` asks for another one of `FORMS`: "vir" is the Program as it reaches the target's emitter, "nvvm" what libNVVM reads, "asm" the host's
+    assembly. Raises Unsupported for a form that the target has not.
     """
-    parsed = parse_target(target)
+    parsed = replace(parse_target(target), cubin=False)
     options = CompileOptions.given(options)
     if form is not None and parsed.kind not in FORMS.get(form, ()):
         has = [name for name, kinds in FORMS.items() if parsed.kind in kinds]
@@ -204,10 +223,15 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
     optimised = prepare(program, parsed, options)
     if form == "vir":
         return print_program(optimised.program, annotate(optimised))
-    if (form, parsed.kind) == ("llvm", "ptx"):
+    if form in ("llvm", "nvvm") and parsed.kind == "ptx":
         from vyre_py.lowering.llvm.nvptx import llvm_text
 
-        return llvm_text(optimised, parsed, options)
+        text = llvm_text(optimised, parsed, options)
+        if form == "llvm":
+            return text
+        from vyre_py.lowering.llvm.nvvm import nvvm_text
+
+        return nvvm_text(text, parsed.arch)
     text = _lower(optimised, parsed, options).text
     if form == "asm":
         from vyre_py.lowering.llvm.host import assembly

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
+# What a test compiles is compiled: nothing of it comes from an earlier run, and nothing is left for a later one. Tests of the disk cache name their own.
+os.environ["VYRE_CACHE_LIMIT"] = "0"
+
 import pytest
 from device_kinds import KINDS, open_device
 
+from vyre_py.drivers.compilation import clear_memory
 from vyre_py.drivers.device import Device
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled_yet() -> None:
+    """No test finds what another one has compiled."""
+    clear_memory()
 
 
 @pytest.fixture(params=KINDS)

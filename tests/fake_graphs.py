@@ -185,8 +185,8 @@ class FakeGraphDriver(FakeDriver):
             turns = limit if first else left.value
             self.conditions[handle] = bool(flag.value and turns)
             left.value = turns - self.conditions[handle]
-        elif (kernel := self.kernels.get(name, self.kernel)) is not None:
-            kernel(block)
+        elif (kernel := self.kernels.get(name) or self.kernels.get(name.rpartition("_x")[0], self.kernel)) is not None:
+            kernel(block)  # an entry with several elements an invocation means what the kernel does
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
         if getattr(self.current, "context", None) != 77:

@@ -12,8 +12,8 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from fake_cuda import OK, CUresult
 from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
-from vyre_py.drivers import device as device_module
+from vyre_py.drivers.compilation import compiled
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
+from vyre_py.ir.check import check
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.parser import parse
-from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
 
 # Calls that give something back. Failing, they have done so: what they give is the status of work before them.
@@ -395,36 +395,10 @@ class Outcome:
         return f"call {self.number}, {self.name}: {said}; {'; '.join(self.wrong)}"
 
 
-@contextmanager
-def compiled_once() -> Iterator[None]:
-    """A block in which each Program is compiled once, and loaded again and again."""
-    real = device_module.compile_for
-    device_module.compile_for = remembering(real)  # type: ignore[assignment]  # a stand-in with the same arguments
-    try:
-        yield
-    finally:
-        device_module.compile_for = real
-
-
-def remembering(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiler that compiles each Program once."""
-    known: dict[Any, Any] = {}
-
-    def compile_for(program: Any, targets: Any, options: Any = None, stages: Any = None) -> Any:
-        plain = getattr(program, "program", program)
-        key = (plain.code_digest, plain.interface_digest, tuple(map(str, targets)), options)
-        if key not in known:
-            known[key] = real(program, targets, options, Stages() if stages is None else stages)
-        return known[key]
-
-    return compile_for
-
-
 def compile_ahead() -> None:
-    """Has the Programs of the scenarios compiled in this process and its forked children: for sm_90, with no driver."""
-    device_module.compile_for = remembering(device_module.compile_for)  # type: ignore[assignment]  # a stand-in with the same arguments
+    """Has the Programs of the scenarios compiled in this process and its forked children, which keeps them: for sm_90, with no driver."""
     for program in (AXPY, TURN, LOOP):
-        device_module.compile_for(program, [Target("ptx", "sm_90")], vp.CompileOptions(), Stages())
+        compiled(check(program), [Target("ptx", "sm_90")], vp.CompileOptions())
 
 
 def attempt(work: Callable[[], Any]) -> BaseException | None:
@@ -502,30 +476,29 @@ def sweep(
     judge: Callable[[Outcome, InjectedDriver], None],
 ) -> list[str]:  # fmt: skip
     """Runs a scenario once for each of its driver calls, which fails; `judge` adds to what is wrong. Gives what is, as text."""
-    with compiled_once():
-        run(scenario, install)  # which compiles
-        gc.collect()
-        gc.freeze()  # what is there stays, and need not be looked at so often
-        first, driver = run(scenario, install)
-        assert first.error is None and not first.wrong, f"without any fault: {first} {first.error!r}"
-        counted = driver.made_calls
-        widths = driver.widths
-        problems = []
+    run(scenario, install)  # which compiles; what is compiled stays in memory
+    gc.collect()
+    gc.freeze()  # what is there stays, and need not be looked at so often
+    first, driver = run(scenario, install)
+    assert first.error is None and not first.wrong, f"without any fault: {first} {first.error!r}"
+    counted = driver.made_calls
+    widths = driver.widths
+    problems = []
 
-        def prepared(made: InjectedDriver) -> Any:
-            made.widths.update(widths)
-            return install(made)
+    def prepared(made: InjectedDriver) -> Any:
+        made.widths.update(widths)
+        return install(made)
 
-        for number in range(counted):
-            if status(driver.log[number]) is None:
-                continue
-            found, injected = run(scenario, prepared, number, status, then)
-            if not isinstance(found.error, (VyreError, type(None))):
-                found.wrong.append(f"an error of another kind: {found.error!r}")
-            judge(found, injected)
-            if found.wrong:
-                problems.append(str(found))
-        gc.unfreeze()
+    for number in range(counted):
+        if status(driver.log[number]) is None:
+            continue
+        found, injected = run(scenario, prepared, number, status, then)
+        if not isinstance(found.error, (VyreError, type(None))):
+            found.wrong.append(f"an error of another kind: {found.error!r}")
+        judge(found, injected)
+        if found.wrong:
+            problems.append(str(found))
+    gc.unfreeze()
     return problems
 
 

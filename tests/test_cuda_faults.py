@@ -157,6 +157,7 @@ REFUSED: dict[str, Callable[[World], Any]] = {
     "device.download": lambda w: w.device.download(w.x),
     "device.download_ranges": lambda w: w.device.download_ranges([(w.x, 0, 2)]),
     "device.load": lambda w: w.device.load(w.artifact),
+    "device.preload": lambda w: w.device.preload([w.artifact]),
     "device.load_ptx": lambda w: w.device.load_ptx(inject.PTX, "raw", [("y", vp.f32, "write")]),
     "device.pinned": lambda w: w.device.pinned(4, vp.f32),
     "device.raw": lambda w: w.device.raw,
@@ -213,6 +214,7 @@ REFUSED: dict[str, Callable[[World], Any]] = {
 
 # What asks nothing of the device, and goes on to answer.
 ANSWERS: dict[str, Callable[[World], Any]] = {
+    "device.cache_layers": lambda w: w.device.cache_layers(),
     "device.closed": lambda w: w.device.closed,
     "device.lost": lambda w: w.device.lost,
     "device.name": lambda w: (w.device.name, repr(w.device), w.device.limits, w.device.properties),
@@ -242,7 +244,7 @@ ANSWERS: dict[str, Callable[[World], Any]] = {
 PLAIN = {
     CudaDevice: "dlpack_device honoured_options is_software keep kind launch_amounts loop_module lose observes_launches require_no_capture use_on gemm forked",
     Pipeline: "artifact device part",
-    CudaLaunch: "counted inner kernel plan",
+    CudaLaunch: "c_address counted inner kernel plan",
     Buffer: "allocation device offset_bytes readonly shape size_bytes type",
     CudaGraph: "conditional device nodes value",
     CudaSequence: "device steps take",
@@ -344,7 +346,7 @@ NOTICED: dict[str, Callable[[World], Any]] = {
     "staged dispatch": lambda w: w.pipeline.dispatch(w.large),
     "timed dispatch": lambda w: w.pipeline.dispatch_timed(w.given),
     "submit": lambda w: w.pipeline.submit(w.given),
-    "load": lambda w: w.device.load(w.artifact),
+    "load": lambda w: w.device.load(vp.compile_native(inject.LOOP, "compute_90")),
     "trim": lambda w: w.device.trim(),
 }
 

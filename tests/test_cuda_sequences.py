@@ -453,6 +453,7 @@ def test_memory_freed_in_a_capture_goes_after_it(device, fake, axpy):
     launch, _, _ = axpy()
     held = [device.allocate(1000, vp.f32), device.compile_native(AXPY)]
     device._pipelines.clear()
+    device._codes.clear()
 
     def work():
         held[0].free()

@@ -278,8 +278,8 @@ def test_an_invalid_program_is_refused_and_the_device_stays_good(device: Device)
 
 
 def test_artifacts_hold_several_targets() -> None:
-    artifact = vp.compile_native(axpy(), ["sm_70", "sm_90", "wgsl", "cpu", "reference"])
-    assert artifact.targets == ("sm_70", "sm_90", "wgsl", "cpu", "reference")
+    artifact = vp.compile_native(axpy(), ["compute_70", "compute_90", "wgsl", "cpu", "reference"])
+    assert artifact.targets == ("compute_70", "compute_90", "wgsl", "cpu", "reference")
     x, y = pair(100)
     for name in ("cpu", "reference"):
         np.testing.assert_array_equal(vp.device(name).load(artifact).dispatch([x, y, 9])["y"], np.uint32(9) * x + y)

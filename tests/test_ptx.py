@@ -151,7 +151,7 @@ def test_floats_are_strict():
 
 def test_one_guard_around_unguarded_axpy():
     ptx = emit_text(parse("program p(n) { buffer x: f32[n] read\n buffer y: f32[n] read_write\n let i = global_id.x\n y[i] = y[i] + x[i] }"), "sm_90")
-    assert ptx.count("setp") == 1 and "ld.global.nc" in ptx
+    assert ptx.partition("_x4(")[0].count("setp") == 1 and "ld.global.nc" in ptx
 
 
 @pytest.mark.parametrize("line", ["y[i] = a - y[i + 1u32]", "z[i] = a - y[i + 1u32]"])
@@ -186,7 +186,7 @@ def test_output_is_deterministic():
 
 def test_refusals():
     program = parse(EVERYTHING)
-    for options in (CompileOptions(numerics="native"), CompileOptions(codegen="nvvm"), CompileOptions(debug=True)):
+    for options in (CompileOptions(numerics="native"), CompileOptions(numerics="native", debug=True)):
         with pytest.raises(Unsupported, match="option"):
             emit_text(program, "sm_90", options)
     with pytest.raises(Unsupported, match="sm_777"):
@@ -249,6 +249,6 @@ def test_the_text_that_llvm_reads(name):
 
 
 def test_workgroup_memory_is_one_dynamic_block():
-    part = compile_for(parse(EVERYTHING), [parse_target("sm_90")]).parts[0]
+    part = compile_for(parse(EVERYTHING), [parse_target("compute_90")]).parts[0]
     assert part.steps[0].workgroup_bytes == 8 * 8 * 4 + 16
     assert ".extern .shared .align 16 .b8 shared[];" in part.steps[0].images[0].code.decode()

@@ -1,0 +1,82 @@
+"""What compiled code was made by: everything beside the Program that it depends on, by name. Parts of artifacts say it, and keys of caches hold it.
+
+Importing this, and asking it, loads no compiler: versions are read from what is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from vyre_py.ir.digest import places_digest
+from vyre_py.ir.program import Program
+from vyre_py.lowering.llvm.host_targets import NATIVE, machine_number
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+
+__all__ = ["contract", "made_by"]
+
+# Raised whenever the same Program, target and options lower to other code, or drivers read code in another way.
+_CONTRACT: Final = "1"
+_HERE: Final = Path(__file__).resolve().parent
+_FLOORS: Final = (_HERE, _HERE.parent / "ir")
+_COMPILED_BY_LLVM: Final = frozenset({"ptx", "host"})
+
+
+@lru_cache(maxsize=64)
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+@lru_cache(maxsize=1)
+def contract() -> str:
+    """What the code of a Program depends on of vyre-py itself: the version, and in a checkout, where that stays while the compiler changes, a digest of
+    when the compiler's files were last written."""
+    if not (_HERE.parent / "pyproject.toml").is_file():
+        return f"{_version('vyre-py')}/{_CONTRACT}"
+    files = sorted(path for floor in _FLOORS for path in floor.rglob("*.py"))
+    written = "\n".join(f"{path.relative_to(_HERE.parent)} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in files)
+    return f"{_CONTRACT}/{hashlib.sha256(written.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+
+
+def _options(options: CompileOptions) -> str:
+    """The options that are not the usual ones."""
+    changed = [(f.name, getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default]
+    return " ".join(f"{name}={value}" for name, value in changed) or "usual"
+
+
+def made_by(program: Program, target: Target, options: CompileOptions) -> dict[str, str]:
+    """What code of a Program, compiled here for a target, is made by: names and values, all of them text.
+
+    With `debug` the code has places in it, and with them a digest of those is here; code for this machine's own CPU has the number of that.
+    """
+    return dict(_fields(program, target, options))
+
+
+def _fields(program: Program, target: Target, options: CompileOptions) -> Iterator[tuple[str, str]]:
+    yield "vyre-py", contract()
+    yield "options", _options(options)
+    if target.kind in _COMPILED_BY_LLVM:
+        yield "llvmlite", _version("llvmlite")
+    if target.kind == "ptx" and options.codegen == "nvvm":
+        from vyre_py.lowering.llvm.nvvm import version as nvvm_version  # loads the library, which compiling will do too
+
+        yield "libnvvm", nvvm_version()
+    if target.cubin:
+        from vyre_py.lowering.llvm.nvjitlink import version as nvjitlink_version
+
+        yield "nvjitlink", nvjitlink_version()
+    if target.kind == "host" and target.arch == NATIVE:
+        yield "cpu", f"{sys.platform}-{platform.machine()}-{machine_number():x}"
+    if options.debug:
+        yield "places", places_digest(program).hex()
