@@ -15,6 +15,7 @@ from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim, is_size
 from vyre_py.ir.errors import shown
+from vyre_py.ir.lexer import written_name
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.printer_declarations import print_dim
 from vyre_py.ir.types import Type, bf16, encode, scalar_of, u16
@@ -93,7 +94,7 @@ def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, 
     elif isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes)):
         names = [b.name for b in interface.buffers] + [p.name for p in interface.params]
         if len(arguments) > len(names):
-            raise BindingError(interface.name, [f"{len(arguments)} arguments for {len(names)} slots ({', '.join(names)})"])
+            raise BindingError(interface.name, [f"{len(arguments)} arguments for {len(names)} slots ({', '.join(map(written_name, names))})"])
         given = dict(zip(names, arguments, strict=False))
     else:
         raise BindingError(interface.name, [f"arguments go as one mapping or sequence, got {type(arguments).__name__}"])
@@ -140,7 +141,7 @@ class _Binder:
 
     def names(self) -> None:
         known = {b.name for b in self.interface.buffers} | {p.name for p in self.interface.params} | {d.name for d in self.interface.dims}
-        expected = ", ".join([b.name for b in self.interface.buffers] + [p.name for p in self.interface.params])
+        expected = ", ".join([written_name(declared.name) for declared in (*self.interface.buffers, *self.interface.params)])
         self.problems += [f"there is no argument {shown(name)}; expected {expected or 'none'}" for name in self.given if name not in known]
 
     def params(self) -> None:
@@ -235,7 +236,7 @@ class _Binder:
         if not self.problems:
             for name, size in self.sizes.items():
                 if size >= WORD_LIMIT and name not in self.interface.wide:
-                    cure = f"vp.cast({name}, vp.u64) takes it whole"
+                    cure = f"vp.cast({written_name(name)}, vp.u64) takes it whole"
                     self.problems.append(f"dim {name!r} is {size} from {self.sources[name]}, and the Program uses it as a u32, below 2^32: {cure}")
 
     def _check_shape(self, memory: Memory) -> None:

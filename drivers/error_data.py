@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.errors import (
     BindingError,
+    CacheError,
     DeviceLost,
     DeviceUnavailable,
     DispatchTimeout,
@@ -19,7 +20,7 @@ from vyre_py.drivers.errors import (
     OutOfMemory,
 )
 from vyre_py.ir.errors import Diagnostic, ParseError, Place, ProgramError, ValidationError, VyreError, WireError
-from vyre_py.lowering.errors import LoweringError, Missing, ToolchainError, Unsupported
+from vyre_py.lowering.errors import ArtifactError, LoweringError, Missing, ToolchainError, Unsupported
 
 __all__ = ["ErrorDataBroken", "describe", "rebuild"]
 
@@ -36,9 +37,9 @@ _PROGRAM: Final[Mapping[str, Any]] = {"diagnostics": Diagnostic}
 _CLASSES: Final[Mapping[type[VyreError], Mapping[str, Any]]] = {
     VyreError: {},
     ProgramError: _PROGRAM, ParseError: _PROGRAM, ValidationError: _PROGRAM, WireError: {**_PROGRAM, "where": None},
-    LoweringError: {}, Unsupported: {"who": "", "items": Missing}, ToolchainError: {"tool": "", "text": ""},
+    LoweringError: {}, Unsupported: {"who": "", "items": Missing}, ToolchainError: {"tool": "", "text": ""}, ArtifactError: {"part": "", "path": ""},
     DriverError: _DRIVER, DeviceUnavailable: _DRIVER, OutOfMemory: _DRIVER, BindingError: {**_DRIVER, "problems": str},
-    LaunchError: _DRIVER, DispatchTimeout: _DRIVER, DeviceLost: _DRIVER,
+    LaunchError: _DRIVER, DispatchTimeout: _DRIVER, DeviceLost: _DRIVER, CacheError: _DRIVER,
 }  # fmt: skip
 _BY_NAME: Final = {kind.__name__: kind for kind in _CLASSES}
 

@@ -8,6 +8,7 @@
        +- LaunchError        the launch itself was refused or failed
        +- DispatchTimeout    it ran longer than allowed
        +- DeviceLost         the device is gone for this process
+       +- CacheError         the disk cache is asked for something that it can't do; reading and writing entries never raise it
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from vyre_py.ir.errors import VyreError
 
 __all__ = [
-    "BindingError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory", "Status",
+    "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory", "Status",
 ]
 
 
@@ -79,6 +80,10 @@ class DispatchTimeout(DriverError):
 
 class DeviceLost(DriverError):
     """The device is unusable in this process; the first cause is in the message of every later call."""
+
+
+class CacheError(DriverError):
+    """A setting of the disk cache that makes no sense, a bundle that is not whole, or a directory that cannot be listed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from types import TracebackType
@@ -27,7 +27,7 @@ from vyre_py.drivers.remote import Remote, RemoteDevice
 from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.drivers.shared import places
 from vyre_py.drivers.supervisor import Counters, PendingCall, Session, Supervisor
-from vyre_py.drivers.worker_process import Opened, WorkerFailed
+from vyre_py.drivers.worker_process import Opened, WorkerFailed, to_plain
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.errors import VyreError, WireError, shown
 from vyre_py.ir.nodes import Memory
@@ -42,18 +42,6 @@ __all__ = ["Executor"]
 _CACHED: Final = 256  # Programs that the parent knows, and pipelines that a worker keeps
 _BYTE: Final = np.dtype(np.uint8)
 _GRACE: Final = 1.0  # seconds that a kernel which can be interrupted gets to end, before its process is killed
-
-
-def _as_json(value: Any) -> Any:
-    """A value of an option as JSON has it, NumPy's numbers included."""
-    if isinstance(value, tuple):
-        return [_as_json(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _plain(options: CompileOptions | DispatchConfig) -> dict[str, Any]:
-    """The fields that differ from their defaults, as JSON has them."""
-    return {f.name: _as_json(getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default}
 
 
 def _seconds(value: object, what: str) -> float | None:
@@ -102,7 +90,7 @@ class _Prepared:
         data = np.frombuffer(self._bytes(), _BYTE)
         session.process.memory.reserve(data.size)
         session.process.memory.array(0, data.shape, _BYTE)[:] = data
-        request = {"pipeline": self.name, "at": 0, "size_bytes": data.size, "options": _plain(self.options)}
+        request = {"pipeline": self.name, "at": 0, "size_bytes": data.size, "options": to_plain(self.options)}
         try:
             numerics = session.process.ask_for("compile", request, timeout, lambda done: text_of(done, "numerics"))
         except WorkerFailed as failed:
@@ -299,7 +287,7 @@ class Executor:
         for memory in binding.interface.buffers:
             if memory.name not in binding.buffers:
                 device.require_fitting(prod(binding.shapes[memory.name]) * memory.type.size_bytes)
-        sent = {name: value for name, value in _plain(config).items() if name != "timeout"}
+        sent = {name: value for name, value in to_plain(config).items() if name != "timeout"}
         if limit is not None and prepared.options.interruptible and "timeout" in device.honoured:
             # The kernel itself looks at the clock's verdict, so that worker and resident memory live on.
             sent["timeout"], limit = limit, limit + _GRACE

@@ -13,6 +13,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.trace import tracing
+from vyre_py.ir.lexer import written_name
 from vyre_py.lowering.errors import Missing, Unsupported
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Run:
         if config.fixpoint is not None:
             flags = {m.name: m for m in self.binding.interface.buffers if m.access.writes and m.type.is_integer and not m.type.is_vector}
             if config.fixpoint not in flags:
-                those = ", ".join(flags) or "none"
+                those = ", ".join(map(written_name, flags)) or "none"
                 raise BindingError(self.pipeline.name, [f"fixpoint {config.fixpoint!r} is no written buffer of integers; those are {those}"])
 
     def _stage(self) -> dict[str, Buffer]:

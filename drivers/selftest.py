@@ -16,12 +16,12 @@ from vyre_py.ir.types import u32
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["require_right", "run"]
+__all__ = ["program", "require_right", "run"]
 
 _X = np.arange(100, dtype=np.uint32) * np.uint32(0x9E3779B9)
 
 
-def _program() -> Program:
+def program() -> Program:
     """out[i] = x[i] * 3 + i, unguarded."""
     a = Assembler("self_test", (64, 1, 1))
     n = a.dim("n")
@@ -35,7 +35,7 @@ def _program() -> Program:
 
 def run(device: Device) -> bool:
     """Compiles the Program and dispatches it: whether the result is right. Raises whatever the device raises."""
-    result: Any = device.compile_native(_program()).dispatch({"x": _X})["out"]
+    result: Any = device.compile_native(program()).dispatch({"x": _X})["out"]
     return np.array_equal(result, _X * np.uint32(3) + np.arange(100, dtype=np.uint32))
 
 

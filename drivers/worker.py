@@ -1,4 +1,5 @@
-"""The worker process of an `Executor`: `python -m vyre_py.drivers.worker FD` owns a device and does what it is asked, one request at a time.
+"""A worker process, of an `Executor` or of those that compile: `python -m vyre_py.drivers.worker FD` owns a device, if it is asked to open one, and does
+what it is asked, one request at a time.
 
 Requests come through the standard input and are answered through what was the standard output; Programs and arrays lie in the shared memory
 behind `FD`. An error is an answer as well. A request that is no request ends the process: whoever wrote it is not to be trusted with a device.
@@ -40,7 +41,9 @@ from vyre_py.drivers.shared import SharedMemory
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import TYPES, u8
+from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import parse_target
 
 __all__ = ["REQUESTS", "Answer", "Request", "Worker", "from_plain", "main"]
 
@@ -103,9 +106,23 @@ class Worker:
     def compile(self, request: Request) -> Answer:
         """Compiles the Program at a place in shared memory and keeps the pipeline under a name."""
         program = Program.from_bytes(self._bytes(request).tobytes())
-        options = CompileOptions(**{name: from_plain(value) for name, value in dict(request.get("options", ())).items()})
-        made = self.pipelines[text_of(request, "pipeline")] = self.device.compile_native(program, options)
+        made = self.pipelines[text_of(request, "pipeline")] = self.device.compile_native(program, _options(request))
         return {"numerics": made.numerics}
+
+    def ready(self, request: Request) -> Answer:
+        """Answers as soon as all is imported, so that what ends the process from now on is not its start."""
+        return {}
+
+    def compile_artifact(self, request: Request) -> Answer:
+        """Compiles the Program at a place in shared memory for targets by name, without a device; the artifact then lies at the beginning of that memory."""
+        from vyre_py.lowering.artifact_file import encode  # executors do without it
+
+        program = Program.from_bytes(self._bytes(request).tobytes())
+        targets = [parse_target(name) for name in list_of(request, "targets")]
+        data = encode(compile_for(program, targets, _options(request)))
+        self.memory.reserve(len(data))
+        self.memory.array(0, (len(data),), _BYTE)[:] = np.frombuffer(data, _BYTE)
+        return {"size_bytes": len(data)}
 
     def forget(self, request: Request) -> Answer:
         """Lets go of a pipeline."""
@@ -199,6 +216,10 @@ class Worker:
         return made
 
 
+def _options(request: Request) -> CompileOptions:
+    return CompileOptions(**{name: from_plain(value) for name, value in dict(request.get("options", ())).items()})
+
+
 def _paired(declared: Sequence[Any], given: list[Any]) -> list[tuple[str, Any]]:
     return [(declaration.name, value) for declaration, value in _paired_with(declared, given)]
 
@@ -212,6 +233,7 @@ def _paired_with(declared: Sequence[Any], given: list[Any]) -> list[tuple[Any, A
 # Kind of request -> what answers it.
 REQUESTS: Final[Mapping[str, Callable[[Worker, Request], Answer]]] = {
     "open": Worker.open, "compile": Worker.compile, "forget": Worker.forget, "dispatch": Worker.dispatch,
+    "ready": Worker.ready, "compile_artifact": Worker.compile_artifact,
     "allocate": Worker.allocate, "free": Worker.free, "write": Worker.write, "read": Worker.read, "copy": Worker.copy, "close": Worker.close,
 }  # fmt: skip
 

@@ -11,16 +11,20 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
 from vyre_py.drivers.channel import Channel, ChannelBroken, ChannelLate, deadline_after, list_of, text_of, whole_of
+from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Limits
 from vyre_py.drivers.error_data import ErrorDataBroken, rebuild
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.shared import SharedMemory
 from vyre_py.ir.errors import VyreError
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["Opened", "WorkerFailed", "WorkerLate", "WorkerLost", "WorkerProcess", "command"]
+__all__ = ["Opened", "WorkerFailed", "WorkerLate", "WorkerLost", "WorkerProcess", "command", "to_plain"]
 
 _DYING: Final = 5.0  # seconds within which a killed process is gone, unless the system itself holds on to it
 _ENDING: Final = 1.0  # seconds within which a process that closed its pipe has ended, unless a GPU's driver holds on to it
@@ -59,6 +63,18 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([entry or os.getcwd() for entry in sys.path])}  # noqa: PTH109 - a text is joined
 
 
+def _as_json(value: Any) -> Any:
+    """A value of an option as JSON has it, NumPy's numbers included."""
+    if isinstance(value, tuple):
+        return [_as_json(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def to_plain(options: CompileOptions | DispatchConfig) -> dict[str, Any]:
+    """The fields of options that differ from their defaults, as JSON has them."""
+    return {f.name: _as_json(getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default}
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """What a worker says of its device."""
@@ -92,18 +108,18 @@ class Opened:
 class WorkerProcess:
     """A process that answers one request at a time. `ask` is called by one thread at a time, `kill` by any.
 
-    `memory` is what both share; it goes with the process. Raises DeviceUnavailable when no process can be started, Unsupported on systems
-    where a child can't be handed a descriptor.
+    `memory` is what both share; it goes with the process. What it says on its standard error goes to an open file, or where this process's does.
+    Raises DeviceUnavailable when no process can be started, Unsupported on systems where a child can't be handed a descriptor.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stderr: int | None = None) -> None:
         if os.name != "posix":
-            raise Unsupported("vyre-py", [Missing("Executor on this system", help="its worker is handed shared memory as an open file, as POSIX systems do")])
+            raise Unsupported("vyre-py", [Missing("worker processes on this system", help="they are handed shared memory as open files, which POSIX has")])
         self.memory = SharedMemory()
         try:
             # Not in this process's group: Ctrl-C in a terminal is for the parent, which then decides.
             self._process = subprocess.Popen(  # noqa: S603 - the command is our own
-                command(self.memory.fd), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(self.memory.fd,),
+                command(self.memory.fd), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0, pass_fds=(self.memory.fd,),
                 env=_environment(), start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError, TypeError) as error:

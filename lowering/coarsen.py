@@ -163,6 +163,8 @@ class _Coarsener(Rewriter):
     def write(self) -> None:
         """Writes the whole body."""
         count, width = self._elements, const(u32, self._width)
+        own = next(self.program.place(index) for index, statement in enumerate(self.program.body) if statement.result is self._own)
+        self.place = own
         group, lane = self.let(OPS["workgroup_id.x"], ()), self.let(OPS["local_id.x"], ())
         full = self.let(OPS["div"], (self._extent, const(u32, self._width * count)))
         self.if_(self.let(OPS["lt"], (group, full)))
@@ -170,6 +172,7 @@ class _Coarsener(Rewriter):
         for number in range(count):
             self._maps[number][self._own.id] = first if not number else self.let(OPS["add"], (first, const(u32, number)))
         self._elements_of(tuple(range(count)))
+        self.place = own
         self.else_()
         before = self.let(OPS["mul"], (full, const(u32, self._width * (count - 1))))  # what the full workgroups do more than one each
         self.map[self._own.id] = self.let(OPS["add"], (self.let(OPS["add"], (before, self.let(OPS["mul"], (group, width)))), lane))

@@ -132,6 +132,16 @@ class FakeDriver:
         self.current.context = context
         return OK
 
+    def cuCtxPushCurrent(self, context):
+        below = getattr(self.current, "context", None)
+        self.current.below = [*getattr(self.current, "below", []), below]
+        self.current.context = context
+        return OK
+
+    def cuCtxPopCurrent(self, popped):
+        *self.current.below, self.current.context = self.current.below
+        return OK
+
     def cuCtxSynchronize(self):
         return OK
 
@@ -316,7 +326,8 @@ class FakeDriver:
 # Calls that native code makes, and how many arguments they have.
 NATIVE = {
     "cuLaunchKernel": 11, "cuLaunchKernelEx": 4, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync": 4, "cuMemcpyDtoHAsync": 4, "cuMemcpyDtoDAsync": 4,
-    "cuMemsetD8Async": 4, "cuMemsetD16Async": 4, "cuMemsetD32Async": 4, "cuEventSynchronize": 1, "cuEventRecord": 2,
+    "cuMemsetD8Async": 4, "cuMemsetD16Async": 4, "cuMemsetD32Async": 4, "cuEventSynchronize": 1, "cuEventRecord": 2, "cuCtxPushCurrent": 1,
+    "cuCtxPopCurrent": 1,
 }
 
 # Calls that give something after the status.

@@ -1,4 +1,5 @@
-"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md` and `drivers/TELEMETRY.md`, from the tables they are about.
+"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/ARTIFACT.md` and `drivers/TELEMETRY.md`, from the tables
+they are about.
 
     python tests/pages.py        rewrites them
 
@@ -18,7 +19,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
-from fast_page import fast_page  # noqa: E402 - the path above must stand first
+from artifact_page import artifact_page  # noqa: E402 - the path above must stand first
+from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
 
@@ -274,7 +276,7 @@ def errors_page() -> str:
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
-    "lowering/FAST.md": fast_page,
+    "lowering/FAST.md": fast_page, "lowering/ARTIFACT.md": artifact_page,
     "drivers/TELEMETRY.md": telemetry_page,
 }
 

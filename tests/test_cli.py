@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from vyre_py.__main__ import main
+from vyre_py.cli import doctor
 from vyre_py.ir.check import check
 from vyre_py.ir.ops import ATOMICS, OPS
 from vyre_py.ir.parser import parse
@@ -210,8 +211,10 @@ def test_lower_says_why_not(text: str, arguments: tuple[str, ...], why: str, axp
 
 def test_the_commands_that_the_readme_shows(axpy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown = re.findall(r"^python -m vyre_py (\w+ .*)$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(shown) == 4
+    assert len(shown) >= 4
     monkeypatch.chdir(axpy.parent)
+    monkeypatch.setenv("VYRE_CACHE_DIR", str(axpy.parent / "cache"))
+    monkeypatch.setattr(doctor, "PROBES", {name: doctor.PROBES[name] for name in ("cpu", "reference")})  # the others have tests of their own
     for line in shown:
         status, out, err = said(capsys, *shlex.split(line, comments=True))
         assert (status, err) == (0, "") and out

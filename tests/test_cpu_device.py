@@ -246,10 +246,10 @@ def test_limits(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_code_for_another_machine_is_refused(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vyre_py.lowering.llvm import host
+    from vyre_py.lowering.llvm import host_targets
 
     artifact = compile_for(Program.from_text(COUNT), [vp_target("cpu:x86-64-v4")])
-    monkeypatch.setattr(host, "_host_features", lambda: frozenset({"sse4.2"}))
+    monkeypatch.setattr(host_targets, "_cpuinfo", lambda: {"flags": "sse4_2"})
     with pytest.raises(vp.Unsupported, match="x86-64-v4"):
         cpu.load(artifact)
     monkeypatch.undo()

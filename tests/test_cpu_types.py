@@ -20,7 +20,7 @@ from vyre_py.ir.ops import EXPANDED_ONLY, OPS, Operand, Result
 from vyre_py.ir.passes import unoptimised
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import SCALARS, TYPES, Type, bf16, bool_, f16, f32, f64, i32, i64, u8, u32, u64, vector_of
-from vyre_py.lowering.llvm.host import runs_here
+from vyre_py.lowering.llvm.host_targets import runs_here
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 

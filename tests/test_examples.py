@@ -42,6 +42,15 @@ def test_example(example: Path, kind: str, tmp_path: Path) -> None:
         assert len(frames) > 20 and frames[-1].std() > 20 and np.abs(frames[-1] - frames[0]).max() > 100
 
 
+def test_what_the_toy_compiler_compiles_runs_on_wgpu(tmp_path: Path) -> None:
+    open_device("wgpu")
+    (example,) = [path for path in EXAMPLES if path.stem == "08_expressions"]
+    command = [sys.executable, "-W", "error", str(example), "wgpu"]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "wgsl, cpu compiled; right on wgpu" in done.stdout, done.stderr
+    assert vp.Artifact.load(tmp_path / "formula.vyre").interface.name == "formula"
+
+
 def test_the_same_picture_bit_for_bit(strict_device: Device) -> None:
     picture = read_picture(PHOTOGRAPH)
     expected = process(open_device("reference"), picture)

@@ -28,7 +28,8 @@ ANYWHERE: Final = {"ml_dtypes", "numpy", "vyre_py"}
 HOMES: Final = {
     "PIL": ("vyre_py/",),
     "cuda": ("drivers/cuda/", "lowering/llvm/nvvm.py", "lowering/llvm/nvjitlink.py"),  # the two are compilers, and need no GPU
-    "llvmlite": ("lowering/llvm/", "drivers/cpu/", "drivers/cuda/native.py"),  # the builtins that launch are host code of our own
+    "llvmlite": ("lowering/llvm/", "drivers/cpu/", "vyre_py/interop/numba.py"),  # Numba's own writer of LLVM IR
+    "numba": ("vyre_py/interop/numba.py",),
     "nvtx": ("drivers/nvtx.py",),
     "nvmath": ("drivers/cuda/",),
     "platformdirs": ("drivers/", "vyre_py/"),
@@ -171,7 +172,7 @@ RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
         SOURCE,
         Module("lowering/a.py", "from cuda.bindings import nvjitlink\nimport wgpu, pydantic\nimport_module('llvmlite.binding')"),
     ),
-    libraries_are_dependencies: (SOURCE, Module("drivers/cuda/a.py", "def f():\n    import numba.cuda\n    import torch")),
+    libraries_are_dependencies: (SOURCE, Module("drivers/cuda/a.py", "def f():\n    import cupy.cuda\n    import torch")),
     nothing_read_is_run: (EVERYTHING, Module("drivers/a.py", "import pickle\nfrom marshal import loads\nnp.load(f, allow_pickle=yes)")),
     long_modules_defend_themselves: (SOURCE, Module("ir/a.py", '"""A table.\n\nIt is long."""\n' + "x = 1\n" * LONG)),
     silenced_checks_have_reasons: (EVERYTHING, Module("ir/a.py", "a = 1  # type: ignore[misc]\nb = 2  # noqa: F401, E501\nc = 3  # noqa")),

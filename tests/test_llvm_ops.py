@@ -5,30 +5,30 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from elements import random_array
 from exact_samples import EDGES, array
 
+from vyre_py.drivers.cpu.module import load_object
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.ops import ATOMICS, OPS, Operand, Result
 from vyre_py.ir.types import SCALARS, Type, bf16, bool_, f16, f32
 from vyre_py.lowering.llvm import host
 from vyre_py.lowering.llvm.atomics import OPERATIONS
+from vyre_py.lowering.llvm.host_targets import TARGETS, runs_here
 from vyre_py.lowering.llvm.idioms import Emitter
-from vyre_py.lowering.llvm.ops import EMITTERS, HOST_EMITTERS, host_emitters
+from vyre_py.lowering.llvm.ops import ARM_EMITTERS, EMITTERS, HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import literal, llvm_type, memory_type
 
 SMALL_FLOATS = (f16, bf16)
 WIDTHS = (1, 8)
 # What the machine has decides how LLVM expands vectors of 64 bits and conversions; native code is only run where it is.
-MACHINES = ["native", *[level for level in ("x86-64-v2", "x86-64-v3") if level in host._levels() and host.runs_here(level)]]
+MACHINES = ["native", *filter(runs_here, ("x86-64-v2", "x86-64-v3"))]
 
 
 class Case(NamedTuple):
@@ -66,7 +66,7 @@ CASES = list(cases())
 
 def test_every_op_has_a_row() -> None:
     missing = {n for n, row in OPS.items() if not row.expands and not row.is_query and row.lanes >= {1, 4}} - set(EMITTERS)
-    assert missing <= {"vec2", "vec3", "vec4", "swizzle"} and set(EMITTERS) == set(HOST_EMITTERS) <= set(OPS)
+    assert missing <= {"vec2", "vec3", "vec4", "swizzle"} and set(EMITTERS) == set(HOST_EMITTERS) == set(ARM_EMITTERS) <= set(OPS)
     assert set(OPERATIONS) | {"compare_exchange"} == set(ATOMICS)
 
 
@@ -120,29 +120,24 @@ def compiled_as_kernels(module: ModuleText, machine: str, opt: int) -> bytes:
         return host._compile(str(module), host.target_machine(machine, opt), opt)
 
 
-@contextmanager
-def linked(module: ModuleText, machine: str, opt: int, symbols: list[str]) -> Iterator[Any]:
-    """Addresses of a module's functions, compiled as kernels are."""
-    builder = llvm.JITLibraryBuilder().add_object_img(compiled_as_kernels(module, machine, opt)).add_current_process()
-    for symbol in symbols:
-        builder.export_symbol(symbol)
-    linker = llvm.create_lljit_compiler()
-    library = builder.link(linker, machine)
-    yield library
-    library.close()
-    linker.close()
+class Linked:
+    """A module's functions, compiled and loaded as kernels are: their addresses by name."""
+
+    def __init__(self, module: ModuleText, machine: str, opt: int) -> None:
+        self._loaded = load_object(compiled_as_kernels(module, machine, opt))
+
+    def __getitem__(self, symbol: str) -> int:
+        return self._loaded.address(symbol)
 
 
 @pytest.fixture(scope="module", params=itertools.product(MACHINES, (0, 3)), ids=lambda p: f"{p[0]}-{p[1]}")
-def compiled(request: pytest.FixtureRequest) -> Iterator[Any]:
+def compiled(request: pytest.FixtureRequest) -> Linked:
     """All cases at all widths, as host functions."""
     machine, opt = request.param
-    module, symbols, rows = ModuleText(), [], host_emitters(host._has_halves(machine))
+    module, rows = ModuleText(), host._rows(machine)
     for (index, case), width in itertools.product(enumerate(CASES), WIDTHS):
-        symbols.append(f"f{index}_{width}")
-        write_loop(module, case, width, rows, symbols[-1])
-    with linked(module, machine, opt, symbols) as library:
-        yield library
+        write_loop(module, case, width, rows, f"f{index}_{width}")
+    return Linked(module, machine, opt)
 
 
 @cache
@@ -218,18 +213,18 @@ def test_literals_keep_their_bits(width: int) -> None:
         w.line(f"store {type_} {value}, ptr %out, align 1")
         w.end("ret void")
         w.finish(f"define void @g{k}(ptr %out)")
-    with linked(module, "native", 0, [f"g{k}" for k in range(len(consts))]) as library:
-        for k, c in enumerate(consts):
-            out = np.zeros(width, f"u{c.type.size_bytes}")
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[f"g{k}"])(out.ctypes.data)
-            assert (out == c.bits).all(), (c, out)
+    library = Linked(module, "native", 0)
+    for k, c in enumerate(consts):
+        out = np.zeros(width, f"u{c.type.size_bytes}")
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[f"g{k}"])(out.ctypes.data)
+        assert (out == c.bits).all(), (c, out)
 
 
 @pytest.mark.parametrize("opt", [0, 3])
-@pytest.mark.parametrize("machine", [*host._levels(), "native"])
+@pytest.mark.parametrize("machine", [*TARGETS, "native"])
 def test_every_machine_compiles_every_row(machine: str, opt: int) -> None:
     """At the widths that are not run above, and for machines that this one is not."""
-    module, rows = ModuleText(), host_emitters(host._has_halves(machine))
+    module, rows = ModuleText(), host._rows(machine)
     for (index, case), width in itertools.product(enumerate(CASES), (4, 16)):
         w = Writer(module)
         write_chunk(w, case, width, rows, "0")

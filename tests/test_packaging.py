@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("ir", "lowering", "drivers")
-IN_ARCHIVE = (*FLOORS, "vyre_py", "examples", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+IN_ARCHIVE = (*FLOORS, "vyre_py", "examples", "include", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 PHOTOGRAPH = "vyre_py/examples/data/chelsea.png"
 
 PROBE = """
@@ -27,7 +27,9 @@ import importlib, importlib.resources, json
 names = ["vyre_py", "vyre_py.ir", "vyre_py.lowering", "vyre_py.drivers", "vyre_py.ir.types", "vyre_py.ir.check"]
 files = {name: importlib.import_module(name).__file__ for name in names}
 picture = importlib.resources.files("vyre_py.examples.data").joinpath("chelsea.png").read_bytes()
-print(json.dumps([files, picture[:4] == b"\\x89PNG"]))
+import vyre_py
+header = (vyre_py.include_dir() / "vyre.h").read_text()
+print(json.dumps([files, picture[:4] == b"\\x89PNG" and "VYRE_ABI_VERSION 1" in header]))
 """
 
 
@@ -140,7 +142,7 @@ def sources() -> set[str]:
     for floor in FLOORS:
         for pattern in ("*.py", "*.md", "*.schema.json"):
             found |= {f"vyre_py/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / floor).rglob(pattern)}
-    return found | {"vyre_py/py.typed", PHOTOGRAPH, "vyre_py/examples/data/PHOTO-LICENSE.md"}
+    return found | {"vyre_py/py.typed", "vyre_py/include/vyre.h", PHOTOGRAPH, "vyre_py/examples/data/PHOTO-LICENSE.md"}
 
 
 def test_the_wheel_made_from_the_source_archive_holds_everything(tmp_path: Path) -> None:

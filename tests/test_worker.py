@@ -30,7 +30,7 @@ from vyre_py.drivers.errors import (
 )
 from vyre_py.drivers.shared import SharedMemory
 from vyre_py.ir.errors import Diagnostic, ParseError, Place, ValidationError, VyreError, WireError
-from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
 
 SPECIMENS: list[VyreError] = [
     VyreError("plain"),
@@ -43,6 +43,7 @@ SPECIMENS: list[VyreError] = [
     DeviceUnavailable("u"),
     Unsupported("w", [Missing("op exp", Place("f.vir", 3, 4, 2, "  y = exp(x)", ("a", "b")), "h"), "type f64"]),
     ToolchainError("ptxas", "bad", "text"),
+    ArtifactError("part sm_90", "it was damaged", "a.vyre"),
     ValidationError([Diagnostic("V201", "m", Place("f", 1), "h"), Diagnostic("V202", "n")]),
     ParseError(Diagnostic("P101", "m")),
     WireError(Diagnostic("W101", "m"), where=17),

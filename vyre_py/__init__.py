@@ -188,24 +188,28 @@ if TYPE_CHECKING:
     from vyre_py.drivers.store import ResidentStore
     from vyre_py.drivers.trace import trace
     from vyre_py.drivers.weights import Weights
+    from vyre_py.export_c import export_c
+    from vyre_py.headers import include_dir
     from vyre_py.ir.check import Checked, check
     from vyre_py.lowering.artifact import Artifact
-    from vyre_py.lowering.errors import LoweringError, ToolchainError, Unsupported
+    from vyre_py.lowering.errors import ArtifactError, LoweringError, ToolchainError, Unsupported
     from vyre_py.lowering.options import CompileOptions
+    from vyre_py.many import compile_many
     from vyre_py.native import compile_native
     from vyre_py.ops.sobol import Sobol, sobol_program
 
 __all__ = [
-    "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "BindingError", "Buffer", "Chain", "Checked", "CompileOptions", "Device",
+    "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "ArtifactError", "BindingError", "Buffer", "Chain", "Checked", "CompileOptions", "Device",
     "DeviceLost", "DeviceUnavailable", "DispatchConfig", "DispatchTimeout", "DriverError", "Executor", "Graph", "Launch", "LaunchError",
     "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program", "ProgramBuilder", "ProgramError", "ResidentStore", "Sequence", "Snapshot",
     "Sobol",
     "ToolchainError", "Unsupported", "ValidationError", "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any",
     "asin", "asinh", "atan", "atan2", "atanh", "bf16", "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2", "boolx3", "boolx4",
-    "cast", "cbrt", "ceil", "ceil_div", "check", "clamp", "clz", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz",
-    "device", "devices", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "extract_bits", "f16", "f16x2", "f16x3", "f16x4", "f32",
+    "cast", "cbrt", "ceil", "ceil_div", "check", "clamp", "clz", "compile_many", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz",
+    "device", "devices", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "export_c", "extract_bits", "f16", "f16x2", "f16x3", "f16x4", "f32",
     "f32x2", "f32x3", "f32x4", "f64", "f64x2", "f64x3", "f64x4", "fill_step", "floor", "fma", "fract", "gemm_step", "hypot", "i16", "i16x2",
-    "i16x3", "i16x4", "i32", "i32x2", "i32x3", "i32x4", "i64", "i64x2", "i64x3", "i64x4", "i8", "i8x2", "i8x3", "i8x4", "insert_bits",
+    "i16x3", "i16x4", "i32", "i32x2", "i32x3", "i32x4", "i64", "i64x2", "i64x3", "i64x4", "i8", "i8x2", "i8x3", "i8x4", "include_dir",
+    "insert_bits",
     "is_available", "is_finite", "is_inf", "is_nan", "length", "log", "log10", "log1p", "log2", "max", "min", "mul_hi", "pack2x16_float",
     "pack2x16_sint", "pack2x16_snorm", "pack2x16_uint", "pack2x16_unorm", "pack4x8_sint", "pack4x8_snorm", "pack4x8_uint", "pack4x8_unorm",
     "plan_arena", "plan_chain", "popcount", "pow", "prometheus_text", "reverse_bits", "rotl", "rotr", "round", "rsqrt", "saturating_add",

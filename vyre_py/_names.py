@@ -10,7 +10,7 @@ __all__ = ["LAZY"]
 _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.check": ("Checked", "check"),
     "vyre_py.lowering.artifact": ("Artifact",),
-    "vyre_py.lowering.errors": ("LoweringError", "ToolchainError", "Unsupported"),
+    "vyre_py.lowering.errors": ("ArtifactError", "LoweringError", "ToolchainError", "Unsupported"),
     "vyre_py.lowering.options": ("CompileOptions",),
     "vyre_py.drivers.arena": ("Arena",),
     "vyre_py.drivers.arena_plan": ("ArenaPlan", "ArenaStep", "ArenaValue", "plan_arena"),
@@ -31,6 +31,9 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.drivers.store": ("ResidentStore",),
     "vyre_py.drivers.trace": ("trace",),
     "vyre_py.drivers.weights": ("Weights",),
+    "vyre_py.export_c": ("export_c",),
+    "vyre_py.headers": ("include_dir",),
+    "vyre_py.many": ("compile_many",),
     "vyre_py.native": ("compile_native",),
     "vyre_py.ops.sobol": ("Sobol", "sobol_program"),
 }

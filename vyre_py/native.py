@@ -12,23 +12,32 @@ from vyre_py.lowering.artifact import Artifact
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
-from vyre_py.lowering.target import parse_target
+from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["compile_native"]
+__all__ = ["Source", "Targets", "compile_native", "parsed"]
+
+Source = Program | Checked | bytes | bytearray | memoryview
+Targets = str | Sequence[str]
 
 
-def compile_native(program: Program | Checked, targets: str | Sequence[str], options: CompileOptions | None = None) -> Artifact:
-    """Compiles a Program for one or more targets by name ("sm_90", "wgsl", "cpu"); needs no device and no toolkit.
+def compile_native(program: Source, targets: Targets, options: CompileOptions | None = None) -> Artifact:
+    """Compiles a Program for one or more targets by name ("sm_90", "wgsl", "cpu"); needs no device and no toolkit. Bytes are what `Program.to_bytes` wrote.
 
-    `device.load(artifact)` runs the part for that device. Raises ValidationError, Unsupported, ToolchainError.
+    `device.load(artifact)` runs the part for that device. Raises WireError, ValidationError, Unsupported, ToolchainError.
     """
-    if not isinstance(targets, Sequence):
-        raise Unsupported("vyre-py", [Missing(f"targets {shown(targets)}", help="name one, or a list of them")])
-    names = [targets] if isinstance(targets, str) else list(targets)
-    parsed = [parse_target(name) for name in names]
+    wanted = parsed(targets)
+    if isinstance(program, (bytes, bytearray, memoryview)):
+        program = Program.from_bytes(program)
     if (traces := tracing()) is None:
-        return compile_for(program, parsed, options)
-    with traces.range("compile", "compile", None, {"targets": ", ".join(map(str, parsed))}):
-        artifact = compile_for(program, parsed, options)
+        return compile_for(program, wanted, options)
+    with traces.range("compile", "compile", None, {"targets": ", ".join(map(str, wanted))}):
+        artifact = compile_for(program, wanted, options)
         traces.stages(dict.fromkeys(stage for part in artifact.parts for stage in part.stages))  # parts share what was done once
         return artifact
+
+
+def parsed(targets: Targets) -> list[Target]:
+    """Targets by their names. Raises Unsupported for what is none."""
+    if not isinstance(targets, Sequence):
+        raise Unsupported("vyre-py", [Missing(f"targets {shown(targets)}", help="name one, or a list of them")])
+    return [parse_target(name) for name in ([targets] if isinstance(targets, str) else targets)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any, ClassVar, Final
+from importlib.util import find_spec
+from typing import ClassVar, Final
 
 from vyre_py.drivers import dlpack
+from vyre_py.drivers.c_launch import CLaunch
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
@@ -17,6 +19,7 @@ from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.watched import Watched
 from vyre_py.lowering.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.llvm.host_targets import rank_here
 from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
@@ -50,9 +53,10 @@ class CpuDevice(Device):
         self._launches.add(launch)
 
     def _fit(self, part: Part) -> int | None:
-        from vyre_py.lowering.llvm.host import runs_here  # LLVM is loaded only when code is first wanted
-
-        return 0 if part.target.kind == "host" and runs_here(part.target.arch) else None
+        if part.target.kind != "host":
+            return None
+        machines = {entry.details.get("machine", 0) for step in part.steps for entry in step.entries}
+        return rank_here(part.target.arch, machines.pop()) if len(machines) == 1 else None
 
     # ---- memory
 
@@ -94,11 +98,19 @@ class CpuDevice(Device):
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Kernel, ...]) -> Launch:
         return CpuLaunch(self, plan, codes[plan.entry])
 
+    def _c_launch(self, launch: Launch) -> CLaunch:
+        from vyre_py.drivers.cpu.c_launch import make  # few launches are for C
+
+        return make(launch)
+
     def _synchronize(self) -> None:
         pass  # launches run to their end
 
     def _warmup(self) -> None:
-        from vyre_py.lowering.llvm.host import target_machine  # see `_accepts`
+        if find_spec("llvmlite") is None:
+            return  # this machine loads what others compile
+
+        from vyre_py.lowering.llvm.host import target_machine  # LLVM is loaded only when code is first wanted
 
         target_machine("native", 3)
 

@@ -99,6 +99,8 @@ class CpuLaunch(Launch):
     def disarm(self) -> None:
         """From now on a call looks at what is amiss: a buffer was freed, or the device closed."""
         self._stale = True
+        if self._c_launch is not None:
+            self._c_launch.follow(self)
 
     def _refuse(self) -> None:
         self._device.require_usable()

@@ -37,12 +37,14 @@ _linker: list[Any] = []
 
 
 class Kernel:
-    """A loaded kernel: `run` calls it; `scratch_bytes` is what each thread that does needs. The code goes with this object."""
+    """A loaded kernel: `run` calls it, for others it is at `address`; `scratch_bytes` is what each thread that calls it needs. The code goes with this
+    object."""
 
-    __slots__ = ("_library", "run", "scratch_bytes")
+    __slots__ = ("_library", "address", "run", "scratch_bytes")
 
     def __init__(self, library: Any, address: int, scratch_bytes: int) -> None:
         self._library = library
+        self.address = address
         self.run: Callable[..., None] = _SIGNATURE(address)
         self.scratch_bytes = scratch_bytes
 
@@ -52,7 +54,7 @@ class Kernel:
 
 @cache
 def _c_library() -> ctypes.CDLL:
-    """What this process has of the C library: mprotect, and what kernels call."""
+    """The C library of this process, for mprotect."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return library
@@ -63,9 +65,9 @@ def _library_address(name: str) -> int:
     """The address of a function of the C library. Raises ToolchainError for what kernels don't call, and what this library lacks."""
     if name not in LIBRARY:
         raise ToolchainError("the loader", f"the object wants {shown(name)}, which is not one of {', '.join(sorted(LIBRARY))}")
-    for library in (_c_library, lambda: ctypes.CDLL("libm.so.6")):
+    for library in (None, "libm.so.6"):  # what is loaded already, and what might not be
         try:
-            found = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
+            found = ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value
         except (AttributeError, OSError):
             continue
         if found:

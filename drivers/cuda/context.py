@@ -68,10 +68,12 @@ class Context:
         self.intercept: Callable[[Any], None] | None = None
         self.capture: Recorder | None = None
         self._later: list[Callable[[], object]] = []
-        # What native code looks at, and the number of threads that are in calls of our stream, which it counts in the word after.
-        self._words = (ctypes.c_uint64 * 2)()
+        # What native code looks at, and the number of threads that are in calls of our stream, which it counts in the word after; threads of C, which
+        # have not got the interpreter's lock, count themselves in the third.
+        self._words = (ctypes.c_uint64 * 3)()
         self.mode = ctypes.c_uint64.from_buffer(self._words)
         self.busy = ctypes.c_uint64.from_buffer(self._words, 8)
+        self.callers = ctypes.c_uint64.from_buffer(self._words, 16)
         self.mode_address = ctypes.addressof(self.mode)
         self.moves = ctypes.c_uint64()
         self._functions: dict[str, int] = {}
@@ -203,7 +205,7 @@ class Context:
             self.capture = capture
         try:
             self.stop(Mode.CAPTURING)
-            while self.busy.value:
+            while self.busy.value or self.callers.value:
                 time.sleep(0)
         except BaseException:  # somebody interrupted the wait
             self.end_capture()

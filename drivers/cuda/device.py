@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from vyre_py.drivers import dlpack, selftest
+from vyre_py.drivers.c_launch import CLaunch
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context, Mode
 from vyre_py.drivers.cuda.cooperative import occupancy
@@ -300,6 +301,11 @@ class CudaDevice(Device):
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Module, ...]) -> CudaLaunch:
         return CudaLaunch(self, plan, codes)
 
+    def _c_launch(self, launch: Launch) -> CLaunch:
+        from vyre_py.drivers.cuda.c_launch import make  # few launches are for C
+
+        return make(launch)
+
     def _raw_code(self, code: Module) -> RawFunction:
         return RawFunction.of(code)
 
@@ -380,8 +386,8 @@ class CudaDevice(Device):
         self.arenas.clear()
         self.resident.evict()
         self.pinned_pool.trim()
-        with self._lock:
-            self._pipelines.clear()
+        self._pipelines.clear()
+        self._codes.clear()
 
     def close(self) -> None:
         """See `Device.close`. Nothing is touched in a forked child, since all of it is the parent's, nor behind a kernel that never ends."""
@@ -393,7 +399,7 @@ class CudaDevice(Device):
         context = self.context
         context.stop(Mode.CLOSED)
         deadline = time.monotonic() + _CLOSING
-        while (context.busy.value or context.moves.value) and time.monotonic() < deadline:
+        while (context.busy.value or context.moves.value or context.callers.value) and time.monotonic() < deadline:
             time.sleep(0)
         context.cuda.cuCtxSetCurrent(context.handle)
         context.cuda.cuCtxSynchronize()

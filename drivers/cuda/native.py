@@ -1,4 +1,4 @@
-"""Calls of the driver without Python in between: builtins that LLVM makes once a process.
+"""Calls of the driver without Python in between: builtins that LLVM makes once a process. Where llvmlite is not installed, `plain` does the same in Python.
 
 A `CallList` is a list of C calls with the arguments that they take. Its `builtin()` looks at the device's mode word and at
 the live words of the memory it uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's
@@ -19,16 +19,18 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.native_code import PYTHON_FUNCTIONS, TEXT
+from vyre_py.drivers.cuda.plain import Handler, PlainBuiltins
 from vyre_py.drivers.resident import Buffer
+from vyre_py.lowering.llvm import jit
 
 __all__ = [
     "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNHEARD", "Call", "CallList", "SlotRow",
-    "link", "pack_record", "scatter", "set_method",
+    "pack_record", "scatter", "set_method",
 ]  # fmt: skip
 
 # Forms of a call: what its result means, and which argument takes the copy of the argument block.
@@ -119,69 +121,65 @@ def _text() -> str:
     return text.replace("{loads}", "\n  ".join(loads)).replace("{arguments}", arguments)
 
 
-_link_lock = threading.Lock()
-_linked: list[Any] = []  # the linker and what it has linked, which stay for good
-
-
-def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Compiles LLVM IR for this process; gives the addresses of its `exports`. `imports` are addresses of functions that it calls."""
-    from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
-
-    with _link_lock:
-        if not _linked:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
-            _linked.append(llvm.create_lljit_compiler())
-        builder = llvm.JITLibraryBuilder().add_ir(text).add_current_process()
-        for symbol, address in (imports or {}).items():
-            builder.import_symbol(symbol, address)
-        for symbol in exports:
-            builder.export_symbol(symbol)
-        library = builder.link(_linked[0], f"{name}-{len(_linked)}")
-        _linked.append(library)
-        return {symbol: library[symbol] for symbol in exports}
-
-
 class _Builtins:
     """The code in memory, and the definitions that Python's objects point to; all of it stays for good."""
 
     def __init__(self) -> None:
         python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in PYTHON_FUNCTIONS}
         exports = ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter")
-        self._library = link("vyre-builtins", _text(), exports, python)
-        self.call = self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns.")
-        self.resume = self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on.")
-        self.repeat = self._definition("vyre_repeat", b"repeat", _ONE_ARGUMENT, b"Makes all calls so many times over.")
-        self.set = self._definition(
+        self._library = jit.link("vyre-builtins", _text(), exports, python)
+        self._definitions = {
+            "call": self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns."),
+            "resume": self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on."),
+            "repeat": self._definition("vyre_repeat", b"repeat", _ONE_ARGUMENT, b"Makes all calls so many times over."),
+        }
+        self._set = self._definition(
             "vyre_set", b"set", _FAST_KEYWORDS,
             b"set($self, arguments=None, /, **named)\n--\n\nRebinds params or buffers; see vyre_py.drivers.launch.Launch.set.",
         )
-        self.new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        self._new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
             ("PyCFunction_NewEx", ctypes.pythonapi)
         )
-
-        self.scatter = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)(self._library["vyre_scatter"])
+        self._new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))
+        self._scatter = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)(self._library["vyre_scatter"])
 
     def _definition(self, symbol: str, name: bytes, flags: int, doc: bytes) -> _MethodDefinition:
         return _MethodDefinition(name, self._library[symbol], flags, doc)
 
+    def bound(self, name: str, state: bytearray, handler: Handler, kept: tuple[Any, ...]) -> Callable[..., Any]:
+        """The builtin of that name over the state of a list; it holds all three."""
+        made: Callable[..., Any] = self._new_builtin(ctypes.addressof(self._definitions[name]), (state, handler, kept), None)
+        return made
 
-_builtins: list[_Builtins] = []
+    def set_method(self, owner: type) -> Any:
+        """See the function of this name."""
+        return self._new_method(owner, ctypes.addressof(self._set))
+
+    def scatter(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """See the function of this name."""
+        table, held = bytearray(), []
+        for address, data in pieces:
+            source = ctypes.c_char_p(data)
+            held.append(source)
+            table += struct.pack("<QqQ", address, len(data), ctypes.cast(source, ctypes.c_void_p).value or 0)
+        self._scatter(bytes(table), len(pieces))
+
+
+_builtins: list[_Builtins | PlainBuiltins] = []
 _lock = threading.Lock()
 
 
-def builtins() -> _Builtins:
-    """The one set of builtins of the process."""
+def builtins() -> _Builtins | PlainBuiltins:
+    """The one set of builtins of the process: native code, or where there is no llvmlite what does the same in Python."""
     with _lock:
         if not _builtins:
-            _builtins.append(_Builtins())
+            _builtins.append(_Builtins() if jit.is_here() else PlainBuiltins())
         return _builtins[0]
 
 
 def set_method(owner: type) -> Any:
     """The method `set` for a type whose instances have `_state`, the bytearray of their call list, and `_set`, which does what is not plain."""
-    new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))
-    return new_method(owner, ctypes.addressof(builtins().set))
+    return builtins().set_method(owner)
 
 
 def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool) -> bytearray:
@@ -197,12 +195,7 @@ def _packed(call: Call) -> bytes:
 
 def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
     """Writes bytes to addresses, all at once for other threads of Python."""
-    table, held = bytearray(), []
-    for address, data in pieces:
-        source = ctypes.c_char_p(data)
-        held.append(source)
-        table += struct.pack("<QqQ", address, len(data), ctypes.cast(source, ctypes.c_void_p).value or 0)
-    builtins().scatter(bytes(table), len(pieces))
+    builtins().scatter(pieces)
 
 
 class CallList:
@@ -216,7 +209,7 @@ class CallList:
     __slots__ = ("_alive", "_fixed", "_handler", "_kept", "_names", "_pin", "_room", "_slots", "state")
 
     def __init__(
-        self, calls: Sequence[Call], handler: Callable[[int, int], Any], mode: int, alive: Sequence[int],
+        self, calls: Sequence[Call], handler: Handler, mode: int, alive: Sequence[int],
         counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
         *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0, kept: Sequence[Any] = (),
     ) -> None:  # fmt: skip
@@ -257,25 +250,29 @@ class CallList:
         self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
         self._names = [row.name for row in slots]  # native code compares their addresses
         self._kept = (*[member.state for member in members], *kept)
-        self._handler: Callable[[], Callable[[int, int], Any] | None] = weakref.WeakMethod(handler)
+        self._handler: Callable[[], Handler | None] = weakref.WeakMethod(handler)
 
-    def _builtin(self, definition: _MethodDefinition) -> Callable[..., Any]:
+    @property
+    def address(self) -> int:
+        """Where `state` begins, which stays."""
+        return ctypes.addressof(self._pin)
+
+    def _builtin(self, name: str) -> Callable[..., Any]:
         handler = self._handler()
         assert handler is not None  # the owner holds the list, so who uses it holds the owner
-        made: Callable[..., Any] = builtins().new_builtin(ctypes.addressof(definition), (self.state, handler, self._kept), None)
-        return made
+        return builtins().bound(name, self.state, handler, self._kept)
 
     def builtin(self) -> Callable[[], Any]:
         """A builtin that makes all calls, and gives None or what the handler gives."""
-        return self._builtin(builtins().call)
+        return self._builtin("call")
 
     def resume(self, first: int) -> Any:
         """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as the builtin does."""
-        return self._builtin(builtins().resume)(first)
+        return self._builtin("resume")(first)
 
     def repeat(self, times: int) -> Any:
         """Makes all calls so many times over, once at least, whatever the mode word says, and hands trouble to the handler."""
-        return self._builtin(builtins().repeat)(times)
+        return self._builtin("repeat")(times)
 
     @property
     def in_flight(self) -> int:

@@ -1,20 +1,33 @@
-"""Host code: the lanes walk's LLVM IR, through LLVM's pipeline, as a relocatable object."""
+"""Host code: the lanes walk's LLVM IR, through LLVM's pipeline, as a relocatable object, for any CPU of `host_targets` on any machine."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from llvmlite import binding as llvm
 
+from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.elf import read_elf
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.legal.grids import missing_grid_barriers
+from vyre_py.lowering.llvm.host_targets import (
+    LIBRARY,
+    NATIVE,
+    TARGETS,
+    HostTarget,
+    loads_objects,
+    machine_number,
+    own_machine,
+)
+from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lanes import SYMBOL, emit_lanes
+from vyre_py.lowering.llvm.ops import host_emitters
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
@@ -22,19 +35,12 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 
-__all__ = ["assembly", "choose_lanes", "has_fma", "lower", "runs_here", "target_machine"]
+__all__ = ["assembly", "choose_lanes", "described", "has_fma", "lower", "target_machine"]
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
-# Feature -> lanes of 32 bits, first match wins: two vectors of them, so that one hides the other's latency. Measured: mandelbrot with 16
-# and 32 lanes of AVX-512 made 57 and 80 Mpixel/s on one core, with 8 and 16 of AVX2 27 and 37; no kernel tried was slower.
-_LANES_BY_FEATURE: Final = (("avx512f", 32), ("avx2", 16))
-_LANES_ELSEWHERE: Final = 8
 _SHORTEST_ROW: Final = 4
-# What C libraries have everywhere. Anything else would be missing in the process that loads the object.
-_LIBRARY: Final = frozenset({
-    "memset", "memcpy", "memmove", "_GLOBAL_OFFSET_TABLE_",
-    *(name + end for name in ("fma", "floor", "ceil", "trunc", "roundeven") for end in ("", "f")),
-})  # fmt: skip
+# Which level's lanes suit a CPU: the first whose vectors it has.
+_VECTORS: Final = (("x86-64-v4", "avx512f"), ("x86-64-v3", "avx2"))
 
 
 @lru_cache(maxsize=1)
@@ -43,68 +49,61 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-# x86-64 levels -> the features that tell them apart here.
-_LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
-    "x86-64": (), "x86-64-v2": ("sse4.2",), "x86-64-v3": ("avx2", "fma", "bmi2", "f16c"),
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"),
-}  # fmt: skip
+@lru_cache(maxsize=1)
+def _initialize_all() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
 
 
 @lru_cache(maxsize=1)
-def _host_features() -> frozenset[str]:
+def _own() -> HostTarget:
+    """The CPU of this machine, with all that LLVM finds in it."""
     _initialize()
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    features = llvm.get_host_cpu_features()
+    has = frozenset(name for name, present in features.items() if present)
+    is_arm = llvm.get_default_triple().startswith(("aarch64", "arm64"))
+    like = TARGETS["aarch64" if is_arm else next((level for level, feature in _VECTORS if feature in has), "x86-64")]
+    return replace(like, cpu=llvm.get_host_cpu_name(), features=features.flatten(), fma=is_arm or "fma" in has, halves=is_arm or "f16c" in has)
 
 
-def _levels() -> Mapping[str, tuple[str, ...]]:
-    """The levels that this kind of machine has."""
-    return _LEVELS if llvm.get_default_triple().startswith("x86_64") else {}
+def described(arch: str) -> HostTarget:
+    """The CPU of a name. Raises Unsupported for others."""
+    if arch == NATIVE:
+        return _own()
+    if arch not in TARGETS:
+        raise Unsupported("the cpu target", [Missing(f"CPU {shown(arch)}", help=f"use {', '.join([NATIVE, *TARGETS])}")])
+    return TARGETS[arch]
 
 
 @lru_cache(maxsize=8)
 def target_machine(arch: str, opt: int) -> Any:
-    """LLVM's target machine for "native", this machine's CPU by name, or an x86-64 level on x86-64. Raises Unsupported for others."""
+    """LLVM's target machine for "native" or a CPU of `TARGETS`. Raises Unsupported for others."""
+    target = described(arch)
+    if arch != NATIVE and target.machine != own_machine():
+        _initialize_all()
     _initialize()
-    native = arch == "native"
-    # LLVM itself takes any name, and says on standard error that it does not know it.
-    if not native and arch not in _levels() and arch != llvm.get_host_cpu_name():
-        raise Unsupported("the cpu target", [Missing(f"CPU {arch!r}", help=f"use {', '.join(['native', *_levels()])}")])
-    return llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(
-        cpu=llvm.get_host_cpu_name() if native else arch, features=llvm.get_host_cpu_features().flatten() if native else "",
-        # The JIT may put code and constants further apart than an instruction reaches, as soon as another library (a GPU's driver) has
-        # taken the addresses between, and LLVM then ends the process; so every address is written out whole.
-        opt=opt, reloc="static", codemodel="large",
-    )
-
-
-def _features(arch: str) -> frozenset[str]:
-    """What code for `arch` may use, of what is asked for here."""
-    return frozenset(_levels()[arch]) if arch in _levels() else _host_features()
-
-
-_ARM: Final = ("aarch64", "arm64")
-
-
-def _has_halves(arch: str) -> bool:
-    """Whether there are instructions between f16 and f32: every 64-bit ARM has them."""
-    return "f16c" in _features(arch) or llvm.get_default_triple().startswith(_ARM)
+    # Our loader puts an object into one block of memory, where all of it is within reach, and linkers of C take it for programs and libraries alike.
+    # LLVM's JIT may put code and constants further apart than an instruction reaches, as soon as another library (a GPU's driver) has taken the
+    # addresses between, and then ends the process; so for it every address is written out whole.
+    near = arch != NATIVE or loads_objects()
+    return llvm.Target.from_triple(llvm.get_default_triple() if arch == NATIVE else target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=opt, reloc="pic" if near else "static", codemodel="small" if near else "large",
+    )  # fmt: skip
 
 
 def has_fma(arch: str) -> bool:
-    """Whether code for `arch` may use a fused multiply-add, which is a library call a lane without: every 64-bit ARM has it."""
-    return "fma" in _features(arch) or llvm.get_default_triple().startswith(_ARM)
+    """Whether code for `arch` may use a fused multiply-add, which is a library call a lane without."""
+    return described(arch).fma
 
 
-def runs_here(arch: str) -> bool:
-    """Whether this machine has all that code for `arch` may use."""
-    if arch in _levels():
-        return _host_features().issuperset(_features(arch))
-    return arch in ("native", llvm.get_host_cpu_name())
+def _rows(arch: str) -> Mapping[str, Emitter]:
+    target = described(arch)
+    return host_emitters(target.machine, target.halves)
 
 
 def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
     """How many lanes to use: as many as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
-    lanes = next((n for feature, n in _LANES_BY_FEATURE if feature in _features(arch)), _LANES_ELSEWHERE)
+    lanes = described(arch).lanes
     x, rest = workgroup[0], workgroup[1] * workgroup[2]
     row = x & -x  # the largest power of two that divides a row
     if rest > 1 and row >= _SHORTEST_ROW:
@@ -114,21 +113,9 @@ def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
     return lanes
 
 
-def _undefined_symbols(code: bytes) -> Iterator[str]:
-    """The symbols that an ELF object of 64 bits wants from elsewhere; nothing for other formats, which the loader checks."""
-    if code[:6] != b"\x7fELF\x02\x01":
-        return
-    (offset,) = struct.unpack_from("<Q", code, 0x28)
-    size, count = struct.unpack_from("<HH", code, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", code, offset + k * size) for k in range(count)]
-    for section in sections:
-        if section[1] != 2:  # SHT_SYMTAB; its link is the section of the names
-            continue
-        names = sections[section[6]][4]
-        for entry in range(section[4], section[4] + section[5], 24):
-            name, _, _, index = struct.unpack_from("<IBBH", code, entry)
-            if index == 0 and name:
-                yield code[names + name : code.index(b"\0", names + name)].decode()
+def _unknown_symbols(code: bytes) -> list[str]:
+    """What an ELF object wants that processes lack; nothing of other formats, which LLVM's linker checks."""
+    return sorted(set(read_elf(code).wanted()) - LIBRARY) if code.startswith(b"\x7fELF") else []
 
 
 # Past so many lines of text, which some 6,000 statements make, LLVM's pipeline takes minutes where a few linear passes take a second.
@@ -142,7 +129,7 @@ def _optimise(text: str, module: Any, machine: Any, opt: int) -> None:
     # many exits.
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, tuning)
-    if text.count("\n") < _LARGE_LINES:
+    if text.count("\n") - text.count(" !DILocation(") < _LARGE_LINES:
         builder.getModulePassManager().run(module, builder)
         return
     passes = llvm.create_new_module_pass_manager()
@@ -175,14 +162,14 @@ def assembly(text: str, target: Target, options: CompileOptions) -> str:
 def _compile(text: str, machine: Any, opt: int) -> bytes:
     """The object of a module. Raises ToolchainError with the text when LLVM refuses it, or the object needs what no process has."""
     code = bytes(machine.emit_object(_optimised(text, machine, opt)))
-    if unknown := sorted(set(_undefined_symbols(code)) - _LIBRARY):
+    if unknown := _unknown_symbols(code):
         raise ToolchainError("LLVM", f"the object wants {', '.join(unknown)}, which no process has", text)
     return code
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, and for grid barriers."""
-    options.refuse("the cpu target", frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
+    options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug"}), numerics=("strict", "fast"))
     if missing := list(missing_grid_barriers(optimised.program)):
         raise Unsupported("the cpu target", missing)
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
@@ -190,10 +177,10 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
     watch = Stopwatch()
     with watch("emit"):
-        kernel = emit_lanes(optimised, width, _has_halves(target.arch))
+        kernel = emit_lanes(optimised, width, _rows(target.arch), options.debug)
     with watch("llvm"):
         code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
-    details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes}
+    details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes, **({"machine": machine_number()} if target.arch == NATIVE else {})}
     fast = options.numerics == "fast" and has_fma(target.arch) and not is_exact(optimised.program)
     entry = Entry(SYMBOL, details=details)
     return Lowered((Image("object", code),), (entry,), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict", watch.stages)

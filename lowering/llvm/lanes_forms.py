@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.types import Type
-from vyre_py.lowering.llvm.ops import host_emitters
+from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 
@@ -43,13 +43,13 @@ class Form:
 
 
 class LaneWriter(Writer):
-    """A writer over chunks of `width` lanes. With one lane a vector is a scalar, and a mask an i1. `rows` is the op table; `halves` says that
-    the machine has instructions between f16 and f32."""
+    """A writer over chunks of `width` lanes. With one lane a vector is a scalar, and a mask an i1. `rows` is the op table of
+    the machine."""
 
-    def __init__(self, module: ModuleText, width: int, halves: bool) -> None:
+    def __init__(self, module: ModuleText, width: int, rows: Mapping[str, Emitter]) -> None:
         super().__init__(module)
         self.width = width
-        self.rows = host_emitters(halves)
+        self.rows = rows
         self.mask_type = bits_type(1, width)
         self.all_on = "true" if width == 1 else "splat (i1 true)"
         self._vectors: dict[tuple[str, str], str] = {}

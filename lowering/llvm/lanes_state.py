@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from vyre_py.ir.ops import Level
 from vyre_py.ir.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lanes_forms import Form, LaneWriter, Mask, Spread, calculate
 from vyre_py.lowering.llvm.regions import Plan, Run, plan_regions
 from vyre_py.lowering.llvm.text import ModuleText
@@ -33,13 +35,13 @@ class State:
     of its first lane (i32). `areas` are pieces of scratch memory, by name, with their size in bytes.
     """
 
-    def __init__(self, optimised: Optimised, width: int, halves: bool) -> None:
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter]) -> None:
         self.program = optimised.program
         self.uniformity = optimised.uniformity
         self.proven = optimised.proven
         self.width = width
         self.module = ModuleText()
-        self.w = LaneWriter(self.module, width, halves)
+        self.w = LaneWriter(self.module, width, rows)
         self.plan: Plan = plan_regions(self.program, self.uniformity, width)
         self.layout: Layout = lay_out(self.program)
         self.invocations = prod(self.program.workgroup)

@@ -16,7 +16,7 @@ from vyre_py.lowering.llvm.idioms import Emitter, choose, compare, instruction, 
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, number
 
-__all__ = ["EMITTERS", "HOST_EMITTERS", "host_emitters"]
+__all__ = ["ARM_EMITTERS", "EMITTERS", "HOST_EMITTERS", "host_emitters"]
 
 # ---------------------------------------------------------------- integers
 
@@ -254,12 +254,30 @@ EMITTERS: Final[Mapping[str, Emitter]] = {
 
 _HOST_MIN, _HOST_MAX = _spelled(_MIN, "olt", "or"), _spelled(_MAX, "ogt", "and")
 
-# The rows that any host's code takes.
+# The rows that any x86-64's code takes.
 HOST_EMITTERS: Final[Mapping[str, Emitter]] = {
     **EMITTERS, "min": _HOST_MIN, "max": _HOST_MAX, "clamp": _clamp(_HOST_MIN, _HOST_MAX), "cast": cast(halves=False),
 }  # fmt: skip
 
 
-def host_emitters(halves: bool) -> Mapping[str, Emitter]:
-    """The rows for a host; `halves` says that it has instructions between f16 and f32."""
+def _hidden(comparison: Emitter) -> Emitter:
+    """A comparison of floats that LLVM does not see to be of the operands of a select: where one of them is a constant, LLVM 22 makes an fmaxnm or fminnm of
+    both, and their result for a signalling NaN is NaN, whatever the other operand."""
+
+    def emit(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> str:
+        if not t.is_float:
+            return comparison(w, width, t, result, args)
+        return comparison(w, width, t, result, (intrinsic(w, "arithmetic.fence", llvm_type(t, width), args[0]), args[1]))
+
+    return emit
+
+
+# The rows of 64-bit ARM, whose minimumnum and maximumnum are right, and whose instructions convert f16.
+ARM_EMITTERS: Final[Mapping[str, Emitter]] = {**EMITTERS, **{name: _hidden(EMITTERS[name]) for name in ("lt", "le", "gt", "ge")}}
+
+
+def host_emitters(machine: str, halves: bool) -> Mapping[str, Emitter]:
+    """The rows for a host, "x86_64" or "aarch64"; `halves` says that it has instructions between f16 and f32."""
+    if machine == "aarch64":
+        return ARM_EMITTERS
     return {**HOST_EMITTERS, "cast": EMITTERS["cast"]} if halves else HOST_EMITTERS

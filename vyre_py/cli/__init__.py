@@ -1,13 +1,5 @@
-"""The commands behind `vyre-py`, by what they are about: machines, Programs, tables. Each gives the exit status."""
+"""The commands behind `vyre-py`. `parser` has their arguments, a module each what they are about: Programs, devices, tables, the cache.
 
-from __future__ import annotations
-
-import sys
-
-__all__ = ["complain"]
-
-
-def complain(message: str) -> int:
-    """Says on standard error why a command could not do its work; gives the exit status for that."""
-    print(f"vyre-py: {message}", file=sys.stderr)
-    return 1
+A command is a function of the parsed arguments that gives the exit status. What it prints goes through `output`, which lets no text of a
+stranger move a terminal's cursor.
+"""

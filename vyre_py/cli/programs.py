@@ -1,73 +1,132 @@
-"""Commands that read the text of a Program: `check`, `lower`."""
+"""Commands about one Program at a time: `check`, `lower`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from vyre_py.cli import complain
-from vyre_py.ir.errors import ProgramError
+from vyre_py.cli.output import CommandError, complain, finding_data, name_text, say, say_json
+from vyre_py.cli.parser import compile_options
+from vyre_py.cli.sources import label_of, read_code, read_program, write_bytes
+from vyre_py.ir.errors import Diagnostic, ProgramError
 from vyre_py.ir.program import Program
+from vyre_py.lowering.errors import ArtifactError
+from vyre_py.lowering.options import CompileOptions
 
-__all__ = ["FORMS", "check", "lower"]
+__all__ = ["check", "lower"]
+
+# Form -> the target that is meant where none is named.
+_TARGETS: Final = {
+    "vir": "reference", "llvm": "cpu", "nvvm": "compute_90", "ptx": "compute_90", "cubin": "sm_90", "sass": "sm_90", "wgsl": "wgsl", "asm": "cpu",
+}  # fmt: skip
 
 
-# Form of text -> the target that is meant where none is named.
-FORMS: Final = {"vir": "reference", "llvm": "cpu", "ptx": "sm_90", "wgsl": "wgsl", "asm": "cpu"}
+# ---------------------------------------------------------------- check
 
 
-class _Unreadable(Exception):
-    """A file that is not there, may not be read, or is no text."""
+def _say_finding(diagnostic: Diagnostic, label: str, where: object) -> None:
+    text = str(diagnostic)
+    if diagnostic.place is None:  # bytes and JSON have no lines
+        at = "" if where is None else f", at {'byte ' if isinstance(where, int) else ''}{where}"
+        head, *more = text.split("\n")
+        text = "\n".join([head, f"  {label}{at}", *more])
+    say(text.removeprefix(diagnostic.code), lead=diagnostic.code, colour="red")
 
 
-def _read(name: str) -> Program:
-    """The Program in a file, or on standard input for `-`. Raises _Unreadable and ProgramError."""
-    label = "<stdin>" if name == "-" else name
+def _checked(name: str) -> dict[str, Any]:
+    """One file as JSON: whether it is valid, its Program's name, of compiled code the targets, its findings or why it could not be read."""
+    from vyre_py.ir.check import check as checked
+
+    label = label_of(name)
+    report: dict[str, Any] = {"file": label, "valid": False, "program": None, "targets": None, "diagnostics": [], "error": None}
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise _Unreadable(f"{label}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise _Unreadable(f"{label}: no UTF-8 text (byte {error.start} is 0x{error.object[error.start]:02x})") from error
-    except ValueError as error:  # a name that no file can have
-        raise _Unreadable(f"{label!r}: {error}") from error
-    return Program.from_text(text, label)
+        code = read_code(name)
+        if isinstance(code, Program):
+            report |= {"program": checked(code).program.name, "valid": True}
+        else:
+            report |= {"program": code.interface.name, "targets": list(code.targets), "valid": True}
+    except ProgramError as error:
+        report["diagnostics"] = [(d, label, getattr(error, "where", None)) for d in error.diagnostics]
+    except CommandError as error:
+        report["error"] = str(error)
+    except ArtifactError as error:
+        report["error"] = f"{label}: {error}"
+    return report
 
 
 def check(arguments: argparse.Namespace) -> int:
     """Every finding about each file, and which files are valid."""
-    from vyre_py.ir.check import check as checked
-
-    status = 0
+    reports = []
     for name in arguments.files:
-        try:
-            program = checked(_read(name)).program
-        except ProgramError as error:
-            print(error)
-            status = 1
-        except _Unreadable as error:
-            status = complain(str(error))
-        else:
-            print(f"{'<stdin>' if name == '-' else name}: program {program.name} is valid")
-    return status
+        report = _checked(name)
+        reports.append(report)
+        if arguments.json:
+            report["diagnostics"] = [finding_data(*finding) for finding in report["diagnostics"]]
+            continue
+        for finding in report["diagnostics"]:
+            _say_finding(*finding)
+        if report["error"]:
+            complain(report["error"])
+        elif report["targets"] is not None:
+            say(f"{label_of(name)}: compiled code of program {name_text(report['program'])} for {', '.join(report['targets'])} is whole")
+        elif report["valid"]:
+            say(f"{label_of(name)}: program {name_text(report['program'])} is valid")
+    if arguments.json:
+        say_json({"valid": all(report["valid"] for report in reports), "files": reports})
+    return int(not all(report["valid"] for report in reports))
+
+
+# ---------------------------------------------------------------- lower
+
+
+def _cubin(program: Program, target: str, options: CompileOptions) -> bytes:
+    """The machine code of a Program for an NVIDIA GPU. Raises what compiling raises, CommandError for a target that has none."""
+    from vyre_py.lowering.compile import compile_for
+    from vyre_py.lowering.target import parse_target
+
+    (part,) = compile_for(program, [parse_target(target)], options).parts
+    (step,) = part.steps
+    if (image := step.image("cubin")) is None:
+        raise CommandError(f"target {target} gives no machine code of an NVIDIA GPU; sm_90 and its like do")
+    return image.code
+
+
+def _sass(program: Program, target: str, options: CompileOptions) -> str:
+    from vyre_py.lowering.llvm.sass import disassemble
+
+    return disassemble(_cubin(program, target, options), lines=options.debug)
+
+
+def _text(form: str | None) -> Callable[[Program, str, CompileOptions], str]:
+    def emit(program: Program, target: str, options: CompileOptions) -> str:
+        from vyre_py.lowering.compile import emit_text
+
+        return emit_text(program, target, options, form)
+
+    return emit
+
+
+# Forms that are made of more than the text which a target emits.
+_MADE: Final[Mapping[str, Callable[[Program, str, CompileOptions], str | bytes]]] = {"cubin": _cubin, "sass": _sass}
 
 
 def lower(arguments: argparse.Namespace) -> int:
-    """The text that a target emits for the Program in a file, or another form of it."""
-    from vyre_py.lowering.compile import emit_text
-    from vyre_py.lowering.options import CompileOptions
-
+    """What a target emits for the Program in a file, or another form of it."""
     form = arguments.emit
     if form is None and arguments.target is None:
         arguments.refuse("one of --emit and --target is needed")
-    try:
-        program = _read(arguments.file)
-    except _Unreadable as error:
-        return complain(str(error))
-    options = CompileOptions() if arguments.opt is None else CompileOptions(opt=arguments.opt)
-    text = emit_text(program, arguments.target or FORMS[form], options, form)
-    print(text, end="" if text.endswith("\n") else "\n")
+    if form == "cubin" and arguments.out is None and sys.stdout.isatty():
+        arguments.refuse("a cubin is no text: name a file for it with -o, or redirect it")
+    program = read_program(arguments.file)
+    made = _MADE.get(form, _text(form))(program, arguments.target or _TARGETS[form], compile_options(arguments))
+    text = made if isinstance(made, bytes) or made.endswith("\n") else made + "\n"
+    if arguments.out is not None:
+        write_bytes(arguments.out, text if isinstance(text, bytes) else text.encode())
+    elif isinstance(text, bytes):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+    else:
+        say(text, end="")
     return 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
-from vyre_py.cli import complain
+from vyre_py.cli.output import CommandError, say, say_json
 from vyre_py.ir import describe
 from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
 from vyre_py.ir.rules import RULES
@@ -23,9 +24,12 @@ def explain(arguments: argparse.Namespace) -> int:
     """What a finding's code means, why the rule stands, and what helps."""
     code = arguments.code.upper()
     if code not in RULES:
-        return complain(f"no rule has the code {arguments.code}; {_did_you_mean(code, RULES, 'codes look like V201')}")
+        raise CommandError(f"no rule has the code {arguments.code[:64]}; {_did_you_mean(code, RULES, 'codes look like V201')}")
     rule = RULES[code]
-    print(f"{rule.code} {rule.title}\n\n{rule.reason}" + (f"\nhelp: {rule.help}" if rule.help else ""))
+    if arguments.json:
+        say_json({"code": rule.code, "title": rule.title, "reason": rule.reason, "help": rule.help})
+    else:
+        say(f" {rule.title}\n\n{rule.reason}" + (f"\nhelp: {rule.help}" if rule.help else ""), lead=rule.code, colour="bold")
     return 0
 
 
@@ -56,17 +60,31 @@ def _one(op: Op | AtomicOp) -> str:
     return "\n".join(lines)
 
 
+def _data(op: Op | AtomicOp) -> dict[str, Any]:
+    """All that the table says about one op, as JSON."""
+    said = {"name": _name(op), "spelling": _spelling(op), "signature": _signature(op), "types": describe.accepted(op), "meaning": op.doc}
+    if isinstance(op, AtomicOp):
+        return said | {"operator": None, "laws": [], "uniform": None, "expands": False}
+    uniform = describe.how_uniform(op) if op.is_query else None
+    return said | {"operator": op.infix, "laws": list(describe.laws(op)), "uniform": uniform, "expands": bool(op.expands)}
+
+
+def _table(every: Iterable[Op | AtomicOp]) -> str:
+    rows = [(_name(op), _spelling(op), _signature(op), op.doc) for op in every]
+    wide = [max(len(row[k]) for row in rows) for k in range(3)]
+    return "\n".join("  ".join([*(f"{text:{w}s}" for text, w in zip(row, wide, strict=False)), row[3]]) for row in rows)
+
+
 def ops(arguments: argparse.Namespace) -> int:
     """All ops of the language in a table, or one of them: by name, by operator, or a query by its name without the axis."""
     every: tuple[Op | AtomicOp, ...] = (*OPS.values(), *ATOMICS.values())
-    wanted = arguments.name
-    if wanted is None:
-        rows = [(_name(op), _spelling(op), _signature(op), op.doc) for op in every]
-        wide = [max(len(row[k]) for row in rows) for k in range(3)]
-        print("\n".join("  ".join([*(f"{text:{w}s}" for text, w in zip(row, wide, strict=False)), row[3]]) for row in rows))
-        return 0
-    found = [op for op in every if wanted in (_name(op), _name(op).partition(".")[0]) or (isinstance(op, Op) and op.infix == wanted)]
+    wanted, found = arguments.name, every
+    if wanted is not None:
+        found = tuple(op for op in every if wanted in (_name(op), _name(op).partition(".")[0]) or (isinstance(op, Op) and op.infix == wanted))
     if not found:
-        return complain(f"no op is named {wanted}; {_did_you_mean(wanted, map(_name, every), 'vyre-py ops lists them')}")
-    print("\n\n".join(map(_one, found)))
+        raise CommandError(f"no op is named {wanted[:64]}; {_did_you_mean(wanted, map(_name, every), 'vyre-py ops lists them')}")
+    if arguments.json:
+        say_json({"ops": list(map(_data, found))})
+    else:
+        say(_table(every) if wanted is None else "\n\n".join(map(_one, found)))
     return 0

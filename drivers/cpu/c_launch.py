@@ -1,0 +1,148 @@
+"""Launches of the CPU device for C: one call runs the whole grid in the calling thread, in native code."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, Final
+
+from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status, require_compiler
+from vyre_py.drivers.cpu.launch import CpuLaunch
+from vyre_py.drivers.launch import Launch
+from vyre_py.lowering.llvm import jit
+
+__all__ = ["make"]
+
+# Scratch memory up to this size is on the stack of the calling thread, whose size nobody here knows; more comes from malloc.
+_STACK_BYTES: Final = 16 << 10
+_ALIGN: Final = 64
+
+# %State: whether the device is gone, the number of live words, and where their addresses are.
+_TEXT: Final = f"""
+{LAUNCH_TYPE}
+%State = type {{ i64, i64, ptr }}
+
+declare ptr @malloc(i64)
+declare void @free(ptr)
+
+define i32 @vyre_run_cpu(ptr %launch, ptr %stream) {{
+entry:
+  %x_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 0
+  %y_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 1
+  %z_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 2
+  %x = load i32, ptr %x_at
+  %y = load i32, ptr %y_at
+  %z = load i32, ptr %z_at
+  %x_wide = zext i32 %x to i64
+  %y_wide = zext i32 %y to i64
+  %z_wide = zext i32 %z to i64
+  %xy = mul i64 %x_wide, %y_wide
+  %total = mul i64 %xy, %z_wide
+  %streamless = icmp eq ptr %stream, null
+  br i1 %streamless, label %some, label %no_streams
+no_streams:
+  ret i32 {int(Status.STREAM)}
+some:
+  %none = icmp eq i64 %total, 0
+  br i1 %none, label %done, label %look
+done:
+  ret i32 0
+look:
+  %state_at = getelementptr %Launch, ptr %launch, i64 0, i32 17
+  %state = load ptr, ptr %state_at
+  %gone = load i64, ptr %state
+  %is_gone = icmp ne i64 %gone, 0
+  br i1 %is_gone, label %lost, label %alive
+lost:
+  ret i32 {int(Status.LOST)}
+alive:
+  %count_at = getelementptr %State, ptr %state, i64 0, i32 1
+  %count = load i64, ptr %count_at
+  %words_at = getelementptr %State, ptr %state, i64 0, i32 2
+  %words = load ptr, ptr %words_at
+  br label %head
+head:
+  %at = phi i64 [ 0, %alive ], [ %next, %body ]
+  %more = icmp ult i64 %at, %count
+  br i1 %more, label %body, label %all_alive
+body:
+  %next = add i64 %at, 1
+  %word_at = getelementptr ptr, ptr %words, i64 %at
+  %word = load ptr, ptr %word_at
+  %value = load i64, ptr %word
+  %dead = icmp eq i64 %value, 0
+  br i1 %dead, label %freed, label %head
+freed:
+  ret i32 {int(Status.FREED)}
+all_alive:
+  %function_at = getelementptr %Launch, ptr %launch, i64 0, i32 12
+  %function = load ptr, ptr %function_at
+  %arguments_at = getelementptr %Launch, ptr %launch, i64 0, i32 8
+  %arguments = load ptr, ptr %arguments_at
+  %scratch_at = getelementptr %Launch, ptr %launch, i64 0, i32 14
+  %scratch_bytes = load i64, ptr %scratch_at
+  %small = icmp ule i64 %scratch_bytes, {_STACK_BYTES}
+  br i1 %small, label %on_stack, label %on_heap
+on_stack:
+  %stack = alloca i8, i64 %scratch_bytes, align {_ALIGN}
+  call void %function(ptr %arguments, ptr %stack, i64 0, i64 %total, i32 %x, i32 %y, i32 %z)
+  ret i32 0
+on_heap:
+  %with_room = add i64 %scratch_bytes, {_ALIGN}
+  %heap = call ptr @malloc(i64 %with_room)
+  %no_memory = icmp eq ptr %heap, null
+  br i1 %no_memory, label %refused, label %run
+refused:
+  ret i32 {int(Status.MEMORY)}
+run:
+  %heap_word = ptrtoint ptr %heap to i64
+  %heap_up = add i64 %heap_word, {_ALIGN - 1}
+  %heap_aligned = and i64 %heap_up, {-_ALIGN}
+  %scratch = inttoptr i64 %heap_aligned to ptr
+  call void %function(ptr %arguments, ptr %scratch, i64 0, i64 %total, i32 %x, i32 %y, i32 %z)
+  call void @free(ptr %heap)
+  ret i32 0
+}}
+"""
+
+
+class _State(ctypes.Structure):
+    _fields_ = (("gone", ctypes.c_uint64), ("count", ctypes.c_uint64), ("words", ctypes.c_void_p))
+
+
+@cache
+def _run() -> int:
+    """Where the code that runs a launch begins. It stays for good."""
+    return jit.link("vyre-c-launch", _TEXT, ("vyre_run_cpu",))["vyre_run_cpu"]
+
+
+def make(launch: Launch) -> CLaunch:
+    """The descriptor of a launch of the CPU device, or of one over no workgroups. Raises Unsupported without llvmlite."""
+    require_compiler(launch.plan.device.name)
+    return CLaunch(launch.plan, _run()) if launch.plan.empty else CpuCLaunch(launch)
+
+
+class CpuCLaunch(CLaunch):
+    """The descriptor of a launch, whose argument block is the launch's own."""
+
+    __slots__ = ("_kernel", "_live", "_state")
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch.plan, _run())
+        assert isinstance(launch, CpuLaunch)
+        self._kernel = kernel = launch._kernel
+        function: Any = kernel.run
+        self._live = (ctypes.c_uint64 * max(1, len(launch.plan.step.layout.buffers)))()
+        self._state = _State(0, len(launch.plan.step.layout.buffers), ctypes.addressof(self._live))
+        words = self.words
+        words.function, words.scratch_bytes = ctypes.cast(function, ctypes.c_void_p).value, kernel.scratch_bytes
+        words.arguments, words.state = launch._address, ctypes.addressof(self._state)
+        self._held = (*self._held, launch._block)
+        self.follow(launch)
+
+    def follow(self, launch: Launch) -> None:
+        """Looks at the buffers that are bound now, and whether the device is there."""
+        bound = launch._bound()
+        for number, slot in enumerate(launch.plan.step.layout.buffers):
+            self._live[number] = ctypes.addressof(bound[slot.name].allocation.alive)
+        self._state.gone = launch.plan.device.closed

@@ -1,0 +1,229 @@
+"""Launches of CUDA devices for C: one call of the driver, in native code that looks at the same words as the launch itself.
+
+What is launched is read from the state of the launch's call list (`native`), so that `launch.set` in native code is seen without being told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status, require_compiler
+from vyre_py.drivers.cuda import native
+from vyre_py.drivers.cuda.context import Mode
+from vyre_py.drivers.cuda.launch import CudaLaunch
+from vyre_py.lowering.llvm import jit
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.launch import Launch
+
+__all__ = ["make"]
+
+_GONE: Final = int(Mode.CLOSED | Mode.LOST | Mode.FORKED)
+_CAPTURED: Final = int(Mode.CAPTURING)
+# Statuses with which the driver says that another context is current in the calling thread, or none: CUDA_ERROR_INVALID_CONTEXT and _INVALID_HANDLE.
+_ELSEWHERE: Final = (201, 400)
+_CONFIG_BYTES: Final = 56
+_CONFIG_STREAM_AT: Final = 32
+
+# %Head and %Call are those of `native_code`. %State: the call list's state, the device's context, what makes that current and what takes it back, and
+# the word that counts threads in here: who closes the device or captures on it first says so in the mode word, and then waits for them.
+_TEXT: Final = f"""
+{LAUNCH_TYPE}
+%Head = type {{ i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr, i64, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64 }}
+%Call = type {{ ptr, i64, ptr, i64, [16 x i64] }}
+%State = type {{ ptr, ptr, ptr, ptr, ptr }}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+; Makes the first call of a list with the argument block as it is, on a stream if there is one; gives the status.
+define internal i32 @launch(ptr %list, ptr %stream) {{
+entry:
+  %extra = alloca [5 x i64], align 8
+  %size = alloca i64, align 8
+  %config = alloca i8, i64 {_CONFIG_BYTES}, align 8
+  %calls_at = getelementptr %Head, ptr %list, i64 0, i32 5
+  %call = load ptr, ptr %calls_at
+  %function = load ptr, ptr %call
+  %form_at = getelementptr %Call, ptr %call, i64 0, i32 1
+  %form = load i64, ptr %form_at
+  %block_at = getelementptr %Call, ptr %call, i64 0, i32 2
+  %block = load i64, ptr %block_at
+  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 3
+  %bytes = load i64, ptr %bytes_at
+  store i64 %bytes, ptr %size
+  ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
+  %e1 = getelementptr [5 x i64], ptr %extra, i64 0, i64 1
+  %e2 = getelementptr [5 x i64], ptr %extra, i64 0, i64 2
+  %e3 = getelementptr [5 x i64], ptr %extra, i64 0, i64 3
+  %e4 = getelementptr [5 x i64], ptr %extra, i64 0, i64 4
+  store i64 1, ptr %extra
+  store i64 %block, ptr %e1
+  store i64 2, ptr %e2
+  store ptr %size, ptr %e3
+  store i64 0, ptr %e4
+  %extra_word = ptrtoint ptr %extra to i64
+  %stream_word = ptrtoint ptr %stream to i64
+  %own = icmp eq i64 %stream_word, 0
+  {{loads}}
+  %plain = icmp eq i64 %form, {native.LAUNCH}
+  br i1 %plain, label %as_arguments, label %as_config
+as_arguments:
+  %chosen = select i1 %own, i64 %v8, i64 %stream_word
+  %s1 = call i32 %function(i64 %v0, i64 %v1, i64 %v2, i64 %v3, i64 %v4, i64 %v5, i64 %v6, i64 %v7, i64 %chosen, i64 0, i64 %extra_word)
+  ret i32 %s1
+as_config:
+  %given = inttoptr i64 %v0 to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr %config, ptr %given, i64 {_CONFIG_BYTES}, i1 false)
+  %stream_at = getelementptr i8, ptr %config, i64 {_CONFIG_STREAM_AT}
+  %its = load i64, ptr %stream_at
+  %chosen2 = select i1 %own, i64 %its, i64 %stream_word
+  store i64 %chosen2, ptr %stream_at
+  %config_word = ptrtoint ptr %config to i64
+  %s2 = call i32 %function(i64 %config_word, i64 %v1, i64 0, i64 %extra_word)
+  ret i32 %s2
+}}
+
+; What forbids the list to run; 0 where nothing does.
+define internal i32 @obstacle(ptr %list) {{
+entry:
+  %mode_at = getelementptr %Head, ptr %list, i64 0, i32 2
+  %mode_word = load ptr, ptr %mode_at
+  %mode = load atomic i64, ptr %mode_word seq_cst, align 8
+  %gone = and i64 %mode, {_GONE}
+  %is_gone = icmp ne i64 %gone, 0
+  br i1 %is_gone, label %lost, label %here
+lost:
+  ret i32 {int(Status.LOST)}
+here:
+  %captured = and i64 %mode, {_CAPTURED}
+  %retired_at = getelementptr %Head, ptr %list, i64 0, i32 18
+  %retired = load atomic i64, ptr %retired_at seq_cst, align 8
+  %either = or i64 %captured, %retired
+  %is_busy = icmp ne i64 %either, 0
+  br i1 %is_busy, label %busy, label %look
+busy:
+  ret i32 {int(Status.BUSY)}
+look:
+  %count_at = getelementptr %Head, ptr %list, i64 0, i32 3
+  %count = load i64, ptr %count_at
+  %words_at = getelementptr %Head, ptr %list, i64 0, i32 4
+  %words = load ptr, ptr %words_at
+  br label %head
+head:
+  %at = phi i64 [ 0, %look ], [ %next, %body ]
+  %more = icmp ult i64 %at, %count
+  br i1 %more, label %body, label %alive
+body:
+  %next = add i64 %at, 1
+  %word_at = getelementptr ptr, ptr %words, i64 %at
+  %word = load ptr, ptr %word_at
+  %value = load i64, ptr %word
+  %dead = icmp eq i64 %value, 0
+  br i1 %dead, label %freed, label %head
+freed:
+  ret i32 {int(Status.FREED)}
+alive:
+  ret i32 0
+}}
+
+define i32 @vyre_run_cuda(ptr %launch, ptr %stream) {{
+entry:
+  %popped = alloca ptr, align 8
+  %x_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 0
+  %y_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 1
+  %z_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 2
+  %x = load i32, ptr %x_at
+  %y = load i32, ptr %y_at
+  %z = load i32, ptr %z_at
+  %no_x = icmp eq i32 %x, 0
+  %no_y = icmp eq i32 %y, 0
+  %no_z = icmp eq i32 %z, 0
+  %no_xy = or i1 %no_x, %no_y
+  %none = or i1 %no_xy, %no_z
+  br i1 %none, label %done, label %begin
+done:
+  ret i32 0
+begin:
+  %state_at = getelementptr %Launch, ptr %launch, i64 0, i32 17
+  %state = load ptr, ptr %state_at
+  %list = load ptr, ptr %state
+  %callers_at = getelementptr %State, ptr %state, i64 0, i32 4
+  %callers = load ptr, ptr %callers_at
+  %ignored = atomicrmw add ptr %callers, i64 1 seq_cst
+  %why = call i32 @obstacle(ptr %list)
+  %refused = icmp ne i32 %why, 0
+  br i1 %refused, label %leave, label %try
+try:
+  %first = call i32 @launch(ptr %list, ptr %stream)
+  switch i32 %first, label %leave [ i32 {_ELSEWHERE[0]}, label %enter
+    i32 {_ELSEWHERE[1]}, label %enter ]
+enter:
+  %context_at = getelementptr %State, ptr %state, i64 0, i32 1
+  %context = load ptr, ptr %context_at
+  %push_at = getelementptr %State, ptr %state, i64 0, i32 2
+  %push = load ptr, ptr %push_at
+  %pushed = call i32 %push(ptr %context)
+  %not_pushed = icmp ne i32 %pushed, 0
+  br i1 %not_pushed, label %leave, label %again
+again:
+  %second = call i32 @launch(ptr %list, ptr %stream)
+  %pop_at = getelementptr %State, ptr %state, i64 0, i32 3
+  %pop = load ptr, ptr %pop_at
+  %unheard = call i32 %pop(ptr %popped)
+  br label %leave
+leave:
+  %status = phi i32 [ %why, %begin ], [ %first, %try ], [ %pushed, %enter ], [ %second, %again ]
+  %ignored2 = atomicrmw sub ptr %callers, i64 1 seq_cst
+  ret i32 %status
+}}
+"""
+
+
+def _text() -> str:
+    loads = [f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 4, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(9)]
+    return _TEXT.replace("{loads}", "\n  ".join(loads))
+
+
+class _State(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("list", "context", "push", "pop", "callers"))
+
+
+@cache
+def _run() -> int:
+    """Where the code that runs a launch begins. It stays for good."""
+    return jit.link("vyre-c-launch-cuda", _text(), ("vyre_run_cuda",))["vyre_run_cuda"]
+
+
+def make(launch: Launch) -> CLaunch:
+    """The descriptor of a launch of a CUDA device, or of one over no workgroups. Raises Unsupported without llvmlite."""
+    require_compiler(launch.plan.device.name)
+    return CLaunch(launch.plan, _run()) if launch.plan.empty else CudaCLaunch(launch)
+
+
+class CudaCLaunch(CLaunch):
+    """The descriptor of a launch. Its argument block is the launch's own, and so is the state of its call list."""
+
+    __slots__ = ("_calls", "_context", "_state")
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch.plan, _run())
+        assert isinstance(launch, CudaLaunch)
+        kernel = launch.kernel
+        self._context = context = kernel.device.context
+        handle, callers = int(context.handle), ctypes.addressof(context.callers)
+        self._state = _State(0, handle, context.function("cuCtxPushCurrent"), context.function("cuCtxPopCurrent"), callers)
+        self.words.context, self.words.state, self.words.arguments = handle, ctypes.addressof(self._state), kernel.block_address
+        self._held = (*self._held, kernel.block)
+        self.follow(launch)
+
+    def follow(self, launch: Launch) -> None:
+        """Takes the list, entry and stream that the launch has now."""
+        assert isinstance(launch, CudaLaunch)
+        kernel = launch.kernel
+        self._calls = kernel.calls
+        words = self.words
+        words.function, words.workgroup_bytes, words.stream = int(kernel.module.function), kernel.module.workgroup_bytes, kernel.stream
+        words.grid = kernel.grid
+        self._state.list = kernel.calls.address

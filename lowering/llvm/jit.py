@@ -1,0 +1,52 @@
+"""Code of our own in this process: LLVM IR, compiled and linked by LLVM's ORC JIT, once for as long as the process lives."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["is_here", "link"]
+
+_lock = threading.Lock()
+_linked: list[Any] = []  # the linker and what it has linked, which stay for good
+
+
+def is_here() -> bool:
+    """Whether llvmlite can be imported, which loads LLVM."""
+    try:
+        import llvmlite.binding  # noqa: F401 - whether it can be is the question
+    except (ImportError, OSError):  # not installed; installed, and its library does not load
+        return False
+    return True
+
+
+def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Compiles LLVM IR for this process; gives the addresses of its `exports`. `imports` are addresses of functions that it calls; those of the C library
+    need none. Raises ImportError without llvmlite."""
+    from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
+
+    with _lock:
+        if not _linked:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _linked.append(llvm.create_lljit_compiler())
+        builder = llvm.JITLibraryBuilder().add_ir(text).add_current_process()
+        for symbol, address in (imports or {}).items():
+            builder.import_symbol(symbol, address)
+        for symbol in exports:
+            builder.export_symbol(symbol)
+        library = builder.link(_linked[0], f"{name}-{len(_linked)}")
+        _linked.append(library)
+        return {symbol: library[symbol] for symbol in exports}
+
+
+def _forked() -> None:
+    """In a forked child: a thread of the parent may have held the lock."""
+    global _lock  # noqa: PLW0603 - the one lock of the process
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

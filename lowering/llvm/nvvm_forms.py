@@ -1,0 +1,153 @@
+"""What libNVVM takes in the place of an instruction or intrinsic of LLVM's: a row each.
+
+libNVVM is two compilers. Before compute_100 it is LLVM 7, where half of what the walk for GPUs writes does not exist yet; from compute_100 on it is a
+recent LLVM. Both take a closed set of intrinsics: what is not in it, the older one makes a call of, to a function that nobody has. So every
+intrinsic has a row here, and one without is refused by name.
+
+A row's lines are templates: `{r}` is the result's name, `{r}.x` a name for a value on the way to it, `{t}` the type of the operands, `{a}`, `{b}` and
+`{c}` are the operands. For integers `{top}` is the number of the top bit, `{above}` how many bits 32 has more, and `{least}` the least signed number;
+for floats `{p}` is PTX's name of the type, and `{d}` how nvvm's intrinsics for it end; `{k}` is the letter of a register in inline assembly.
+
+Inline PTX stands where LLVM 7 has no word for what is meant, or means something else by it:
+
+* a frozen value: an empty piece of assembly that takes it and gives it back. To LLVM it is a new value, and one: nothing is known of where it came
+  from, so that what a race made of a load can't be one thing to a check and another to a use. It takes no instruction. (A volatile load would do
+  as well, but goes past the caches and becomes part of no wider load.)
+* min and max of floats: LLVM 7 folds `minnum` of 0 and -0 to whichever comes first. PTX's put a number before NaN, and -0 before +0.
+* rounding to even, which LLVM 7 has only as a function of an environment.
+* the approximate instructions, half of which are not among its intrinsics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["AS_IS", "FLOATS", "FORMS", "OLD_FORMS", "REGISTERS", "Form"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Templates: the lines in the place of one, and what has to be declared for them."""
+
+    lines: tuple[str, ...]
+    declares: str = ""
+    is_rotation: bool = False  # of a value with itself: right for no other shift of two
+
+    def fields(self, result: str, type_: str, operands: Sequence[str]) -> dict[str, str]:
+        """What the templates are filled with for operands of a type, as far as it has such things."""
+        fields = {**dict(zip("abc", operands, strict=False)), "r": result, "t": type_}
+        if type_ in REGISTERS:
+            fields["k"] = REGISTERS[type_]
+        if sized := _SIZED.fullmatch(type_):
+            bits = int(sized[1])
+            fields |= {"top": str(bits - 1), "above": str(32 - bits), "least": str(-(1 << bits - 1))}
+        elif type_ in FLOATS:
+            fields["p"], fields["d"] = FLOATS[type_]
+        return fields
+
+
+# LLVM's type -> its name for a register that holds one, in inline assembly.
+REGISTERS: Final[Mapping[str, str]] = {"i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
+# LLVM's type -> PTX's name for it, and how intrinsics for it end.
+FLOATS: Final[Mapping[str, tuple[str, str]]] = {"float": ("f32", "f"), "double": ("f64", "d")}
+_SIZED: Final = re.compile(r"i(\d+)")
+# Says that a piece of assembly looks at nothing but its operands. Without it LLVM keeps the loads on its two sides apart, and makes no wide one of them.
+_PURE: Final = " nounwind readnone"
+
+
+def _chosen(predicate: str) -> Form:
+    """The operand that stands in this relation to the other."""
+    return Form((f"{{r}}.c = icmp {predicate} {{t}} {{a}}, {{b}}", "{r} = select i1 {r}.c, {t} {a}, {t} {b}"))
+
+
+def _rotated(first: str, second: str) -> Form:
+    """A funnel shift of a value with itself; both counts stay within the width, and LLVM knows the pattern."""
+    return Form((
+        "{r}.n = and {t} {c}, {top}", "{r}.m = sub {t} 0, {c}", "{r}.o = and {t} {r}.m, {top}",
+        f"{{r}}.x = {first} {{t}} {{a}}, {{r}}.n", f"{{r}}.y = {second} {{t}} {{a}}, {{r}}.o", "{r} = or {t} {r}.x, {r}.y",
+    ), is_rotation=True)  # fmt: skip
+
+
+def _saturated(name: str, other: str) -> Form:
+    """A sum or difference of signed numbers that wrapped, where its sign differs from that of the first operand, and this from that of `other` of
+    the second: then the end of the type that lies on the other side."""
+    return Form((
+        f"{{r}}.x = {name} {{t}} {{a}}, {{b}}", "{r}.y = xor {t} {r}.x, {a}", f"{{r}}.z = xor {{t}} {other}, {{b}}", "{r}.o = and {t} {r}.y, {r}.z",
+        "{r}.c = icmp slt {t} {r}.o, 0", "{r}.s = ashr {t} {r}.x, {top}", "{r}.e = xor {t} {r}.s, {least}", "{r} = select i1 {r}.c, {t} {r}.e, {t} {r}.x",
+    ))  # fmt: skip
+
+
+def _instruction(name: str, operands: int = 1) -> Form:
+    """One instruction of PTX over registers of a type; no line of assembly reads memory."""
+    given = ", ".join(f"${k}" for k in range(operands + 1))
+    registers = "={k}" + ",{k}" * operands
+    arguments = ", ".join(f"{{t}} {{{letter}}}" for letter in "abc"[:operands])
+    return Form((f'{{r}} = call {{t}} asm "{name} {given};", "{registers}"({arguments}){_PURE}',))
+
+
+def _widened(type_: str) -> Form:
+    """A frozen value of a type that no register has the width of."""
+    return Form((f"{{r}}.w = zext {type_} {{a}} to i16", f'{{r}}.f = call i16 asm "", "=h,0"(i16 {{r}}.w){_PURE}', f"{{r}} = trunc i16 {{r}}.f to {type_}"))
+
+
+# By the name of an instruction or intrinsic, with its type at the end or without it: what both compilers are given in another form.
+FORMS: Final[Mapping[str, Form]] = {
+    "llvm.fabs": Form(("{r} = call {t} @llvm.nvvm.fabs.{d}({t} {a})",), "declare {t} @llvm.nvvm.fabs.{d}({t})"),
+    "llvm.trunc": Form(("{r} = call {t} @llvm.nvvm.trunc.{d}({t} {a})",), "declare {t} @llvm.nvvm.trunc.{d}({t})"),
+    "llvm.minimumnum": _instruction("min.{p}", 2),
+    "llvm.maximumnum": _instruction("max.{p}", 2),
+    "llvm.nvvm.div.full.ftz": _instruction("div.full.ftz.f32", 2),
+    "llvm.nvvm.rcp.approx.ftz.f": _instruction("rcp.approx.ftz.f32"),
+    "llvm.nvvm.sqrt.approx.ftz.f": _instruction("sqrt.approx.ftz.f32"),
+    "llvm.nvvm.rsqrt.approx.ftz.f": _instruction("rsqrt.approx.ftz.f32"),
+    "llvm.nvvm.ex2.approx.ftz.f": _instruction("ex2.approx.ftz.f32"),
+    "llvm.nvvm.lg2.approx.ftz.f": _instruction("lg2.approx.ftz.f32"),
+    "llvm.nvvm.sin.approx.ftz.f": _instruction("sin.approx.ftz.f32"),
+    "llvm.nvvm.cos.approx.ftz.f": _instruction("cos.approx.ftz.f32"),
+    "llvm.nvvm.tanh.approx.f32": _instruction("tanh.approx.f32"),
+}
+
+_REVERSED: Final = Form(
+    ("{r}.w = zext {t} {a} to i32", "{r}.x = call i32 @llvm.bitreverse.i32(i32 {r}.w)", "{r}.y = lshr i32 {r}.x, {above}", "{r} = trunc i32 {r}.y to {t}"),
+    "declare i32 @llvm.bitreverse.i32(i32)",
+)
+
+# What only LLVM 7 is given in another form.
+OLD_FORMS: Final[Mapping[str, Form]] = {
+    "freeze": Form((f'{{r}} = call {{t}} asm "", "={{k}},0"({{t}} {{a}}){_PURE}',)),
+    "freeze.i8": _widened("i8"),
+    "freeze.i1": _widened("i1"),
+    "fneg": Form(("{r} = fsub {t} 0x8000000000000000, {a}",)),
+    # LLVM 7 makes vectors of several halves, and then can't convert them.
+    "fpext.half": Form(
+        ("{r}.w = bitcast half {a} to i16", "{r} = call float @llvm.convert.from.fp16.f32(i16 {r}.w)"), "declare float @llvm.convert.from.fp16.f32(i16)",
+    ),
+    "fptrunc.float": Form(
+        ("{r}.w = call i16 @llvm.convert.to.fp16.f32(float {a})", "{r} = bitcast i16 {r}.w to half"), "declare i16 @llvm.convert.to.fp16.f32(float)",
+    ),
+    "llvm.roundeven": _instruction("cvt.rni.{p}.{p}"),
+    "llvm.abs": Form(("{r}.n = sub {t} 0, {a}", "{r}.c = icmp slt {t} {a}, 0", "{r} = select i1 {r}.c, {t} {r}.n, {t} {a}")),
+    "llvm.smin": _chosen("slt"),
+    "llvm.smax": _chosen("sgt"),
+    "llvm.umin": _chosen("ult"),
+    "llvm.umax": _chosen("ugt"),
+    "llvm.fshl": _rotated("shl", "lshr"),
+    "llvm.fshr": _rotated("lshr", "shl"),
+    "llvm.uadd.sat": Form(("{r}.x = add {t} {a}, {b}", "{r}.c = icmp ult {t} {r}.x, {a}", "{r} = select i1 {r}.c, {t} -1, {t} {r}.x")),
+    "llvm.usub.sat": Form(("{r}.x = sub {t} {a}, {b}", "{r}.c = icmp ult {t} {a}, {b}", "{r} = select i1 {r}.c, {t} 0, {t} {r}.x")),
+    "llvm.sadd.sat": _saturated("add", "{r}.x"),
+    "llvm.ssub.sat": _saturated("sub", "{a}"),
+    # LLVM 7 reverses these by bytes and nibbles.
+    "llvm.bitreverse.i8": _REVERSED,
+    "llvm.bitreverse.i16": _REVERSED,
+}  # fmt: skip
+
+# What both take as LLVM does, by name with or without the type; the newer one so takes what only LLVM 7 lacks.
+AS_IS: Final = frozenset({
+    "llvm.sqrt", "llvm.fma", "llvm.floor", "llvm.ceil", "llvm.ctpop", "llvm.ctlz", "llvm.cttz", "llvm.bitreverse",
+    "llvm.nvvm.barrier0", "llvm.nvvm.exit", "llvm.nvvm.read.ptx.sreg.clock", "llvm.nvvm.read.ptx.sreg.tid", "llvm.nvvm.read.ptx.sreg.ctaid",
+    "llvm.nvvm.read.ptx.sreg.nctaid",
+})  # fmt: skip

@@ -1,0 +1,10 @@
+"""A plugin of pytest, for processes of their own: call lists run as where llvmlite is not installed, though tests compile with it."""
+
+from __future__ import annotations
+
+from vyre_py.drivers.cuda import native
+from vyre_py.drivers.cuda.plain import PlainBuiltins
+from vyre_py.lowering.llvm import jit
+
+jit.is_here = lambda: False
+assert isinstance(native.builtins(), PlainBuiltins)

@@ -1,0 +1,88 @@
+"""What commands print: results on standard output, as text or as JSON; complaints on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import IO, Any, Final
+
+from vyre_py.ir.errors import Diagnostic, ProgramError, VyreError, printable
+from vyre_py.ir.lexer import written_name
+
+__all__ = ["CommandError", "complain", "coloured", "error_data", "finding_data", "name_text", "say", "say_json", "size_text", "time_text"]
+
+_KEPT: Final = "\n\t"
+_COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
+_NS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_BYTES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class CommandError(VyreError):
+    """A command can't do its work for a reason of its own: a file that can't be read or written, an argument that says nothing."""
+
+
+def coloured(stream: IO[str]) -> bool:
+    """Whether colours go to a stream: where it is a terminal, unless NO_COLOR is set; everywhere when FORCE_COLOR is."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _write(stream: IO[str], text: str, lead: str, colour: str, end: str) -> None:
+    painted = f"\x1b[{_COLOURS[colour]}m{lead}\x1b[0m" if lead and colour and coloured(stream) else lead
+    stream.write(painted + printable(text, _KEPT) + end)
+
+
+def say(text: str = "", *, lead: str = "", colour: str = "", end: str = "\n") -> None:
+    """Prints a result. `lead` stands before it, in a colour where there are colours; it is our own word, while the text may be anybody's."""
+    _write(sys.stdout, text, lead, colour, end)
+
+
+def say_json(data: object) -> None:
+    """Prints a result as JSON, in ASCII, so that nothing in it can mean anything to a terminal."""
+    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def complain(message: str) -> int:
+    """Says on standard error why a command could not do its work; gives the exit status for that."""
+    _write(sys.stderr, f" {message}", "vyre-py:", "red", "\n")
+    return 1
+
+
+def finding_data(diagnostic: Diagnostic, file: str | None, where: object) -> dict[str, Any]:
+    """A finding as JSON. Line and column count from 1, and are null where nobody knows them; `where` is a place in bytes or JSON, which have no lines."""
+    place = diagnostic.place
+    return {
+        "code": diagnostic.code, "message": diagnostic.message, "help": diagnostic.help, "file": file if place is None else place.file,
+        "line": None if place is None else place.line, "column": None if place is None else place.column or None,
+        "width": None if place is None else place.width, "where": where,
+    }  # fmt: skip
+
+
+def error_data(error: VyreError, file: str | None = None) -> dict[str, Any]:
+    """An error as JSON: its class and message, and what each class has to tell apart."""
+    data: dict[str, Any] = {"class": type(error).__name__, "message": str(error)}
+    if isinstance(error, ProgramError):
+        data["diagnostics"] = [finding_data(diagnostic, file, getattr(error, "where", None)) for diagnostic in error.diagnostics]
+    for field in ("problems", "status", "meaning", "cause", "remedy"):
+        if value := getattr(error, field, None):
+            data[field] = list(value) if field == "problems" else str(value)
+    return data
+
+
+def name_text(name: str) -> str:
+    """A name of a Program as its text would write it: bare where it is an identifier, else in quotes and escaped."""
+    return written_name(name)
+
+
+def size_text(size_bytes: float) -> str:
+    """A number of bytes for people: `1.5 MiB`."""
+    return next((f"{size_bytes / unit:.1f} {name}" for unit, name in _BYTES if size_bytes >= unit), f"{size_bytes:.0f} bytes")
+
+
+def time_text(elapsed_ns: float) -> str:
+    """A time for people: `12.3 us`."""
+    return next((f"{elapsed_ns / unit:.3g} {name}" for unit, name in _NS if elapsed_ns >= unit), f"{elapsed_ns:.0f} ns")

@@ -1,0 +1,82 @@
+"""What commands read: Programs as text, bytes or JSON, and artifacts. The content tells which; the name of a file means nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from vyre_py.cli.output import CommandError
+from vyre_py.ir.errors import shown
+from vyre_py.ir.program import Program
+from vyre_py.ir.wire.binary import MAGIC as WIRE_MAGIC
+from vyre_py.lowering.artifact_form import MAGIC as ARTIFACT_MAGIC
+
+if TYPE_CHECKING:
+    from vyre_py.lowering.artifact import Artifact
+
+__all__ = ["label_of", "read_code", "read_program", "write_bytes"]
+
+# More than any reader takes, so that an endless file ends here and everything else in its reader, which says why.
+_MAX_BYTES: Final = 1 << 30
+
+
+def label_of(name: str) -> str:
+    """What a file is called in messages."""
+    return "<stdin>" if name == "-" else name
+
+
+def _read(name: str) -> bytes:
+    """All bytes of a file, or of standard input for `-`. Raises CommandError."""
+    label = label_of(name)
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise CommandError(f"{label}: {error.strerror or error}") from error
+    except ValueError as error:  # a name that no file can have
+        raise CommandError(f"{shown(label)}: {error}") from error
+    if len(data) > _MAX_BYTES:
+        raise CommandError(f"{label}: more than {_MAX_BYTES} bytes")
+    return data
+
+
+def _program(data: bytes, label: str) -> Program:
+    if data.startswith(WIRE_MAGIC):
+        return Program.from_bytes(data)
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":  # with which no text of a Program begins
+        return Program.from_json(data.removeprefix(b"\xef\xbb\xbf"))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{label}: no UTF-8 text (byte {error.start} is 0x{data[error.start]:02x})") from error
+    return Program.from_text(text, label)
+
+
+def read_program(name: str) -> Program:
+    """The Program in a file: .vir text, bytes or JSON. Not checked. Raises CommandError; ParseError and WireError for what is none."""
+    data = _read(name)
+    if data.startswith(ARTIFACT_MAGIC):  # with which no text of a Program begins
+        raise CommandError(f"{label_of(name)}: this is compiled code, and a Program is needed")
+    return _program(data, label_of(name))
+
+
+def read_code(name: str) -> Program | Artifact:
+    """The Program or the artifact in a file. Raises what `read_program` raises, and ArtifactError."""
+    data = _read(name)
+    if data.startswith(ARTIFACT_MAGIC):
+        from vyre_py.lowering.artifact import Artifact
+
+        return Artifact.load(data)
+    return _program(data, label_of(name))
+
+
+def write_bytes(name: str, data: bytes) -> None:
+    """Writes a file. Raises CommandError."""
+    try:
+        Path(name).write_bytes(data)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{shown(name)} could not be written: {error.strerror if isinstance(error, OSError) else error}") from error

@@ -1,0 +1,1 @@
+"""C source made of compiled Programs: `vyre_py.export_c`."""
