@@ -141,7 +141,7 @@ class _Binder:
 
     def names(self) -> None:
         known = {b.name for b in self.interface.buffers} | {p.name for p in self.interface.params} | {d.name for d in self.interface.dims}
-        expected = ", ".join([written_name(declared.name) for declared in (*self.interface.buffers, *self.interface.params)])
+        expected = ", ".join(map(written_name, [b.name for b in self.interface.buffers] + [p.name for p in self.interface.params]))
         self.problems += [f"there is no argument {shown(name)}; expected {expected or 'none'}" for name in self.given if name not in known]
 
     def params(self) -> None:

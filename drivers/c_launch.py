@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Mapping
 from enum import IntEnum
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.nodes import Access
@@ -17,12 +18,10 @@ from vyre_py.lowering.llvm import jit
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch, LaunchPlan
 
-__all__ = [
-    "ABI_VERSION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "Status", "c_launch_of", "require_compiler",
-]  # fmt: skip
+__all__ = ["ABI_VERSION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "Status", "c_launch_of"]
 
 ABI_VERSION: Final = 1
-# VYRE_DEVICE_*
+# VYRE_DEVICE_*: the kinds of device that have a module `c_launch`, whose `make` gives a launch's descriptor.
 DEVICES: Final[Mapping[str, int]] = {"cpu": 1, "cuda": 2}
 _BUFFER, _VALUE = 1, 2
 _ACCESSES: Final[Mapping[Access, int]] = {Access.READ: 1, Access.WRITE: 2, Access.READ_WRITE: 3}
@@ -64,12 +63,6 @@ class CLaunchWords(ctypes.Structure):
 LAUNCH_TYPE: Final = (
     "%Launch = type { i32, i32, ptr, i32, i32, [3 x i32], [3 x i32], ptr, ptr, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr }"
 )
-
-
-def require_compiler(device: str) -> None:
-    """Raises Unsupported without llvmlite, which makes the code that runs a launch."""
-    if not jit.is_here():
-        raise Unsupported(device, [Missing("launch.c_address without llvmlite", help="it makes the code that C calls: pip install llvmlite")])
 
 
 def _parameters(layout: Layout) -> list[CParameter]:
@@ -121,8 +114,18 @@ def c_launch_of(launch: Launch) -> CLaunch:
     with _lock:
         if launch._c_launch is None:
             launch.plan.device.require_usable()
-            launch._c_launch = launch.plan.device._c_launch(launch)
+            launch._c_launch = _made(launch)
         return launch._c_launch
+
+
+def _made(launch: Launch) -> CLaunch:
+    device = launch.plan.device
+    if device.kind not in DEVICES:
+        raise Unsupported(device.name, [Missing("launch.c_address", help=f"devices that have it are {', '.join(DEVICES)}")])
+    if not jit.is_here():
+        raise Unsupported(device.name, [Missing("launch.c_address without llvmlite", help="it makes the code that C calls: pip install llvmlite")])
+    made: CLaunch = import_module(f"vyre_py.drivers.{device.kind}.c_launch").make(launch)
+    return made
 
 
 def _forked() -> None:

@@ -97,7 +97,12 @@ class DiskCache:
         return found[0]
 
     def put(self, key: CacheKey, payload: bytes, meta: bytes = b"") -> bool:
-        """Keeps an entry, in place of one of that key; whether it was written. `meta` is kept beside the payload and means nothing here."""
+        """Keeps an entry, in place of one of that key; whether it was written. `meta` is kept beside the payload and means nothing here.
+
+        Raises CacheError for what is no bytes.
+        """
+        if not (isinstance(payload, bytes) and isinstance(meta, bytes)):
+            raise CacheError(f"payload {shown(payload)} and metadata {shown(meta)} are no entry", remedy="both are bytes")
         data = cache_entry.encode(key, Stored(payload, meta))
         if self._own is None or len(data) > self._largest:
             self._counters.add(skipped_writes=1)

@@ -188,8 +188,8 @@ class Directory:
     def _fault(self, status: os.stat_result) -> str:
         if not stat.S_ISDIR(status.st_mode):
             return "it is no directory"
-        if CHECKED and self.writable and status.st_uid != os.geteuid():
-            return f"it belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}"
+        if sys.platform != "win32" and self.writable and status.st_uid != (user := os.geteuid()):
+            return f"it belongs to user {status.st_uid}, and this process runs as user {user}"
         if CHECKED and status.st_mode & 0o022:
             return f"others may write in it (mode {stat.S_IMODE(status.st_mode):04o}); chmod go-w gives it back"
         return ""

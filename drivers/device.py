@@ -9,13 +9,14 @@ One module because the contract is read as a whole.
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
@@ -52,9 +53,6 @@ from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
-
-if TYPE_CHECKING:
-    from vyre_py.drivers.c_launch import CLaunch
 
 __all__ = ["Device", "Limits"]
 
@@ -104,6 +102,7 @@ class Device(ABC):
         self.telemetry.gauge("pipelines", self._pipelines.__len__)
         self.arenas = ArenaPool(self)
         self.constants = Constants(self)
+        self._lock = threading.Lock()
         self._closed = False
         self._lost: str | None = None
         self._recording: graph.Recording | None = None
@@ -186,12 +185,17 @@ class Device(ABC):
         """The part that fits best; of several that fit as well, the last. Raises Unsupported that lists what there is."""
         best = max(((fit, number) for number, part in enumerate(artifact.parts) if (fit := self._fit(part)) is not None), default=None)
         if best is None:
-            raise Unsupported(self.name, [Missing(f"code for {', '.join(artifact.targets) or 'no target'}", help=f"compile for {self.target}")])
+            inside = [Missing(f"code for {part.target}", help=self._misfit(part)) for part in artifact.parts]
+            raise Unsupported(self.name, inside or [Missing("code for no target", help=f"compile for {self.target}")])
         return artifact.parts[best[1]]
 
     def _fit(self, part: Part) -> int | None:
         """How well code of a part fits, more is better; None where it does not run here."""
         return 0 if part.target.kind == self.target.kind else None
+
+    def _misfit(self, part: Part) -> str:
+        """What to do about code that does not run here, and why it does not where that is not plain."""
+        return f"compile for {self.target}"
 
     def _best_image(self, part: Part, step: Step) -> Image:
         """The code of a step to load, of a part that fits."""
@@ -426,6 +430,7 @@ class Device(ABC):
 
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have held the locks."""
+        self._lock = threading.Lock()
         self._pipelines.forked()
         self._codes.forked()
         self.arenas.forked()
@@ -595,10 +600,6 @@ class Device(ABC):
     @abstractmethod
     def _load_entry(self, step: Step, image: Image, entry: Entry) -> Any:
         """Loads one entry. Raises ToolchainError, DeviceLost."""
-
-    def _c_launch(self, launch: Launch) -> CLaunch:
-        """What C is given of a launch (`launch.c_address`)."""
-        self._lacks("launch.c_address")
 
     @abstractmethod
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Any, ...]) -> Launch:

@@ -124,7 +124,10 @@ def _is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer])
         buffer = buffers[need.buffer]
         address = buffer.device._address(buffer.handle)
         return address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
-    return evaluate_dim(need.expr, sizes) % need.by == 0
+    try:
+        return evaluate_dim(need.expr, sizes) % need.by == 0
+    except ZeroDivisionError:
+        return False
 
 
 def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:

@@ -29,6 +29,7 @@ from vyre_py.drivers.channel import (
     text_of,
     whole_of,
 )
+from vyre_py.drivers.compilation import compiled, validated
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.error_data import describe
@@ -39,9 +40,7 @@ from vyre_py.drivers.registry import device as device_of
 from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.drivers.shared import SharedMemory
 from vyre_py.ir.errors import VyreError
-from vyre_py.ir.program import Program
 from vyre_py.ir.types import TYPES, u8
-from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 
@@ -105,8 +104,7 @@ class Worker:
 
     def compile(self, request: Request) -> Answer:
         """Compiles the Program at a place in shared memory and keeps the pipeline under a name."""
-        program = Program.from_bytes(self._bytes(request).tobytes())
-        made = self.pipelines[text_of(request, "pipeline")] = self.device.compile_native(program, _options(request))
+        made = self.pipelines[text_of(request, "pipeline")] = self.device.compile_native(self._bytes(request).tobytes(), _options(request))
         return {"numerics": made.numerics}
 
     def ready(self, request: Request) -> Answer:
@@ -117,9 +115,8 @@ class Worker:
         """Compiles the Program at a place in shared memory for targets by name, without a device; the artifact then lies at the beginning of that memory."""
         from vyre_py.lowering.artifact_file import encode  # executors do without it
 
-        program = Program.from_bytes(self._bytes(request).tobytes())
         targets = [parse_target(name) for name in list_of(request, "targets")]
-        data = encode(compile_for(program, targets, _options(request)))
+        data = encode(compiled(validated(self._bytes(request).tobytes()), targets, _options(request)))
         self.memory.reserve(len(data))
         self.memory.array(0, (len(data),), _BYTE)[:] = np.frombuffer(data, _BYTE)
         return {"size_bytes": len(data)}

@@ -23,6 +23,7 @@ from vyre_py.lowering.artifact_form import (
     MAGIC,
     MAX_BYTES,
     MAX_SECTIONS,
+    MAX_TARGET,
     SECTION,
     SECTION_KINDS,
     VERSION,
@@ -35,7 +36,6 @@ from vyre_py.lowering.errors import ArtifactError
 
 __all__ = ["decode", "decode_part", "encode", "encode_part", "load", "save"]
 
-_NAME_BYTES: Final = 64
 _KIND_NAMES: Final = {number: name for name, number in SECTION_KINDS.items()}
 
 
@@ -63,8 +63,8 @@ def encode(artifact: Artifact, version: tuple[int, int] = VERSION) -> bytes:
 
 def _section_name(name: str) -> bytes:
     made = name.encode("ascii", "replace")
-    if len(made) > _NAME_BYTES:
-        raise ArtifactError(f"part {name}", f"the name of its target has more than {_NAME_BYTES} bytes")
+    if len(made) > MAX_TARGET:
+        raise ArtifactError(f"part {name}", f"the name of its target has more than {MAX_TARGET} bytes")
     return made
 
 

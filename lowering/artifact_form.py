@@ -17,8 +17,9 @@ from vyre_py.lowering.layout import SlotKind
 
 __all__ = [
     "BUFFER", "DIGEST_BYTES", "DIM", "FORMATS", "HEADER", "HEADER_FIELDS", "IMAGE_CODES", "INTERFACE", "MAGIC", "MAX_BYTES", "MAX_ROWS",
-    "MAX_SECTIONS", "MAX_STEPS", "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART", "SECTION", "SECTION_FIELDS",
-    "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION", "VERSIONS", "Field", "Form", "Shape", "Table", "version_text",
+    "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING", "MAX_TARGET", "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART",
+    "SECTION", "SECTION_FIELDS", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION", "VERSIONS", "Field", "Form", "Shape", "Table",
+    "version_text",
 ]
 
 MAGIC: Final = b"VYRE-ART"
@@ -28,8 +29,10 @@ VERSION: Final = VERSIONS[-1]  # the one that is written
 DIGEST_BYTES: Final = 32  # SHA-256
 MAX_BYTES: Final = 1 << 30
 MAX_SECTIONS: Final = 64
+MAX_TARGET: Final = 64  # bytes of its name
 MAX_ROWS: Final = 1 << 16  # of one table
 MAX_WORDS: Final = 1 << 19  # of one section
+MAX_STRING: Final = 2048  # bytes of one, but for docs and logs: some four times what a name may have
 MAX_STEPS: Final = 1  # drivers launch one kernel for a Program
 
 
@@ -56,7 +59,7 @@ SECTION_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "offset": ("Q", "where it begins: the end of the one before, or of the digest that follows this table"),
     "length": ("Q", "its bytes"),
     "digest": ("32s", "their SHA-256"),
-    "name": ("64s", "`interface`, or the target of a part, ASCII, filled up with zeros"),
+    "name": (f"{MAX_TARGET}s", "`interface`, or the target of a part, ASCII, filled up with zeros"),
 }
 HEADER: Final = struct.Struct("<" + "".join(code for code, _ in HEADER_FIELDS.values()))
 SECTION: Final = struct.Struct("<" + "".join(code for code, _ in SECTION_FIELDS.values()))
@@ -103,15 +106,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A form in one version: the words of its head, the first of which that counts rows, and for each table the words of a row and those that it
-    lacks, as zeros."""
+    """A form in one version: the words of its head and the names of those that count no rows; for each table its name, the words of a row, and those that
+    it lacks, as zeros; and the words of a row alone."""
 
     head: struct.Struct
     names: tuple[str, ...]
-    first: int
-    tables: tuple[str, ...]
+    tables: tuple[tuple[str, int, tuple[int, ...]], ...]
     widths: tuple[int, ...]
-    lacks: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,10 @@ class Form:
         return {major << 16 | minor: self._shape(minor) for major, minor in VERSIONS}
 
     def _shape(self, minor: int) -> Shape:
-        head = tuple([field.name for field in self.head if field.since <= minor])
-        tables = [table for table in self.tables if table.since <= minor]
-        widths = [sum(field.since <= minor for field in table.fields) for table in tables]
-        lacks = [(0,) * (len(table.fields) - width) for table, width in zip(tables, widths, strict=True)]
-        words = struct.Struct(f"<{len(head) + len(tables)}I")
-        return Shape(words, head, len(head), tuple([table.name for table in tables]), tuple(widths), tuple(lacks))
+        names = tuple([field.name for field in self.head if field.since <= minor])
+        widths = {table: sum(field.since <= minor for field in table.fields) for table in self.tables if table.since <= minor}
+        tables = tuple([(table.name, width, (0,) * (len(table.fields) - width)) for table, width in widths.items()])
+        return Shape(struct.Struct(f"<{len(names) + len(tables)}I"), names, tables, tuple(widths.values()))
 
 
 _VERSION = Field("version", "65536 * major + minor, as in the file's header")
@@ -227,7 +226,7 @@ PART: Final = Form(
             (Field("name", "string: the pass"), Field("before", "statements before it"), Field("after", "statements after it")),
         ),
         Table(
-            "names", "What a Program calls its own, ascending.",
+            "names", "What a Program calls its own arrays, and values and variables whose names the wire form has no place for, ascending.",
             (
                 Field("kind", f"{OWN_ARRAY} an array that is no buffer, {OWN_VALUE} a value, {OWN_VARIABLE} a variable"),
                 Field("number", "which, in order"), Field("name", "string"),

@@ -1,7 +1,7 @@
 """The Program in a part of the reference target: in the wire form, so a hostile one is as safe as any Program from a stranger.
 
 Whatever memory safety rests on is found out again when it is read: the Program is checked, its argument layout laid out, and the facts about bounds
-proven anew. The wire form holds no names but those of regions: those of dims, params and buffers are the interface's that it is read for, the others rows.
+proven anew. The names of dims, params and buffers are those of the interface that it is read for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.ir.check import check
+from vyre_py.ir.check.limits import MAX_NAME
 from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.errors import ProgramError, WireError
 from vyre_py.ir.nodes import Let, Memory, Param, Space
@@ -69,20 +70,30 @@ class _Renaming:
         )  # fmt: skip
 
 
+def _fits(name: str) -> bool:
+    """Whether the wire form has a place for a name. What a target's Program calls things may be longer than a name that anybody gives."""
+    return len(name) <= MAX_NAME and not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def _fitting(names: Mapping[int, str], fits: bool = True) -> dict[int, str]:
+    return {number: name for number, name in sorted(names.items()) if _fits(name) is fits}
+
+
 def _anonymous(program: Program) -> Program:
-    """The Program with numbers for names: what a target's Program calls things may be longer than names in the wire form are."""
+    """The Program with numbers for the names of itself and of what it declares."""
     dims = [Dim(f"d{k}") for k in range(len(program.dims))]
     params = [Param(f"p{k}", param.type) for k, param in enumerate(program.params)]  # which argument each is a part of, the slots say
     size = _Renaming(program, dims, params, program.memories).size
     memories = [replace(memory, name=f"m{k}", shape=tuple(map(size, memory.shape))) for k, memory in enumerate(program.memories)]
-    return replace(_Renaming(program, dims, params, memories).run(), name="p", doc="", value_names={}, variable_names={})
+    names, variables = _fitting(program.value_names), _fitting(program.variable_names)
+    return replace(_Renaming(program, dims, params, memories).run(), name="p", doc="", value_names=names, variable_names=variables)
 
 
 def own_names(program: Program) -> Iterator[tuple[int, int, str]]:
-    """Kind, number and name of what a Program calls its own, ascending: not what the interface names."""
+    """Kind, number and name of what a Program calls its own, ascending, where neither the interface nor the wire form says it."""
     yield from ((OWN_ARRAY, number, memory.name) for number, memory in enumerate(_own_arrays(program)))
-    yield from ((OWN_VALUE, number, name) for number, name in sorted(program.value_names.items()))
-    yield from ((OWN_VARIABLE, number, name) for number, name in sorted(program.variable_names.items()))
+    yield from ((OWN_VALUE, *named) for named in _fitting(program.value_names, False).items())
+    yield from ((OWN_VARIABLE, *named) for named in _fitting(program.variable_names, False).items())
 
 
 def _own_arrays(program: Program) -> list[Memory]:
@@ -90,7 +101,7 @@ def _own_arrays(program: Program) -> list[Memory]:
 
 
 def write_program(optimised: Optimised) -> tuple[bytes, bool]:
-    """The wire form of a Program, without names, and whether facts about bounds belong to it. Raises ArtifactError for what cannot be said there."""
+    """The wire form of a Program, and whether facts about bounds belong to it. Raises ArtifactError for what cannot be said there."""
     program = optimised.program
     known = any(optimised.proven)
     if known and optimised.proven != bounds(program):
@@ -133,7 +144,7 @@ _Names = tuple[dict[int, str], dict[int, str], dict[int, str]]
 
 def _names(section: Section, program: Program, count: int) -> _Names:
     """The names of own arrays, values and variables by number."""
-    made: _Names = ({}, {}, {})
+    made: _Names = ({}, dict(program.value_names), dict(program.variable_names))
     limits = len(_own_arrays(program)), program.value_count, program.variable_count
     last: tuple[int, ...] = ()
     for row in section.take("names", count):
@@ -142,8 +153,9 @@ def _names(section: Section, program: Program, count: int) -> _Names:
             raise section.fault("a row of names is for nothing in its Program, or does not come after the one before it")
         made[kind][number] = section.string(name)
         last = row[:2]
-    if len(made[OWN_ARRAY]) != limits[OWN_ARRAY]:
-        raise section.fault("an array of its Program has no name")
+    arrays = made[OWN_ARRAY].values()
+    if len(set(arrays)) != limits[OWN_ARRAY] or not all(0 < len(name) <= MAX_NAME for name in arrays):
+        raise section.fault(f"an array of its Program has no name, another's, or one of more than {MAX_NAME} characters")
     return made
 
 

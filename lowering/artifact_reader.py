@@ -7,6 +7,7 @@ a row says is held against the declarations, the tables of the form and the rows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from vyre_py.ir.check.facts import CAPABILITIES
@@ -25,6 +26,7 @@ from vyre_py.lowering.artifact_form import (
     IMAGE_CODES,
     INTERFACE,
     MAX_STEPS,
+    MAX_TARGET,
     NEEDS,
     NUMERICS,
     PART,
@@ -41,6 +43,7 @@ __all__ = ["read_interface", "read_part"]
 
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 _FORMATS: Final = {code: name for name, code in IMAGE_CODES.items()}
+_parsed: Final = lru_cache(maxsize=64)(parse_target)
 _TEXTS: Final = frozenset({"ptx", "wgsl"})
 _SYMBOL_CHARACTERS: Final = 1024
 _ELEMENTS: Final = 1 << 16  # of an invocation
@@ -73,7 +76,7 @@ def read_interface(data: memoryview) -> tuple[Interface, frozenset[str], bytes, 
     if len(digests) not in (DIGEST_BYTES, 2 * DIGEST_BYTES):
         raise section.fault(f"its digests have {len(digests)} bytes, one or two of {DIGEST_BYTES} are expected")
     section.finish()
-    interface = Interface(name, dims, params, buffers, wide, section.string(head["doc"]))
+    interface = Interface(name, dims, params, buffers, wide, section.text(head["doc"]))
     return interface, frozenset(capabilities), digests[:DIGEST_BYTES], digests[DIGEST_BYTES:]
 
 
@@ -121,8 +124,10 @@ def read_part(data: memoryview, interface: Interface, where: str = "part") -> Pa
 
 
 def _target(section: Section, name: str) -> Target:
+    if len(name) > MAX_TARGET:
+        raise section.fault(f"a target is named in {MAX_TARGET} characters at most")
     try:
-        target = parse_target(name)
+        target = _parsed(name)
     except Unsupported:
         raise section.fault(f"target {shown(name)} is none that this vyre-py knows") from None
     if target.name != name:
@@ -162,15 +167,15 @@ def _images(section: Section, rows: Sequence[Row], target: Target, layout: Layou
     made: list[Image] = []
     for number, (code, code_bytes, data_bytes, proven, passes, names, log, resources) in enumerate(rows):
         name = _FORMATS.get(code, "")
-        if name not in FORMATS[target.kind] or any(image.format == name for image in made):
+        if name not in FORMATS[target.kind] or (made and any(image.format == name for image in made)):
             raise section.fault(f"image {number} is of format {code}, none that this vyre-py knows for this target, or there already")
         if not code_bytes or (name != "program" and (proven or passes or names)):
             raise section.fault(f"image {number} has no code, or what only a Program has")
         text, data = section.cut(code_bytes), section.cut(data_bytes)
-        takes = {section.string(symbol): section.numbers(count) for symbol, count in section.take("resources", resources)}
+        takes = {section.string(symbol): section.numbers(count) for symbol, count in section.take("resources", resources)} if resources else {}
         if len(takes) != resources:
             raise section.fault(f"image {number} has the resources of a function twice")
-        said = section.string(log)
+        said = section.text(log)
         if name == "program":
             made.append(Image(name, b"", data, read_program(section, text, (proven, passes, names), layout, interface), said, takes))
         else:

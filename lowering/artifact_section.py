@@ -15,7 +15,7 @@ from vyre_py.ir.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.tables import SIZE_OPS
-from vyre_py.lowering.artifact_form import BUFFER, DIM, MAX_ROWS, MAX_WORDS, VERSION, Form, version_text
+from vyre_py.lowering.artifact_form import BUFFER, DIM, MAX_ROWS, MAX_STRING, MAX_WORDS, VERSION, Form, version_text
 from vyre_py.lowering.errors import ArtifactError
 
 __all__ = ["Row", "Section", "unknown_version"]
@@ -38,7 +38,7 @@ class Section:
     `where` is what errors call it.
     """
 
-    __slots__ = ("_code", "_cut", "_lacks", "_tables", "_words", "head", "strings", "where")
+    __slots__ = ("_code", "_cut", "_lacks", "_long", "_tables", "_words", "head", "strings", "where")
 
     def __init__(self, form: Form, data: memoryview, where: str) -> None:
         """Raises ArtifactError unless head, rows, text and code are exactly the bytes that there are."""
@@ -54,7 +54,7 @@ class Section:
         if size < begin:
             raise ArtifactError(where, f"{size} bytes, a head takes {begin}")
         head = shape.head.unpack_from(data)
-        counts = head[shape.first :]
+        counts = head[len(shape.names) :]
         total = sum(map(mul, counts, shape.widths))
         if total > MAX_WORDS or max(counts) > MAX_ROWS:
             raise ArtifactError(where, f"its tables have {total} words and up to {max(counts)} rows; at most {MAX_WORDS} and {MAX_ROWS} are read")
@@ -67,7 +67,7 @@ class Section:
         self._tables: dict[str, list[int]] = {}
         self._lacks: dict[str, Row] = {}
         at = 0
-        for name, width, lacks, count in zip(shape.tables, shape.widths, shape.lacks, counts, strict=True):
+        for (name, width, lacks), count in zip(shape.tables, counts, strict=True):
             if count:
                 self._tables[name] = [at, width, count]
                 at += width * count
@@ -81,9 +81,11 @@ class Section:
         return ArtifactError(self.where, message)
 
     def _strings(self, text: bytes) -> list[str]:
-        lengths = [length for (length,) in self.rest("strings")]
+        lengths = self._words[: self.left("strings")]  # the first table, of one word a row
+        self._tables.pop("strings", None)
         if not lengths or lengths[0] or sum(lengths) != len(text):
             raise self.fault(f"its strings are not the {len(text)} bytes of its text, the first one empty")
+        self._long = max(lengths) > MAX_STRING
         ends = list(accumulate(lengths))
         spans = zip([0, *ends], ends, strict=False)
         if text.isascii():
@@ -142,11 +144,18 @@ class Section:
 
     # ---- what several tables hold
 
-    def string(self, number: int) -> str:
-        """A string by its number."""
+    def text(self, number: int) -> str:
+        """A string by its number, however long."""
         if number >= len(self.strings):
             raise self.fault(f"string {number} where there are {len(self.strings)}")
         return self.strings[number]
+
+    def string(self, number: int) -> str:
+        """A string by its number. Many rows may have the same, so that long ones would make much of little."""
+        made = self.text(number)
+        if self._long and len(made.encode("utf-8", "surrogatepass")) > MAX_STRING:
+            raise self.fault(f"string {number} has more than {MAX_STRING} bytes")
+        return made
 
     def sizes(self, dims: Sequence[Dim]) -> list[DimExpr]:
         """All sizes, over these dims."""
@@ -194,11 +203,7 @@ class Section:
         """The next figures by name."""
         if not count:
             return {}
-        strings = self.strings
-        try:
-            made = {strings[name]: ((high << 32 | low) ^ _SIGN) - _SIGN for name, low, high in self.take("numbers", count)}
-        except IndexError:
-            raise self.fault(f"a figure's name is none of the {len(strings)} strings") from None
+        made = {self.string(name): ((high << 32 | low) ^ _SIGN) - _SIGN for name, low, high in self.take("numbers", count)}
         if len(made) != count:
             raise self.fault("two figures in one place have one name")
         return made

@@ -22,10 +22,12 @@ from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Slot, SlotKind
 
 __all__ = ["read_slots"]
 
-# Code of a type -> the type, its bytes, the bytes of a slot for it, and what its slot begins on a multiple of.
-_TYPES: Final[Mapping[int, tuple[Type, int, int, int]]] = {
+_Known = tuple[Type, int, int, int]  # a type, its bytes, the bytes of a slot for it, and what its slot begins on a multiple of
+_TYPES: Final[Mapping[int, _Known]] = {
     code: (t, t.size_bytes, -(-t.size_bytes // WORD_BYTES) * WORD_BYTES, max(t.scalar.size_bytes, WORD_BYTES)) for code, t in TYPES_BY_CODE.items()
 }
+_BUFFER: Final = SLOT_CODES[SlotKind.BUFFER]
+_GROUPS: Final = SLOT_CODES[SlotKind.GROUPS]
 _EXTENTS: Final = (u32, u64)
 _WORDS: Final = frozenset({i64, u64})  # what may be two u32
 
@@ -50,32 +52,34 @@ class _Slots:
         self.taken: set[str] = set()
 
     def read(self, rows: Sequence[Row]) -> tuple[Slot, ...]:
-        last = 0
-        for row in rows:
-            kind, code, offset, size, _, _ = row
-            if kind < last or (maker := _MAKERS.get(kind)) is None:
+        made, last = self.made, 0
+        for kind, code, offset, size, number, more in rows:
+            maker = _MAKERS.get(kind)
+            if maker is None or kind < last:
                 raise self.fault(f"its kind is {kind}, none that this vyre-py knows or none that may follow kind {last}")
-            if (known := _TYPES.get(code)) is None:
+            known = _TYPES.get(code)
+            if known is None:
                 raise self.fault(f"its type is {code}, none that this vyre-py knows")
-            slot, step = maker(self, row, *known)
-            if offset != self.end + -self.end % step or size != slot.size_bytes:
-                raise self.fault(f"it has bytes {offset} to {offset + size}; {slot.size_bytes} are due behind byte {self.end}, on a multiple of {step}")
-            self.made.append(slot)
+            slot, step = maker(self, known, offset, number, more)
+            end = self.end
+            if offset != end + -end % step or size != slot.size_bytes:
+                raise self.fault(f"it has bytes {offset} to {offset + size}; {slot.size_bytes} are due behind byte {end}, on a multiple of {step}")
+            made.append(slot)
             self.end, last = offset + size, kind
-        kinds = [slot.kind for slot in self.made]
-        if kinds.count(SlotKind.BUFFER) != len(self.interface.buffers):
-            raise self.section.fault(f"its slots carry {kinds.count(SlotKind.BUFFER)} of {len(self.interface.buffers)} buffers")
-        if [slot.axis for slot in self.made if slot.kind is SlotKind.GROUPS] not in ([], [0, 1, 2]):
+        buffers = sum([row[0] == _BUFFER for row in rows])
+        if buffers != len(self.interface.buffers):
+            raise self.section.fault(f"its slots carry {buffers} of {len(self.interface.buffers)} buffers")
+        if last == _GROUPS and [slot.axis for slot in made if slot.kind is SlotKind.GROUPS] != [0, 1, 2]:
             raise self.section.fault("its slots carry a part of the grid's size")
-        return tuple(self.made)
+        return tuple(made)
 
     def fault(self, message: str) -> ArtifactError:
         return self.section.fault(f"slot {len(self.made)}: {message}")
 
     # ---- a slot of each kind, and what it begins on a multiple of
 
-    def buffer(self, row: Row, type_: Type, size: int, padded: int, step: int) -> tuple[Slot, int]:
-        _, _, offset, _, number, more = row
+    def buffer(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        type_ = known[0]
         if number != len(self.made) or number >= len(self.interface.buffers):
             raise self.fault(f"it carries buffer {number}, {len(self.made)} of {len(self.interface.buffers)} is due")
         memory = self.interface.buffers[number]
@@ -90,8 +94,8 @@ class _Slots:
             raise self.fault(f"{shown(memory.name)} has elements of {memory.type}, which are not {list(axes)} of {type_}")
         return Memory(memory.name, memory.space, type_, (*memory.shape, *map(DimConst, axes)), memory.access)
 
-    def param(self, row: Row, type_: Type, size: int, padded: int, step: int) -> tuple[Slot, int]:
-        _, _, offset, _, number, more = row
+    def param(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        type_, size, padded, step = known
         if number >= len(self.interface.params) or more > 1:
             raise self.fault(f"it carries param {number} of {len(self.interface.params)}, or more than one part of it")
         param = self.interface.params[number]
@@ -122,32 +126,36 @@ class _Slots:
         self.taken.add(name)
         return begin, Param(name, type_, (whole.name, begin))
 
-    def extent(self, row: Row, type_: Type, size: int, padded: int, step: int) -> tuple[Slot, int]:
-        _, _, offset, _, number, more = row
+    def extent(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        type_, size, _, step = known
         if type_ not in _EXTENTS or more:
             raise self.fault(f"a size is u32 or u64, not {type_}, and has nothing more")
         return Slot(SlotKind.EXTENT, "", type_, offset, size, None, None, self.section.size(self.sizes, number)), step
 
-    def address(self, row: Row, type_: Type, size: int, padded: int, step: int) -> tuple[Slot, int]:
-        kind, _, offset, _, number, more = row
-        if type_ is not u32 or number or more or (self.made and self.made[-1].kind is _KINDS[kind]):
-            raise self.fault(f"a hidden address leads to u32, has nothing more, and is there once ({_KINDS[kind].value})")
-        return Slot(_KINDS[kind], "", u32, offset, POINTER_BYTES), POINTER_BYTES
+    def arrivals(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        return self.address(SlotKind.ARRIVALS, known[0], offset, number or more)
 
-    def groups(self, row: Row, type_: Type, size: int, padded: int, step: int) -> tuple[Slot, int]:
-        _, _, offset, _, number, more = row
+    def cancel(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        return self.address(SlotKind.CANCEL, known[0], offset, number or more)
+
+    def address(self, kind: SlotKind, type_: Type, offset: int, more: int) -> tuple[Slot, int]:
+        if type_ is not u32 or more or (self.made and self.made[-1].kind is kind):
+            raise self.fault(f"a hidden address leads to u32, has nothing more, and is there once ({kind.value})")
+        return Slot(kind, "", u32, offset, POINTER_BYTES), POINTER_BYTES
+
+    def groups(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        type_, _, _, step = known
         if type_ is not u32 or more:
             raise self.fault("the grid's size is three u32")
         return Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=number), step
 
 
-_KINDS: Final = {code: kind for kind, code in SLOT_CODES.items()}
-_MAKERS: Final[Mapping[int, Callable[[_Slots, Row, Type, int, int, int], tuple[Slot, int]]]] = {
+_MAKERS: Final[Mapping[int, Callable[[_Slots, _Known, int, int, int], tuple[Slot, int]]]] = {
     SLOT_CODES[SlotKind.BUFFER]: _Slots.buffer,
     SLOT_CODES[SlotKind.PARAM]: _Slots.param,
     SLOT_CODES[SlotKind.EXTENT]: _Slots.extent,
-    SLOT_CODES[SlotKind.ARRIVALS]: _Slots.address,
-    SLOT_CODES[SlotKind.CANCEL]: _Slots.address,
+    SLOT_CODES[SlotKind.ARRIVALS]: _Slots.arrivals,
+    SLOT_CODES[SlotKind.CANCEL]: _Slots.cancel,
     SLOT_CODES[SlotKind.GROUPS]: _Slots.groups,
 }
 

@@ -102,9 +102,11 @@ class _Draft:
         self.rows["strings"] = [(len(text),) for text in texts]
         code = version[0] << 16 | version[1]
         shape = form.shapes[code]
-        tables = {name: self.rows.pop(name, []) for name in shape.tables}
+        counts: list[int] = []
         body: list[int] = []
-        for (name, rows), width in zip(tables.items(), shape.widths, strict=True):
+        for name, width, _ in shape.tables:
+            rows = self.rows.pop(name, [])
+            counts.append(len(rows))
             for row in rows:
                 if any(row[width:]):
                     raise self.fault(f"a row of {name} has no place in format {version[0]}.{version[1]}")
@@ -113,7 +115,7 @@ class _Draft:
             raise self.fault(f"{', '.join(self.rows)} have no place in format {version[0]}.{version[1]}")
         words = {**head, "version": code, "text_bytes": sum(map(len, texts)), "code_bytes": sum(map(len, self.code))}
         try:
-            first = shape.head.pack(*[words[name] for name in shape.names], *map(len, tables.values()))
+            first = shape.head.pack(*[words[name] for name in shape.names], *counts)
             return b"".join([first, struct.pack(f"<{len(body)}I", *body), *texts, *self.code])
         except struct.error:
             raise self.fault("a number in it does not fit 32 bits") from None

@@ -79,6 +79,20 @@ class Coarsened:
     needs: tuple[Need, ...]
     runs: Mapping[int, Run]
 
+    def rows(self) -> dict[int, int]:
+        """The accesses that one access of a vector does: the first statement of each, and how many. They are of neighbours, follow one another, and the
+        first is aligned to all of them."""
+        found: dict[int, int] = {}
+        for index, run in self.runs.items():
+            last = run.leader + found.get(run.leader, 0)
+            if index == last and run.elements == index - run.leader:
+                found[run.leader] = 1 + found.get(run.leader, 0)
+        body = self.optimised.program.body
+        return {
+            first: count for first, count in found.items()
+            if count == self.elements > 1 and isinstance(s := body[first], MemoryStatement) and self.runs[first].align_bytes >= count * s.memory.type.size_bytes
+        }  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
@@ -346,7 +360,9 @@ def coarsen(optimised: Optimised) -> Coarsened | None:
     streams = {
         index: stream
         for index, statement in enumerate(program.body)
-        if isinstance(statement, MemoryStatement) and (stream := _stream(program, statement, own)) is not None
+        if isinstance(statement, MemoryStatement)
+        and (stream := _stream(program, statement, own)) is not None
+        and optimised.proven[index] | stream.within << stream.axis == (1 << statement.memory.rank) - 1  # what is checked is under a branch of its own
     }
     if not streams or not _guarded(program, own, streams) or not (elements := _factor([*streams.values()], len(program.body))):
         return None

@@ -17,8 +17,8 @@ class Target:
     """A kind of code, and the machine within that kind.
 
     `kind`: "ptx" (`arch` is sm_70 or newer; `cubin` asks for machine code beside the PTX), "wgsl" (`arch` is empty, or "f64" for devices
-    that compute in f64), "host" (`arch` is "native" or an LLVM CPU name; `lanes` is how many invocations run as one vector, 0 lets the target
-    choose), or "reference".
+    that compute in f64), "host" (`arch` is "native" for this machine's CPU, or one of `llvm.host_targets`; `lanes` is how many invocations run as
+    one vector, 0 lets the target choose), or "reference".
     """
 
     kind: Literal["ptx", "wgsl", "host", "reference"]

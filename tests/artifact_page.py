@@ -75,7 +75,7 @@ _INSIDE: Final = f"""\
 4. The code: bytes that rows count out, one behind the other.
 
 The four are all there is: counts that do not add up to the section's length are an error. A table has at most {form.MAX_ROWS} rows, a section
-{form.MAX_WORDS} words.
+{form.MAX_WORDS} words, and a string {form.MAX_STRING} bytes, but for docs and logs.
 Where a row counts rows of another table, those are the next ones of it, so every row belongs to one other, and none is left.
 Types, access and kinds of sizes are numbered as in `ir/WIRE.md`.
 """
@@ -96,8 +96,8 @@ same, whatever its names are. There they stand without the file around them.
 * **Images**: formats belong to kinds of targets: {formats}. None is there twice. PTX and WGSL are UTF-8 without a zero byte.
 * **Entries**: the symbol is ASCII; that of a Program is empty. Several elements an invocation need a grid that counts invocations.
 * **A Program** (format {program}) is in the wire form of `ir/WIRE.md`, with the interface's dims, params or their parts, and buffers, in order, and with the
-  step's workgroup, grid and slots. Its names mean nothing: the interface's take the place of those, rows of `names` that of others. Where it was
-  written is left out.
+  step's workgroup, grid and slots. What it calls itself and what it declares there means nothing: names of the interface, and rows of `names` for its own
+  arrays, take their place. Where it was written is left out.
 """,
 }
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.cache_cases import PATIENCE_S, children_end, in_child, key, payload
@@ -94,7 +95,7 @@ def write_forever(path: Path) -> None:
     cache = DiskCache(path, limit_bytes=1_500_000)
     while True:
         for number, wanted in enumerate(random.Random().sample(KEYS, len(KEYS))):
-            held = cache.get_or_make(wanted, lambda of=wanted: payload(of, 60_000), bytes)  # type: ignore[misc]  # a default binds the loop's value now
+            held = cache.get_or_make(wanted, partial(payload, wanted, 60_000), bytes)
             assert held == payload(wanted, 60_000), "a torn entry"
             cache.put(wanted, held)
             assert not cache.snapshot().rejected, cache.snapshot()

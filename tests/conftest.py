@@ -6,6 +6,9 @@ import os
 
 # What a test compiles is compiled: nothing of it comes from an earlier run, and nothing is left for a later one. Tests of the disk cache name their own.
 os.environ["VYRE_CACHE_LIMIT"] = "0"
+# Stand-ins for the driver load anything, so nothing is assembled for them; what is assembled has tests of its own, and real GPUs.
+if "cuda" not in os.environ.get("VYRE_REQUIRE_DEVICES", ""):
+    os.environ.setdefault("VYRE_ASSEMBLER", "driver")
 
 import pytest
 from device_kinds import KINDS, open_device

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from artifacts import AXPY, FOLDER, compiled, full, plain
+from artifacts import AXPY, FOLDER, compiled, full, offsets, plain, section_of
 from device_kinds import KINDS, open_device
 from filetest import Array, Case, devices_of, files, read_cases, run_program
 
@@ -155,6 +156,22 @@ def test_surrogates_survive_but_not_in_regions_of_reference_parts() -> None:
     assert caught.value.part == "part reference"
 
 
+def test_names_of_values_are_rows_only_where_the_wire_form_has_no_place() -> None:
+    with vp.ProgramBuilder("p") as b:
+        y = b.write("y", vp.f32x2, b.dim("n"))
+        v = vp.vec2(b.global_id(0), 1)
+        y[b.global_id(0)] = vp.cast(v, vp.f32x2)
+    (part,) = (artifact := compiled(b.program, "reference", opt=0)).parts
+    program = part.steps[0].images[0].program
+    few = replace(program, program=replace(program.program, value_names={0: "short", 1: "long" * 100, 2: "\ud800"}))
+    step = replace(part.steps[0], images=(replace(part.steps[0].images[0], program=few),))
+    artifact = replace(artifact, parts=(replace(part, steps=(step,)),))
+    data = artifact.to_bytes()
+    inside = section_of(data, "reference")[1]
+    assert struct.unpack_from("<I", inside, offsets(artifact_form.PART, inside)["count names"]) == (2,)
+    assert plain(Artifact.from_bytes(data)) == plain(artifact)
+
+
 # ---------------------------------------------------------------- loaded ones run
 
 
@@ -243,9 +260,10 @@ def test_own_arrays_make_room_for_names_of_another_program() -> None:
 
 
 @pytest.mark.parametrize("version", artifact_form.VERSIONS, ids=artifact_form.version_text)
-def test_kept_files_are_read(version: tuple[int, int]) -> None:
+@pytest.mark.parametrize("name", ["full", "axpy"])
+def test_kept_files_are_read(name: str, version: tuple[int, int]) -> None:
     # Files that were written once and stay as they are: what is in them, every later version has to find there.
-    name = f"full_{version[0]}_{version[1]}"
+    name = f"{name}_{version[0]}_{version[1]}"
     data = (FOLDER / f"{name}.vyre").read_bytes()
     artifact = Artifact.load(data)
     assert plain(artifact) == json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
@@ -408,6 +426,9 @@ artifact = vp.Artifact.load(sys.argv[2])
 x = np.arange(100, dtype=np.float32)
 out = vp.device("reference").load(artifact).dispatch(x=x, y=x, a=3.0)
 assert np.array_equal(out["y"], 4 * x)
+if sys.platform == "linux":
+    out = vp.device("cpu").load(vp.Artifact.load(sys.argv[1])).dispatch(x=x, y=x, a=3.0)
+    assert np.array_equal(out["y"], 4 * x)
 assert "vyre_py.lowering.llvm.nvptx" not in sys.modules and "vyre_py.lowering.llvm.host" not in sys.modules
 """
 

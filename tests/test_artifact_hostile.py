@@ -23,7 +23,7 @@ from vyre_py.ir.passes import Optimised, unoptimised
 from vyre_py.ir.passes.bounds import bounds
 from vyre_py.lowering.artifact import Artifact, Image
 from vyre_py.lowering.artifact_file import decode_part, encode_part
-from vyre_py.lowering.artifact_form import HEADER, INTERFACE, MAX_ROWS, PART, SECTION, VERSION
+from vyre_py.lowering.artifact_form import HEADER, INTERFACE, MAX_ROWS, MAX_STRING, PART, SECTION, VERSION
 from vyre_py.lowering.errors import ArtifactError
 
 FULL = full().to_bytes()
@@ -154,7 +154,7 @@ UNKNOWN: list[tuple[str, str, int, str, str]] = [
     ("sm_90", "needs.0.number", 3, MACHINE, "buffer 3 of 3"),
     ("sm_90", "needs.0.by", 0, MACHINE, "multiple of 0"),
     ("sm_90", "needs.1.number", 99, MACHINE, "size 99"),
-    ("sm_90", "numbers.0.name", 999, MACHINE, "none of the"),
+    ("sm_90", "numbers.0.name", 999, MACHINE, "string 999"),
     ("sm_90", "slots.0.kind", 7, MACHINE, "its kind is 7"),
     ("sm_90", "slots.1.kind", 0, MACHINE, "its kind is 0"),
     ("sm_90", "slots.3.kind", 1, MACHINE, "carries buffer"),
@@ -246,7 +246,7 @@ def test_sizes_that_lie_cost_nothing(form: Any) -> None:
 def _with_sizes(rows: list[tuple[int, int, int]]) -> bytes:
     """A file whose interface has these rows of sizes instead of its own, and nothing else in it."""
     shape = INTERFACE.shapes[VERSION[0] << 16 | VERSION[1]]
-    counts = [{"strings": 1, "sizes": len(rows)}.get(table, 0) for table in shape.tables]
+    counts = [{"strings": 1, "sizes": len(rows)}.get(table, 0) for table, *_ in shape.tables]
     words = {"version": VERSION[0] << 16 | VERSION[1], "code_bytes": 32}
     head = shape.head.pack(*[words.get(name, 0) for name in shape.names], *counts)
     section = b"".join([head, struct.pack("<I", 0), *[struct.pack("<3I", *row) for row in rows], bytes(32)])
@@ -264,6 +264,18 @@ def test_sizes_neither_nest_nor_double_without_end() -> None:
     assert "does not stand before it" in str(refused(_with_sizes([(1, 1, 0), (3, 0, 1)])))
     assert "2^48" in str(refused(_with_sizes([(1, 0, 1 << 16)])))
     assert Artifact.from_bytes(_with_sizes([(1, 0, (1 << 16) - 1)])).parts == ()
+
+
+def test_long_strings_are_for_docs_and_logs() -> None:
+    artifact = full()
+    part, long = artifact.parts[0], "x" * (MAX_STRING + 1)
+    step = part.steps[0]
+    said = replace(step, images=(replace(step.images[0], log=long * 100), step.images[1]))
+    fine = replace(artifact, interface=replace(artifact.interface, doc=long), parts=(replace(part, steps=(said,)),))
+    assert plain(Artifact.from_bytes(fine.to_bytes())) == plain(fine)
+    for wrong in (replace(part, made_by={"LLVM": long}), replace(part, report={long: 1}), replace(part, numerics=long)):
+        with pytest.raises(ArtifactError, match="more than"):
+            replace(artifact, parts=(wrong,)).to_bytes()
 
 
 def test_memory_is_a_small_multiple_of_the_file() -> None:
@@ -383,6 +395,16 @@ def test_a_program_that_is_not_the_step_s_is_refused(text: str, words: str) -> N
     with pytest.raises(ArtifactError, match=words) as caught:
         with_program(reference(), optimised(text)).to_bytes()
     assert caught.value.part == "part reference"
+
+
+def test_own_arrays_have_names_of_their_own() -> None:
+    text = AXPY.replace("let i", "private s: f32[2]\n  private t: f32[2]\n  s[0] = a\n  t[1] = s[1]\n  let i").replace("+ y[i]", "+ y[i] + t[0]")
+    data = with_program(reference(), optimised(text)).to_bytes()
+    (one,) = struct.unpack_from("<I", (inside := section_of(data, "reference")[1]), offsets(PART, inside)["names.0.name"])
+    assert "has no name" in str(refused(edited(data, "reference", "names.1.name", one)))
+    assert "has no name" in str(refused(edited(data, "reference", "names.1.name", 0)))
+    assert "row of names" in str(refused(edited(data, "reference", "names.1.number", 2)))
+    assert "row of names" in str(refused(edited(data, "reference", "names.1.kind", 3)))
 
 
 def test_programs_that_break_a_rule_are_refused() -> None:

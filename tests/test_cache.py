@@ -126,6 +126,12 @@ def test_files_are_private_whatever_the_umask(cache: DiskCache) -> None:
     assert (cache.path.stat().st_mode & 0o777, entry_file(cache, key(1)).stat().st_mode & 0o777) == (0o700, 0o600)
 
 
+@pytest.mark.parametrize("given", [("text",), (None,), (b"x", "text"), (b"x", None), ([1, 2],)])
+def test_what_is_no_entry(cache: DiskCache, given: Any) -> None:
+    with pytest.raises(CacheError, match="both are bytes"):
+        cache.put(key(1), *given)
+
+
 def test_an_entry_is_replaced(cache: DiskCache) -> None:
     cache.put(key(1), b"old")
     cache.put(key(1), b"new")
@@ -498,7 +504,7 @@ def test_no_byte_of_a_bundle_can_be_changed_and_none_left_out(tmp_path: Path) ->
     filled(tmp_path / "a", 2).export(tmp_path / "b")
     good = (tmp_path / "b").read_bytes()
     other = DiskCache(tmp_path / "other")
-    bad = [good[:n] + bytes([good[n] ^ flip]) + good[n + 1 :] for n in range(len(good)) for flip in (0x01 << n % 8,)]
+    bad = [good[:n] + bytes([good[n] ^ 1 << n % 8]) + good[n + 1 :] for n in range(len(good))]
     bad += [good[:n] for n in range(len(good))] + [good + b"\0", good + good]
     for data in bad:
         (tmp_path / "b").write_bytes(data)

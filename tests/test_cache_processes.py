@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_a_thousand_kills_while_it_is_written(tmp_path: Path) -> None:
     assert cache.verify().bad == () and not cache.snapshot().rejected
     for wanted in KEYS:
         assert cache.get(wanted) in (None, payload(wanted, 60_000))
-        assert cache.get_or_make(wanted, lambda of=wanted: payload(of, 60_000), bytes) == payload(wanted, 60_000)  # type: ignore[misc]  # bound now
+        assert cache.get_or_make(wanted, partial(payload, wanted, 60_000), bytes) == payload(wanted, 60_000)
     for file in (tmp_path / "c").iterdir():
         os.utime(file, (1, 1))
     cache.trim()
@@ -216,7 +217,7 @@ def test_of_many_threads_one_makes_it(tmp_path: Path, kept: bool) -> None:
     def work() -> None:
         for maker in makers:
             lines.wait()
-            right.append(cache.get_or_make(maker.key, lambda of=maker: slow(of), bytes) == payload(maker.key))  # type: ignore[misc]  # bound now
+            right.append(cache.get_or_make(maker.key, partial(slow, maker), bytes) == payload(maker.key))
 
     run(*[work] * 8)
     assert right == [True] * 80 and [maker.made for maker in makers] == [1] * 10

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -218,6 +220,16 @@ def test_variables_that_are_none_of_ours_are_found() -> None:
     assert unknown_variables({"VYRE_CACHE_DIR": "x", "HOME": "y"}) == ()
     assert unknown_variables({"VYRE_CACHE_DIRS": "x"}) == ("'VYRE_CACHE_DIRS' means nothing; did you mean VYRE_CACHE_DIR?",)
     assert unknown_variables({"VYRE_QUX": "x"}) == ("'VYRE_QUX' means nothing",)
+
+
+def test_every_variable_that_is_read_is_a_setting() -> None:
+    """What stands in the code as a text that is a variable's whole name; the statuses of the C ABI look alike."""
+    read = set()
+    for floor in ("ir", "lowering", "drivers", "vyre_py"):
+        for path in (ROOT / floor).rglob("*.py"):
+            texts = (node.value for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+            read |= {text for text in texts if re.fullmatch(r"VYRE_(?!OK$|ERROR_)[A-Z_]+[A-Z]", text)}
+    assert read == {variable for variable, _, _ in Settings.rows()}
 
 
 def test_settings_agree_with_those_who_obey_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from vyre_py.drivers.cpu.elf import KINDS, place
 from vyre_py.drivers.cpu.module import load_kernel, load_object
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Entry, Image
+from vyre_py.lowering.artifact_file import encode
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.elf import read_elf
 from vyre_py.lowering.errors import ToolchainError
@@ -413,20 +414,15 @@ LOADER: Final = """
 import sys
 sys.modules["llvmlite"] = None
 import numpy as np
-from vyre_py.drivers.cpu.device import CpuDevice
-from vyre_py.drivers.cpu.memory import aligned_bytes
-from vyre_py.drivers.cpu.module import load_kernel
-from vyre_py.lowering.artifact import Entry, Image
-from vyre_py.lowering.llvm.host_targets import rank_here
+from vyre_py.drivers.registry import device
+from vyre_py.lowering.artifact_file import decode
 
-device = CpuDevice(0)
-device._warmup()
-y = np.zeros(8, np.float32)
-block = np.array([y.ctypes.data, 8], np.uint64)
-kernel = load_kernel(Image("object", sys.stdin.buffer.read()), Entry("vyre_kernel", details={"scratch_bytes": int(sys.argv[1])}))
-kernel.run(block.ctypes.data, aligned_bytes(kernel.scratch_bytes)[1], 0, 1, 1, 1, 1)
-assert y.tolist() == [k * 2.5 for k in range(8)], y
-assert rank_here("x86-64") == 1 and rank_here("native") > rank_here("x86-64")
+cpu = device("cpu")
+cpu.warmup()
+loaded = cpu.load(decode(sys.stdin.buffer.read()))
+x = np.arange(1000, dtype=np.float32)
+assert (loaded.dispatch({"x": x})["y"] == x * 2.5).all()
+assert loaded.part.target.arch == "x86-64"
 assert not [name for name in sys.modules if name.startswith("llvmlite.")]
 print("loaded")
 """
@@ -434,11 +430,10 @@ print("loaded")
 
 @linux_x86
 def test_code_loads_and_runs_where_llvm_is_not_installed() -> None:
-    text = "program p(n) workgroup(8) { buffer y: f32[n] write\n y[global_id.x] = cast(global_id.x, f32) * 2.5 }"
-    (step,) = compile_for(Program.from_text(text), [Target("host", "x86-64")]).parts[0].steps
+    text = "program p(n) workgroup(8) { buffer x: f32[n] read\n buffer y: f32[n] write\n y[global_id.x] = x[global_id.x] * 2.5 }"
+    artifact = compile_for(Program.from_text(text), [Target("host", arch) for arch in ("aarch64", "x86-64")])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    scratch = str(step.entries[0].details["scratch_bytes"])
-    done = subprocess.run([sys.executable, "-c", LOADER, scratch], input=step.images[0].code, capture_output=True, env=environment, check=False)
+    done = subprocess.run([sys.executable, "-c", LOADER], input=encode(artifact), capture_output=True, env=environment, check=False)
     assert done.stdout == b"loaded\n", done.stderr.decode()
 
 

@@ -291,13 +291,6 @@ def test_a_size_that_leaves_64_bits_is_refused_and_one_that_does_not_is_exact(tm
     assert exported(m=0, **given) == (0, {"y": pytest.approx(given["y"])})
 
 
-WIDE = """program wide(n) workgroup(1) grid(1) {
-  buffer x: u8[n] read
-  buffer y: u64[1] read_write
-  y[0u32] = cast(n, u64)
-}"""
-
-
 @pytest.mark.parametrize(
     ("text", "size", "status"),
     [("n - 5", 4, "ERROR_GRID"), ("ceil_div(n, n - 4)", 4, "ERROR_GRID"), ("n - 5", 5, "OK"), ("n * 100000", 60000, "ERROR_GRID"), ("n * 1000", 60, "OK"),
@@ -489,6 +482,29 @@ def test_cuda_code_over_a_stand_in_for_the_driver(tmp_path, driver):
     assert library.axpy_launch(module, ctypes.byref(made), None) == 0 and driver.log() == []
     assert library.axpy_unload(module) == 0
     assert driver.log() == ["cuCtxPushCurrent 77", "cuModuleUnload 9", "cuCtxPopCurrent"]
+
+
+WIDE = """program wide(n) workgroup(1) grid(1) {
+  buffer x: u8[n] read
+  buffer y: u64[1] read_write
+  y[0u32] = cast(n, u64) + cast(x[cast(n, u64) - 1u64], u64)
+}"""
+
+
+def test_sizes_from_2_to_the_32nd_on(tmp_path, driver):
+    artifact = artifact_of(WIDE, "compute_80")
+    library, _ = cuda_library(artifact, tmp_path, f"-I{driver.include}", *driver.options)
+    module, made = (ctypes.c_uint64 * 16)(), fields_of(artifact.interface, ctypes.c_uint64)()
+    assert library.wide_load(module, None) == 0
+    made.buffer0, made.buffer1, made.shape0[0], made.shape1[0] = 0x1001, 0x1000, 1 << 40, 1
+    assert library.wide_launch(module, ctypes.byref(made), None) == CODES["ERROR_OVERLAP"]
+    made.buffer1 = 0x1000 + (1 << 41)
+    driver.log()
+    assert library.wide_launch(module, ctypes.byref(made), None) == 0
+    block = bytes.fromhex(driver.log()[1].split()[-1])
+    assert (1 << 40).to_bytes(8, "little") in [block[at : at + 8] for at in range(16, len(block), 8)]
+    made.shape0[0] = 1 << 48
+    assert library.wide_launch(module, ctypes.byref(made), None) == CODES["ERROR_SIZE"]
 
 
 def test_cuda_machine_code_comes_first_and_text_after_it(tmp_path, driver):

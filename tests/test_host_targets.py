@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,9 @@ def test_native_code_of_another_machine_is_passed_over(elsewhere: pytest.MonkeyP
     assert device("cpu").load(artifact).part.target.arch == NATIVE
     own = own_machine()
     here(elsewhere, own, {"flags": "another"})
+    alone = replace(artifact, parts=(artifact.parts[0], artifact.parts[2] if own == "x86_64" else artifact.parts[1]))
+    with pytest.raises(vp.Unsupported, match=r"code for cpu .it was made on another machine.*compile for cpu.; code for cpu:\S+ .it is for"):
+        device("cpu").load(alone)
     assert device("cpu").load(artifact).part.target.arch == {"x86_64": "x86-64", "aarch64": "aarch64"}[own]
 
 

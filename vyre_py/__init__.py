@@ -165,11 +165,14 @@ from vyre_py.ir.vectors import (  # noqa: E402 - the path above must stand first
 if TYPE_CHECKING:
     from vyre_py.drivers.arena import Arena
     from vyre_py.drivers.arena_plan import ArenaPlan, ArenaStep, ArenaValue, plan_arena
+    from vyre_py.drivers.cache import DiskCache
     from vyre_py.drivers.chain import Chain, plan_chain
+    from vyre_py.drivers.compilation import cache_layers, disk_cache
     from vyre_py.drivers.config import DispatchConfig
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.errors import (
         BindingError,
+        CacheError,
         DeviceLost,
         DeviceUnavailable,
         DispatchTimeout,
@@ -199,24 +202,23 @@ if TYPE_CHECKING:
     from vyre_py.ops.sobol import Sobol, sobol_program
 
 __all__ = [
-    "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "ArtifactError", "BindingError", "Buffer", "Chain", "Checked", "CompileOptions", "Device",
-    "DeviceLost", "DeviceUnavailable", "DispatchConfig", "DispatchTimeout", "DriverError", "Executor", "Graph", "Launch", "LaunchError",
-    "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program", "ProgramBuilder", "ProgramError", "ResidentStore", "Sequence", "Snapshot",
-    "Sobol",
-    "ToolchainError", "Unsupported", "ValidationError", "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any",
-    "asin", "asinh", "atan", "atan2", "atanh", "bf16", "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2", "boolx3", "boolx4",
-    "cast", "cbrt", "ceil", "ceil_div", "check", "clamp", "clz", "compile_many", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz",
-    "device", "devices", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "export_c", "extract_bits", "f16", "f16x2", "f16x3", "f16x4", "f32",
-    "f32x2", "f32x3", "f32x4", "f64", "f64x2", "f64x3", "f64x4", "fill_step", "floor", "fma", "fract", "gemm_step", "hypot", "i16", "i16x2",
-    "i16x3", "i16x4", "i32", "i32x2", "i32x3", "i32x4", "i64", "i64x2", "i64x3", "i64x4", "i8", "i8x2", "i8x3", "i8x4", "include_dir",
-    "insert_bits",
-    "is_available", "is_finite", "is_inf", "is_nan", "length", "log", "log10", "log1p", "log2", "max", "min", "mul_hi", "pack2x16_float",
-    "pack2x16_sint", "pack2x16_snorm", "pack2x16_uint", "pack2x16_unorm", "pack4x8_sint", "pack4x8_snorm", "pack4x8_uint", "pack4x8_unorm",
-    "plan_arena", "plan_chain", "popcount", "pow", "prometheus_text", "reverse_bits", "rotl", "rotr", "round", "rsqrt", "saturating_add",
-    "saturating_mul", "saturating_sub", "select", "sign", "sin", "sinh", "sobol_program", "splat", "sqrt", "tan", "tanh", "trace", "trunc",
-    "u16", "u16x2", "u16x3", "u16x4", "u32", "u32x2", "u32x3", "u32x4", "u64", "u64x2", "u64x3", "u64x4", "u8", "u8x2", "u8x3", "u8x4",
-    "unpack2x16_float", "unpack2x16_sint", "unpack2x16_snorm", "unpack2x16_uint", "unpack2x16_unorm", "unpack4x8_sint", "unpack4x8_snorm",
-    "unpack4x8_uint", "unpack4x8_unorm", "vec2", "vec3", "vec4",
+    "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "ArtifactError", "BindingError", "Buffer", "CacheError", "Chain",
+    "Checked", "CompileOptions", "Device", "DeviceLost", "DeviceUnavailable", "DiskCache", "DispatchConfig", "DispatchTimeout",
+    "DriverError", "Executor", "Graph", "Launch", "LaunchError", "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program",
+    "ProgramBuilder", "ProgramError", "ResidentStore", "Sequence", "Snapshot", "Sobol", "ToolchainError", "Unsupported", "ValidationError",
+    "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bf16",
+    "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2", "boolx3", "boolx4", "cache_layers", "cast", "cbrt", "ceil", "ceil_div",
+    "check", "clamp", "clz", "compile_many", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz", "device", "devices",
+    "disk_cache", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "export_c", "extract_bits", "f16", "f16x2", "f16x3", "f16x4",
+    "f32", "f32x2", "f32x3", "f32x4", "f64", "f64x2", "f64x3", "f64x4", "fill_step", "floor", "fma", "fract", "gemm_step", "hypot", "i16",
+    "i16x2", "i16x3", "i16x4", "i32", "i32x2", "i32x3", "i32x4", "i64", "i64x2", "i64x3", "i64x4", "i8", "i8x2", "i8x3", "i8x4",
+    "include_dir", "insert_bits", "is_available", "is_finite", "is_inf", "is_nan", "length", "log", "log10", "log1p", "log2", "max", "min",
+    "mul_hi", "pack2x16_float", "pack2x16_sint", "pack2x16_snorm", "pack2x16_uint", "pack2x16_unorm", "pack4x8_sint", "pack4x8_snorm",
+    "pack4x8_uint", "pack4x8_unorm", "plan_arena", "plan_chain", "popcount", "pow", "prometheus_text", "reverse_bits", "rotl", "rotr",
+    "round", "rsqrt", "saturating_add", "saturating_mul", "saturating_sub", "select", "sign", "sin", "sinh", "sobol_program", "splat",
+    "sqrt", "tan", "tanh", "trace", "trunc", "u16", "u16x2", "u16x3", "u16x4", "u32", "u32x2", "u32x3", "u32x4", "u64", "u64x2", "u64x3",
+    "u64x4", "u8", "u8x2", "u8x3", "u8x4", "unpack2x16_float", "unpack2x16_sint", "unpack2x16_snorm", "unpack2x16_uint", "unpack2x16_unorm",
+    "unpack4x8_sint", "unpack4x8_snorm", "unpack4x8_uint", "unpack4x8_unorm", "vec2", "vec3", "vec4",
 ]
 
 __version__ = "0.1.0"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vyre_py.drivers.compilation import compiled, validated
 from vyre_py.drivers.trace import tracing
 from vyre_py.ir.check import Checked
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact
-from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
 __all__ = ["Source", "Targets", "compile_native", "parsed"]
@@ -21,19 +22,27 @@ Targets = str | Sequence[str]
 
 
 def compile_native(program: Source, targets: Targets, options: CompileOptions | None = None) -> Artifact:
-    """Compiles a Program for one or more targets by name ("sm_90", "wgsl", "cpu"); needs no device and no toolkit. Bytes are what `Program.to_bytes` wrote.
+    """Compiles a Program for one or more targets by name ("sm_90", "compute_90", "wgsl", "cpu:x86-64-v3"); needs no device and no toolkit. Bytes are what
+    `Program.to_bytes` wrote. What was compiled before, here or by another process of this user, comes from memory or from the disk cache.
 
-    `device.load(artifact)` runs the part for that device. Raises WireError, ValidationError, Unsupported, ToolchainError.
+    `device.load(artifact)` runs the part for that device. Raises WireError, ValidationError, Unsupported, ToolchainError; CacheError where
+    VYRE_CACHE_DIR is set and empty.
     """
-    wanted = parsed(targets)
-    if isinstance(program, (bytes, bytearray, memoryview)):
-        program = Program.from_bytes(program)
+    wanted, options = parsed(targets), CompileOptions.given(options)
     if (traces := tracing()) is None:
-        return compile_for(program, wanted, options)
+        return _compiled(program, wanted, options)
     with traces.range("compile", "compile", None, {"targets": ", ".join(map(str, wanted))}):
-        artifact = compile_for(program, wanted, options)
+        artifact = _compiled(program, wanted, options)
         traces.stages(dict.fromkeys(stage for part in artifact.parts for stage in part.stages))  # parts share what was done once
         return artifact
+
+
+def _compiled(program: Source, targets: Sequence[Target], options: CompileOptions) -> Artifact:
+    watch = Stopwatch()
+    if not isinstance(program, Checked):
+        with watch("check"):
+            program = validated(program)
+    return compiled(program, targets, options, watch.stages)
 
 
 def parsed(targets: Targets) -> list[Target]:

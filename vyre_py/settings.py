@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -66,6 +66,7 @@ _Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 _Device = Annotated[str | None, BeforeValidator(_device)]
 _Directory = Annotated[Path | None, BeforeValidator(_directory)]
 _Directories = Annotated[tuple[Path, ...], BeforeValidator(_directories)]
+_Assembler = Annotated[Literal["nvjitlink", "driver"] | None, BeforeValidator(lambda given: given.strip() if isinstance(given, str) else given)]
 _Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
@@ -87,6 +88,7 @@ class Settings(BaseModel):
     device_pool_bytes: _Bytes = _variable("DEVICE_POOL_BYTES", 256 * _MIB, "device memory that a CUDA device keeps for reuse")
     pool_release_threshold: _Bytes = _variable("POOL_RELEASE_THRESHOLD", 256 * _MIB, "bytes that the CUDA driver's own pool holds on to when idle")
     pinned_pool_bytes: _Bytes = _variable("PINNED_POOL_BYTES", 128 * _MIB, "page-locked host memory that a CUDA device keeps for reuse")
+    assembler: _Assembler = _variable("ASSEMBLER", None, "who makes machine code of PTX on CUDA devices: nvjitlink or driver; unset, nvjitlink if it is there")
     nvtx: _Switch = _variable("NVTX", False, "whether NVTX ranges are pushed for the whole process; anything but 0 does")
 
     @classmethod

@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
-from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status, require_compiler
+from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.launch import Launch
 from vyre_py.lowering.llvm import jit
@@ -117,8 +117,7 @@ def _run() -> int:
 
 
 def make(launch: Launch) -> CLaunch:
-    """The descriptor of a launch of the CPU device, or of one over no workgroups. Raises Unsupported without llvmlite."""
-    require_compiler(launch.plan.device.name)
+    """The descriptor of a launch of the CPU device, or of one over no workgroups."""
     return CLaunch(launch.plan, _run()) if launch.plan.empty else CpuCLaunch(launch)
 
 

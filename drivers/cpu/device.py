@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import ClassVar, Final
 
 from vyre_py.drivers import dlpack
-from vyre_py.drivers.c_launch import CLaunch
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
@@ -19,7 +18,7 @@ from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.watched import Watched
 from vyre_py.lowering.artifact import Entry, Image, Part, Step
-from vyre_py.lowering.llvm.host_targets import rank_here
+from vyre_py.lowering.llvm.host_targets import obstacle, rank_here
 from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
@@ -34,6 +33,12 @@ def _memory_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 1 << 40
+
+
+def _machine(part: Part) -> int:
+    """The number of the machine that "native" code was made on; 0 where its entries do not say one."""
+    machines = {entry.details.get("machine", 0) for step in part.steps for entry in step.entries}
+    return machines.pop() if len(machines) == 1 else 0
 
 
 class CpuDevice(Device):
@@ -55,8 +60,11 @@ class CpuDevice(Device):
     def _fit(self, part: Part) -> int | None:
         if part.target.kind != "host":
             return None
-        machines = {entry.details.get("machine", 0) for step in part.steps for entry in step.entries}
-        return rank_here(part.target.arch, machines.pop()) if len(machines) == 1 else None
+        return rank_here(part.target.arch, _machine(part))
+
+    def _misfit(self, part: Part) -> str:
+        why = f"it {obstacle(part.target.arch, _machine(part))}; " if part.target.kind == "host" else ""
+        return f"{why}compile for {self.target}"
 
     # ---- memory
 
@@ -97,11 +105,6 @@ class CpuDevice(Device):
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Kernel, ...]) -> Launch:
         return CpuLaunch(self, plan, codes[plan.entry])
-
-    def _c_launch(self, launch: Launch) -> CLaunch:
-        from vyre_py.drivers.cpu.c_launch import make  # few launches are for C
-
-        return make(launch)
 
     def _synchronize(self) -> None:
         pass  # launches run to their end

@@ -9,7 +9,7 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status, require_compiler
+from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status
 from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.launch import CudaLaunch
@@ -197,8 +197,7 @@ def _run() -> int:
 
 
 def make(launch: Launch) -> CLaunch:
-    """The descriptor of a launch of a CUDA device, or of one over no workgroups. Raises Unsupported without llvmlite."""
-    require_compiler(launch.plan.device.name)
+    """The descriptor of a launch of a CUDA device, or of one over no workgroups."""
     return CLaunch(launch.plan, _run()) if launch.plan.empty else CudaCLaunch(launch)
 
 

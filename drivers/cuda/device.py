@@ -1,15 +1,19 @@
-"""An NVIDIA GPU through the CUDA driver."""
+"""An NVIDIA GPU through the CUDA driver.
+
+One module because it is the contract of `drivers.device`, hook by hook.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from vyre_py.drivers import dlpack, selftest
-from vyre_py.drivers.c_launch import CLaunch
 from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda.assembler import makes_machine_code
 from vyre_py.drivers.cuda.context import Context, Mode
 from vyre_py.drivers.cuda.cooperative import occupancy
 from vyre_py.drivers.cuda.dispatch import Dispatcher
@@ -53,9 +57,14 @@ from vyre_py.drivers.sequence import GemmStep, SequenceStep
 from vyre_py.drivers.strided import StridedCopy
 from vyre_py.drivers.trace import tracing
 from vyre_py.drivers.watched import Watched
+from vyre_py.ir.check import Checked
+from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type
 from vyre_py.lowering.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.llvm import nvjitlink
 from vyre_py.lowering.llvm.architectures import generation, runs_on
+from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
 __all__ = ["CudaDevice", "RawHandles"]
@@ -82,7 +91,8 @@ class CudaDevice(Device):
         try:
             self.properties = found = probe(self.context)
             self.capability = found.compute_capability
-            target = Target("ptx", choose_arch(self.context, self.capability))
+            arch = choose_arch(self.context, self.capability)
+            target = Target("ptx", arch, cubin=makes_machine_code(arch))
             limits = Limits(found.grid, found.workgroup_invocations, found.workgroup_bytes, found.memory_bytes)
             super().__init__(ordinal, target, limits, found.description)
             self.context.on_loss = self._mark_lost
@@ -285,7 +295,28 @@ class CudaDevice(Device):
     def _fill(self, handle: int, offset: int, size_bytes: int, pattern: bytes) -> None:
         self.memory.fill(handle + offset, size_bytes, pattern)
 
+    def compile_native(self, program: Program | Checked | bytes, options: CompileOptions | None = None) -> Pipeline:
+        """See `Device.compile_native`. What nvJitLink has no architecture for is left to the driver from then on."""
+        try:
+            return super().compile_native(program, options)
+        except Unsupported as error:
+            if not self.target.cubin or not error.who.startswith(nvjitlink.WHO):
+                raise
+        self.telemetry.fallbacks += 1
+        self.target = replace(self.target, cubin=False)
+        return super().compile_native(program, options)
+
     def _load_step(self, step: Step, image: Image) -> tuple[Module, ...]:
+        try:
+            return self._load_entries(step, image)
+        except ToolchainError:
+            ptx = step.image("ptx")
+            if ptx is None or image is ptx:
+                raise
+        self.telemetry.fallbacks += 1  # machine code of another driver's time
+        return self._load_entries(step, ptx)
+
+    def _load_entries(self, step: Step, image: Image) -> tuple[Module, ...]:
         modules: list[Module] = []
         for entry in step.entries:
             made = modules[0].another(self.context, entry.symbol) if modules else self._load_entry(step, image, entry)
@@ -300,11 +331,6 @@ class CudaDevice(Device):
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Module, ...]) -> CudaLaunch:
         return CudaLaunch(self, plan, codes)
-
-    def _c_launch(self, launch: Launch) -> CLaunch:
-        from vyre_py.drivers.cuda.c_launch import make  # few launches are for C
-
-        return make(launch)
 
     def _raw_code(self, code: Module) -> RawFunction:
         return RawFunction.of(code)

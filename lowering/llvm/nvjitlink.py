@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm import assembler_log
+from vyre_py.lowering.llvm.heap import keep_heap
 
-__all__ = ["Linked", "available", "link", "prepare", "version"]
+__all__ = ["WHO", "Linked", "available", "link", "prepare", "version"]
 
-_WHO: Final = "nvJitLink"
+WHO: Final = "nvJitLink"
 
 # What nvJitLink says of an architecture that it never knew, or has left behind.
 _NO_ARCH: Final = ("ERROR_UNRECOGNIZED_ARCH", "ERROR_UNSUPPORTED_ARCH")
@@ -70,7 +71,7 @@ def _required(arch: str) -> Any:
     except (ImportError, OSError, RuntimeError) as error:
         why = (str(error).strip().splitlines() or ["it cannot be loaded"])[0]
         help_ = f"it needs NVIDIA's nvJitLink: pip install 'vyre-py[cuda]'; or {_ptx_alone(arch)}; {why}"
-        raise Unsupported(_WHO, [Missing(f"target {arch}", help=help_)]) from error
+        raise Unsupported(WHO, [Missing(f"target {arch}", help=help_)]) from error
 
 
 def _folders(package: str) -> Iterator[Path]:
@@ -128,8 +129,8 @@ def _refusal(library: Any, handle: int, ptx: bytes, arch: str, error: Exception)
     log = _said(library, handle, "error") or str(error)
     if found := _NO_PTX.search(log):
         help_ = f"it reads up to {found[2]}: update nvidia-nvjitlink, or {_ptx_alone(arch)}"
-        return Unsupported(f"{_WHO} {version()}", [Missing(f"PTX of version {found[1]}", help=help_)])
-    return ToolchainError(_WHO, log, ptx.decode("utf-8", "replace"))
+        return Unsupported(f"{WHO} {version()}", [Missing(f"PTX of version {found[1]}", help=help_)])
+    return ToolchainError(WHO, log, ptx.decode("utf-8", "replace"))
 
 
 def link(ptx: bytes, arch: str, *, level: int = 3, debug: bool = False, name: str) -> Linked:
@@ -140,13 +141,14 @@ def link(ptx: bytes, arch: str, *, level: int = 3, debug: bool = False, name: st
     not know, or where there is none; ToolchainError with the assembler's messages and the PTX for PTX that it refuses.
     """
     library = _required(arch)
+    keep_heap()
     options = [f"-arch={arch}", "-verbose", _LEVELS[level], *(["-lineinfo"] if debug else [])]
     try:
         handle = library.create(len(options), options)
     except library.nvJitLinkError as error:
         if any(status in str(error) for status in _NO_ARCH):
-            raise Unsupported(f"{_WHO} {version()}", [Missing(f"target {arch}", help=_ptx_alone(arch))]) from error
-        raise ToolchainError(_WHO, f"{error} for {' '.join(options)}", ptx.decode("utf-8", "replace")) from error
+            raise Unsupported(f"{WHO} {version()}", [Missing(f"target {arch}", help=_ptx_alone(arch))]) from error
+        raise ToolchainError(WHO, f"{error} for {' '.join(options)}", ptx.decode("utf-8", "replace")) from error
     try:
         library.add_data(handle, library.InputType.PTX, ptx, len(ptx), ascii(name)[1:-1])
         library.complete(handle)

@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.passes import Optimised
+from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.coarsen import Coarsened, coarsen
 from vyre_py.lowering.compile import Lowered
@@ -17,6 +18,7 @@ from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm import dependent
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.heap import keep_heap
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
 from vyre_py.lowering.llvm.lines import LineTables
 from vyre_py.lowering.llvm.ptx_text import mend
@@ -42,7 +44,18 @@ def version() -> str:
     return ".".join(map(str, llvm.llvm_version_info))
 
 
+# A level of its own, for elementwise kernels: the few passes that they are the better for. ptxas optimises them too, and the others take ten times as long.
+_STRAIGHT: Final = -1
+
+
 def _optimise(module: Any, machine: Any, level: int) -> None:
+    if level == _STRAIGHT:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+        return
     tuning = llvm.create_pipeline_tuning_options(speed_level=level)
     # A thread computes on scalars; wide loads come from the back end's own pass.
     tuning.loop_vectorization = tuning.loop_interleaving = False
@@ -54,6 +67,7 @@ def _optimise(module: Any, machine: Any, level: int) -> None:
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    keep_heap()
 
 
 def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
@@ -112,6 +126,14 @@ def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | Non
     return None if options.opt < _COARSENING_LEVEL or options.interruptible or options.persistent else coarsen(optimised)
 
 
+def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
+    """How hard LLVM's passes, and its code generation, try: little where every access beside another one is part of a vector's already."""
+    if len(program.body) > _LARGE_BODY:
+        return min(options.opt, 1), 0
+    elementwise = coarsened is not None and sum(coarsened.rows().values()) == len(coarsened.runs)
+    return (_STRAIGHT, 0) if elementwise else (options.opt, options.opt)
+
+
 def _machine_code(ptx: str, target: Target, options: CompileOptions, name: str) -> Image:
     from vyre_py.lowering.llvm import nvjitlink
 
@@ -129,7 +151,6 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     program = optimised.program
     if (size := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
-    level, generation = (options.opt, options.opt) if len(program.body) <= _LARGE_BODY else (min(options.opt, 1), 0)
     module = _module(options)
     symbol = symbol_of(program)
     fast = _is_fast(optimised, options)
@@ -142,6 +163,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
             wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
             write_kernel(optimised, module, wide.symbol, options, flush=fast, coarsened=coarsened)
             entries.insert(0, wide)
+    level, generation = _levels(program, coarsened, options)
     with watch(options.codegen):
         if options.codegen == "nvvm":
             from vyre_py.lowering.llvm import nvvm

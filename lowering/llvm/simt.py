@@ -91,6 +91,8 @@ class _Walk:
         self.runs = coarsened.runs if coarsened is not None else {}
         self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
         self.leaders: dict[int, str] = {}
+        self.done: set[int] = set()  # accesses that another one did
+        self.rows = coarsened.rows() if coarsened is not None and options.codegen == "llvm" else {}  # libNVVM makes its own
         self.program = optimised.program
         self.proven = optimised.proven
         self.module = module
@@ -288,7 +290,32 @@ class _Walk:
         return w.let(f"icmp ne {type_} {frozen}, 0") if s.memory.type.kind is Kind.BOOL else frozen
 
     def load(self, index: int, s: Load | UniformLoad) -> None:
+        if index in self.rows:
+            self._load_row(index, s)
+        if index in self.done:
+            return
         self.values[s.bound.id] = self._guarded(index, s, lambda: self._frozen(index, s))
+
+    def _load_row(self, index: int, s: Load | UniformLoad) -> None:
+        """One access for neighbours: each load's value is one of its lanes."""
+        w, count, type_ = self.w, self.rows[index], memory_type(s.memory.type)
+        loaded = w.let(f"load <{count} x {type_}>, {self._element(index, s)}, align {self._align(index, s)}")
+        frozen = w.let(f"freeze <{count} x {type_}> {loaded}")
+        for lane in range(count):
+            one = w.let(f"extractelement <{count} x {type_}> {frozen}, i32 {lane}")
+            self.values[self.program.body[index + lane].bound.id] = w.let(f"icmp ne {type_} {one}, 0") if s.memory.type.kind is Kind.BOOL else one
+        self.done.update(range(index, index + count))
+
+    def _store_row(self, index: int, s: Store) -> None:
+        w, count, type_ = self.w, self.rows[index], memory_type(s.memory.type)
+        made = "undef"
+        for lane in range(count):
+            value = self.atom(self.program.body[index + lane].args[-1])
+            if s.memory.type.kind is Kind.BOOL:
+                value = w.let(f"zext i1 {value} to {type_}")
+            made = w.let(f"insertelement <{count} x {type_}> {made}, {type_} {value}, i32 {lane}")
+        w.line(f"store <{count} x {type_}> {made}, {self._element(index, s)}, align {self._align(index, s)}")
+        self.done.update(range(index, index + count))
 
     def uniform_load(self, index: int, s: UniformLoad) -> None:
         self._barrier()
@@ -296,6 +323,11 @@ class _Walk:
         self._barrier()
 
     def store(self, index: int, s: Store) -> None:
+        if index in self.rows:
+            self._store_row(index, s)
+        if index in self.done:
+            return
+
         def write() -> str:
             type_, value = memory_type(s.memory.type), self.atom(s.value)
             if s.memory.type.kind is Kind.BOOL:

@@ -25,6 +25,7 @@ __all__ = ["bench"]
 
 _ROUND_NS: Final = 20_000_000  # how long a round of launches takes about, where one launch is shorter
 _MOST_LAUNCHES: Final = 10_000
+_WARM_LAUNCHES: Final = 3
 
 
 def _sizes(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, int]:
@@ -62,9 +63,8 @@ def _round(launch: Launch, wait: Callable[[], None], count: int) -> float:
 
 
 def _measure(launch: Launch, wait: Callable[[], None], rounds: int) -> tuple[list[float], int]:
-    """Nanoseconds a launch in each round, and the launches in a round. The first launch is left out: it may load and allocate."""
-    _round(launch, wait, 1)
-    once = _round(launch, wait, 1)
+    """Nanoseconds a launch in each round, and the launches in a round. The first launches are left out: they may load and allocate."""
+    once = min(_round(launch, wait, 1) for _ in range(_WARM_LAUNCHES))
     count = max(1, min(_MOST_LAUNCHES, round(_ROUND_NS / max(once, 1.0))))
     taken = []
     with Progress("bench") as progress:
@@ -74,43 +74,54 @@ def _measure(launch: Launch, wait: Callable[[], None], rounds: int) -> tuple[lis
     return taken, count
 
 
+def _buffers_data(pipeline: Pipeline, buffers: dict[str, Buffer], values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was bound, as JSON; `moved_bytes` counts a buffer for each way that it is touched."""
+    rows = []
+    for memory in pipeline.artifact.interface.buffers:
+        shape = buffers[memory.name].shape
+        size_bytes = prod(shape) * memory.type.size_bytes
+        rows.append({
+            "name": memory.name, "type": str(memory.type), "shape": list(shape), "access": memory.access.value, "given": memory.name in values,
+            "size_bytes": size_bytes, "moved_bytes": size_bytes * (memory.access.reads + memory.access.writes),
+        })  # fmt: skip
+    return rows
+
+
+def _report(pipeline: Pipeline, rows: list[dict[str, Any]], taken: list[float], count: int) -> dict[str, Any]:
+    moved, middle = sum(row["moved_bytes"] for row in rows), statistics.median(taken)
+    return {
+        "program": pipeline.name, "device": pipeline.device.name, "description": pipeline.device.description, "numerics": pipeline.numerics,
+        "buffers": rows, "rounds": len(taken), "launches_per_round": count, "launch_ns": {"median": middle, "least": min(taken), "most": max(taken)},
+        "bytes_per_launch": moved, "bytes_per_second": moved / middle * 1e9, "stages": stages_data(pipeline.stages),
+    }  # fmt: skip
+
+
+def _say_report(report: dict[str, Any], stages: str) -> None:
+    say(f"program {name_text(report['program'])} on {report['device']} ({report['description']}), {report['numerics']}")
+    for row in report["buffers"]:
+        say(f"  {name_text(row['name'])}: {row['type']} {row['shape']} {row['access']}" + ("" if row["given"] else ", zeros"))
+    median, least, most = (time_text(report["launch_ns"][name]) for name in ("median", "least", "most"))
+    say(f"a launch: {median} (median of {report['rounds']} rounds of {report['launches_per_round']}; {least} to {most})")
+    say(f"memory: {size_text(report['bytes_per_launch'])} a launch, {report['bytes_per_second'] / 1e9:.3g} GB/s")
+    say(stages)
+
+
 def bench(arguments: argparse.Namespace) -> int:
     """Launches the code in a file many times; medians, their spread, and bytes a second from the buffers' sizes."""
     pipeline, values = opened(arguments)
     sizes = _sizes(pipeline, values)
     buffers: dict[str, Buffer] = {}
     try:
-        declared = pipeline.artifact.interface.buffers
-        for memory in declared:
+        for memory in pipeline.artifact.interface.buffers:
             buffers[memory.name] = _resident(pipeline, memory, values, sizes)
         launch = pipeline.bind({**values, **buffers})
         taken, count = _measure(launch, pipeline.device.synchronize, arguments.repeat)
+        report = _report(pipeline, _buffers_data(pipeline, buffers, values), taken, count)
     finally:
         for buffer in buffers.values():
             buffer.free()
-    sizes_bytes = [prod(buffers[m.name].shape) * m.type.size_bytes for m in declared]
-    rows = [
-        {
-            "name": m.name, "type": str(m.type), "shape": list(buffers[m.name].shape), "access": m.access.value, "given": m.name in values,
-            "size_bytes": size_bytes,
-        }
-        for m, size_bytes in zip(declared, sizes_bytes, strict=True)
-    ]  # fmt: skip
-    moved = sum(size_bytes * (m.access.reads + m.access.writes) for m, size_bytes in zip(declared, sizes_bytes, strict=True))
-    middle = statistics.median(taken)
-    report = {
-        "program": pipeline.name, "device": pipeline.device.name, "description": pipeline.device.description, "numerics": pipeline.numerics,
-        "rounds": len(taken), "launches_per_round": count, "buffers": rows,
-        "launch_ns": {"median": middle, "least": min(taken), "most": max(taken)},
-        "bytes_per_launch": moved, "bytes_per_second": moved / middle * 1e9, "stages": stages_data(pipeline.stages),
-    }  # fmt: skip
     if arguments.json:
         say_json(report)
-        return 0
-    say(f"program {name_text(pipeline.name)} on {pipeline.device.name} ({pipeline.device.description}), {pipeline.numerics}")
-    for row, memory in zip(rows, declared, strict=True):
-        say(f"  {name_text(memory.name)}: {memory.type} {row['shape']} {row['access']}" + ("" if row["given"] else ", zeros"))
-    say(f"a launch: {time_text(middle)} (median of {len(taken)} rounds of {count}; {time_text(min(taken))} to {time_text(max(taken))})")
-    say(f"memory: {size_text(moved)} a launch, {moved / middle:.3g} GB/s")
-    say(str(pipeline.stages))
+    else:
+        _say_report(report, str(pipeline.stages))
     return 0

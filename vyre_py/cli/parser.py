@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import vyre_py
-from vyre_py.cli.values import given, target
+from vyre_py.cli.values import destination, given
 from vyre_py.ir.errors import printable
 from vyre_py.lowering.options import CompileOptions
 
@@ -108,7 +108,7 @@ def _runs(commands: _Commands) -> None:
         parser.add_argument("arguments", nargs="*", type=given, metavar="NAME=VALUE", help=_ARGUMENTS)
         parser.add_argument("--device", help=_DEVICE)
         _options(parser)
-    run.add_argument("--out", action="append", type=target, default=[], metavar="NAME=FILE.npy", help="keep a result; or FILE.npz for all of them")
+    run.add_argument("--out", action="append", type=destination, default=[], metavar="NAME=FILE.npy", help="keep a result; or FILE.npz for all of them")
     run.add_argument("--time", action="store_true", help="say how long it took")
     bench.add_argument("--repeat", type=_count, default=9, metavar="N", help="how many rounds of launches are timed (default %(default)s)")
 

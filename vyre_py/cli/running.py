@@ -14,7 +14,7 @@ from vyre_py.cli.compiling import stages_data
 from vyre_py.cli.output import CommandError, name_text, say, say_json, time_text
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_code
-from vyre_py.cli.values import Target, parse_arguments, write_results
+from vyre_py.cli.values import Destination, parse_arguments, write_results
 from vyre_py.ir.errors import shown
 from vyre_py.ir.lexer import literal_text
 from vyre_py.ir.nodes import Memory
@@ -71,9 +71,9 @@ def _say_result(memory: Memory, array: Array, sha256: str) -> None:
     say(f"{name_text(memory.name)}: {memory.type} {list(array.shape)}  {elements}  sha256 {sha256[:16]}")
 
 
-def _written(targets: list[Target], buffers: Mapping[str, Memory]) -> None:
+def _require_results(destinations: list[Destination], buffers: Mapping[str, Memory]) -> None:
     """Raises CommandError for a file that no result goes into."""
-    for wanted in targets:
+    for wanted in destinations:
         if wanted.name is not None and wanted.name not in buffers:
             raise CommandError(f"{shown(wanted.name)} is no result; there are {', '.join(map(name_text, buffers)) or 'none'}")
 
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the code in a file once, keeps results where that is asked for, and shows them."""
     pipeline, values = opened(arguments)
     written = {m.name: m for m in pipeline.artifact.interface.buffers if m.access.writes}
-    _written(arguments.out, written)
+    _require_results(arguments.out, written)
     timed = pipeline.dispatch_timed(values)
     results: dict[str, Array] = timed.results
     write_results(arguments.out, results)

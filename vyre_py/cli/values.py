@@ -25,7 +25,7 @@ from vyre_py.ir.types import Type, bf16, element
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact import Interface
 
-__all__ = ["Given", "Target", "given", "parse_arguments", "target", "write_results"]
+__all__ = ["Destination", "Given", "destination", "given", "parse_arguments", "write_results"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Destination:
     """Where a result goes: a buffer by name, or with `name` None all of them."""
 
     name: str | None
@@ -65,14 +65,14 @@ def given(word: str) -> Given:
     return Given(name, text)
 
 
-def target(word: str) -> Target:
+def destination(word: str) -> Destination:
     """Reads `name=file.npy` or `file.npz`, for argparse."""
     name, sign, path = word.partition("=")
     if word.endswith(".npz") and not (sign and path):
-        return Target(None, word)
+        return Destination(None, word)
     if not name or not path:
         raise argparse.ArgumentTypeError(f"{shown(word)} is none of name=file.npy and file.npz")
-    return Target(name, path)
+    return Destination(name, path)
 
 
 # ---------------------------------------------------------------- numbers
@@ -180,9 +180,9 @@ def _as_member(name: str) -> str:
     return quote(name, safe=" !#$&'()+,-;=@[]^_`{}~", errors="surrogatepass") if name.strip(".") else name.replace(".", "%2E")
 
 
-def write_results(targets: Sequence[Target], results: Mapping[str, Array]) -> None:
+def write_results(destinations: Sequence[Destination], results: Mapping[str, Array]) -> None:
     """Writes results into files. Raises CommandError."""
-    for wanted in targets:
+    for wanted in destinations:
         try:
             if wanted.name is not None:
                 with Path(wanted.path).open("wb") as file:
