@@ -85,12 +85,10 @@ def compiled(
         part = _parts.get(known)
         if part is None:
             part = _from_disk_or_compiler(checked, target, options, key, interface, watch.stages, prepared, telemetry)
-            _parts.put(known, replace(part, stages=Stages()), _size(part))
-        else:
-            part = replace(part, stages=watch.stages)
-            if telemetry is not None:
-                telemetry.artifact_cache_hits += 1
-        parts.append(part)
+            _parts.put(known, replace(part, stages=Stages()) if part.stages else part, _size(part))
+        elif telemetry is not None:
+            telemetry.artifact_cache_hits += 1
+        parts.append(part if part.stages else replace(part, stages=watch.stages))
     return Artifact(interface, tuple(parts), checked.capabilities, program.code_digest, program.interface_digest)
 
 
@@ -107,13 +105,11 @@ def _from_disk_or_compiler(
         made.extend(compile_for(checked, [target], options, before, prepared).parts)
         return encode_part(made[0], interface)
 
-    watch = Stopwatch(before)
-    with watch("cache"):
-        part = disk.get_or_make(key, make, lambda data: made[0] if made else decode_part(data, interface))
+    part = disk.get_or_make(key, make, lambda data: made[0] if made else decode_part(data, interface))
     if telemetry is not None:
         telemetry.disk_cache_hits += not made
         telemetry.disk_cache_misses += bool(made)
-    return part if made else replace(part, stages=watch.stages)
+    return part
 
 
 def adopt(artifact: Artifact, part: Part) -> None:

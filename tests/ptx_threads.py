@@ -30,6 +30,8 @@ from vyre_py.drivers.binding import encode_param
 from vyre_py.ir.dims import evaluate_dim
 from vyre_py.ir.nodes import Param
 from vyre_py.ir.program import Program
+from vyre_py.lowering.artifact import Entry
+from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.layout import SlotKind, lay_out
 from vyre_py.lowering.options import CompileOptions
 
@@ -291,12 +293,18 @@ def _turn(group: list[_Thread]) -> list[_Thread]:
     return left
 
 
-def run(kernel: Kernel, program: Program, options: CompileOptions, arguments: Mapping[str, Any], sizes: Mapping[str, int], shared_bytes: int = 0) -> None:
-    """Runs the kernel of a Program that was made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them."""
+def run(
+    lowered: Lowered, entry: Entry, program: Program, options: CompileOptions, arguments: Mapping[str, Any], sizes: Mapping[str, int],
+) -> None:  # fmt: skip
+    """Runs an entry of a Program that was made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them."""
+    kernel = Kernel(lowered.text, entry.symbol)
     layout = lay_out(program, options)
     block = bytearray(layout.size_bytes)
     extents = [evaluate_dim(e, sizes) for e in program.grid.extents]
     grid = [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]
+    if entry.elements > 1:
+        full, left = divmod(extents[0], program.workgroup[0] * entry.elements)
+        grid[0] = full - (-left // program.workgroup[0])
     for number, slot in enumerate(layout.slots):
         if slot.kind is SlotKind.BUFFER:
             kernel.memory[_ARRAYS + number] = memoryview(arguments[slot.name].reshape(-1).view(np.uint8))  # no copy of what is contiguous
@@ -314,4 +322,4 @@ def run(kernel: Kernel, program: Program, options: CompileOptions, arguments: Ma
         else:
             data = evaluate_dim(slot.expr, sizes).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + len(data)] = data
-    kernel.launch(bytes(block), [slot.offset_bytes for slot in layout.slots], grid, program.workgroup, shared_bytes)
+    kernel.launch(bytes(block), [slot.offset_bytes for slot in layout.slots], grid, program.workgroup, lowered.workgroup_bytes)

@@ -24,11 +24,12 @@ from op_programs import differing
 from ptxas import assemble, assemble_together
 from test_fast import PTX as BOUNDS
 from test_fast import program_of as fast_program
-from test_generated import Seeded, assert_agrees
+from test_generated import Seeded, assert_agrees, assert_same, expected
 from test_llvm_ops import CASES, finish, write_chunk
 from test_ptx import EVERYTHING, every_op
 
 import vyre_py.drivers.reference.device as reference_device
+from vyre_py.ir.dims import evaluate_dim
 from vyre_py.ir.parser import parse
 from vyre_py.ir.types import SCALARS, f32, f64
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
@@ -51,8 +52,12 @@ COMPILE_EACH = int(os.environ.get("VYRE_EACH", "9"))
 RUN_EACH = int(os.environ.get("VYRE_EACH", "16"))
 
 
-def lowered(program, arch, options=NVVM):
-    return nvptx.lower(prepare(program, Target("ptx", arch), options), Target("ptx", arch), options)
+def run_as_ptx(program, arch, options, arguments, sizes, entry=0):
+    """Runs a Program on the PTX machine: its best entry, or another one where it has so many."""
+    target = Target("ptx", arch)
+    prepared = prepare(program, target, options)
+    made = nvptx.lower(prepared, target, options)
+    ptx_threads.run(made, made.entries[entry % len(made.entries)], prepared.program, options, arguments, sizes)
 
 
 def ptx_of(program, arch="sm_90", options=NVVM):
@@ -83,10 +88,8 @@ def test_filetests_run_as_ptx(path, monkeypatch):
     def run(code, arguments, sizes):
         at = next(runs)
         options = NVVM if at % 3 else QUICK
-        made = lowered(code.program, ARCHS[at % len(ARCHS)], options)
-        kernel = ptx_threads.Kernel(made.text, made.entries[-1].symbol)
         given = {name: value if value.ndim else value[()] for name, value in arguments.items()}
-        ptx_threads.run(kernel, code.program, options, given, sizes, made.workgroup_bytes)
+        run_as_ptx(code.program, ARCHS[at % len(ARCHS)], options, given, sizes, entry=at % 2)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     cases = read_cases(path)
@@ -154,10 +157,16 @@ def test_everything_assembles(arch):
     assemble(ptx, arch)
 
 
-def test_generated_programs_compile():
+def test_generated_programs_run_as_ptx():
     for number in range(16):
-        ptx = ptx_of(generate(Seeded(500 + number)).program, ARCHS[number % 4], QUICK)
-        assert ".visible .entry" in ptx
+        case = generate(Seeded(500 + number), budget=24)
+        arguments = dict(case.arguments)
+        for memory in case.program.buffers:
+            shape = [evaluate_dim(d, case.sizes) for d in memory.shape]
+            given = arguments.get(memory.name, np.zeros([*shape, *[memory.type.lanes] * memory.type.is_vector], memory.type.dtype))
+            arguments[memory.name] = np.array(given)
+        run_as_ptx(case.program, ARCHS[number % 4], NVVM, arguments, case.sizes, entry=number % 2)
+        assert_same(case, expected(case), arguments)
 
 
 LOOPS = """program loops(n) workgroup(32) {
