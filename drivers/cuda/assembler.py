@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Final
 
 from vyre_py.drivers.errors import DriverError
@@ -19,7 +20,7 @@ _CHOICES: Final = ("nvjitlink", "driver")
 
 def makes_machine_code(arch: str) -> bool:
     """Whether compiling for an architecture of this device ends in machine code, by nvJitLink, which is quicker than the driver's compiler and whose work
-    the disk cache can keep; if so it is made ready in the background.
+    the disk cache can keep; if so both compilers are made ready in the background.
 
     `VYRE_ASSEMBLER=driver` has it left to the driver; so does a machine without nvJitLink. Raises DriverError for any other value but "nvjitlink", and for
     that one where there is none.
@@ -38,3 +39,7 @@ def makes_machine_code(arch: str) -> bool:
 def _prepare() -> None:
     with suppress(VyreError):  # whoever compiles is told
         nvjitlink.prepare()
+        if find_spec("llvmlite") is not None:
+            from vyre_py.lowering.llvm import nvptx  # launches need LLVM soon, too
+
+            nvptx.prepare()

@@ -38,7 +38,7 @@ _LINKERS: Final = ("registers", "stack_bytes", "constant_bytes")
 
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']*)'")
 _FUNCTION: Final = re.compile(r"Function properties for '?([^\s':]+)")
-_ASSEMBLER: Final = "ptxas"
+_LINKER: Final = "info"
 
 _TIMES: Final = re.compile(r"^ptxas info\s*: Compile time = .*\n?", re.MULTILINE)
 _MADE_UP: Final = re.compile(r"(?m)(^info\s*: used \d+ registers), used \d+ barriers")
@@ -64,7 +64,7 @@ def resources(log: str) -> dict[str, dict[str, int]]:
     linked: dict[str, dict[str, int]] = {}
     entry = function = ""
     for line in log.splitlines():
-        ours = line.startswith(_ASSEMBLER)
+        ours = not line.startswith(_LINKER)  # before 13.5 the assembler's second line begins with nothing but spaces
         if found := _ENTRY.search(line):
             entry = function = found[1]
         elif found := _FUNCTION.search(line):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -28,7 +28,7 @@ from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
-__all__ = ["assemble", "llvm_text", "lower", "version"]
+__all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
@@ -134,6 +134,14 @@ def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptio
     return (_STRAIGHT, 0) if elementwise else (options.opt, options.opt)
 
 
+def prepare() -> None:
+    """Has LLVM make ready what the first compilation would otherwise wait for."""
+    for level, generation in ((_STRAIGHT, 0), (3, 3)):
+        module = ModuleText()
+        module.functions.append("define ptx_kernel void @nothing() {\n  ret void\n}")
+        assemble(module, "sm_90", level, generation)
+
+
 def _machine_code(ptx: str, target: Target, options: CompileOptions, name: str) -> Image:
     from vyre_py.lowering.llvm import nvjitlink
 
@@ -158,12 +166,14 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     entries = [Entry(symbol, details=details)]
     watch = Stopwatch()
     with watch("emit"):
-        workgroup_bytes = write_kernel(optimised, module, symbol, options, flush=fast)
-        if (coarsened := _coarsened(optimised, options)) is not None:
+        coarsened = _coarsened(optimised, options)
+        level, generation = _levels(program, coarsened, options)
+        write = partial(write_kernel, module=module, options=options, flush=fast, says_unchanged=level == _STRAIGHT and options.codegen == "llvm")
+        workgroup_bytes = write(optimised, symbol=symbol)
+        if coarsened is not None:
             wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
-            write_kernel(optimised, module, wide.symbol, options, flush=fast, coarsened=coarsened)
+            write(optimised, symbol=wide.symbol, coarsened=coarsened)
             entries.insert(0, wide)
-    level, generation = _levels(program, coarsened, options)
     with watch(options.codegen):
         if options.codegen == "nvvm":
             from vyre_py.lowering.llvm import nvvm

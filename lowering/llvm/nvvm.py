@@ -65,7 +65,8 @@ def _library() -> Any:
 
         nvvm.version()
     except (ImportError, RuntimeError) as error:  # the second is what cuda-pathfinder raises when it finds no library
-        raise Unsupported("vyre-py", [Missing(f"option codegen='nvvm' without {_WHO}", help=f"{_INSTALL}; {str(error).splitlines()[0]}")]) from error
+        cause = f"{_INSTALL}; {str(error).partition(chr(10))[0]}"
+        raise Unsupported("vyre-py", [Missing(f"option codegen='nvvm' without {_WHO}", help=cause)]) from error
     return nvvm
 
 
@@ -107,7 +108,8 @@ def version() -> str:
 
 @cache
 def _takes_version() -> bool:
-    """Whether the library can be told the version of PTX, for architectures from compute_100 on."""
+    """Whether the library, which is there, can be told the version of PTX, for architectures from compute_100 on."""
+    _library()
     try:
         _compile(rewrite(_NOTHING, typed=False), ("-arch=compute_100", "-ptx-version-target=86"))
     except Unsupported:

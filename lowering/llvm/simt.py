@@ -86,11 +86,14 @@ _QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups":
 class _Walk:
     """One kernel in the making."""
 
-    def __init__(self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None) -> None:
+    def __init__(
+        self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, says_unchanged: bool
+    ) -> None:
         self.options = options
         self.runs = coarsened.runs if coarsened is not None else {}
         self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
         self.leaders: dict[int, str] = {}
+        self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
         self.rows = coarsened.rows() if coarsened is not None and options.codegen == "llvm" else {}  # libNVVM makes its own
         self.program = optimised.program
@@ -142,6 +145,13 @@ class _Walk:
         if not memory.access.writes:
             return "noalias readonly "
         return "" if memory.access.reads and has_barrier(self.program) else "noalias "
+
+    def _unchanged(self, memory: Memory) -> str:
+        """What a load says of memory that nothing writes, where LLVM's code generation tries too little to see it by itself."""
+        if not self.says_unchanged or memory.space is not Space.BUFFER or "readonly" not in self._promises(memory):
+            return ""
+        self.unchanged = self.unchanged or self.module.node("!{}")
+        return f", !invariant.load {self.unchanged}"
 
     def memories(self) -> int:
         """Declares what is no argument and fills it with zeros; gives the bytes of workgroup memory."""
@@ -285,7 +295,7 @@ class _Walk:
     def _frozen(self, index: int, s: MemoryStatement) -> str:
         """The loaded element, one value whatever races."""
         w, type_ = self.w, memory_type(s.memory.type)
-        loaded = w.let(f"load {type_}, {self._element(index, s)}, align {self._align(index, s)}")
+        loaded = w.let(f"load {type_}, {self._element(index, s)}, align {self._align(index, s)}{self._unchanged(s.memory)}")
         frozen = w.let(f"freeze {type_} {loaded}")
         return w.let(f"icmp ne {type_} {frozen}, 0") if s.memory.type.kind is Kind.BOOL else frozen
 
@@ -299,7 +309,8 @@ class _Walk:
     def _load_row(self, index: int, s: Load | UniformLoad) -> None:
         """One access for neighbours: each load's value is one of its lanes."""
         w, count, type_ = self.w, self.rows[index], memory_type(s.memory.type)
-        loaded = w.let(f"load <{count} x {type_}>, {self._element(index, s)}, align {self._align(index, s)}")
+        place = f"{self._element(index, s)}, align {self._align(index, s)}{self._unchanged(s.memory)}"
+        loaded = w.let(f"load <{count} x {type_}>, {place}")
         frozen = w.let(f"freeze <{count} x {type_}> {loaded}")
         for lane in range(count):
             one = w.let(f"extractelement <{count} x {type_}> {frozen}, i32 {lane}")
@@ -424,15 +435,16 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = 
 
 
 def write_kernel(
-    optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None
-) -> int:
+    optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None,
+    says_unchanged: bool = False,
+) -> int:  # fmt: skip
     """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory.
 
     The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier. To `flush` means that f32 computes with zeros in place
-    of subnormal numbers.
+    of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
     """
     layout = lay_out(optimised.program, options)
-    walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened)
+    walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
     w = walk.w
     if options.dependent and not options.persistent:
         let_next_begin(w)
