@@ -37,6 +37,7 @@ _PART_ENTRIES: Final = 1024
 _PART_BYTES: Final = 256 << 20
 # What a checked Program takes in memory for each byte of its wire form, about.
 _BYTES_OF_A_BYTE: Final = 40
+_PROOF: Final = "_proof"
 
 _checked: Bounded[Checked] = Bounded(_CHECKED_ENTRIES, _CHECKED_BYTES)
 _parts: Bounded[Part] = Bounded(_PART_ENTRIES, _PART_BYTES)
@@ -52,11 +53,17 @@ def disk_cache() -> DiskCache:
 
 
 def validated(program: Program | Checked | bytes | bytearray | memoryview) -> Checked:
-    """A Program that keeps the rules, checked once: bytes that were seen before are neither read nor checked again. Raises WireError, ValidationError."""
+    """A Program that keeps the rules, checked once: the object keeps the proof, and bytes that were seen before are neither read nor checked again. Raises
+    WireError, ValidationError."""
     if isinstance(program, Checked):
         return program
+    if isinstance(program, Program):
+        proof: Checked | None = vars(program).get(_PROOF)
+        if proof is None:
+            proof = vars(program)[_PROOF] = check(program)  # beside the fields of the object, which never change
+        return proof
     if not isinstance(program, (bytes, bytearray, memoryview)):
-        return check(program)
+        return check(program)  # which says what it is
     data = bytes(program)
     return _checked.get_or_put(hashlib.sha256(data).digest(), lambda: check(Program.from_bytes(data)), lambda _: len(data) * _BYTES_OF_A_BYTE)
 

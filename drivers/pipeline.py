@@ -83,7 +83,7 @@ class Pipeline:
 
     @property
     def report(self) -> Mapping[str, int]:
-        """Counts of what the passes did."""
+        """Counts of what the passes did; of machine code for NVIDIA GPUs also "registers", "spill_store_bytes" and what else the assembler says."""
         return self.part.report
 
     def __repr__(self) -> str:

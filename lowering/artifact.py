@@ -107,8 +107,8 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Compiled code for one target. `report` counts what the passes did, `numerics` says which rules the code follows, `stages` where the time of
-    the compilation went, `made_by` what made the code: compilers with their versions, and options."""
+    """Compiled code for one target. `report` counts what the passes did, and has what the assembler says of registers and spills; `numerics` says which
+    rules the code follows, `stages` where the time of the compilation went, `made_by` what made the code: compilers with their versions, and options."""
 
     target: Target
     steps: tuple[Step, ...]

@@ -206,7 +206,8 @@ def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: 
         lowered.images, lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
     )  # fmt: skip
-    return Part(target, (step,), lowered.numerics, optimised.report.counts(), watch.stages)
+    taken = lowered.images[0].resources.get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments, by the assembler
+    return Part(target, (step,), lowered.numerics, {**optimised.report.counts(), **taken}, watch.stages)
 
 
 def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None, form: str | None = None) -> str:

@@ -1,5 +1,5 @@
-"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/ARTIFACT.md` and `drivers/TELEMETRY.md`, from the tables
-they are about.
+"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md` and
+`drivers/TELEMETRY.md`, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -20,6 +20,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from artifact_page import artifact_page  # noqa: E402 - the path above must stand first
+from codegen_page import codegen_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above

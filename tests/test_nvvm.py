@@ -303,7 +303,9 @@ def test_atomics():
         ptx = ptx_of(text, arch)
         for word in ("global.add.u32", "global.max.s64", "relaxed.gpu.global.add.f32", "relaxed.gpu.global.add.f64", "relaxed.cta.shared.add.f32"):
             assert re.search(rf"atom\.(relaxed\.gpu\.)?{re.escape(word)}", ptx), word
-        assert re.search(r"ld\.relaxed\.cta\.shared\.[bu]32", ptx) and re.search(r"atom\.(?:relaxed\.gpu\.)?global\.cas\.b32", ptx)
+        assert re.search(r"ld\.relaxed\.cta\.shared\.[bu]32", ptx) and re.search(r"atom\.(?:relaxed\.)?(?:gpu\.)?global\.cas\.b32", ptx), (
+            re.findall(r".*(?:atom|ld\.relaxed).*", ptx)
+        )
         assemble(ptx, arch)
     text = "program p(n) { buffer y: f32[n] read_write\n y[global_id.x] = 1.0\n grid_barrier\n y[0u32] = 2.0 }"
     ptx = ptx_of(text)

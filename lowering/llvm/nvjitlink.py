@@ -142,7 +142,8 @@ def link(ptx: bytes, arch: str, *, level: int = 3, debug: bool = False, name: st
     """
     library = _required(arch)
     keep_heap()
-    options = [f"-arch={arch}", "-verbose", _LEVELS[level], *(["-lineinfo"] if debug else [])]
+    # Where a driver is, the library would keep its work in the driver's cache, on the disk: code that comes from there has no log, and ours is kept already.
+    options = [f"-arch={arch}", "-verbose", "-no-cache", _LEVELS[level], *(["-lineinfo"] if debug else [])]
     try:
         handle = library.create(len(options), options)
     except library.nvJitLinkError as error:

@@ -93,6 +93,8 @@ def _compiled(program: Program, way: str) -> tuple[dict[str, float], vp.Artifact
         taken.append((time.perf_counter() - begin) * 1e3)
     (step,) = artifact.parts[0].steps
     found = step.images[0].resources[step.entries[-1].symbol]
+    if "spill_store_bytes" not in found:
+        raise SystemExit(f"the assembler says nothing of spills:\n{step.images[0].log}")
     return {
         "compile_ms": round(statistics.median(taken), 1), "registers": found["registers"],
         "spill_bytes": found["spill_store_bytes"] + found["spill_load_bytes"],
