@@ -64,7 +64,8 @@ class Place:
         if not self.column:
             return [f"    {self.line} | {_on_one_line(self.source.strip())}"]
         digits = len(str(self.line + 1))
-        before, after = ([f"    {self.line + k:{digits}d} | {_on_one_line(text)}"] if text.strip() else [] for k, text in zip((-1, 1), self.around, strict=True))
+        neighbours = zip((-1, 1), self.around, strict=True)
+        before, after = ([f"    {self.line + k:{digits}d} | {printable(text)}"] if text.strip() else [] for k, text in neighbours)
         mark = f"    {'':{digits}s} | {' ' * (self.column - 1)}^{'~' * (self.width - 1)}"
         return [*before, f"    {self.line:{digits}d} | {_on_one_line(self.source)}", mark, *after]
 

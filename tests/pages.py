@@ -20,7 +20,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from artifact_page import artifact_page  # noqa: E402 - the path above must stand first
-from codegen_page import codegen_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above

@@ -45,13 +45,17 @@ KINDS = {
     "fill": ("param a: f32; buffer y: f32[n] write; let i = global_id.x; y[i] = a", 4, {"y": 16}),
     "table": ("table t: u32[4] = [9, 8, 7, 6]; buffer y: u32[n] write; let i = global_id.x; y[i] = t[i % 4u32] + i", 4, {"y": 16}),
     "gather": ("buffer at: u32[n] read; buffer x: f32[m] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[at[i]]", 4, {"at": 16, "y": 16}),
-    "one of them": ("buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if x[i] > 1.0 { y[i] = x[i] } else { y[i] = 7.0 }", 4, {"x": 16, "y": 16}),
+    "one of them": (
+        "buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if x[i] > 1.0 { y[i] = x[i] } else { y[i] = 7.0 }", 4, {"x": 16, "y": 16},
+    ),
     "some": ("buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if i < n { if x[i] > 1.0 { y[i] = x[i] } }", 4, {"x": 16, "y": 16}),
     "the same for all": (
-        "param k: u32; buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if k > 2u32 { y[i] = x[i] } else { y[i] = 0.5 }", 4, {"x": 16, "y": 16},
+        "param k: u32; buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if k > 2u32 { y[i] = x[i] } else { y[i] = 0.5 }",
+        4, {"x": 16, "y": 16},
     ),
     "variables": (
-        "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x; var v: u32 = x[i]; if v > 5u32 { v = v * 2u32 }; y[i] = v + i", 4, {"x": 16, "y": 16},
+        "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x; var v: u32 = x[i]; if v > 5u32 { v = v * 2u32 }; y[i] = v + i",
+        4, {"x": 16, "y": 16},
     ),
     "two stores": (
         "buffer x: u32[n] read; buffer y: u32[n] write; buffer z: u16[n] write; let i = global_id.x; y[i] = x[i]; z[i] = cast(x[i] + 1u32, u16)",

@@ -150,7 +150,8 @@ def test_the_driver_s_own_tests_pass():
     }
     left_out = "made_anew_while"  # it looks into the builtin
     names = " or ".join([f"({file.removesuffix('.py')} and ({words}))" for file, words in chosen.items()])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "-p", "plain_lists", "-k", f"({names}) and not {left_out}"]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "-p", "plain_lists"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-k", f"({names}) and not {left_out}"]
     done = subprocess.run(
         [*command, *[f"tests/{file}" for file in chosen]], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},

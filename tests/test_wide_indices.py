@@ -451,7 +451,7 @@ def battery() -> list[Program]:
 @pytest.mark.parametrize("opt", [0, 3])
 def test_ptx_assembles(arch: str, opt: int) -> None:
     for program in battery():
-        for part in compile_for(program, [parse_target(arch)], CompileOptions(opt=opt)).parts:  # type: ignore[arg-type]  # two of its levels
+        for part in compile_for(program, [Target("ptx", arch)], CompileOptions(opt=opt)).parts:  # type: ignore[arg-type]  # two of its levels
             assemble(part.steps[0].images[0].code.decode(), arch)
 
 

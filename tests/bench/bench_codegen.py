@@ -78,7 +78,7 @@ CASES: Final[Mapping[str, tuple[Callable[[], Program], Mapping[str, Any]]]] = {
     "row sums": (lambda: _SUMS, {"x": (_ROWS, 1024), "y": _ROWS}),
     "product": (lambda: _PRODUCT, {"x": (_SIDE, _SIDE), "w": (_SIDE, _SIDE), "y": (_SIDE, _SIDE)}),
     "mix of integers": (lambda: _MIX, {"y": 1 << 22}),
-    "mandelbrot": (_mandelbrot, {}),
+    "mandelbrot": (_mandelbrot, {"out": (2048, 2048), "turns": 256}),
     "histogram": (demo.histogram, {"picture": (2048, 2048, 3), "bins": 256}),
 }
 
@@ -104,10 +104,10 @@ def _compiled(program: Program, way: str) -> tuple[dict[str, float], vp.Artifact
 def _launched(device: Any, artifact: vp.Artifact, given: Mapping[str, Any]) -> float:
     """Microseconds of a launch, by the device's clock."""
     interface = artifact.interface
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {param.name: given[param.name] for param in interface.params}
     buffers = []
     for memory in interface.buffers:
-        shape = given.get(memory.name, (2048, 2048) if memory.rank == 2 else 1 << 20)
+        shape = given[memory.name]
         data = np.linspace(0.5, 1.5, int(np.prod(shape))).reshape(shape).astype(memory.type.dtype)
         buffers.append(device.upload(data))
         arguments[memory.name] = buffers[-1]

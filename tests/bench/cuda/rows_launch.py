@@ -172,7 +172,7 @@ def counting(bench: Bench) -> dict[str, float]:
     owner = _Owner()
     counters = ((device.telemetry.address("launches"), 1), (record.address, 1))
     owner.calls = CallList([call], owner.trouble, device.context.mode_address, [], counters)
-    plain = bare.new_builtin(ctypes.addressof(bare.call), (owner.calls.state, owner.trouble), None)
+    plain = bare.bound("call", owner.calls.state, owner.trouble, ())
     times, rounds = bench.size(20_000, 10), bench.size(101, 2)
     found = race({"counting": repeated(owner.calls.builtin()), "plain": repeated(plain)}, lambda: None, times, rounds)
     return {"ours": (found["counting"] - found["plain"]) * 1e3, "whole": found["counting"] * 1e3}
