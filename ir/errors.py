@@ -65,7 +65,7 @@ class Place:
             return [f"    {self.line} | {_on_one_line(self.source.strip())}"]
         digits = len(str(self.line + 1))
         neighbours = zip((-1, 1), self.around, strict=True)
-        before, after = ([f"    {self.line + k:{digits}d} | {printable(text)}"] if text.strip() else [] for k, text in neighbours)
+        before, after = ([f"    {self.line + k:{digits}d} | {_on_one_line(text)}"] if text.strip() else [] for k, text in neighbours)
         mark = f"    {'':{digits}s} | {' ' * (self.column - 1)}^{'~' * (self.width - 1)}"
         return [*before, f"    {self.line:{digits}d} | {_on_one_line(self.source)}", mark, *after]
 
