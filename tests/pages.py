@@ -20,6 +20,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from artifact_page import artifact_page  # noqa: E402 - the path above must stand first
+from codegen_page import codegen_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
@@ -276,7 +277,7 @@ def errors_page() -> str:
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
-    "lowering/FAST.md": fast_page, "lowering/ARTIFACT.md": artifact_page,
+    "lowering/FAST.md": fast_page, "lowering/CODEGEN.md": codegen_page, "lowering/ARTIFACT.md": artifact_page,
     "drivers/TELEMETRY.md": telemetry_page,
 }
 
