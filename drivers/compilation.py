@@ -10,17 +10,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cache import CacheKey, DiskCache
+from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact, Interface, Part
 from vyre_py.lowering.artifact_file import decode_part, encode_part
 from vyre_py.lowering.compile import Prepared, compile_for, interface_of
+from vyre_py.lowering.llvm.host_targets import NATIVE, machine_number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
@@ -103,20 +106,32 @@ def _from_disk_or_compiler(
     checked: Checked, target: Target, options: CompileOptions, key: CacheKey, interface: Interface, before: Stages, prepared: Prepared,
     telemetry: Telemetry | None,
 ) -> Part:  # fmt: skip
-    disk = disk_cache()
-    if target.kind not in _KINDS or not (disk.limit_bytes or disk.read_only):
-        return compile_for(checked, [target], options, before, prepared).parts[0]
     made: list[Part] = []
 
-    def make() -> bytes:
+    def compile_it() -> Part:
         made.extend(compile_for(checked, [target], options, before, prepared).parts)
-        return encode_part(made[0], interface)
+        if telemetry is not None:
+            telemetry.compiles += 1
+        return made[0]
+
+    disk = disk_cache()
+    if not _goes_to_disk(disk, target):
+        return compile_it()
+
+    def make() -> bytes:
+        return encode_part(compile_it(), interface)
 
     part = disk.get_or_make(key, make, lambda data: made[0] if made else decode_part(data, interface))
     if telemetry is not None:
         telemetry.disk_cache_hits += not made
         telemetry.disk_cache_misses += bool(made)
     return part
+
+
+def _goes_to_disk(disk: DiskCache, target: Target) -> bool:
+    """Whether code for a target is kept there: none of a CPU that is not known, which another machine's might be taken for."""
+    unknown = target.kind == "host" and target.arch == NATIVE and not machine_number()
+    return target.kind in _KINDS and bool(disk.limit_bytes or disk.read_only) and not unknown
 
 
 def adopt(artifact: Artifact, part: Part) -> None:
@@ -137,12 +152,17 @@ def clear_memory() -> None:
 
 
 def cache_layers() -> dict[str, LayerSnapshot]:
-    """What the layers of the process hold and have counted, by name: "validation", "artifacts" and "disk", whose entries and bytes are those that this
-    process wrote and read. Those of a device are in `device.cache_layers()`."""
-    disk = disk_cache().snapshot()
+    """What the layers of the process hold, and have counted in it, by name: "validation", "artifacts" and "disk", whose directory is looked through for it.
+    Those of a device are in `device.cache_layers()`."""
+    disk = disk_cache()
+    entries, size_bytes = 0, 0
+    with suppress(CacheError):  # a directory that cannot be read holds nothing for us
+        found = disk.stats()
+        entries, size_bytes = found.entries, found.size_bytes
+    counted = disk.snapshot()
     return {
         "validation": _checked.snapshot(), "artifacts": _parts.snapshot(),
-        "disk": LayerSnapshot(disk.writes, disk.bytes_written, disk.hits, disk.misses, disk.evictions),
+        "disk": LayerSnapshot(entries, size_bytes, counted.hits, counted.misses, counted.evictions),
     }  # fmt: skip
 
 

@@ -56,6 +56,7 @@ from vyre_py.lowering.target import Target
 
 __all__ = ["Device", "Limits"]
 
+_LOADED: Final = "load takes an Artifact: vp.compile_native makes one, and vp.Artifact.load(path or bytes) reads one"
 # Pipelines, and loaded code, that each device keeps: entries, and bytes of code. A pipeline itself is small.
 _CACHED: Final = 256
 _CACHED_BYTES: Final = 256 << 20
@@ -140,26 +141,27 @@ class Device(ABC):
             with watch("check"):
                 program = validated(program)
         made = self.load(compiled(program, [self.target], options, watch.stages, self.telemetry))
-        self.telemetry.compiles += 1
         if (traces := tracing()) is not None:
             traces.stages(made.part.stages, self)
         self._pipelines.put(key, made, _PIPELINE_BYTES)
         return made
 
-    def preload(self, artifacts: Iterable[Artifact]) -> list[Pipeline]:
-        """Loads artifacts now, so that what is asked for later is there: a pipeline for each. Compiling a Program that one of them was made from, with the
-        same options by the same compilers, then only looks it up. Raises what `load` raises, for the first that does not fit."""
-        pipelines = [self.load(artifact) for artifact in artifacts]
+    def preload(self, artifacts: Artifact | Iterable[Artifact]) -> list[Pipeline]:
+        """Loads artifacts, or one, now, so that what is asked for later is there: a pipeline for each. Compiling a Program that one of them was made from,
+        with the same options by the same compilers, then only looks it up, on every device of the process; an artifact is believed in what it says that it
+        was made from. Raises what `load` raises, for the first that does not fit."""
+        pipelines = [self.load(artifact) for artifact in ([artifacts] if isinstance(artifacts, Artifact) else artifacts)]
         for pipeline in pipelines:
             adopt(pipeline.artifact, pipeline.part)
         return pipelines
 
     @spanned("load", lambda device: {})
     def load(self, artifact: Artifact) -> Pipeline:
-        """A pipeline from compiled code. Raises Unsupported when no part is for this device, or the code is over its limits."""
+        """A pipeline from compiled code: the part that fits best. Raises Unsupported when none is for this device, or the code is over its limits;
+        ToolchainError for code that is none; OutOfMemory, DeviceLost."""
         self.require_usable()
         if not isinstance(artifact, Artifact):
-            raise Unsupported(self.name, [Missing(f"loading {shown(artifact)}", help="load takes an Artifact, which compile_native gives")])
+            raise Unsupported(self.name, [Missing(f"loading {shown(artifact)}", help=_LOADED)])
         part = self._best_part(artifact)
         for step in part.steps:
             self._check_limits(step)

@@ -54,6 +54,8 @@ class Bounded(Generic[_T]):
             if (old := self._rows.pop(key, None)) is not None:
                 self._bytes -= old[1]
                 dropped.append(old)
+            if size_bytes > self._limits[1]:
+                return
             self._rows[key] = (value, size_bytes)
             self._bytes += size_bytes
             while len(self._rows) > self._limits[0] or self._bytes > self._limits[1]:

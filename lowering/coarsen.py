@@ -251,17 +251,26 @@ class _Coarsener(Rewriter):
     def _copies(self, index: int, statement: Statement, writing: tuple[int, ...], who: tuple[int, ...]) -> None:
         """Writes a statement for some elements; where it is one for all, its result stands for all."""
         stream, leader = self._streams.get(index), len(self.body)
+        beside = self._others(stream, statement, writing[0])
         for number in writing:
             result = None
             if statement.result is not None:
                 result = self.value(statement.result.type, self.program.value_names.get(statement.result.id))
                 self._maps[number][statement.result.id] = result
             if stream is not None:
-                self.runs[len(self.body)] = self._run(stream, leader, number - writing[0], number)
+                along = self._others(stream, statement, number) == beside  # else it is an access of its own, such as one of another row
+                here = len(self.body)
+                self.runs[here] = self._run(stream, leader, number - writing[0], number) if along else self._run(stream, here, 0, number)
             self.emit(statement.rebuilt(result, tuple([self._atom(number, a) for a in statement.args])))
         if statement.result is not None and len(writing) < len(who):
             for number in who:
                 self._maps[number][statement.result.id] = self._maps[writing[0]][statement.result.id]
+
+    def _others(self, stream: _Stream | None, statement: Statement, number: int) -> list[Atom]:
+        """The indices of an access but for that of its place."""
+        if stream is None or not isinstance(statement, MemoryStatement):
+            return []
+        return [self._atom(number, atom) for axis, atom in enumerate(statement.indices) if axis != stream.axis]
 
     def _run(self, stream: _Stream, leader: int, past: int, number: int) -> Run:
         size = stream.element_bytes

@@ -42,6 +42,15 @@ KINDS = {
     "whole": ("buffer x: f32x4[n] read; buffer y: f32x4[n] write; let i = global_id.x; y[i] = x[i] + x[i]", 1, {"x": 16, "y": 16}),
     "neighbours": ("buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[i] + x[i + 1u32] - x[n - i]", 4, {"x": 16, "y": 16}),
     "two sizes": ("buffer x: u32[m] read; buffer z: u32[n] read; buffer y: u32[n] write; let i = global_id.x; y[i] = x[i] + z[i]", 4, {"y": 16, "z": 16}),
+    "another row each": ("buffer x: f32[2, n] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[i & 1u32, i]", 4, {"x": 16, "y": 16}),
+    "rows by a table": (
+        "buffer k: u32[n] read; buffer x: f32[3, n] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[min(k[i], 2u32), i]",
+        4, {"k": 16, "x": 16, "y": 16},
+    ),
+    "another component each": ("buffer x: f32[n, 2] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[i, i & 1u32]", 2, {"x": 16, "y": 8}),
+    "stores to other rows": (
+        "buffer x: u32[n] read; buffer y: u32[2, n] write; let i = global_id.x; y[i & 1u32, i] = x[i] + 1u32", 4, {"x": 16, "y": 16},
+    ),
     "fill": ("param a: f32; buffer y: f32[n] write; let i = global_id.x; y[i] = a", 4, {"y": 16}),
     "table": ("table t: u32[4] = [9, 8, 7, 6]; buffer y: u32[n] write; let i = global_id.x; y[i] = t[i % 4u32] + i", 4, {"y": 16}),
     "gather": ("buffer at: u32[n] read; buffer x: f32[m] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[at[i]]", 4, {"at": 16, "y": 16}),

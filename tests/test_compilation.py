@@ -203,11 +203,13 @@ def test_the_table_drops_what_was_used_longest_ago() -> None:
     table.put("e", "e", 90)
     assert [table.get(key) for key in "acde"] == [None, None, "d", "e"]
     table.put("f", "f", 101)
-    assert len(table) == 0, "what is larger than all is not kept, and counts as the newest"
+    assert table.get("f") is None and len(table) == 2, "what is larger than all is not kept, and takes no other's place"
+    table.put("e", "e", 101)
+    assert table.get("e") is None and table.get("d") == "d"
     table.put("g", "1", 5)
     table.put("g", "2", 6)
     shot = table.snapshot()
-    assert (shot.entries, shot.bytes, shot.hits, shot.misses, shot.evictions) == (1, 6, 3, 3, 6) and table.get("g") == "2"
+    assert (shot.entries, shot.bytes, shot.hits, shot.misses, shot.evictions) == (2, 16, 4, 5, 3) and table.get("g") == "2"
     table.clear()
     assert len(table) == table.snapshot().bytes == 0
 

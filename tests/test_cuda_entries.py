@@ -78,10 +78,46 @@ def test_set_chooses_again(device, fake):
         assert launch.set(x=given) is launch
         launch()
         assert taken(fake) == [name]
+    assert launch.kernel.calls.fixed == 0, "buffers are set by native code again"
     launch.set(a=2.0)()
     assert taken(fake) == [WIDE] and launch.raw.function in {handle for handle, found in fake.functions.items() if found == WIDE}
     counted = device.telemetry.snapshot()
     assert counted["launches"] == 7 and counted["elements_launched"] == 7 * N
+
+
+def test_needs_of_fewer_bytes(device, fake):
+    """Memory that begins on a multiple of 4 is not like memory that begins anywhere, although neither begins on one of 16."""
+    fake.kernels = {"vyre_p_x4": lambda block: fake.ran.append("wide"), "vyre_p": lambda block: fake.ran.append("plain")}
+    widened = vp.Program.from_text("""program p(n) workgroup(64) {
+  buffer x: u8[n] read
+  buffer y: f32[n] write
+  let i = global_id.x
+  y[i] = cast(x[i], f32)
+}""")
+    whole, y = device.upload(np.zeros(N + 64, np.uint8)), device.allocate(N, vp.f32)
+    launch = device.compile_native(widened).bind(x=whole[4 : 4 + N], y=y)
+    for begin, name in ((4, "wide"), (1, "plain"), (2, "plain"), (8, "wide"), (16, "wide"), (3, "plain"), (20, "wide")):
+        launch.set(x=whole[begin : begin + N])()
+        assert taken(fake) == [name], begin
+
+
+def test_an_entry_that_cannot_be_entered_changes_nothing(device, fake, monkeypatch):
+    x, shifted, y = arrays(device)
+    launch = device.compile_native(AXPY).bind(x=x, y=y, a=1.0)
+    real = launch.kernel._choose
+
+    def refuses(plan):
+        real(plan)
+        raise vp.LaunchError("it does not fit")
+
+    monkeypatch.setattr(type(launch.kernel), "_choose", lambda kernel, plan: refuses(plan))
+    for _ in range(2):
+        with pytest.raises(vp.LaunchError, match="does not fit"):
+            launch.set(x=shifted)
+    monkeypatch.undo()
+    launch()
+    assert taken(fake) == [WIDE] and launch.kernel.calls.fixed == 0
+    assert launch.set(x=shifted)() is None and taken(fake) == [PLAIN]
 
 
 def test_views_of_a_launch_with_one_entry_are_set_as_before(device, fake):

@@ -49,4 +49,6 @@ def parsed(targets: Targets) -> list[Target]:
     """Targets by their names. Raises Unsupported for what is none."""
     if not isinstance(targets, Sequence):
         raise Unsupported("vyre-py", [Missing(f"targets {shown(targets)}", help="name one, or a list of them")])
+    if not targets:
+        raise Unsupported("vyre-py", [Missing("no target", help='name at least one, such as "compute_90", "wgsl" or "cpu"')])
     return [parse_target(name) for name in ([targets] if isinstance(targets, str) else targets)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from contextlib import suppress
@@ -16,6 +17,8 @@ __all__ = ["VARIABLE", "makes_machine_code"]
 
 VARIABLE: Final = "VYRE_ASSEMBLER"
 _CHOICES: Final = ("nvjitlink", "driver")
+_PATIENCE_S: Final = 10.0
+_threads: list[threading.Thread] = []
 
 
 def makes_machine_code(arch: str) -> bool:
@@ -32,8 +35,21 @@ def makes_machine_code(arch: str) -> bool:
         if wanted == "nvjitlink":
             raise DriverError(f"{VARIABLE}=nvjitlink, and there is no nvJitLink", remedy="pip install 'vyre-py[cuda]'")
         return False
-    threading.Thread(target=_prepare, name="vyre-nvjitlink", daemon=True).start()
+    thread = threading.Thread(target=_prepare, name="vyre-nvjitlink", daemon=True)
+    thread.start()
+    _threads.append(thread)
     return True
+
+
+def _settle() -> None:
+    """Waits until nothing is made ready any more: a forked child would inherit the compilers' locks, and the end of the process would come upon them."""
+    while _threads:
+        _threads.pop().join(_PATIENCE_S)
+
+
+atexit.register(_settle)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_settle)
 
 
 def _prepare() -> None:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda import native
@@ -43,7 +44,7 @@ _STOP: Final = ctypes.c_uint32(1)
 
 
 def _signature(buffer: Buffer) -> int:
-    aligned = (buffer.handle + buffer.offset_bytes) % _ALIGNED == 0  # where it is not, another entry may have to be launched
+    aligned = gcd(buffer.handle + buffer.offset_bytes, _ALIGNED)  # where that is another, another entry may have to be launched
     key = (buffer.device.name, id(buffer.device), buffer.type.scalar.name, buffer.host_shape, aligned)
     with _signature_lock:
         if len(_signatures) >= _SIGNATURES:
@@ -239,14 +240,19 @@ class Kernel:
     def enter(self, number: int) -> None:
         """Launches another entry from now on: of what is launched at this moment, each launch is all of one or all of the other."""
         with self.lock:
-            old = self.calls
+            old, before = self.calls, (self.plan, self.module, self.grid, self._attributes, self.record, self._call)
             old.retire()
-            while old.in_flight:
-                time.sleep(0)
-            self._choose(replace(self.plan, entry=number))
-            self.record = self.device.telemetry.record(**self.device.launch_amounts(self.plan, self.module))
-            self.calls = self._list()
-            self.calls.fix(old.fixed - self.calls.fixed)
+            try:
+                while old.in_flight:
+                    time.sleep(0)
+                self._choose(replace(self.plan, entry=number))
+                self.record = self.device.telemetry.record(**self.device.launch_amounts(self.plan, self.module))
+                self.calls = self._list()
+            except BaseException:
+                self.plan, self.module, self.grid, self._attributes, self.record, self._call = before
+                old.revive()
+                raise
+            self.calls.fix(old.fixed - 1 - self.calls.fixed)  # as many as there were before it was retired
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -283,10 +289,22 @@ class Kernel:
                     self.calls.resume(0)
                 return
         try:
-            context.recover(self.calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
+            with self.flying() as calls:
+                context.recover(calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
         except DeviceLost:
             device.require_usable()  # which tells the first cause
             raise
+
+    @contextmanager
+    def flying(self) -> Iterator[CallList]:
+        """A block that makes the calls of now: who would give them up waits for its end, as for native code that makes them."""
+        with self.lock:
+            calls = self.calls
+            calls.fly(1)
+        try:
+            yield calls
+        finally:
+            calls.fly(-1)
 
     def require_memory(self) -> None:
         """Raises BindingError when a bound buffer was freed."""
@@ -300,9 +318,9 @@ class Kernel:
         pieces = [(self.block_address + slot.offset_bytes, data) for slot, data in slots]
         names = [slot.name for slot in self.plan.step.layout.buffers]
         for name, buffer in buffers.items():
-            _, begin, end = record_of(buffer)
+            signature, begin, end = record_of(buffer)
             pieces.append((self.block_address + self._offsets[name], struct.pack("<Q", begin)))
-            pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), begin, end)
+            pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), signature, begin, end)
         if buffers and self.stream != int(self.device.context.stream):
             self.device.use_on(self.stream, self._owner, buffers.values())
             self.device.context.enter()
@@ -331,9 +349,10 @@ class CudaLaunch(Launch):
         self._take(Kernel(device, plan, modules))
 
     def _take(self, kernel: Kernel) -> None:
+        calls = kernel.calls
         self.kernel = kernel
-        self._state = kernel.calls.state
-        self.__call__ = kernel.calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
+        self._state = calls.state
+        self.__call__ = calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
         if self._c_launch is not None:
             self._c_launch.follow(self)
 
@@ -374,6 +393,7 @@ class CudaLaunch(Launch):
         handle = stream_handle(stream)
         self.kernel.device.require_usable()
         self.kernel.device.context.enter()
-        self.kernel.move(handle, stream)
-        self._take(self.kernel)
+        with self.kernel.lock:
+            self.kernel.move(handle, stream)
+            self._take(self.kernel)
         return self

@@ -76,7 +76,13 @@ def _allow(context: Context, function: Any, workgroup_bytes: int, doing: str) ->
 def _function(context: Context, handle: Any, symbol: str, workgroup_bytes: int) -> Any:
     """A kernel of a loaded module, ready for launches that give it so much workgroup memory."""
     doing = f"{context.name} cannot load {symbol}"
-    function = context.ok(context.cuda.cuModuleGetFunction(handle, symbol.encode()), doing)
+    status, *found = context.cuda.cuModuleGetFunction(handle, symbol.encode())
+    if status:
+        error = context.failure(status, doing)
+        if status.name == "CUDA_ERROR_NOT_FOUND":
+            raise ToolchainError("the CUDA driver", f"{error}") from error
+        raise error
+    (function,) = found
     _allow(context, function, workgroup_bytes, doing)
     return function
 

@@ -53,6 +53,7 @@ _HEAD: Final = struct.Struct("<qqQqQQQqQqqQQqqqqQq")
 _SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
 _RECORD: Final = struct.Struct("<qQQQq")
 _RANGE_AT: Final = 7 * 8
+_SIGNATURE_AT: Final = 4 * 8
 _WORD_BYTES: Final = 8
 _ALIVE_COUNT_AT: Final = 3 * 8
 _FIXED_AT: Final = 13 * 8
@@ -206,7 +207,7 @@ class CallList:
     hold the builtin: an object around it does.
     """
 
-    __slots__ = ("_alive", "_fixed", "_handler", "_kept", "_names", "_pin", "_room", "_slots", "state")
+    __slots__ = ("_alive", "_fixed", "_flying", "_handler", "_kept", "_names", "_pin", "_room", "_slots", "state")
 
     def __init__(
         self, calls: Sequence[Call], handler: Handler, mode: int, alive: Sequence[int],
@@ -229,6 +230,7 @@ class CallList:
         state = bytearray(members_at + 8 * len(members))
         self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
         self._fixed = ctypes.c_int64.from_buffer(state, _FIXED_AT)
+        self._flying = ctypes.c_int64.from_buffer(state, _IN_FLIGHT_AT)
         base = ctypes.addressof(self._pin)
         copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
@@ -277,8 +279,11 @@ class CallList:
     @property
     def in_flight(self) -> int:
         """How many threads make its calls now."""
-        count: int = struct.unpack_from("<q", self.state, _IN_FLIGHT_AT)[0]
-        return count
+        return self._flying.value
+
+    def fly(self, by: int) -> None:
+        """Counts a thread that makes its calls from Python as one of those."""
+        self._flying.value += by  # an int: no call, and so no other thread, between the load and the store
 
     def retire(self) -> None:
         """Gives the list up: it and lists that it is a member of go to their handlers from now on, and `set` leaves its buffers to Python."""
@@ -309,10 +314,11 @@ class CallList:
         """Replaces an argument of a call. For lists that nobody runs meanwhile."""
         struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + 8 * (_FIRST_ARGUMENT + argument), value & _MASK)
 
-    def rebound(self, place: int, alive: int, begin: int, end: int) -> list[tuple[int, bytes]]:
-        """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, and its bytes."""
+    def rebound(self, place: int, alive: int, signature: int, begin: int, end: int) -> list[tuple[int, bytes]]:
+        """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, its signature, and its bytes."""
         base = ctypes.addressof(self._pin)
         return [
             (base + self._alive + 8 * place, struct.pack("<Q", alive)),
+            (base + self._slots[place] + _SIGNATURE_AT, struct.pack("<q", signature)),
             (base + self._slots[place] + _RANGE_AT, struct.pack("<QQ", begin, end)),
         ]  # fmt: skip

@@ -132,6 +132,11 @@ class SequenceCalls:
                 with context.using(f"{self.name} cannot be enqueued on {context.name}"):
                     self.calls.resume(0)
                 return
+        if index == 0 and self._is_stale():  # nothing was enqueued yet
+            self.refresh()
+            with context.using(f"{self.name} cannot be enqueued on {context.name}"):
+                self.calls.resume(0)
+            return
         piece = self.pieces[self._numbers[index]] if index >= 0 else None
         what = f"step {self._numbers[index]} ({piece.name}) of a sequence" if piece is not None else self.name
         doing = f"{what} cannot be enqueued on {context.name}"

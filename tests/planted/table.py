@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from planted.ahead import AHEAD
 from planted.checker import CHECKER, MEANING
 from planted.decoders import DECODERS
 from planted.detectors import Generated, RoundTrip
@@ -26,6 +27,7 @@ FLOORS: Final[Mapping[str, tuple[Plant, ...]]] = {
     "Layouts and binding": ARGUMENTS,
     "64-bit indices": WIDE,
     "Decoders": DECODERS,
+    "Compiled ahead": AHEAD,
 }
 PLANTS: Final[Mapping[str, Plant]] = {plant.name: plant for plants in FLOORS.values() for plant in plants}
 
