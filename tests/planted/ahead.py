@@ -51,12 +51,12 @@ AHEAD: Final = (
         Suite("test_cache_hostile.py", "swapped"),
     ),
     Plant(
-        "no_entry_for_any_arguments",
-        "An artifact is read whose last entry asks for aligned memory.",
-        "vyre_py.lowering.artifact_reader",
-        "if not made or made[-1].needs or made[-1].elements != 1:",
-        "if not made or made[-1].elements != 1:",
-        Suite("test_artifact_hostile.py", ""),
+        "rows_that_differ",
+        "Accesses to different rows are taken for neighbours.",
+        "vyre_py.lowering.coarsen",
+        "along = self._others(stream, statement, number) == beside",
+        "along = True",
+        Suite("test_coarsen.py", "computed"),
     ),
     Plant(
         "spills_of_the_last_kernel",

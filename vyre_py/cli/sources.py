@@ -69,8 +69,12 @@ def read_code(name: str) -> Program | Artifact:
     data = _read(name)
     if data.startswith(ARTIFACT_MAGIC):
         from vyre_py.lowering.artifact import Artifact
+        from vyre_py.lowering.errors import ArtifactError
 
-        return Artifact.load(data)
+        try:
+            return Artifact.load(data)
+        except ArtifactError as error:
+            raise error.at(label_of(name)) from None
     return _program(data, label_of(name))
 
 

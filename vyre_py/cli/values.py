@@ -35,6 +35,7 @@ _LONGEST_NUMBER: Final = 400
 _VALUE: Final = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|inf|nan|true|false)\Z", re.ASCII)
 _BITS: Final = re.compile(r"[a-z0-9]+:0[xX]([0-9a-fA-F]+)\Z", re.ASCII)
 _MAX_HEADER: Final = 10_000
+_NPY: Final = b"\x93NUMPY"  # how a .npy file begins
 # What NumPy raises for a file that holds no array, or none that it reads.
 _UNREADABLE: Final = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError, tokenize.TokenError, SyntaxError)
 
@@ -138,8 +139,11 @@ def _read_array(path: str) -> Array:
     """The array of a .npy file, mapped rather than read. Raises CommandError."""
     try:
         with Path(path).open("rb") as file:
-            if file.read(2) == b"PK":
+            begins = file.read(len(_NPY))
+            if begins.startswith(b"PK"):
                 raise CommandError(f"{path}: an archive holds several arrays: give it by itself, as @{path}")
+            if begins != _NPY:
+                raise CommandError(f"{path}: neither .npy nor .npz")
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]  # of anything but an archive this is an array
     except _UNREADABLE as error:
         raise _reason(path, error) from error
