@@ -134,6 +134,13 @@ def axpy(x, y, a, n, B: tl.constexpr):
 
 
 def numba() -> Compile:
+    import warnings
+
+    import numpy as np
+
+    if not hasattr(np, "row_stack"):
+        np.vstack = np.vstack  # type: ignore[attr-defined]  # a name that NumPy has dropped, and some versions of Numba's CUDA part still ask for
+    warnings.simplefilter("ignore")  # about older names in other packages
     from numba import cuda, float32, uint32
 
     cuda.current_context()
