@@ -18,7 +18,7 @@ from vyre_py.lowering.llvm import jit
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch, LaunchPlan
 
-__all__ = ["ABI_VERSION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "Status", "c_launch_of"]
+__all__ = ["ABI_VERSION", "ALIVE_FUNCTION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "Status", "c_launch_of"]
 
 ABI_VERSION: Final = 1
 # VYRE_DEVICE_*: the kinds of device that have a module `c_launch`, whose `make` gives a launch's descriptor.
@@ -63,6 +63,29 @@ class CLaunchWords(ctypes.Structure):
 LAUNCH_TYPE: Final = (
     "%Launch = type { i32, i32, ptr, i32, i32, [3 x i32], [3 x i32], ptr, ptr, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr }"
 )
+
+# Whether all of so many live words, whose addresses follow one another, say that their memory was not freed.
+ALIVE_FUNCTION: Final = """
+define internal i1 @all_alive(i64 %count, ptr %words) {
+entry:
+  br label %head
+head:
+  %at = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp ult i64 %at, %count
+  br i1 %more, label %body, label %alive
+body:
+  %next = add i64 %at, 1
+  %word_at = getelementptr ptr, ptr %words, i64 %at
+  %word = load ptr, ptr %word_at
+  %value = load i64, ptr %word
+  %dead = icmp eq i64 %value, 0
+  br i1 %dead, label %freed, label %head
+alive:
+  ret i1 true
+freed:
+  ret i1 false
+}
+"""
 
 
 def _parameters(layout: Layout) -> list[CParameter]:

@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
-from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status
+from vyre_py.drivers.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.launch import Launch
 from vyre_py.lowering.llvm import jit
@@ -20,6 +20,7 @@ _ALIGN: Final = 64
 # %State: whether the device is gone, the number of live words, and where their addresses are.
 _TEXT: Final = f"""
 {LAUNCH_TYPE}
+{ALIVE_FUNCTION}
 %State = type {{ i64, i64, ptr }}
 
 declare ptr @malloc(i64)
@@ -60,18 +61,8 @@ alive:
   %count = load i64, ptr %count_at
   %words_at = getelementptr %State, ptr %state, i64 0, i32 2
   %words = load ptr, ptr %words_at
-  br label %head
-head:
-  %at = phi i64 [ 0, %alive ], [ %next, %body ]
-  %more = icmp ult i64 %at, %count
-  br i1 %more, label %body, label %all_alive
-body:
-  %next = add i64 %at, 1
-  %word_at = getelementptr ptr, ptr %words, i64 %at
-  %word = load ptr, ptr %word_at
-  %value = load i64, ptr %word
-  %dead = icmp eq i64 %value, 0
-  br i1 %dead, label %freed, label %head
+  %all_there = call i1 @all_alive(i64 %count, ptr %words)
+  br i1 %all_there, label %all_alive, label %freed
 freed:
   ret i32 {int(Status.FREED)}
 all_alive:

@@ -9,7 +9,7 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.drivers.c_launch import LAUNCH_TYPE, CLaunch, Status
+from vyre_py.drivers.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
 from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.launch import CudaLaunch
@@ -31,6 +31,7 @@ _CONFIG_STREAM_AT: Final = 32
 # the word that counts threads in here: who closes the device or captures on it first says so in the mode word, and then waits for them.
 _TEXT: Final = f"""
 {LAUNCH_TYPE}
+{ALIVE_FUNCTION}
 %Head = type {{ i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr, i64, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64 }}
 %Call = type {{ ptr, i64, ptr, i64, [16 x i64] }}
 %State = type {{ ptr, ptr, ptr, ptr, ptr }}
@@ -110,18 +111,8 @@ look:
   %count = load i64, ptr %count_at
   %words_at = getelementptr %Head, ptr %list, i64 0, i32 4
   %words = load ptr, ptr %words_at
-  br label %head
-head:
-  %at = phi i64 [ 0, %look ], [ %next, %body ]
-  %more = icmp ult i64 %at, %count
-  br i1 %more, label %body, label %alive
-body:
-  %next = add i64 %at, 1
-  %word_at = getelementptr ptr, ptr %words, i64 %at
-  %word = load ptr, ptr %word_at
-  %value = load i64, ptr %word
-  %dead = icmp eq i64 %value, 0
-  br i1 %dead, label %freed, label %head
+  %all_there = call i1 @all_alive(i64 %count, ptr %words)
+  br i1 %all_there, label %alive, label %freed
 freed:
   ret i32 {int(Status.FREED)}
 alive:
