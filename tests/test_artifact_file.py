@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from artifacts import AXPY, FOLDER, compiled, full, offsets, plain, section_of
+from children import child_environment
 from device_kinds import KINDS, open_device
 from filetest import Array, Case, devices_of, files, read_cases, run_program
 
@@ -438,7 +439,7 @@ def test_artifacts_need_no_compiler(tmp_path: Path) -> None:
     artifact.save(tmp_path / "machines.vyre")
     compiled(AXPY, "reference").save(tmp_path / "reference.vyre")
     arguments = [sys.executable, "-c", _WITHOUT, str(tmp_path / "machines.vyre"), str(tmp_path / "reference.vyre")]
-    done = subprocess.run(arguments, check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(arguments, check=False, cwd=ROOT, env=child_environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "machines.vyre.again").read_bytes() == artifact.to_bytes()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child_environment
 
 from tests.cache_cases import Maker, entry_file, key, payload, prove, within
 from vyre_py.drivers import cache_bundle, cache_directory, cache_entry, cache_upkeep
@@ -573,7 +574,7 @@ def test_a_full_disk_ends_an_import_with_whole_entries(tmp_path: Path, monkeypat
 
 def test_importing_it_loads_no_code_generator_and_no_platformdirs() -> None:
     code = "import sys, vyre_py.drivers.cache as c; c.DiskCache.open_default(); print(*[m for m in ('platformdirs', 'llvmlite', 'cuda') if m in sys.modules])"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "VYRE_CACHE_DIR": "/nowhere"}
+    environment = child_environment(VYRE_CACHE_DIR="/nowhere")
     assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout.strip() == ""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child_environment
 
 from tests.cache_cases import PATIENCE_S, Maker, children_end, in_child, key, payload, prove, within
 from tests.cache_processes import KEYS
@@ -41,7 +42,7 @@ def time_limit() -> Iterator[None]:
 def processes(what: str, path: Path, log: Path, count: int) -> Counter[str]:
     """Runs them; how often each line is in the log."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.cache_processes", what, str(path), str(log), str(count)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return Counter(log.read_text().split("\n")[:-1]) if log.exists() else Counter()
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from children import child_environment
 
 from vyre_py.__main__ import main
 from vyre_py.cli import doctor
@@ -234,7 +235,7 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
     os.close(reading)
     done = subprocess.run(
         [sys.executable, "-m", "vyre_py", "ops"], cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=child_environment(),
     )  # fmt: skip
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child_environment
 
 import vyre_py
 from vyre_py.__main__ import main
@@ -310,7 +311,7 @@ def test_help_loads_no_library_that_it_does_not_need() -> None:
         "print(*sorted({name.partition('.')[0] for name in sys.modules}), *sorted(n for n in sys.modules if n.startswith('vyre_py.')), file=sys.stderr)"
     )
     for arguments in (["--help"], ["run", "--help"], ["explain", "V201"], ["cache", "stats"]):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = child_environment()
         done = subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False)
         loaded = set(done.stderr.split())
         assert done.returncode == 0 and done.stdout and not loaded & {"llvmlite", "pydantic", "wgpu", "cuda", "PIL", "ml_dtypes", "platformdirs"}, done.stderr

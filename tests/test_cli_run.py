@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import subprocess
 import sys
 import zipfile
@@ -16,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from children import child_environment
 from device_kinds import need_nvdisasm, need_nvjitlink, open_device
 
 import vyre_py as vp
@@ -372,7 +372,7 @@ def test_lower_emits_machine_code(capfdbinary: pytest.CaptureFixture[bytes]) -> 
     assert main(["lower", "axpy.vir", "--emit", "cubin", "--target", "sm_80", "-o", "axpy.cubin"]) == 0
     assert Path("axpy.cubin").read_bytes()[:4] == b"\x7fELF"
     command = [sys.executable, "-m", "vyre_py", "lower", "axpy.vir", "--emit", "cubin", "--target", "sm_80"]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=child_environment())
     assert (done.returncode, done.stderr) == (0, b"") and done.stdout == Path("axpy.cubin").read_bytes()
     assert main(["lower", "axpy.vir", "--emit", "cubin", "--target", "compute_80"]) == 1
     assert b"gives no machine code" in capfdbinary.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import child_environment
 
 import vyre_py as vp
 from vyre_py.drivers import compilation
@@ -255,7 +255,7 @@ assert device.compile_native(p).dispatch({"x": np.arange(5, dtype=np.uint32)})["
 import sys
 print(device.telemetry.disk_cache_hits, device.telemetry.disk_cache_misses, "llvmlite" in sys.modules)
 """
-    environment = {**os.environ, "VYRE_CACHE_DIR": str(tmp_path / "cache"), "VYRE_CACHE_LIMIT": "10000000", "PYTHONPATH": str(ROOT)}
+    environment = child_environment(VYRE_CACHE_DIR=str(tmp_path / "cache"), VYRE_CACHE_LIMIT="10000000")
     said = [
         subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60).stdout.split() for _ in range(2)
     ]
@@ -280,7 +280,7 @@ def test_spoiled_entries_are_compiled_again(disk: vp.DiskCache, compiler: list[s
 
 
 def test_an_empty_directory_name_is_an_error(tmp_path: Path) -> None:
-    environment = {**os.environ, "VYRE_CACHE_DIR": "", "VYRE_CACHE_LIMIT": "1000000", "PYTHONPATH": str(ROOT)}
+    environment = child_environment(VYRE_CACHE_DIR="", VYRE_CACHE_LIMIT="1000000")
     code = """
 import vyre_py as vp
 p = vp.Program.from_text('program p(n) { buffer y: u32[n] write\\n y[global_id.x] = 1u32 }')

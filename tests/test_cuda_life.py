@@ -27,6 +27,7 @@ import inject
 import numpy as np
 import pytest
 import test_cuda_faults as faults
+from children import child_environment
 from device_kinds import open_device
 from inject import InjectedDriver
 
@@ -429,7 +430,7 @@ def main(kind: str, *names: str) -> None:
 
 def ended(kind: str, names: list[str]) -> dict[str, Any]:
     """How processes ended that ran orders: exit code and output, by name."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    environment = child_environment()
     done = subprocess.run([sys.executable, __file__, kind, *names], capture_output=True, text=True, timeout=600, env=environment, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

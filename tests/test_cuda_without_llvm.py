@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from children import child_environment
 from device_kinds import open_device
 
 import vyre_py as vp
@@ -154,6 +154,6 @@ def test_the_driver_s_own_tests_pass():
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-k", f"({names}) and not {left_out}"]
     done = subprocess.run(
         [*command, *[f"tests/{file}" for file in chosen]], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        env=child_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import io
 import mmap
-import os
 import random
 import re
 import struct
@@ -20,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from arm_machine import CODE, Core
+from children import child_environment
 from elf_objects import READ_FLAGS, TEXT_FLAGS, WRITE_FLAGS, Row, build
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
@@ -432,7 +432,7 @@ print("loaded")
 def test_code_loads_and_runs_where_llvm_is_not_installed() -> None:
     text = "program p(n) workgroup(8) { buffer x: f32[n] read\n buffer y: f32[n] write\n y[global_id.x] = x[global_id.x] * 2.5 }"
     artifact = compile_for(Program.from_text(text), [Target("host", arch) for arch in ("aarch64", "x86-64")])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = child_environment()
     done = subprocess.run([sys.executable, "-c", LOADER], input=encode(artifact), capture_output=True, env=environment, check=False)
     assert done.stdout == b"loaded\n", done.stderr.decode()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import child_environment
 from device_kinds import open_device
 from PIL import Image, ImageSequence
 
@@ -28,7 +28,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_example(example: Path, kind: str, tmp_path: Path) -> None:
     open_device(kind)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = child_environment()
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example), kind], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -46,7 +46,7 @@ def test_what_the_toy_compiler_compiles_runs_on_wgpu(tmp_path: Path) -> None:
     open_device("wgpu")
     (example,) = [path for path in EXAMPLES if path.stem == "08_expressions"]
     command = [sys.executable, "-W", "error", str(example), "wgpu"]
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 and "wgsl, cpu compiled; right on wgpu" in done.stdout, done.stderr
     assert vp.Artifact.load(tmp_path / "formula.vyre").interface.name == "formula"
 

@@ -20,6 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from children import child_environment
 
 import vyre_py as vp
 from tests.device_kinds import KINDS, open_device
@@ -751,7 +752,7 @@ def run_script(body: str, **named: Any) -> subprocess.Popen[bytes]:
         e.compile(ENDLESS)
     """
     script = textwrap.dedent(head) + textwrap.dedent(body)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    environment = child_environment()
     return subprocess.Popen([sys.executable, "-W", "error", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=ROOT, **named)
 
 

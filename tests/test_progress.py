@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from children import child_environment
 
 from vyre_py.drivers import progress
 from vyre_py.drivers.progress import Progress
@@ -165,7 +166,7 @@ def test_a_real_terminal_has_its_own_width() -> None:
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     text = "from vyre_py.drivers.progress import Progress\nwith Progress('compiling', True) as bar:\n    bar(1, 2, 'n' * 100)\n"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    environment = child_environment(TERM="xterm")
     subprocess.run([sys.executable, "-c", text], stderr=slave, check=True, env=environment, timeout=60)
     os.close(slave)
     written = os.read(master, 4096).decode()

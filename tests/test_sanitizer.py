@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from children import child_environment
 from device_kinds import open_device
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +55,7 @@ def sanitizer() -> str:
 def checked(*command: str) -> subprocess.CompletedProcess[str]:
     """A run of Python under memcheck; errors that calls of the driver return are no findings, since ours asks for some."""
     options = ["--tool", "memcheck", "--error-exitcode", str(FOUND), "--report-api-errors", "no"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = child_environment()
     return subprocess.run([sanitizer(), *options, sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
