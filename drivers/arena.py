@@ -14,6 +14,7 @@ from vyre_py.drivers.arena_plan import ArenaPlan
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.resident import Allocation, Buffer
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -27,11 +28,13 @@ _USED_PART: Final = 4
 _OWNER: Final = "an arena: Arena.free gives it back whole"
 
 
-class Arena:
+class Arena(Stationary):
     """The values of a plan in one allocation: `arena["name"]` is a Buffer, for `bind` like any other.
 
     Attributes: `device`, `plan`, `allocation`. The memory goes back to the device's pool with `free`, or with the last buffer over it.
     """
+
+    travels_as = "send its plan, and call device.arena there"
 
     __slots__ = ("allocation", "device", "plan")
 

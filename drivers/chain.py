@@ -31,6 +31,7 @@ from vyre_py.ir.dims import Dim, evaluate_dim, is_size
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.program import Program
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type, scalar_of, u8
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ if TYPE_CHECKING:
 __all__ = ["Chain", "plan_chain"]
 
 
-class Chain:
+class Chain(Stationary):
     """Launches over one arena. Call it to run all of them in order; it neither waits nor allocates.
 
     Attributes: `device`, `arena`, `steps` (the launch of each step, for `set`), `sequence` of those, and of the fills and copies that the plan asks
     for, in the order of running: what a call runs, and what may be part of other sequences and of captured graphs.
     """
+
+    travels_as = "send its Programs, and plan the chain there"
 
     __slots__ = ("arena", "device", "sequence", "steps")
 

@@ -47,6 +47,7 @@ from vyre_py.ir.digest import places_digest
 from vyre_py.ir.dims import SIZE_LIMIT
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type, scalar_of
 from vyre_py.lowering.artifact import Artifact, Entry, Image, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -76,13 +77,15 @@ class Limits:
     elements: int = SIZE_LIMIT - 1
 
 
-class Device(ABC):
+class Device(Stationary, ABC):
     """A machine that runs Programs. Use `vyre_py.device(name)`, which gives the same object for the same name.
 
     Attributes: `kind` ("cuda", "wgpu", "cpu", "reference"), `ordinal`, `target` that it compiles for, `limits`, `telemetry`,
     `description` for people, `is_software` where a program on the CPU stands in for another machine, `dlpack_device` the kind and number that
     DLPack has for its memory, None where that can't be shared.
     """
+
+    travels_as = "send its name, and open it there with vyre_py.device(name)"
 
     kind: ClassVar[str]
     is_software: bool = False
@@ -581,7 +584,7 @@ class Device(ABC):
         """A handle for memory at an address that another library owns."""
         self._lacks("memory of other libraries")
 
-    def _leave(self, handle: Any) -> None:  # noqa: B027 - a device that adopts nothing has nothing to leave
+    def _leave(self, handle: Any) -> None:
         """Waits until nothing launched so far uses memory of another library. Never raises."""
 
     def _later(self, action: Callable[[], object]) -> bool:
@@ -592,7 +595,7 @@ class Device(ABC):
         """The stream that everything goes through, where there are streams."""
         return None
 
-    def _order(self, first: int | None, then: int | None) -> None:  # noqa: B027 - a device without streams has no order to make
+    def _order(self, first: int | None, then: int | None) -> None:
         """Has what is enqueued on stream `then` from now on wait for what stream `first` holds; None is the device's own."""
 
     def _load_step(self, step: Step, image: Image) -> tuple[Any, ...]:
@@ -640,13 +643,13 @@ class Device(ABC):
     def _synchronize(self) -> None:
         """Waits for everything."""
 
-    def _observe(self, on: bool) -> None:  # noqa: B027 - launches that are made while a trace runs are wrapped where they are bound
+    def _observe(self, on: bool) -> None:
         """Has all launches of native code go through Python, or no longer: a trace began, or the last one ended."""
 
-    def _warmup(self) -> None:  # noqa: B027 - a device with nothing to prepare has nothing to do
+    def _warmup(self) -> None:
         """Prepares the device."""
 
-    def _trim(self) -> None:  # noqa: B027 - a device without pools has nothing to drop
+    def _trim(self) -> None:
         """Drops pooled memory."""
 
     @abstractmethod

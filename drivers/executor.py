@@ -32,6 +32,7 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.errors import VyreError, WireError, shown
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.program import Program
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type
 from vyre_py.lowering.artifact import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -166,7 +167,7 @@ class _Dispatch:
         return given
 
 
-class Executor:
+class Executor(Stationary):
     """Runs Programs on a device that a worker process owns, so that no Program can take this process with it.
 
     A call that takes longer than its timeout raises DispatchTimeout, and the worker is killed; when the worker dies, or its device is lost, the
@@ -179,6 +180,8 @@ class Executor:
 
     Attributes: `name` and `description` of the device, `counters`, `limits`, `pid` of the worker. Raises DeviceUnavailable; Unsupported on Windows.
     """
+
+    travels_as = "make one there"
 
     def __init__(
         self, device: str | None = None, timeout: float | None = None, restart: bool = True, max_restarts: int | None = None, *,

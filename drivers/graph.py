@@ -16,6 +16,7 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import SequenceStep, freed_names
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import u32
 from vyre_py.lowering.layout import SlotKind
 
@@ -60,13 +61,15 @@ class Recording:
         raise NotImplementedError
 
 
-class Graph:
+class Graph(Stationary):
     """Captured work. Made by `device.capture` and `device.capture_while`.
 
     It keeps buffers, code and launches alive, and a replay refuses (BindingError) once a buffer was freed explicitly. Attributes: `device`, `value`
     that the captured function gave, `nodes`, how many launches, copies and fills there are, `conditional`: where a graph of `capture_while` looks at
     its flag, "device" or "host", else "".
     """
+
+    travels_as = "send pipelines, and capture there"
 
     conditional: str = ""
     __slots__ = ("__weakref__", "device", "nodes", "value")

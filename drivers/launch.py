@@ -15,6 +15,7 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.telemetry import LaunchRecord
 from vyre_py.ir.dims import DimExpr, evaluate_dim
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import u32
 from vyre_py.lowering.artifact import Aligned, Need, Step
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -143,13 +144,15 @@ def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:
     return size
 
 
-class Launch:
+class Launch(Stationary):
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 
     Attributes: `plan`, and `counted`, how many launches a call counts for: none where a graph replays it.
 
     Device kinds subclass it with `__call__`, `_set_buffer`, `_set_slot` and, where they have streams, `on`.
     """
+
+    travels_as = "send the pipeline, and bind it there"
 
     __slots__ = ("_c_launch", "counted", "plan")
 

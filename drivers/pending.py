@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.errors import BindingError, DispatchTimeout
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Stationary
 
 __all__ = ["Pending", "ThreadPending", "poll"]
 
@@ -32,11 +33,13 @@ def poll(done: Callable[[], bool], timeout: float | None) -> bool:
     return True
 
 
-class Pending(ABC):
+class Pending(Stationary, ABC):
     """A dispatch that runs. `result()` gives what `dispatch` would have; `await pending` does so in a coroutine, without holding up its loop.
 
     Dropping it gives up the result and nothing else: the work runs on, and the memory that it uses stays until it is done.
     """
+
+    travels_as = "send its result()"
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -19,6 +19,7 @@ from vyre_py.drivers.run import Run, Timed
 from vyre_py.drivers.trace import spanned, tracing
 from vyre_py.drivers.traced import TracedLaunch
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact import Artifact, Part
 from vyre_py.lowering.stages import Stages
 
@@ -49,7 +50,7 @@ def check_outputs(binding: BindingPlan, config: DispatchConfig, out: Mapping[str
         raise BindingError(binding.interface.name, problems)
 
 
-class Pipeline:
+class Pipeline(Portable):
     """A Program compiled for a device and loaded. Immutable; use it from any thread.
 
     Attributes: `device`, `artifact` and its `part` for this device, `numerics` that the code follows ("strict", "fast" or "native"), `report`
@@ -85,6 +86,11 @@ class Pipeline:
     def report(self) -> Mapping[str, int]:
         """Counts of what the passes did; of machine code for NVIDIA GPUs also "registers", "spill_store_bytes" and what else the assembler says."""
         return self.part.report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from vyre_py.drivers.registry import load_on  # which imports devices, and they this module
+
+        return load_on, (self.device.name, self.artifact)
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r} on {self.device.name}>"

@@ -11,11 +11,13 @@ from typing import Final
 
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.selftest import require_right
 from vyre_py.drivers.trace import trace_from_environment
 from vyre_py.ir.errors import VyreError, shown
+from vyre_py.lowering.artifact import Artifact
 
-__all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available"]
+__all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available", "load_on"]
 
 # Best first. A device that runs in software is taken by name only: the CPU itself is faster, and exact.
 KINDS: Final = ("cuda", "wgpu", "cpu", "reference")
@@ -52,6 +54,11 @@ def device(name: str | None = None) -> Device:
     if found is None or found[1] not in KINDS:
         raise DeviceUnavailable(f"there is no device {shown(name)}", remedy=f"devices are {', '.join(KINDS)}, each with an ordinal if wanted: cuda:0")
     return _opened(found[1], int(found[2] or 0))
+
+
+def load_on(name: str, artifact: Artifact) -> Pipeline:
+    """An artifact's pipeline on the device of a name: what a pipeline is in another process."""
+    return device(name).load(artifact)
 
 
 def _opened(kind: str, ordinal: int) -> Device:

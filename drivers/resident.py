@@ -17,6 +17,7 @@ from vyre_py.drivers.trace import spanned
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Param
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type, u8
 
 if TYPE_CHECKING:
@@ -127,13 +128,15 @@ class Loan:
         self._finalizer.atexit = False  # as the allocation's own
 
 
-class Buffer:
+class Buffer(Stationary):
     """A C-contiguous array in a device's memory. Slicing the first axis gives a view; `free` gives the memory back early.
 
     Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`, `readonly` for a
     constant, and where another library owns the memory and allows no writes. DLPack (`numpy.from_dlpack(buffer)` on the CPU,
     `torch.from_dlpack(buffer)`) and, on CUDA, `__cuda_array_interface__` share the memory with other libraries.
     """
+
+    travels_as = "send read(), a NumPy array, and upload that there"
 
     # `_record` is the device kind's own, made when it first looks at the buffer.
     __slots__ = ("_record", "allocation", "device", "offset_bytes", "readonly", "shape", "size_bytes", "type")

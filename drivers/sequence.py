@@ -17,6 +17,7 @@ from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Param
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -175,11 +176,13 @@ def flat_steps(device: Device, steps: Many[Any]) -> list[Launch | SequenceStep]:
     return found
 
 
-class Sequence:
+class Sequence(Stationary):
     """Launches, copies and fills in order, as one call. Made by `device.sequence`; it keeps its steps alive.
 
     Attributes: `device`, `steps`. What `launch.set` changes is what the next run uses.
     """
+
+    travels_as = "send pipelines, and make the sequence there"
 
     __slots__ = ("__weakref__", "device", "steps")
 

@@ -20,6 +20,7 @@ from vyre_py.drivers.hostarray import host_array
 from vyre_py.drivers.resident import Buffer
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class _Entry:
             self.buffer.free()
 
 
-class ResidentStore:
+class ResidentStore(Stationary):
     """The buffers that one device keeps, by handle: `device.resident`. Any thread may use it.
 
         weights = device.resident.put(array, "layer1.weight")
@@ -75,6 +76,8 @@ class ResidentStore:
 
     `budget_bytes` is the most that all entries hold, None for no limit; it may be set at any time, and evicts what may go.
     """
+
+    travels_as = "send what read() of its buffers gives"
 
     def __init__(self, device: Device, budget_bytes: int | None = None) -> None:
         self._device = device

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError", "printable", "shown"]
 
@@ -95,10 +95,20 @@ class Diagnostic:
 class VyreError(Exception):
     """Everything that vyre-py raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with the composed text, which is not what constructors here take.
+        return _again, (type(self), self.args, dict(vars(self)))
+
     def _repr_html_(self) -> str:
         from vyre_py.ir.markup import error_html  # notebooks alone ask for it
 
         return error_html(self)
+
+
+def _again(kind: type[VyreError], args: tuple[Any, ...], fields: dict[str, Any]) -> VyreError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class ProgramError(VyreError):

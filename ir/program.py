@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.ir.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
+from vyre_py.ir.travel import Portable
 
 if TYPE_CHECKING:
     from vyre_py.ir.widths import Widths
@@ -29,7 +30,7 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class Program(Portable):
     """A kernel: declarations, and a body of flat statements (`ir.nodes`).
 
     `match[i]` is, for a statement that opens a block, the index of its Else or End; for an Else its End; for an End the
@@ -94,6 +95,9 @@ class Program:
 
     def __hash__(self) -> int:
         return hash((self.code_digest, self.interface_digest))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Program.from_bytes, (self.to_bytes(places=True),)
 
     def __str__(self) -> str:
         from vyre_py.ir.printer import print_program

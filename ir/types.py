@@ -17,6 +17,7 @@ import numpy as np
 
 from vyre_py.ir.errors import shown
 from vyre_py.ir.rounding import from_f64, sticky
+from vyre_py.ir.travel import Portable
 
 __all__ = [
     "SCALARS", "TYPES", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f16", "f32", "f64", "i8", "i16", "i32", "i64",
@@ -45,7 +46,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Type:
+class Type(Portable):
     """A type. There is one object per type, so identity is equality.
 
     Attributes: `name` as written in text; `kind`; `bits` of one component (a bool counts 1); `lanes`, the number of components, 1 for a scalar.
@@ -115,6 +116,13 @@ class Type:
         return self.name
 
     __str__ = __repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
+
+
+def _named(name: str) -> Type:
+    return TYPES[name]
 
 
 bool_ = Type("bool", Kind.BOOL, 1)

@@ -10,6 +10,7 @@ from typing import Any
 from vyre_py.ir.dims import Dim, DimExpr
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.program import Grid
+from vyre_py.ir.travel import Portable
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
@@ -119,7 +120,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Portable):
     """A compiled Program: what a caller binds, and one part per target it was compiled for. The digests are the Program's; that of the interface is
     empty where it is not known."""
 
@@ -133,6 +134,9 @@ class Artifact:
     def targets(self) -> tuple[str, ...]:
         """The names of the targets."""
         return tuple(p.target.name for p in self.parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Artifact.from_bytes, (self.to_bytes(),)
 
     # What reads, writes and describes artifacts imports this module, so it is imported where it is called.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Portable
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["CompileOptions"]
@@ -32,7 +33,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CompileOptions:
+class CompileOptions(Portable):
     """How to compile. A field that a target can't honour is refused by name, never ignored.
 
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for

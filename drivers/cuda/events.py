@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from vyre_py.drivers.cuda.launch import stream_handle
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.ir.errors import shown
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["DeviceStreams", "Event", "Stream", "beside_captures", "device_streams", "make_stream", "record_event", "wait_event"]
 
 
-class Event:
+class Event(Stationary):
     """A mark in a stream, made by `device.record_event`: what the stream held then is done once the event is. Attribute: `device`."""
+
+    travels_as = "record another there"
 
     __slots__ = ("__weakref__", "_handle", "device")
 
@@ -62,12 +65,14 @@ class Event:
             raise self.device.context.failure(status, f"an event on {self.device.name} cannot be waited for", LaunchError)
 
 
-class Stream:
+class Stream(Stationary):
     """A stream: what goes to it runs in order, and beside what goes to others. Any library takes it, by `__cuda_stream__`.
 
     Attributes: `device`, `priority`, 0 or, for more urgent ones, less. One made by `device.stream` is given back by `close`, at the end of a `with`
     block, or with its last user.
     """
+
+    travels_as = "make one there with device.stream()"
 
     __slots__ = ("__weakref__", "_finalizer", "_handle", "device", "priority")
 

@@ -7,6 +7,7 @@ blocks, then scope, types, memory and limits side by side, and uniformity where 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.findings import Findings
@@ -20,18 +21,23 @@ from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
 from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.program import Program
 from vyre_py.ir.rules import finding
+from vyre_py.ir.travel import Portable
 
 __all__ = ["Checked", "check"]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Portable):
     """A Program that keeps every rule, with the proof: how uniform its values and control are, and the capabilities that its ops
     ask of a device. Only `check`, and passes that keep the rules, make one."""
 
     program: Program
     uniformity: Uniformity
     capabilities: frozenset[str]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A proof is made again where it is used: nobody has to believe one that travelled.
+        return check, (self.program,)
 
 
 def check(program: Program) -> Checked:
