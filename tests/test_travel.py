@@ -15,7 +15,15 @@ from children import child_environment
 from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.drivers.errors import BindingError, CacheError, DeviceLost, DeviceUnavailable, DispatchTimeout, LaunchError, OutOfMemory
+from vyre_py.drivers.errors import (
+    BindingError,
+    CacheError,
+    DeviceLost,
+    DeviceUnavailable,
+    DispatchTimeout,
+    LaunchError,
+    OutOfMemory,
+)
 from vyre_py.ir.check import check
 from vyre_py.ir.errors import Diagnostic, ParseError, Place, ValidationError, VyreError, WireError
 from vyre_py.ir.parser import parse
@@ -34,7 +42,8 @@ PLACE = Place("a.vir", 3, 4, 2, "  x = y", ("a", "b"))
 FOUND = Diagnostic("V201", "f32 + u32", PLACE, "convert one side")
 ERRORS: tuple[VyreError, ...] = (
     ParseError(FOUND), ValidationError([FOUND, FOUND]), WireError(FOUND, "/body/3"),
-    Unsupported("wgsl", [Missing("op exp", PLACE, "use another"), "type f64"]), ToolchainError("llvm", "no", "text"), ArtifactError("header", "short", "a.vyre"),
+    Unsupported("wgsl", [Missing("op exp", PLACE, "use another"), "type f64"]), ToolchainError("llvm", "no", "text"),
+    ArtifactError("header", "short", "a.vyre"),
     DeviceUnavailable("no", status="S", meaning="m", cause="c", remedy="r"), OutOfMemory("no", asked=7, free=3), BindingError("axpy", ["one", "two"]),
     LaunchError("no"), DispatchTimeout("late"), DeviceLost("gone", cause="first"), CacheError("no"),
 )  # fmt: skip
