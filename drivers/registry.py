@@ -12,8 +12,8 @@ from typing import Final
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.pipeline import Pipeline
+from vyre_py.drivers.process_trace import begin_process_trace
 from vyre_py.drivers.selftest import require_right
-from vyre_py.drivers.trace import trace_from_environment
 from vyre_py.ir.errors import VyreError, shown
 from vyre_py.lowering.artifact import Artifact
 
@@ -69,7 +69,7 @@ def _opened(kind: str, ordinal: int) -> Device:
         here = _count(kind)
         if ordinal >= here:
             raise DeviceUnavailable(f"there is no {kind}:{ordinal}", meaning=f"{here} device(s) of kind {kind} are here", remedy="vyre_py.devices() lists them")
-        trace_from_environment()
+        begin_process_trace()
         made: Device = import_module(f"vyre_py.drivers.{kind}").open_device(ordinal)
         _open[kind, ordinal] = made
         _inherited.discard((kind, ordinal))

@@ -30,14 +30,13 @@ from vyre_py.lowering.stages import Stage
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["EVENT_LIMIT", "Range", "Trace", "Traces", "observe", "spanned", "trace", "trace_from_environment", "tracing"]
+__all__ = ["EVENT_LIMIT", "Range", "Trace", "Traces", "observe", "spanned", "trace", "tracing"]
 
 EVENT_LIMIT: Final = 200_000  # some 50 MB of memory
 
 # Tracks of devices are threads to those who read traces; their numbers are above those of any real thread (Linux's go to 2^22).
 _FIRST_TRACK: Final = 1 << 23
 _NS_PER_US: Final = 1000
-_ENVIRONMENT: Final = "VYRE_NVTX"
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -79,6 +78,12 @@ class Trace:
         with self._lock:
             self._running = False
         self._write()
+
+    def forked(self) -> None:
+        """In a forked child: the file is the parent's, a thread of which may have held the lock."""
+        self._lock = threading.RLock()
+        self._running = False
+        self.path = None
 
     def __len__(self) -> int:
         """How many events it has kept."""
@@ -214,7 +219,6 @@ _running: tuple[Trace, ...] = ()
 _current: Traces | None = None
 _lock = threading.RLock()
 _observers: Watched[Device] = Watched()
-_from_environment: list[Trace] = []
 
 
 def tracing() -> Traces | None:
@@ -242,12 +246,26 @@ def _change(how: Callable[[tuple[Trace, ...]], tuple[Trace, ...]]) -> None:
                 device._observe(bool(_running))
 
 
+def _forked() -> None:
+    """In a forked child no trace of the parent's runs."""
+    global _lock, _running, _current  # noqa: PLW0603 - a child has one thread, and the old lock may never be given back
+    _lock = threading.RLock()
+    for one in _running:
+        one.forked()
+    _running, _current = (), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def trace(path: str | os.PathLike[str] | None = None, *, nvtx: bool = False, limit: int = EVENT_LIMIT, device: Device | None = None) -> Trace:
     """A trace of what vyre-py does inside a `with` block: compile stages, binds, dispatches, copies between host and device, launches.
 
     `path` names the file that the block leaves behind, in JSON for Perfetto (ui.perfetto.dev) or chrome://tracing; without one the trace is kept in
-    memory, for `to_json`. `nvtx` also pushes NVTX ranges, for NVIDIA's profilers, by the package `nvtx`; VYRE_NVTX=1 in the environment does so for
-    the whole process. `limit` bounds the number of events: more are dropped, and counted; 0 keeps none. `device` keeps only what is that device's.
+    memory, for `to_json`. `nvtx` also pushes NVTX ranges, for NVIDIA's profilers, by the package `nvtx`. In the environment VYRE_TRACE=FILE and
+    VYRE_NVTX=1 trace the whole process. `limit` bounds the number of events: more are dropped, and counted; 0 keeps none. `device` keeps only what is
+    that device's.
 
     Of launches those are seen that were bound within the block, and on CUDA all. Raises DeviceUnavailable without the package that `nvtx` needs,
     BindingError for a path or a limit that is none, and on entry DriverError for a file that can't be written.
@@ -260,15 +278,6 @@ def trace(path: str | os.PathLike[str] | None = None, *, nvtx: bool = False, lim
     if problems:
         raise BindingError("trace", problems)
     return Trace(path, nvtx, limit, device)
-
-
-def trace_from_environment() -> None:
-    """Begins NVTX ranges for the rest of the process, once, where VYRE_NVTX is set to anything but 0. Raises DeviceUnavailable without the package."""
-    if os.environ.get(_ENVIRONMENT, "0") in ("", "0"):
-        return
-    with _lock:
-        if not _from_environment:
-            _from_environment.append(Trace(None, True, 0, None).__enter__())
 
 
 def spanned(

@@ -36,6 +36,7 @@ from vyre_py.drivers.error_data import describe
 from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.pipeline import Pipeline
+from vyre_py.drivers.process_trace import end_process_trace
 from vyre_py.drivers.registry import device as device_of
 from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.drivers.shared import SharedMemory
@@ -304,6 +305,10 @@ def main() -> None:
     except ChannelBroken as error:
         sys.stderr.write(f"vyre-py worker: {error}\n")
         status = 2
+    try:
+        end_process_trace()
+    except DriverError as error:
+        sys.stderr.write(f"vyre-py worker: {error}\n")
     sys.stderr.flush()
     os._exit(status)  # the device is closed, or lost with the process: nothing is left that an orderly exit could do
 

@@ -21,6 +21,8 @@ add meanwhile is lost. `snapshot.to_prometheus()` is the text that Prometheus re
 
 A counter only grows until it is reset; a gauge is what something is now. What a kind of device has not got stays zero. Figures of single
 launches are added up when a snapshot is taken: a launch itself adds to two words.
+
+When something took place, and how long it took, traces tell: `vyre_py.trace`, `device.trace`, or `VYRE_TRACE=FILE` for a whole process.
 """
 
 

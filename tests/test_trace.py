@@ -7,6 +7,7 @@ import gc
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import child_environment
 from device_kinds import KINDS, open_device
 from fake_cuda import CUresult, FakeDriver
 
@@ -69,15 +71,17 @@ def arguments(count: int = 100) -> dict[str, Any]:
     return {"x": np.ones(count, np.float32), "y": np.ones(count, np.float32), "a": 2.0}
 
 
-def spans(text: str) -> list[dict[str, Any]]:
-    """The complete events of a trace, after a look at all of it."""
+def spans(text: str, own: bool = True) -> list[dict[str, Any]]:
+    """The complete events of a trace, after a look at all of it; `own` says that it is one of this process."""
     whole = json.loads(text)
     assert whole["displayTimeUnit"] == "ns"
+    processes = {event["pid"] for event in whole["traceEvents"]}
+    assert processes == {os.getpid()} if own else len(processes) == 1
     tracks = {event["tid"]: event["args"]["name"] for event in whole["traceEvents"] if event["ph"] == "M" and event["name"] == "thread_name"}
     found = [event for event in whole["traceEvents"] if event["ph"] == "X"]
     assert len(found) + len([e for e in whole["traceEvents"] if e["ph"] == "M"]) == len(whole["traceEvents"])
     for event in found:
-        assert event["pid"] == os.getpid() and event["ts"] >= 0 and event["dur"] >= 0 and event["name"] and event["cat"], event
+        assert event["ts"] >= 0 and event["dur"] >= 0 and event["name"] and event["cat"], event
         event["track"] = tracks[event["tid"]]
         event["begin"], event["end"] = round(event["ts"] * 1000), round(event["ts"] * 1000) + round(event["dur"] * 1000)
     return found
@@ -556,3 +560,78 @@ def test_the_environment_asks_for_what_is_not_there(tmp_path: Path) -> None:
     environment = {**os.environ, "VYRE_NVTX": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.strip() == "True"
+
+
+# ---- VYRE_TRACE
+
+
+WORK = f"""
+import os, sys, numpy as np, vyre_py as vp
+TWICE = {TWICE!r}
+def work(name="twice"):
+    program = vp.Program.from_text(TWICE.replace("twice", name))
+    return vp.device("cpu").compile_native(program).dispatch({{"x": np.ones(4, np.float32)}})["x"]
+"""
+
+
+def traced_process(folder: Path, code: str, name: str = "trace.json", status: int = 0) -> dict[str, list[str]]:
+    """Runs code with VYRE_TRACE; gives the names of launches and of stages in each file that is left, by the file's name, numbers as N."""
+    environment = child_environment(VYRE_TRACE=name, VYRE_CACHE_LIMIT="0")
+    done = subprocess.run([sys.executable, "-c", WORK + code], env=environment, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == status, done.stderr
+    wanted = {"lower", "dispatch", "twice", "child"}
+    files = {re.sub("[0-9]+", "N", path.name): spans(path.read_text("utf-8"), own=False) for path in folder.iterdir()}
+    return {name: [event["name"] for event in events if event["name"] in wanted] for name, events in files.items()}
+
+
+ONE, CHILD = ["lower", "twice", "dispatch"], ["lower", "child", "dispatch"]
+
+
+@pytest.mark.parametrize(("code", "status"), [("work()", 0), ("work(); 1 // 0", 1), ("work(); sys.exit(3)", 3), ("work(); os.chdir('/')", 0)])
+def test_the_environment_asks_for_a_file(code: str, status: int, tmp_path: Path) -> None:
+    assert traced_process(tmp_path, code, status=status) == {"trace.json": ONE}
+
+
+def test_what_is_compiled_ahead_is_in_the_file_of_the_process(tmp_path: Path) -> None:
+    code = "vp.compile_native(vp.Program.from_text(TWICE), 'wgsl')"
+    assert traced_process(tmp_path, code) == {"trace.json": ["lower"]}
+    assert traced_process(tmp_path, "print(vp.__version__)", "none.json").keys() == {"trace.json"}  # nothing was done, so nothing is left
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
+    """Not even within a `with` block that it leaves; what the child does has a file of its own."""
+    block = """
+work()
+with vp.trace("block.json"):
+    if not os.fork():
+        work()
+        sys.exit(0)
+    os.wait()
+    work("child")
+"""
+    assert traced_process(tmp_path, block) == {"trace.json": [*ONE, *CHILD], "block.json": CHILD, "trace.N.json": ["twice", "dispatch"]}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.run([sys.executable, '-c', os.environ['CODE']], check=True, cwd='/')",
+        "with vp.Executor('cpu') as e: e.dispatch(CHILD, {'x': np.ones(1, np.float32)})",
+    ],
+)
+def test_processes_that_are_started_have_files_of_their_own(start: str, tmp_path: Path) -> None:
+    code = f"""
+import subprocess
+CHILD = vp.Program.from_text(TWICE.replace("twice", "child"))
+os.environ["CODE"] = {WORK!r} + "work('child')"
+work()
+{start}
+"""
+    assert traced_process(tmp_path, code) == {"trace.json": ONE, "trace.N.json": CHILD}
+    assert traced_process(tmp_path, code, "t{pid}.json").keys() == {"trace.json", "trace.N.json", "tN.json"}
+
+
+def test_a_file_of_the_environment_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    code = "\nfor _ in range(2):\n    try: work()\n    except vp.DriverError as error: assert 'cannot be written' in str(error)"
+    assert traced_process(tmp_path, code, "absent/trace.json") == {}

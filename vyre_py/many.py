@@ -9,6 +9,7 @@ from typing import Final, Literal, overload
 
 from vyre_py.drivers.compiler_process import Task
 from vyre_py.drivers.compilers import SUPPORTED, Crew, Done, Outcome, cores, idle
+from vyre_py.drivers.process_trace import begin_process_trace
 from vyre_py.drivers.progress import Progress, Report
 from vyre_py.drivers.trace import tracing
 from vyre_py.ir.check import Checked
@@ -152,6 +153,7 @@ def compile_many(
     """
     if errors not in ("raise", "return"):
         raise Unsupported("vyre-py", [Missing(f"errors={shown(errors)}", help="it is 'raise' or 'return'")])
+    begin_process_trace()
     jobs = _jobs(programs, targets, options)
     size = _size(workers, timeout, jobs)
     outcomes: dict[int, Outcome] = {}

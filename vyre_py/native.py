@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vyre_py.drivers.compilation import compiled, validated
+from vyre_py.drivers.process_trace import begin_process_trace
 from vyre_py.drivers.trace import tracing
 from vyre_py.ir.check import Checked
 from vyre_py.ir.errors import shown
@@ -29,6 +30,7 @@ def compile_native(program: Source, targets: Targets, options: CompileOptions | 
     VYRE_CACHE_DIR is set and empty.
     """
     wanted, options = parsed(targets), CompileOptions.given(options)
+    begin_process_trace()
     if (traces := tracing()) is None:
         return _compiled(program, wanted, options)
     with traces.range("compile", "compile", None, {"targets": ", ".join(map(str, wanted))}):

@@ -54,6 +54,12 @@ def _directory(given: object) -> object:
     return given
 
 
+def _file(given: object) -> object:
+    if isinstance(given, str) and "\0" in given:
+        raise ValueError("the path of a file is needed")
+    return given.strip() if isinstance(given, str) else given
+
+
 def _directories(given: object) -> object:
     return tuple(part for part in given.split(os.pathsep) if part.strip()) if isinstance(given, str) else given
 
@@ -65,6 +71,7 @@ def _switch(given: object) -> object:
 _Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 _Device = Annotated[str | None, BeforeValidator(_device)]
 _Directory = Annotated[Path | None, BeforeValidator(_directory)]
+_File = Annotated[Path | None, BeforeValidator(_file)]
 _Directories = Annotated[tuple[Path, ...], BeforeValidator(_directories)]
 _Assembler = Annotated[Literal["nvjitlink", "driver"] | None, BeforeValidator(lambda given: given.strip() if isinstance(given, str) else given)]
 _Switch = Annotated[bool, BeforeValidator(_switch)]
@@ -89,6 +96,9 @@ class Settings(BaseModel):
     pool_release_threshold: _Bytes = _variable("POOL_RELEASE_THRESHOLD", 256 * _MIB, "bytes that the CUDA driver's own pool holds on to when idle")
     pinned_pool_bytes: _Bytes = _variable("PINNED_POOL_BYTES", 128 * _MIB, "page-locked host memory that a CUDA device keeps for reuse")
     assembler: _Assembler = _variable("ASSEMBLER", None, "who makes machine code of PTX on CUDA devices: nvjitlink or driver; unset, nvjitlink if it is there")
+    trace: _File = _variable(
+        "TRACE", None, "the file that a trace of the whole process goes to; {pid} in it is the process's number, which names the files of those it starts"
+    )
     nvtx: _Switch = _variable("NVTX", False, "whether NVTX ranges are pushed for the whole process; anything but 0 does")
 
     @classmethod
