@@ -128,7 +128,7 @@ class ArrayHandle:
         self.builder.emit_store(self.memory, index, value)
 
     def uniform_load(self, index: Index) -> Expr:
-        """A barrier, a load that the whole workgroup shares, a barrier."""
+        """A barrier, one load for the whole workgroup, a barrier: all its invocations get the same element, whoever else writes there."""
         return self.builder.emit_load(self.memory, index, uniform=True)
 
     def atomic_add(self, index: Index, value: Operand) -> Expr:

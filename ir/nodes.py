@@ -194,7 +194,7 @@ class Store(MemoryStatement):
 
 @_node
 class UniformLoad(MemoryStatement):
-    """A barrier, a load at workgroup-uniform indices, a barrier: the result is uniform over the workgroup."""
+    """A barrier, one load at workgroup-uniform indices for the whole workgroup, a barrier: the result is uniform over it, whoever else writes there."""
 
 
 @_node

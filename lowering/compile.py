@@ -9,8 +9,9 @@ from typing import Final
 
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
 from vyre_py.ir.errors import shown
-from vyre_py.ir.nodes import Atomic, For, GridBarrier, Loop
+from vyre_py.ir.nodes import Atomic, For, GridBarrier, Loop, Space
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
@@ -30,6 +31,9 @@ __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "Prepared", 
 
 # Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
+
+# The language's limit is on the arrays as they are declared; a target may take more for them.
+_WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,9 @@ def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Low
         missing = Missing(f"compiling for {target} where llvmlite is not", help="pip install llvmlite; artifacts from elsewhere load without it")
         raise Unsupported("vyre-py", [missing]) from error
     lowered: Lowered = module.lower(optimised, target, options)
+    if lowered.workgroup_bytes > _WORKGROUP_BYTES:
+        help_ = f"no device has more than {_WORKGROUP_BYTES}: the arrays as {target.kind} lays them out, and what a uniform_load of a written buffer takes"
+        raise Unsupported(target.name, [Missing(f"{lowered.workgroup_bytes} bytes of workgroup memory", help=help_)])
     return lowered
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import Atomic, Const, GridBarrier, Value, Var
+from vyre_py.ir.nodes import Atomic, Const, GridBarrier, Space, Statement, UniformLoad, Value, Var
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bf16, f16, f32, f64, i64, u64
 
-__all__ = ["CAPABILITIES", "GRID_BARRIER", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "uses"]
+__all__ = ["CAPABILITIES", "GRID_BARRIER", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "is_told", "uses"]
 
 # Scalar type -> what a Program that has values, constants or elements of it asks of a device.
 OF_TYPES: Final[Mapping[Type, str]] = {i64: "int64", u64: "int64", f64: "float64", f16: "float16", bf16: "bfloat16"}
@@ -46,6 +46,12 @@ def declarations(program: Program) -> tuple[int, ...]:
 def has_grid_barrier(program: Program) -> bool:
     """Whether the workgroups wait for one another anywhere, so that all of them have to run at once."""
     return any(isinstance(statement, GridBarrier) for statement in program.body)
+
+
+def is_told(statement: Statement) -> bool:
+    """Whether a statement is a UniformLoad that one invocation has to do for its workgroup: of memory that other workgroups may write between the
+    loads of two invocations, which would then differ. Between its barriers nobody writes the workgroup's own memory, and nobody ever what is only read."""
+    return isinstance(statement, UniformLoad) and statement.memory.space is Space.BUFFER and statement.memory.access.writes
 
 
 def capabilities(program: Program) -> frozenset[str]:

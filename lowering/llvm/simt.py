@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from vyre_py.ir.check.facts import is_told
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import (
     Atom,
@@ -107,6 +108,7 @@ class _Walk:
         self.params: dict[Param, str] = {}
         self.sizes: dict[tuple[DimExpr, Type], str] = {}
         self.bases: dict[Memory, str] = {}
+        self.told = ""  # where in workgroup memory the invocation that does a uniform load tells the others what it found
         self.blocks: list[Block] = []
         self.words: dict[SlotKind, str] = {}
         self.groups: list[str] = []
@@ -170,9 +172,13 @@ class _Walk:
                     self.module.globals.append(table)
                 self.bases[memory] = f"@table_{index}"
         if size:
+            self._clear_workgroup(size)
+        if any(is_told(s) for s in self.program.body):
+            self.told = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {size})"
+            size += WORKGROUP_ALIGN
+        if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
             self.module.globals.append(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
-            self._clear_workgroup(size)
         return size
 
     def _clear_workgroup(self, size_bytes: int) -> None:
@@ -294,10 +300,13 @@ class _Walk:
 
     def _frozen(self, index: int, s: MemoryStatement) -> str:
         """The loaded element, one value whatever races."""
-        w, type_ = self.w, memory_type(s.memory.type)
-        loaded = w.let(f"load {type_}, {self._element(index, s)}, align {self._align(index, s)}{self._unchanged(s.memory)}")
-        frozen = w.let(f"freeze {type_} {loaded}")
-        return w.let(f"icmp ne {type_} {frozen}, 0") if s.memory.type.kind is Kind.BOOL else frozen
+        return self._loaded(s.memory.type, f"{self._element(index, s)}, align {self._align(index, s)}{self._unchanged(s.memory)}")
+
+    def _loaded(self, type_: Type, place: str) -> str:
+        w, memory = self.w, memory_type(type_)
+        loaded = w.let(f"load {memory}, {place}")
+        frozen = w.let(f"freeze {memory} {loaded}")
+        return w.let(f"icmp ne {memory} {frozen}, 0") if type_.kind is Kind.BOOL else frozen
 
     def load(self, index: int, s: Load | UniformLoad) -> None:
         if index in self.rows:
@@ -321,17 +330,36 @@ class _Walk:
         w, count, type_ = self.w, self.rows[index], memory_type(s.memory.type)
         made = "undef"
         for lane in range(count):
-            value = self.atom(self.program.body[index + lane].args[-1])
-            if s.memory.type.kind is Kind.BOOL:
-                value = w.let(f"zext i1 {value} to {type_}")
+            value = self._in_memory(s.memory.type, self.atom(self.program.body[index + lane].args[-1]))
             made = w.let(f"insertelement <{count} x {type_}> {made}, {type_} {value}, i32 {lane}")
         w.line(f"store <{count} x {type_}> {made}, {self._element(index, s)}, align {self._align(index, s)}")
         self.done.update(range(index, index + count))
 
     def uniform_load(self, index: int, s: UniformLoad) -> None:
         self._barrier()
+        if is_told(s):
+            self._load_and_tell(index, s)
+        else:
+            self.load(index, s)
+            self._barrier()
+
+    def _load_and_tell(self, index: int, s: UniformLoad) -> None:
+        """One invocation loads, and the others read what it found. They have read it before the next one is told: a uniform load begins with a barrier."""
+        w, type_ = self.w, memory_type(s.memory.type)
+        tell, told = w.label("tell"), w.label("told")
+        place = w.let(f"getelementptr {type_}, ptr addrspace(3) {self.told}, i64 0")
+        w.branch(w.let(f"icmp eq i32 {self._local_index()}, 0"), tell, told)
+        w.block(tell)
         self.load(index, s)
+        w.line(f"store {type_} {self._in_memory(s.memory.type, self.values[s.bound.id])}, ptr addrspace(3) {place}, align {s.memory.type.size_bytes}")
+        w.jump(told)
+        w.block(told)
         self._barrier()
+        self.values[s.bound.id] = self._loaded(s.memory.type, f"ptr addrspace(3) {place}, align {s.memory.type.size_bytes}")
+
+    def _in_memory(self, type_: Type, value: str) -> str:
+        """A value as it lies in memory, where a bool is a byte."""
+        return self.w.let(f"zext i1 {value} to {memory_type(type_)}") if type_.kind is Kind.BOOL else value
 
     def store(self, index: int, s: Store) -> None:
         if index in self.rows:
@@ -340,9 +368,7 @@ class _Walk:
             return
 
         def write() -> str:
-            type_, value = memory_type(s.memory.type), self.atom(s.value)
-            if s.memory.type.kind is Kind.BOOL:
-                value = self.w.let(f"zext i1 {value} to {type_}")
+            type_, value = memory_type(s.memory.type), self._in_memory(s.memory.type, self.atom(s.value))
             self.w.line(f"store {type_} {value}, {self._element(index, s)}, align {self._align(index, s)}")
             return ""
 

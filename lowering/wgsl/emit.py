@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from vyre_py.ir.check.facts import is_told
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import (
     Atom,
@@ -234,8 +235,16 @@ class Kernel:
 
     def _uniform_load(self, index: int, statement: UniformLoad) -> None:
         self._all(_BARRIER)
+        if not is_told(statement):
+            self._load(index, statement)
+            self._all(_BARRIER)
+            return
+        told, name = self.arrays.told[statement.memory.type], f"v{statement.bound.id}"
+        self._open("if (local_index == 0u) {")
         self._load(index, statement)
-        self._all(_BARRIER)
+        self._all(told.store("0u", name))
+        self._close()
+        self._line(f"let {name} = {told.load_together('0u')};")
 
     def _store(self, index: int, statement: Store) -> None:
         value = self._atom(statement.value)

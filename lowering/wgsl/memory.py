@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vyre_py.ir.nodes import Atomic, Memory, MemoryStatement, Space, Store
+from vyre_py.ir.check.facts import is_told
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Access, Atomic, Memory, MemoryStatement, Space, Store
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bool_, f32, f64
 from vyre_py.lowering.layout import WORD_BYTES, Layout, element_count
@@ -88,6 +90,11 @@ class Array:
             return f"f64_of_words({self._read(first)}, {self._read(f'{first} + 1u')})"
         return self._of_bits(self._read(address))
 
+    def load_together(self, address: str) -> str:
+        """The element at an address of workgroup memory that is not atomic, between two barriers."""
+        found = f"workgroupUniformLoad(&{self.name}[{address}])"
+        return self._of_bits(found) if self.raw else found
+
     def store(self, address: str, value: str) -> list[str]:
         """Lines that store a value at an address."""
         bits = self._bits_of(value) if self.packed or self.raw else value
@@ -147,12 +154,13 @@ def atomic_lines(op: str, array: Array, address: str, operands: Sequence[str], o
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """All memories that a Program accesses: declarations at module scope and at the kernel's head, what must be zeroed, and the words of
-    all tables."""
+    all tables. `told` has an array of one element for each type of which one invocation tells its workgroup what it loaded."""
 
     by_memory: Mapping[Memory, Array]
     module: tuple[str, ...]
     head: tuple[str, ...]
     workgroup: tuple[Array, ...]
+    told: Mapping[Type, Array]
     workgroup_bytes: int
     tables: bytes
 
@@ -212,8 +220,14 @@ def arrays_of(program: Program, layout: Layout) -> Arrays:
     if made.tables:
         made.module.append(f"@group(0) @binding({len(layout.buffers) + 1}) {READ} {_TABLES}: array<u32>;")
     workgroup = tuple(a for a in by_memory.values() if a.memory.space is Space.WORKGROUP)
-    size = sum(max(a.element.size_bytes, WORD_BYTES) * element_count(a.memory) for a in workgroup)
-    return Arrays(by_memory, tuple(made.module), tuple(made.head), workgroup, size, bytes(made.tables))
+    types = dict.fromkeys(s.memory.type for s in accesses if is_told(s))
+    told = {type_: made.own(_one_element(type_), len(program.memories) + number) for number, type_ in enumerate(types)}
+    size = sum(max(a.element.size_bytes, WORD_BYTES) * element_count(a.memory) for a in (*workgroup, *told.values()))
+    return Arrays(by_memory, tuple(made.module), tuple(made.head), workgroup, told, size, bytes(made.tables))
+
+
+def _one_element(type_: Type) -> Memory:
+    return Memory("", Space.WORKGROUP, type_, (DimConst(1),), Access.READ_WRITE)
 
 
 def _is_packed(memory: Memory) -> bool:
