@@ -101,8 +101,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     "device_ns": _time("time on the device of timed dispatches"),
     "wall_ns": _time("time on the host, from call to return, of timed dispatches"),
     # what is there now
-    "streams": _now("streams made, in use or kept"),
-    "events": _now("events made, in use or kept"),
+    "streams": _now("streams made, in use or idle"),
+    "streams_idle": _now("streams of those that nobody uses"),
+    "events": _now("events made, those that take the time included, in use or idle"),
+    "events_idle": _now("events of those that nobody uses"),
     "graphs": _now("captured graphs alive"),
     "pipelines": _now("pipelines in the memory cache"),
     "occupancy": Metric("gauge", "ratio", "theoretical occupancy of what ran, weighted by invocations: threads_occupied / threads_scheduled"),

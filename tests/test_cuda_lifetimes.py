@@ -18,7 +18,7 @@ from vyre_py.drivers import cuda
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.errors import DeviceLost, LaunchError
+from vyre_py.drivers.errors import DeviceLost, DriverError, LaunchError
 from vyre_py.ir.parser import parse
 from vyre_py.ir.types import f32, i32
 from vyre_py.lowering.options import CompileOptions
@@ -112,6 +112,26 @@ def test_a_timed_dispatch_has_its_events_on_the_stream_that_the_kernel_goes_to(m
     at = found.index("kernel")
     assert found[at - 1] == found[at + 1] == 42
     device.close()
+
+
+def test_the_events_of_timed_dispatches_are_made_once_and_counted(monkeypatch):
+    driver, kinds = FakeDriver(), []
+    device = opened(monkeypatch, driver)
+    make = FakeDriver.cuEventCreate
+    monkeypatch.setattr(FakeDriver, "cuEventCreate", lambda self, flags: kinds.append(flags) or make(self, flags))
+    pipeline = device.compile_native(LOOP)
+    for _ in range(5):
+        assert pipeline.dispatch_timed({"y": np.zeros(1, np.float32), "k": 1}).device_ns
+        device.record_event()
+    assert kinds.count(driver.CUevent_flags.CU_EVENT_DEFAULT) == 2
+    shot = device.telemetry.snapshot()
+    assert shot.events == shot.events_idle == len(kinds)
+    driver.fail["cuEventRecord"] = [CUresult.CUDA_ERROR_INVALID_HANDLE]
+    with pytest.raises(DriverError, match="cannot time"):
+        pipeline.dispatch_timed({"y": np.zeros(1, np.float32), "k": 1})
+    assert device.telemetry.snapshot().events_idle == len(kinds)
+    device.close()
+    assert not driver.alive_handles
 
 
 # ---------------------------------------------------------------- several threads

@@ -661,6 +661,30 @@ def test_the_pool_of_streams_is_bounded_and_lets_go_of_other_sorts(device, fake)
     assert device.context.streams.made == 128
 
 
+def test_made_and_idle_are_counted_apart(device):
+    def counts():
+        shot, raw = device.telemetry.snapshot(), device.raw
+        assert (raw.streams, raw.streams_idle) == (shot.streams, shot.streams_idle)
+        return shot.streams, shot.streams_idle, shot.events, shot.events_idle
+
+    first = counts()
+    assert first[:2] == (2, 0) and first[2] == first[3]
+    event = device.record_event()
+    with device.stream():
+        assert counts() == (3, 0, max(1, first[2]), max(0, first[3] - 1))
+    del event
+    assert counts() == (3, 1, max(1, first[2]), max(1, first[3]))
+    device.trim()
+    assert counts() == (2, 0, 0, 0)
+
+
+def test_the_handle_of_cublaslt_is_told(device, lt):
+    assert device.raw.cublaslt == 0
+    a, b, out = [device.upload(np.ones((8, 8), np.float32)) for _ in range(3)]
+    device.gemm(a, b, out)
+    assert device.raw.cublaslt == device.gemm_library.handle != 0
+
+
 def test_raw_handles_of_code(device, axpy):
     launch, x, _ = axpy()
     pipeline = device.compile_native(AXPY)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from vyre_py.drivers import dlpack, selftest
@@ -106,8 +107,9 @@ class CudaDevice(Device):
             self.context.close()
             raise
         self.context.on_call = self._show
-        self.telemetry.gauge("streams", lambda: self.context.streams.made)
-        self.telemetry.gauge("events", lambda: self.context.events.made)
+        for name, pool in (("streams", self.context.streams), ("events", self.context.events)):
+            self.telemetry.gauge(name, partial(getattr, pool, "made"))
+            self.telemetry.gauge(f"{name}_idle", partial(getattr, pool, "idle"))
         self.dlpack_device = (dlpack.CUDA, ordinal)
         self.words = Words(self.context)
         self._transfers = Transfers(self.context, self.memory, self.pinned_pool, self.telemetry)
@@ -123,10 +125,13 @@ class CudaDevice(Device):
 
     @property
     def raw(self) -> RawHandles:
-        """The driver's own handles."""
+        """The driver's own handles, and how many streams there are, as of now."""
         self.require_usable()
-        context = self.context
-        return RawHandles(int(context.device), int(context.handle), int(context.stream), int(context.copy_stream))
+        context, products, streams = self.context, self.gemm_library, self.context.streams
+        return RawHandles(
+            int(context.device), int(context.handle), int(context.stream), int(context.copy_stream), 0 if products is None else products.handle,
+            streams.made, streams.idle,
+        )  # fmt: skip
 
     @property
     def streams(self) -> DeviceStreams:

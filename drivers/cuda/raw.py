@@ -35,12 +35,16 @@ _ACCESSES: Final[Mapping[str, Access]] = {access.value: access for access in Acc
 
 @dataclass(frozen=True, slots=True)
 class RawHandles:
-    """The driver's own handles as integers: CUdevice, CUcontext, the CUstream that everything goes through, and the one for transfers beside it."""
+    """The driver's own handles as integers: CUdevice, CUcontext, the CUstream that everything goes through, and the one for transfers beside it;
+    `cublaslt` is the cublasLtHandle_t of products of matrices, 0 before the first. `streams` are made, and nobody uses `streams_idle` of them."""
 
     device: int
     context: int
     stream: int
     copy_stream: int
+    cublaslt: int
+    streams: int
+    streams_idle: int
 
 
 @dataclass(frozen=True, slots=True)

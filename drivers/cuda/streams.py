@@ -12,10 +12,11 @@ from vyre_py.drivers.errors import LaunchError
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
 
-__all__ = ["BLOCKING", "POOL_LIMIT", "Events", "Streams"]
+__all__ = ["BLOCKING", "POOL_LIMIT", "TIMED", "Events", "Streams"]
 
 POOL_LIMIT: Final = 128
 BLOCKING: Final = 1
+TIMED: Final = 2
 
 
 class _Pool:
@@ -49,6 +50,7 @@ class _Pool:
             if len(self._all) >= POOL_LIMIT and self._idle:
                 other = self._idle.pop()
                 self._all.remove(other)
+                self._sorts.pop(int(other), None)
                 self._destroy(other)
             if len(self._all) >= POOL_LIMIT:
                 raise LaunchError(
@@ -108,14 +110,15 @@ class Streams(_Pool):
 
 
 class Events(_Pool):
-    """Events that take no time. Who waits for one of sort `BLOCKING` sleeps; for others a thread spins, which is quicker and takes a core."""
+    """Events. Those of sort `TIMED` take the time, of others none does. Who waits for one of sort `BLOCKING` sleeps; for others a thread spins,
+    which is quicker and takes a core."""
 
     what = "event"
 
     def _make(self, sort: int) -> Any:
         context, flags = self._context, self._context.cuda.CUevent_flags
-        kind = int(flags.CU_EVENT_DISABLE_TIMING) | (int(flags.CU_EVENT_BLOCKING_SYNC) if sort == BLOCKING else 0)
-        return context.ok(context.cuda.cuEventCreate(kind), f"{context.name} gives no event")
+        kinds = {BLOCKING: int(flags.CU_EVENT_DISABLE_TIMING) | int(flags.CU_EVENT_BLOCKING_SYNC), TIMED: int(flags.CU_EVENT_DEFAULT)}
+        return context.ok(context.cuda.cuEventCreate(kinds.get(sort, int(flags.CU_EVENT_DISABLE_TIMING))), f"{context.name} gives no event")
 
     def _destroy(self, handle: Any) -> None:
         self._context.note(self._context.cuda.cuEventDestroy(handle), f"{self._context.name} cannot destroy an event")

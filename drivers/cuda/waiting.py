@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.cuda.streams import TIMED
 from vyre_py.drivers.errors import DispatchTimeout, LaunchError
 from vyre_py.drivers.pending import poll
 
@@ -53,24 +54,21 @@ def finish_by(launch: CudaLaunch, deadline: float, timeout: float) -> None:
     )  # fmt: skip
 
 
-def _destroy(context: Context, events: list[Any]) -> None:
-    if not context.gone:
-        context.cuda.cuCtxSetCurrent(context.handle)
-        for event in events:
-            context.note(context.cuda.cuEventDestroy(event), f"{context.name} cannot destroy an event")
+def _give(context: Context, events: list[Any]) -> None:
+    for event in events:
+        context.events.give(event)
 
 
 class _Clock:
-    """Two events of the device's own clock on a stream, around what it is given in between; they go with the object."""
+    """Two events of the device's own clock on a stream, around what it is given in between; they go back with the object."""
 
     def __init__(self, context: Context, stream: int) -> None:
         self._context, self._stream, self._doing = context, stream, f"{context.name} cannot time a launch"
         self._events: list[Any] = []
-        weakref.finalize(self, _destroy, context, self._events).atexit = False
+        weakref.finalize(self, _give, context, self._events).atexit = False
         context.enter()
-        kind = int(context.cuda.CUevent_flags.CU_EVENT_DEFAULT)
         for _ in range(2):
-            self._events.append(context.ok(context.cuda.cuEventCreate(kind), self._doing))
+            self._events.append(context.events.take(TIMED))
 
     def mark(self, which: int) -> None:
         """Puts the first event, 0, or the last, 1, after what the stream holds."""
