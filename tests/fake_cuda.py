@@ -61,6 +61,8 @@ class FakeDriver:
         self.CUstreamCaptureStatus = SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE=0, CU_STREAM_CAPTURE_STATUS_ACTIVE=1)
         self.pinned = {}
         self.captured = set()  # streams of others that are being captured
+        self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_GLOBAL=0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1, CU_STREAM_CAPTURE_MODE_RELAXED=2)
+        self.modes = threading.local()
         self.CUresult = CUresult
         self.CUlaunchAttributeID = SimpleNamespace(
             CU_LAUNCH_ATTRIBUTE_COOPERATIVE=2, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6,
@@ -84,11 +86,15 @@ class FakeDriver:
         def call(*arguments):
             self.log.append(name)
             waiting = self.fail.get(name)
-            if waiting and (status := waiting.pop(0)):
+            if status := (waiting.pop(0) if waiting else None) or self.refusal(name):
                 return (status, *[None] * (name in GIVES))
             return found(*arguments)
 
         return call
+
+    def refusal(self, name):
+        """The status of a call that may not be made now."""
+        return
 
     def cuInit(self, flags):
         return OK
@@ -265,6 +271,11 @@ class FakeDriver:
     def cuStreamIsCapturing(self, stream):
         return *OK, int(stream in self.captured)
 
+    def cuThreadExchangeStreamCaptureMode(self, mode):
+        before = getattr(self.modes, "mode", 1)
+        self.modes.mode = mode
+        return *OK, before
+
     def cuMemsetD32Async(self, address, value, count, stream):
         ctypes.memmove(address, value.to_bytes(4, "little") * count, 4 * count)
         return OK
@@ -336,5 +347,5 @@ GIVES = {
     "cuStreamCreate", "cuEventCreate", "cuCtxGetCurrent", "cuMemPoolCreate", "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuModuleLoadDataEx",
     "cuModuleGetFunction",
     "cuDeviceGetPCIBusId", "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuPointerGetAttribute",
-    "cuEventElapsedTime", "cuDeviceCanAccessPeer", "cuModuleLoadData", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuEventElapsedTime", "cuDeviceCanAccessPeer", "cuThreadExchangeStreamCaptureMode", "cuModuleLoadData", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
 }

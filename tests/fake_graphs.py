@@ -20,8 +20,15 @@ NATIVE.update(
 GIVES.update({
     "cuCtxGetStreamPriorityRange", "cuGraphAddChildGraphNode",
     "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
-    "cuStreamCreateWithPriority", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
+    "cuStreamCreateWithPriority", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamIsCapturing",
 })  # fmt: skip
+
+# What the driver refuses in a thread that captures: each could wait for the device, or is no part of the work that is captured.
+UNSAFE = {
+    "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuMemFree", "cuMemFreeAsync", "cuMemHostAlloc", "cuMemFreeHost", "cuMemPoolCreate", "cuMemPoolDestroy",
+    "cuMemPoolTrimTo", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleUnload", "cuGraphInstantiate", "cuGraphUpload", "cuGraphExecDestroy",
+    "cuCtxSynchronize", "cuCtxEnablePeerAccess", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuEventQuery", "cuEventSynchronize", "cuStreamQuery",
+}  # fmt: skip
 
 
 class Node:
@@ -42,13 +49,11 @@ class FakeGraphDriver(FakeDriver):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_GLOBAL=0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1, CU_STREAM_CAPTURE_MODE_RELAXED=2)
         self.CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_CONDITIONAL=13)
         self.CUgraphConditionalNodeType = SimpleNamespace(CU_GRAPH_COND_TYPE_WHILE=1)
         self.CUgraph = int
         self.graphs, self.executables, self.functions, self.kernels = {}, {}, {}, {}
         self.capturing, self.broken, self.misuse = {}, False, []
-        self.modes = threading.local()
         self.conditions = {}
         self.declared = {}  # entry -> (offset, size) of each parameter
         self.version = 13000
@@ -62,14 +67,15 @@ class FakeGraphDriver(FakeDriver):
 
     # ---- captures
 
-    def _spoil(self, name):
-        """A call that the driver refuses in a thread that captures."""
-        here = [stream for stream, (_, thread) in self.capturing.items() if thread == threading.get_ident()]
-        if not here or getattr(self.modes, "mode", 1) == 2:
-            return False
+    def refusal(self, name):
+        """What the driver refuses in a thread that captures, unless that thread said that it knows what it does."""
+        if name not in UNSAFE or getattr(self.modes, "mode", 1) == 2:
+            return None
+        if threading.get_ident() not in [thread for _, thread in list(self.capturing.values())]:
+            return None
         self.broken = True
         self.misuse.append(name)
-        return True
+        return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
     def _add(self, stream, kind, run, **details):
         """Makes a call on a stream that is captured a node; false for other streams."""
@@ -112,11 +118,6 @@ class FakeGraphDriver(FakeDriver):
     def cuStreamIsCapturing(self, stream):
         return *OK, int(stream in self.capturing or stream in self.captured)
 
-    def cuThreadExchangeStreamCaptureMode(self, mode):
-        before = getattr(self.modes, "mode", 1)
-        self.modes.mode = mode
-        return *OK, before
-
     # ---- what is refused, or becomes a node, within one
 
     def cuStreamSynchronize(self, stream):
@@ -125,25 +126,6 @@ class FakeGraphDriver(FakeDriver):
             self.misuse.append("cuStreamSynchronize")
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         return super().cuStreamSynchronize(stream)
-
-    def cuCtxSynchronize(self):
-        return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,) if self._spoil("cuCtxSynchronize") else super().cuCtxSynchronize()
-
-    def cuMemAllocFromPoolAsync(self, size, pool, stream):
-        self._spoil("cuMemAllocFromPoolAsync")
-        return super().cuMemAllocFromPoolAsync(size, pool, stream)
-
-    def cuMemFreeAsync(self, address, stream):
-        self._spoil("cuMemFreeAsync")
-        return super().cuMemFreeAsync(address, stream)
-
-    def cuModuleUnload(self, module):
-        self._spoil("cuModuleUnload")
-        return super().cuModuleUnload(module)
-
-    def cuMemcpyHtoDAsync(self, target, source, size, stream):
-        self._spoil("cuMemcpyHtoDAsync")
-        return super().cuMemcpyHtoDAsync(target, source, size, stream)
 
     def cuMemcpyDtoDAsync(self, target, source, size, stream):
         done = self._add(stream, "copy", lambda driver: ctypes.memmove(target, source, size))
@@ -237,8 +219,6 @@ class FakeGraphDriver(FakeDriver):
 
     def cuGraphInstantiate(self, graph, flags):
         assert flags == 0
-        if self._spoil("cuGraphInstantiate"):
-            return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None
         _, handle = self.made("executable")
         self.executables[handle] = copied(self.graphs[graph])
         return *OK, handle

@@ -96,7 +96,7 @@ class InjectedDriver(FakeGraphDriver):
             given = self.then(name) if 0 <= self.at < number else None
         if given is None:
             waiting = self.fail.get(name)
-            given = waiting.pop(0) if waiting else None
+            given = (waiting.pop(0) if waiting else None) or self.refusal(name)
         if not given:
             result: tuple[Any, ...] = found(*arguments)
             self.widths[name] = len(result)

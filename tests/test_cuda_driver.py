@@ -198,7 +198,7 @@ def test_bound_launch_is_one_driver_call(device, fake):
 def frames_of(call):
     """The Python frames that a call enters, those of the stand-in left out."""
     frames = []
-    here = {"call", "cuLaunchKernel", "__getattribute__", "__getattr__", "<lambda>", "gc_callback"}  # the last is Hypothesis's
+    here = {"call", "refusal", "cuLaunchKernel", "__getattribute__", "__getattr__", "<lambda>", "gc_callback"}  # the last is Hypothesis's
     sys.setprofile(lambda frame, event, _: frames.append(frame.f_code.co_name) if event == "call" and frame.f_code.co_name not in here else None)
     try:
         call()

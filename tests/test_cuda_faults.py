@@ -33,10 +33,11 @@ from vyre_py.drivers.cuda.pending import CudaPending
 from vyre_py.drivers.cuda.raw import RawKernel
 from vyre_py.drivers.cuda.sequence import CudaSequence
 from vyre_py.drivers.cuda.status import STATUSES, UNREACHABLE, failure
-from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
+from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.store import ResidentStore
+from vyre_py.ir.errors import VyreError
 from vyre_py.lowering.errors import ToolchainError
 
 ROOT = Path(__file__).parent.parent
@@ -405,6 +406,35 @@ def test_a_library_that_fails_does_not_hide_a_poisoned_device(world: Any) -> Non
     assert made.device.lost
 
 
+# ---------------------------------------------------------------- within a capture
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *ANSWERS])
+def test_no_call_breaks_a_capture(world: Any, name: str) -> None:
+    """Each is refused by name, becomes part of the graph, or is made beside it: none makes a driver call that would end the capture."""
+    made, driver = world
+    made.stale = made.pipeline.bind(x=made.x, y=made.device.upload(inject.ramp(4)), a=1.0)
+    made.copy = made.device.allocate(4, vp.f32)
+    call = {**REFUSED, **ANSWERS}[name]
+    foreign: list[BaseException] = []
+
+    def recorded() -> None:
+        made.stale()
+        del made.stale  # what finalisers do comes within it as well
+        made.copy.free()
+        try:
+            call(made)
+        except VyreError as error:
+            if not isinstance(error, (LaunchError, BindingError)):
+                foreign.append(error)
+        gc.collect()
+
+    made.device.capture(recorded)
+    assert not driver.misuse and not foreign, foreign
+    if not made.device.closed:
+        made.device.synchronize()
+
+
 # ---------------------------------------------------------------- every call fails once
 
 # Where a failure comes to nothing, and why that is right: the function that makes the call.
@@ -416,13 +446,13 @@ SILENT = {
     "pinned._collect": "it is asked again later",
     **dict.fromkeys(("marks._is_captured", "marks.after", "marks.join", "marks.wait", "marks.leave"), "a stream of others may be gone: the host waits"),
     **dict.fromkeys(("memory._put_back", "memory._ordered"), "the memory is kept until it can be ordered"),
-    **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._drop", "module._unload", "words.close"), "what is given back is given back"),
+    **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._unpin", "module._unload", "words.close"), "what is given back is given back"),
     **dict.fromkeys(("graph.drop", "graph.destroy", "waiting._destroy", "streams._destroy"), "what is given back is given back"),
     "pending._let_go": "a finaliser, which waits on the host instead",
     "context.finish": "the next call says what went wrong",
     **dict.fromkeys(("device._close", "memory.close", "context.close"), "closing is quiet"),
     "context._is_current": "the context is made current in any case",
-    "recorder.relaxed": "the thread's capture mode stays relaxed",
+    "context.relaxed": "the thread's capture mode stays relaxed",
     "recorder.node_count": "the count of nodes is for people",
     "recorder.record": "the captured function's own error is raised",
     "graph._instantiate": "the first replay uploads the graph",

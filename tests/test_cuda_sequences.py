@@ -29,6 +29,7 @@ from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, LaunchError
 from vyre_py.ir.parser import parse
 from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.layout import SlotKind
 
 AXPY = parse("""program axpy(n) workgroup(256) {
   param a: f32
@@ -36,6 +37,12 @@ AXPY = parse("""program axpy(n) workgroup(256) {
   buffer y: f32[n] read_write
   let i = global_id.x
   y[i] = a * x[i] + y[i]
+}""")
+# Looks at a flag of its own, and at a word where its workgroups meet.
+SPIN = parse("""program spin(n) workgroup(1) {
+  buffer y: u32[n] read_write
+  for k in 0u32..4u32 { y[global_id.x] = y[global_id.x] + k }
+  grid_barrier
 }""")
 N = 4
 
@@ -96,6 +103,35 @@ def test_a_sequence_is_one_run_of_driver_calls(device, fake, axpy):
     counted = device.telemetry.snapshot()
     assert counted["launches"] == 2 and counted["copies"] >= 1 and counted["fills"] >= 1 and counted["elements_launched"] == 2 * N
     assert len(sequence) == 4 and "4 steps" in repr(sequence)
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_kernel_bound_within_a_capture_has_its_words_at_once(device, fake, waiting):
+    """The graph has the launch alone, and the words are zero for a launch that comes before the first replay."""
+    pipeline = device.compile_native(SPIN, vp.CompileOptions(interruptible=True))
+    y = device.allocate(1, vp.u32)
+    if waiting:  # a slab is there
+        pipeline.bind(y=y)
+    made = []
+    seen = []
+    kinds = [slot.kind for slot in pipeline.part.steps[0].layout.slots]
+    assert kinds.count(SlotKind.CANCEL) == kinds.count(SlotKind.ARRIVALS) == 1
+    graph = device.capture(lambda: (made.append(pipeline.bind(y=y)), made[0]()))
+    assert not fake.misuse and [node.kind for node in fake.graphs[int(graph._replay._handles.graph)].nodes] == ["kernel"]
+    fake.kernel = lambda block: seen.extend(ctypes.c_uint64.from_address(word).value for word in made[0].kernel._words.values())
+    made[0]()
+    graph()
+    assert seen == [0] * 4
+
+
+def test_words_that_a_timeout_left_set_are_reset_beside_a_capture(device, fake):
+    kernel = device.compile_native(SPIN, vp.CompileOptions(interruptible=True)).bind(y=device.allocate(1, vp.u32)).kernel
+    cancel = ctypes.c_uint64.from_address(kernel._words[SlotKind.CANCEL])
+    plain = device.sequence(vp.fill_step(device.allocate(4, vp.f32), 1.0))
+    kernel.cancel()
+    assert cancel.value
+    graph = device.capture(lambda: (plain(), kernel.revive()))
+    assert graph.nodes == 1 and not cancel.value
 
 
 def test_a_sequence_costs_no_python_frame(device, fake, axpy):

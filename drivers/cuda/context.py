@@ -169,6 +169,11 @@ class Context:
         if capture is not None:
             raise capture.refusal(doing)
 
+    def require_no_own_capture(self, doing: str) -> None:
+        """Raises LaunchError in a thread that captures: it may ask and wait for no event that is no part of that."""
+        if self.capture is not None and self.capture.is_own:
+            self.require_no_capture(doing)
+
     @contextmanager
     def using(self, doing: str) -> Iterator[None]:
         """Around calls in Python that use our stream: a capture waits for them to end, and none begins while one captures. Raises LaunchError."""
@@ -217,6 +222,16 @@ class Context:
         self.go_on(Mode.CAPTURING)
         while self._later:
             self._later.pop(0)()
+
+    @contextmanager
+    def relaxed(self, doing: str) -> Iterator[None]:
+        """A block in which a thread that captures may also make calls that are no part of the work, such as those that load code or allocate."""
+        exchange = self.cuda.cuThreadExchangeStreamCaptureMode
+        before = self.ok(exchange(self.cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), doing)
+        try:
+            yield
+        finally:
+            self.note(exchange(before), doing)
 
     # ---- calls
 

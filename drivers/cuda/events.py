@@ -55,8 +55,7 @@ class Event(Stationary):
     def _entered(self) -> Context:
         device = self.device
         device.require_usable()
-        if device._recording is not None and device._recording.is_own:
-            device.require_no_capture(f"an event on {device.name} cannot be waited for")
+        device.context.require_no_own_capture(f"an event on {device.name} cannot be waited for")
         device.context.enter()
         return device.context
 

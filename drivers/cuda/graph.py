@@ -18,7 +18,7 @@ from vyre_py.drivers.cuda.calls import perform
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.launch import CudaLaunch, Kernel, stream_handle
 from vyre_py.drivers.cuda.native import Call, CallList
-from vyre_py.drivers.cuda.recorder import KernelNode, Recorder, node_count, relaxed
+from vyre_py.drivers.cuda.recorder import KernelNode, Recorder, node_count
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.graph import Graph, checked_launches, checked_times
 from vyre_py.drivers.launch import Launch
@@ -117,10 +117,10 @@ class Replay:
         device, context, cuda = self.device, self.device.context, self.device.context.cuda
         doing = f"{self.name} cannot be instantiated on {context.name}"
         context.enter()
-        self._handles.drop()  # one that an earlier attempt left
-        device.graphs.admit(self)
         self.plain(doing)
-        with relaxed(context, doing):
+        with context.relaxed(doing):
+            self._handles.drop()  # one that an earlier attempt left
+            device.graphs.admit(self)
             status, executable = cuda.cuGraphInstantiate(self._handles.graph, 0)
         if status:
             raise context.failure(status, doing, LaunchError)

@@ -21,7 +21,6 @@ from vyre_py.drivers.cuda.cooperative import require_resident
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
 from vyre_py.drivers.cuda.persistent import launched_grid
-from vyre_py.drivers.cuda.words import WORD_BYTES
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
 from vyre_py.drivers.resident import Buffer
@@ -39,8 +38,6 @@ _signatures: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
 _signature_lock = threading.Lock()
 _SIGNATURES: Final = 1 << 16
-# What a cancel flag is set to.
-_STOP: Final = ctypes.c_uint32(1)
 
 
 def _signature(buffer: Buffer) -> int:
@@ -154,18 +151,13 @@ class Kernel:
             weakref.finalize(self, _give_words, self.device, tuple(words.values()), self.streams).atexit = False
         return words
 
-    def cancel(self, on: bool) -> None:
-        """Tells the loops of an interruptible kernel to end, past whatever is enqueued; or, once it has ended, no longer."""
-        context = self.device.context
-        doing = f"{context.name} cannot stop a kernel"
-        if on:
-            # A copy, which the device's copy engine makes: to fill is a kernel, and finds no room beside one that fills the device.
-            word = self._words[SlotKind.CANCEL]
-            context.ok(context.cuda.cuMemcpyHtoDAsync(word, ctypes.addressof(_STOP), ctypes.sizeof(_STOP), context.control_stream), doing)
-            return
-        # Workgroups that met at a grid barrier have not all done so.
-        for word in self._words.values():
-            context.ok(context.cuda.cuMemsetD32Async(word, 0, WORD_BYTES // 4, context.stream), doing)
+    def cancel(self) -> None:
+        """Tells the loops of an interruptible kernel to end, past whatever is enqueued."""
+        self.device.words.raise_flag(self._words[SlotKind.CANCEL])
+
+    def revive(self) -> None:
+        """Has the kernel run again, once what was told to end has."""
+        self.device.words.reset(*self._words.values())  # workgroups that met at a grid barrier have not all done so
 
     @property
     def block_address(self) -> int:

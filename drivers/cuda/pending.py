@@ -99,13 +99,17 @@ class CudaPending(Pending):
         telemetry.bytes_downloaded += sum(self._run.staged[name].size_bytes for name in names)
         return block
 
-    def _is_done(self) -> bool:
+    def _require_askable(self) -> None:
         self._device.require_usable()
+        self._device.context.require_no_own_capture(f"a result cannot be waited for on {self._device.name}")
+
+    def _is_done(self) -> bool:
+        self._require_askable()
         return event_is_done(self._device.context, self._event, self._doing)
 
     def _wait(self, timeout: float | None) -> bool:
         context = self._device.context
-        self._device.require_usable()
+        self._require_askable()
         context.enter()
         self._device.telemetry.syncs += 1
         if timeout is not None:

@@ -92,7 +92,7 @@ class PinnedPool:
         """A block of at least so many bytes. Raises OutOfMemory, DeviceLost."""
         self._telemetry.pinned_pool_bytes_asked += size_bytes
         size = class_bytes(max(size_bytes, _PAGE_BYTES))
-        if self._waiting:
+        if self._waiting and self._context.capture is None:  # which asks events that are no part of one
             self._collect()
         block = self._kept.take(size)
         if block is None:
@@ -151,11 +151,12 @@ class PinnedPool:
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot pin {size} bytes of host memory"
         context.enter()
         flags = int(cuda.CU_MEMHOSTALLOC_PORTABLE) | int(cuda.CU_MEMHOSTALLOC_DEVICEMAP)
-        given = cuda.cuMemHostAlloc(size, flags)
-        if given[0] and given[0].name == _NO_MEMORY:
-            self._kept.shrink()
-            self._telemetry.oom_retries += 1
+        with context.relaxed(doing):
             given = cuda.cuMemHostAlloc(size, flags)
+            if given[0] and given[0].name == _NO_MEMORY:
+                self._kept.shrink()
+                self._telemetry.oom_retries += 1
+                given = cuda.cuMemHostAlloc(size, flags)
         if given[0] and given[0].name == _NO_MEMORY:
             raise OutOfMemory(
                 doing, status=f"{_NO_MEMORY} (2)", meaning="the system has too little memory that may be page-locked",
@@ -174,12 +175,16 @@ class PinnedPool:
 
     def _drop(self, block: PinnedBlock, size: int) -> None:
         """Unpins a block. Quiet; a forked child leaves that to its parent."""
-        context, cuda = self._context, self._context.cuda
+        context = self._context
         self.held_bytes -= size
-        if not context.hands_off:
-            cuda.cuCtxSetCurrent(context.handle)
-            context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
-            context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")
+        if not context.hands_off and not context.later(lambda: self._unpin(block)):
+            self._unpin(block)
+
+    def _unpin(self, block: PinnedBlock) -> None:
+        context, cuda = self._context, self._context.cuda
+        cuda.cuCtxSetCurrent(context.handle)
+        context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
+        context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")
 
     def trim(self) -> None:
         """Gives back what is kept, once it is done with."""

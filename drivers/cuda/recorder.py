@@ -8,8 +8,7 @@ our doing. The capture is local to the thread: calls that could wait for the dev
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cuda.calls import perform
@@ -22,11 +21,10 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import SequenceStep
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph import Replay
 
-__all__ = ["KernelNode", "Recorder", "node_count", "relaxed"]
+__all__ = ["KernelNode", "Recorder", "node_count"]
 
 
 class _NodeParameters(ctypes.Structure):
@@ -82,18 +80,6 @@ class KernelNode:
         self._block.raw, self._entry = block, entry
         self.dirty = True
         return True
-
-
-@contextmanager
-def relaxed(context: Context, doing: str) -> Iterator[None]:
-    """A block in which a thread that captures may also make calls that are no part of the work, such as those that load code."""
-    cuda = context.cuda
-    mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = context.ok(cuda.cuThreadExchangeStreamCaptureMode(mode), doing)
-    try:
-        yield
-    finally:
-        context.note(cuda.cuThreadExchangeStreamCaptureMode(before), doing)
 
 
 def node_count(cuda: Any, graph: Any) -> int:
@@ -168,7 +154,7 @@ class Recorder(Recording):
 
     def _piece(self, piece: Piece) -> None:
         doing = f"the {piece.name} cannot be captured on {self.device.name}"
-        with relaxed(self._device.context, doing):  # a library may load code at its first call
+        with self._device.context.relaxed(doing):  # a library may load code at its first call
             perform(self._device, piece.calls, doing, piece.failure)
         self.buffers += [(name, buffer) for name, buffer in piece.buffers.items()]
         self.kept.append(piece.kept)

@@ -41,11 +41,11 @@ def finish_by(launch: CudaLaunch, deadline: float, timeout: float) -> None:
         if poll(lambda: event_is_done(context, event, doing), max(0.0, deadline - time.monotonic())):
             return
         kernel.device.telemetry.timeouts += 1
-        kernel.cancel(True)
+        kernel.cancel()
         try:
             over = poll(lambda: event_is_done(context, event, doing), _GRACE)
         finally:
-            kernel.cancel(False)
+            kernel.revive()
         if not over:
             raise kernel.device.lose(f"{launch.plan.binding.interface.name!r} did not end {_GRACE} s after it was told to")
     raise DispatchTimeout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -10,14 +11,21 @@ from vyre_py.drivers.errors import DriverError
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
 
-__all__ = ["WORD_BYTES", "Words"]
+__all__ = ["Words"]
 
 WORD_BYTES: Final = 8
 _SLAB_WORDS: Final = 4096
+# Words are written by copies, which the device's copy engine makes: to fill is a kernel, and finds no room beside one that fills the device.
+_ONE: Final = ctypes.c_uint64(1)
+_ZEROS: Final = (ctypes.c_uint64 * _SLAB_WORDS)()
 
 
 class Words:
-    """Zeroed words of 8 bytes, made in slabs that stay until the device is closed."""
+    """Words of 8 bytes that are zero at first, made in slabs that stay until the device is closed.
+
+    A kernel that ran to its end leaves its words ready for the next one, so they are zeroed only once: beside whatever is enqueued, and done when `take`
+    returns, so that no capture takes that for its own, and no launch comes before it.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -26,21 +34,48 @@ class Words:
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
     def take(self) -> int:
-        """The address of a word that is zero for whatever is enqueued on our stream from now on. Raises OutOfMemory, DeviceLost."""
-        context, doing = self._context, f"{self._context.name} has no memory for a kernel's own words"
-        context.enter()
+        """The address of a word that is ready for whatever is enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
+        self._context.enter()
         with self._lock:
             if not self._idle:
-                slab = int(context.ok(context.cuda.cuMemAlloc(WORD_BYTES * _SLAB_WORDS), doing))
+                slab = self._slab()
                 self._slabs.append(slab)
                 self._idle += range(slab, slab + WORD_BYTES * _SLAB_WORDS, WORD_BYTES)
-            word = self._idle.pop()
+            return self._idle.pop()
+
+    def _slab(self) -> int:
+        """New words, all of them zero."""
+        context, cuda = self._context, self._context.cuda
+        doing = f"{context.name} has no memory for a kernel's own words"
+        with context.relaxed(doing):
+            slab = int(context.ok(cuda.cuMemAlloc(ctypes.sizeof(_ZEROS)), doing))
+            try:
+                stream = context.control_stream
+                context.ok(cuda.cuMemcpyHtoDAsync(slab, ctypes.addressof(_ZEROS), ctypes.sizeof(_ZEROS), stream), doing)
+                context.ok(cuda.cuStreamSynchronize(stream), doing)
+            except DriverError:
+                context.note(cuda.cuMemFree(slab), f"{context.name} cannot free memory")
+                raise
+        return slab
+
+    def raise_flag(self, word: int) -> None:
+        """Sets a word to 1, past whatever is enqueued. Raises DriverError."""
+        context = self._context
+        result = context.cuda.cuMemcpyHtoDAsync(word, ctypes.addressof(_ONE), WORD_BYTES, context.control_stream)
+        context.ok(result, f"{context.name} cannot stop a kernel")
+
+    def reset(self, *words: int) -> None:
+        """Sets words to zero, in order with what is enqueued on our stream; a capture would take that for its own, so it waits for the end of one. Raises
+        DriverError."""
+        context = self._context
+        context.busy.value += 1  # no capture begins before it is enqueued
         try:
-            context.ok(context.cuda.cuMemsetD32Async(word, 0, WORD_BYTES // 4, context.stream), doing)
-        except DriverError:
-            self.give(word)
-            raise
-        return word
+            if context.later(lambda: self.reset(*words)):
+                return
+            for word in words:
+                context.ok(context.cuda.cuMemsetD32Async(word, 0, WORD_BYTES // 4, context.stream), f"{context.name} cannot reset a kernel")
+        finally:
+            context.busy.value -= 1
 
     def give(self, word: int) -> None:
         """Takes a word back: nothing that is enqueued after what our stream holds uses it. Quiet after `close`, and in a forked child."""
