@@ -78,6 +78,17 @@ class Channel:
                 raise ChannelClosed("it no longer reads what it is sent") from error
 
     @property
+    def unread(self) -> bool:
+        """Whether the other end has left of what was sent, so that it has not seen the last message whole."""
+        import fcntl  # with termios: POSIX alone has them, as it has pipes that this works on
+        import termios
+
+        try:
+            return bool(struct.unpack("i", fcntl.ioctl(self._sink, termios.FIONREAD, bytes(4)))[0])
+        except OSError:
+            return False
+
+    @property
     def silent(self) -> bool:
         """Whether there is nothing to receive, not even the end."""
         return not self._buffer and not self._readable.poll(0)

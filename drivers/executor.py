@@ -171,7 +171,8 @@ class Executor(Stationary):
     """Runs Programs on a device that a worker process owns, so that no Program can take this process with it.
 
     A call that takes longer than its timeout raises DispatchTimeout, and the worker is killed; when the worker dies, or its device is lost, the
-    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and calls that waited run there. One worker runs
+    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and calls that waited run there, also where that one
+    dies before it has begun them; after three such deaths in a row a call gives up. Cancelling a call that runs ends it and its worker. One worker runs
     one call at a time, in the order in which they came; any number of threads may call. Host arrays travel through shared memory.
 
     `device` is a device's name, None the best that is here; `timeout` in seconds holds for every call that gives none, and does not count waiting,
@@ -264,6 +265,9 @@ class Executor(Stationary):
         timeout: float | None = None, out: Mapping[str, Host] | None = None,
     ) -> PendingCall:  # fmt: skip
         """As `dispatch`, without waiting: a pending result with `done()`, `result(timeout)`, `cancel()` and `await`.
+
+        Cancelling takes back what waits. A call that runs is ended by ending its worker, with resident memory; so is one that a coroutine awaits, when that
+        is cancelled or `asyncio.wait_for` has waited for long enough. The calls behind it run on the next worker.
 
         Host arrays are read when the worker's turn comes: leave them as they are until then. Arguments that do not fit raise at once.
         """

@@ -26,6 +26,7 @@ _GRAIN: Final = 1 << 20  # grown by whole multiples of this
 _KEPT_BYTES: Final = 256 << 20  # of which the pages stay between calls
 _ASKED_BYTES: Final = 64 << 20  # from which on the system is asked first whether it has so much
 _MAX_BYTES: Final = 1 << 46
+_FIRST_DESCRIPTOR: Final = 3  # after the standard streams
 
 
 def places(sizes: list[int]) -> tuple[list[int], int]:
@@ -111,15 +112,19 @@ class SharedMemory:
 
 
 def _anonymous_file() -> int:
-    if not hasattr(os, "memfd_create"):
-        descriptor, path = tempfile.mkstemp(prefix="vyre-")
-        Path(path).unlink()
-        return descriptor
     import fcntl
 
-    descriptor = os.memfd_create("vyre-executor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-    return descriptor
+    if hasattr(os, "memfd_create"):
+        made = os.memfd_create("vyre-executor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    else:
+        made, path = tempfile.mkstemp(prefix="vyre-")
+        Path(path).unlink()
+    try:
+        # Above those of the standard streams, which are free where a process was started without them: in the child they are the pipes.
+        return fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    finally:
+        os.close(made)
 
 
 def _meminfo() -> Iterator[tuple[str, int]]:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final
@@ -32,6 +32,8 @@ COUNTERS: Final[dict[str, str]] = {
 }
 _CAUSES: Final = 64  # of how many lost workers the causes are remembered
 _JOINING: Final = 10.0
+_WORKERS: Final = 3  # that may be lost in a row before they begin a call
+_UNSTARTED: Final = "look at what it wrote to the standard error; allow more time with start_timeout"
 
 
 class Counters:
@@ -58,10 +60,28 @@ class Counters:
 
 
 class PendingCall(Future[Any]):
-    """A result to come: `done()`, `result(timeout)`, `exception(timeout)`, `add_done_callback`, and `await`. `cancel` takes back what has not begun.
+    """A result to come: `done()`, `result(timeout)`, `exception(timeout)`, `add_done_callback`, and `await`.
+
+    `cancel()` takes a call back that waits. One that runs is ended, and its worker with it: resident memory is gone, and the calls behind it run on the
+    next worker. Cancelling a coroutine that awaits it, as the timeout of `asyncio.wait_for` does, is the same.
 
     It is a `concurrent.futures.Future`, so that `as_completed` and `asyncio.wrap_future` take it. What is called back must not wait for the same executor.
     """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        super().__init__()
+        self._supervisor = supervisor
+
+    def running(self) -> bool:
+        """Whether the worker has begun it, or is started for it."""
+        return not self.done() and self._supervisor.runs(self)
+
+    def cancel(self) -> bool:
+        """Takes it back, or ends it with its worker; gives False where it is done. It then raises CancelledError."""
+        cancelled = super().cancel()  # as far as a future knows it waits until it is done
+        if cancelled:
+            self._supervisor.end_worker("the call that it ran was cancelled", self)
+        return cancelled
 
     def __await__(self) -> Generator[Any, None, Any]:
         import asyncio  # only who awaits has it
@@ -87,6 +107,14 @@ class Job:
     does: Callable[[Session], Any]
     pending: PendingCall
     session: int | None
+
+
+class _Unbegun(Exception):
+    """A worker was lost before it had begun a job, which another may do. `error` is for who waits for it, if none may."""
+
+    def __init__(self, error: DriverError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Supervisor:
@@ -126,30 +154,31 @@ class Supervisor:
 
     def submit(self, what: str, does: Callable[[Session], Any], session: int | None = None) -> PendingCall:
         """Puts a job at the queue's end. Raises DeviceLost after `close`, and in a forked child."""
-        job = Job(what, does, PendingCall(), session)
+        job = Job(what, does, PendingCall(self), session)
         with self._lock:
             self.require_usable()
             self._jobs.put(job)
         return job.pending
 
     def run(self, what: str, does: Callable[[Session], Any], session: int | None = None) -> Any:
-        """Does a job and waits for it; Ctrl-C takes it back, or ends the worker that runs it."""
+        """Does a job and waits for it. What interrupts that, such as Ctrl-C, takes it back, or ends the worker that runs it."""
         if threading.current_thread() is self._thread:
             raise Unsupported(self.device, [Missing("waiting for an executor in what it calls back", help="submit from there, or wait in another thread")])
         pending = self.submit(what, does, session)
         try:
             return pending.result()
-        except KeyboardInterrupt:
-            if not pending.cancel():
-                with self._lock:
-                    if self._running is pending:
-                        self.end_worker("Ctrl-C ended it")
+        except BaseException:
+            pending.cancel()  # which what the job itself has raised is past
             raise
+
+    def runs(self, pending: PendingCall) -> bool:
+        """Whether a job has begun and is not done."""
+        return self._running is pending
 
     def leave(self, does: Callable[[Session], Any], session: int) -> None:
         """Puts a job at the queue's end that nobody waits for; for finalisers: takes no lock, and never raises."""
         if os.getpid() == self._owner:
-            self._jobs.put(Job("free", does, PendingCall(), session))
+            self._jobs.put(Job("free", does, PendingCall(self), session))
 
     def require_usable(self) -> None:
         """Raises DeviceLost after `close`, and in a forked child."""
@@ -158,12 +187,12 @@ class Supervisor:
         if self._closing:
             raise self._closed()
 
-    def end_worker(self, why: str) -> None:
-        """Kills the worker, whatever it does; the job that it runs raises DeviceLost. The next job begins another."""
+    def end_worker(self, why: str, only: PendingCall | None = None) -> None:
+        """Kills the worker, whatever it does, or if it runs a certain job; what it runs raises DeviceLost. The next job begins another."""
         with self._lock:
-            process, self._ended_by = self._process, why
-        if process is not None:
-            process.kill()
+            if self._process is not None and (only is None or self._running is only):
+                self._ended_by = why
+                self._process.kill()
 
     def close(self, wait: bool) -> None:
         """Takes no more jobs; ends the worker when those that wait are done, or at once. Again, and at exit, is quiet."""
@@ -206,46 +235,65 @@ class Supervisor:
             self._session = None
 
     def _settle(self, job: Job) -> None:
-        if not job.pending.set_running_or_notify_cancel():
+        pending, result, failed = job.pending, None, None
+        if not self._now_runs(pending):
+            pending.set_running_or_notify_cancel()
             return
-        self._now_running(job.pending)
         try:
             result = self._perform(job)
         except BaseException as error:  # noqa: BLE001 - whatever it is, whoever asked raises it
-            if isinstance(error, VyreError):
-                # The frames of this thread hold the job, and with it this very error.
-                error.__cause__ = error.__context__ = error.__traceback__ = None
-            self._now_running(None)
-            job.pending.set_exception(error)
-        else:
-            self._now_running(None)
-            job.pending.set_result(result)
-
-    def _now_running(self, pending: PendingCall | None) -> None:
+            failed = error
         with self._lock:
-            self._running = pending
+            self._running = None
+        if not pending.set_running_or_notify_cancel():  # it was cancelled meanwhile
+            return
+        if failed is None:
+            pending.set_result(result)
+            return
+        if isinstance(failed, VyreError):
+            # The frames of this thread hold the job, and with it this very error.
+            failed.__cause__ = failed.__context__ = failed.__traceback__ = None
+        pending.set_exception(failed)
+
+    def _now_runs(self, pending: PendingCall) -> bool:
+        """Whether a job is begun, since nobody has taken it back."""
+        with self._lock:
+            self._running = None if pending.cancelled() else pending
+        return self._running is not None
 
     def _perform(self, job: Job) -> Any:
-        if self._killed:
-            raise self._closed()
-        session = self._living()
-        if job.session is not None:
-            stale = self.stale(job.session)
-            if stale is not None:
+        """What a job gives. One that had not begun when its worker was lost goes to the next, unless that happens too often."""
+        left = _WORKERS
+        while True:
+            if self._killed:
+                raise self._closed()
+            session = self._living()
+            if job.session is not None and (stale := self.stale(job.session)) is not None:
                 raise stale
-        session = session or self._start()
+            try:
+                return self._done(job, session or self._start())
+            except _Unbegun as unbegun:
+                left -= 1
+                if not left or job.pending.cancelled():
+                    raise unbegun.error from None
+
+    def _done(self, job: Job, session: Session) -> Any:
+        """What a job gives in a worker. Raises _Unbegun where that is lost before it has begun."""
+        if job.pending.cancelled():  # before there was a worker to end
+            raise CancelledError
         try:
             return job.does(session)
         except WorkerFailed as failed:
             self.counters.timeouts += isinstance(failed.error, DispatchTimeout)
             if failed.lost:
-                self._lose(session, str(failed.error))
+                self._lose(session.number, session.process, str(failed.error))
             raise failed.error from None
         except WorkerLost as lost:
-            raise self._lost(session, job, str(lost)) from None
+            error = self._lost(session, job, str(lost))
+            raise error if lost.begun else _Unbegun(error) from None
         except WorkerLate as late:
             self.counters.timeouts += 1
-            self._lose(session, f"it was killed, since {job.what} took longer than {late.timeout:g} s", faulty=False)
+            self._lose(session.number, session.process, f"it was killed, since {job.what} took longer than {late.timeout:g} s", faulty=False)
             raise DispatchTimeout(
                 f"{job.what} took longer than {late.timeout:g} s on {self.device}", meaning="the worker process was killed, and resident memory went with it",
                 cause=f"{late.kind} did not end", remedy="the next call starts another worker; allow more time, or bound the loops",
@@ -256,39 +304,40 @@ class Supervisor:
     def _living(self) -> Session | None:
         """The session, if its worker lives; one that died between jobs took nothing but resident memory with it."""
         session = self._session
-        if session is not None and (cause := session.process.ended()) is not None:
-            self._lose(session, cause)
+        if session is not None and (cause := self._ended_by or session.process.ended()) is not None:
+            self._lose(session.number, session.process, cause)
         return self._session
 
     def _lost(self, session: Session, job: Job, seen: str) -> DriverError:
         if self._killed:
-            self._lose(session, "the executor was closed", faulty=False)
+            self._lose(session.number, session.process, "the executor was closed", faulty=False)
             return DeviceLost(f"the executor of {self.device} was closed while it ran {job.what}", remedy="make another Executor")
-        cause = self._lose(session, seen)
+        cause = self._lose(session.number, session.process, seen)
         return DeviceLost(f"the worker of {self.device} was lost while it ran {job.what}", cause=cause, remedy=self._remedy())
 
     def _remedy(self) -> str:
         return "the next call starts another worker" if self._may_restart() else "make another Executor"
 
-    def _lose(self, session: Session, cause: str, faulty: bool = True) -> str:
+    def _lose(self, number: int, process: WorkerProcess, cause: str, faulty: bool = True) -> str:
         """Lets go of a worker that is good for nothing any more; gives the cause, as it is remembered."""
         with self._lock:
             cause, self._ended_by = self._ended_by or cause, ""
             self._process = None
         self.counters.faults += faulty
         self._first_cause = self._first_cause or cause
-        self._causes[session.number] = cause
+        self._causes[number] = cause
         if len(self._causes) > _CAUSES:
             self._causes.popitem(last=False)
         self._session = None
-        session.process.release()
+        process.release()
         return cause
 
     def _may_restart(self) -> bool:
         return self._restarts is None or self.counters.restarts < self._restarts
 
     def _start(self) -> Session:
-        """Starts a worker and has it open its device. Raises what that raises, DeviceUnavailable, DeviceLost where no other is allowed."""
+        """Starts a worker and has it open its device. Raises what that raises, DeviceUnavailable, DeviceLost where no other is allowed, and _Unbegun where
+        one that takes another's place dies as it starts."""
         again = self.counters.starts > 0
         if again and not self._may_restart():
             raise DeviceLost(
@@ -296,31 +345,25 @@ class Supervisor:
                 remedy="make another Executor",
             )  # fmt: skip
         process = WorkerProcess()
-        with self._lock:
-            self._process, self._ended_by = process, ""
-            refused = self._killed
-        if refused:
-            process.release()
-            raise self._closed()
-        try:
-            opened = process.open(self._wanted, self._start_timeout)
-        except (WorkerFailed, WorkerLate, WorkerLost) as error:
-            with self._lock:
-                self._process = None
-            process.release()
-            raise _unstarted(self.device, error) from None
-        self._wanted = self.device = opened.name  # the next worker has the same, should another be the best by then
         self.counters.starts += 1
         self.counters.restarts += again
+        with self._lock:
+            self._process, self._ended_by = process, ""
+            if self._killed:
+                process.kill()
+        try:
+            opened = process.open(self._wanted, self._start_timeout)
+        except WorkerLost as lost:
+            cause = self._lose(self.counters.starts, process, str(lost))
+            error = DeviceUnavailable(f"the worker of {self.device} ended as it started", cause=cause, remedy=_UNSTARTED)
+            raise _Unbegun(error) if again else error from None
+        except BaseException as error:
+            self._lose(self.counters.starts, process, str(error), faulty=False)
+            if isinstance(error, WorkerFailed):
+                raise error.error from None
+            if isinstance(error, WorkerLate):
+                raise DeviceUnavailable(f"no worker of {self.device} started within {error.timeout:g} s", remedy=_UNSTARTED) from None
+            raise
+        self._wanted = self.device = opened.name  # the next worker has the same, should another be the best by then
         self._session = Session(self.counters.starts, process, opened)
         return self._session
-
-
-def _unstarted(device: str, error: WorkerFailed | WorkerLate | WorkerLost) -> VyreError:
-    """The error for a worker that did not open its device."""
-    remedy = "look at what it wrote to the standard error; allow more time with start_timeout"
-    if isinstance(error, WorkerFailed):
-        return error.error
-    if isinstance(error, WorkerLate):
-        return DeviceUnavailable(f"no worker of {device} started within {error.timeout:g} s", remedy=remedy)
-    return DeviceUnavailable(f"the worker of {device} ended as it started", cause=str(error), remedy=remedy)

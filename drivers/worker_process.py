@@ -29,12 +29,20 @@ __all__ = ["Opened", "WorkerFailed", "WorkerLate", "WorkerLost", "WorkerProcess"
 _DYING: Final = 5.0  # seconds within which a killed process is gone, unless the system itself holds on to it
 _ENDING: Final = 1.0  # seconds within which a process that closed its pipe has ended, unless a GPU's driver holds on to it
 _CLOSING: Final = 2.0
+_FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}) if os.name == "posix" else frozenset[int]()
 
 _T = TypeVar("_T")
 
 
 class WorkerLost(Exception):
-    """The process is gone, or sent what is no answer; it was killed. Its text is the cause."""
+    """The process is gone, or sent what is no answer; it was killed. Its text is the cause.
+
+    `begun` says whether it may have begun what it was asked, `killed` whether it was ended by a signal that no process sends to itself.
+    """
+
+    def __init__(self, cause: str, begun: bool, killed: bool) -> None:
+        super().__init__(cause)
+        self.begun, self.killed = begun, killed
 
 
 class WorkerLate(Exception):
@@ -61,6 +69,14 @@ def command(descriptor: int) -> list[str]:
 def _environment() -> dict[str, str]:
     """What the worker inherits, with the path of modules of this process in the same order: it imports what its parent has imported."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([entry or os.getcwd() for entry in sys.path])}  # noqa: PTH109 - a text is joined
+
+
+def _error_stream() -> int | None:
+    """What subprocess takes for the worker's standard error: this process's own, or nothing where it was started without one."""
+    try:
+        return None if os.get_inheritable(2) else subprocess.DEVNULL  # another file that has its number is none that a child gets
+    except OSError:
+        return subprocess.DEVNULL
 
 
 def _as_json(value: Any) -> Any:
@@ -119,8 +135,8 @@ class WorkerProcess:
         try:
             # Not in this process's group: Ctrl-C in a terminal is for the parent, which then decides.
             self._process = subprocess.Popen(  # noqa: S603 - the command is our own
-                command(self.memory.fd), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0, pass_fds=(self.memory.fd,),
-                env=_environment(), start_new_session=True,
+                command(self.memory.fd), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(self.memory.fd,),
+                stderr=_error_stream() if stderr is None else stderr, env=_environment(), start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError, TypeError) as error:
             self.memory.close()
@@ -150,8 +166,10 @@ class WorkerProcess:
         """As `ask`; gives what `read` makes of the answer's fields. It raises ChannelBroken for fields that are none."""
         self._number += 1
         deadline = deadline_after(timeout)
+        sent = False
         try:
             self._channel.send({"id": self._number, "kind": kind, **request}, deadline)
+            sent = True
             reply = self._reply(deadline)
             done = reply.get("done")
             if isinstance(done, dict):
@@ -160,7 +178,7 @@ class WorkerProcess:
         except ChannelLate as error:
             raise WorkerLate(kind, timeout) from error
         except (ChannelBroken, ErrorDataBroken) as error:
-            raise WorkerLost(self.end(str(error))) from error
+            raise self._lost(str(error), sent) from error
         raise WorkerFailed(failed, reply.get("lost") is True)
 
     def _reply(self, deadline: float | None) -> dict[str, Any]:
@@ -173,16 +191,16 @@ class WorkerProcess:
         """Why the process has ended of itself, or was ended from outside, between two requests; None while it waits for the next."""
         if self._process.poll() is not None:
             return self._ending()
-        return None if self._channel.silent else self.end("it closed its pipe, or spoke unasked")
+        return None if self._channel.silent else str(self._lost("it closed its pipe, or spoke unasked", False))
 
-    def end(self, otherwise: str) -> str:
+    def _lost(self, seen: str, sent: bool) -> WorkerLost:
         """Kills the process, if it has not ended of itself, and says why it has: its signal or status, or else what was seen."""
         try:
             self._process.wait(_ENDING)
         except subprocess.TimeoutExpired:
-            self.kill()
-            return otherwise
-        return f"{self._ending()} ({otherwise})"
+            self.kill_and_wait()
+            return WorkerLost(seen, sent and not self._channel.unread, False)
+        return WorkerLost(f"{self._ending()} ({seen})", sent and not self._channel.unread, -self._process.returncode in _FROM_OUTSIDE)
 
     def _ending(self) -> str:
         status = self._process.returncode
@@ -201,14 +219,18 @@ class WorkerProcess:
         self.release()
 
     def kill(self) -> None:
-        """Ends the process at once, from any thread; waits until it has ended. Again is quiet."""
+        """Ends the process, from any thread, without waiting until it has ended. Again is quiet."""
         self._process.kill()
+
+    def kill_and_wait(self) -> None:
+        """Ends the process, and waits until it has ended. Again is quiet."""
+        self.kill()
         with suppress(subprocess.TimeoutExpired):  # the system holds on to it; it ends when it is let go
             self._process.wait(_DYING)
 
     def release(self) -> None:
         """Ends the process and lets go of pipes and memory. For the thread that asks, when it asks no more."""
-        self.kill()
+        self.kill_and_wait()
         for pipe in self._pipes:
             pipe.close()
         self.memory.close()
