@@ -149,7 +149,7 @@ class Launch(Stationary):
 
     Attributes: `plan`, and `counted`, how many launches a call counts for: none where a graph replays it.
 
-    Device kinds subclass it with `__call__`, `_set_buffer`, `_set_slot` and, where they have streams, `on`.
+    Device kinds subclass it with `__call__`, `_set_buffer` and `_set_slot` (or `_put`) and, where they have streams, `on`.
     """
 
     travels_as = "send the pipeline, and bind it there"
@@ -213,12 +213,17 @@ class Launch(Stationary):
 
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         """Puts what fits in its place."""
+        self._put(buffers, slots)
+        for slot, data in slots:
+            self.plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
+        self.plan.binding.buffers.update(buffers)
+
+    def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        """Has later calls take these buffers and params."""
         for name, buffer in buffers.items():
             self._set_buffer(name, buffer)
         for slot, data in slots:
             self._set_slot(slot, data)
-            self.plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
-        self.plan.binding.buffers.update(buffers)
 
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on."""

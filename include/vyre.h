@@ -70,7 +70,7 @@ typedef struct vyre_launch_descriptor {
     uint32_t grid[3];      /* workgroups along x, y, z; one that is 0 means that there is nothing to run */
     uint32_t workgroup[3]; /* invocations of a workgroup along x, y, z */
     const char *name;      /* the Program's, UTF-8 */
-    void *arguments;       /* the argument block */
+    void *arguments;       /* the argument block; launch.set may put another in its place */
     uint64_t arguments_bytes;
     const vyre_parameter_t *parameters;
     uint64_t parameter_count;

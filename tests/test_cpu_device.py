@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 import weakref
@@ -16,6 +17,7 @@ import pytest
 
 import vyre_py as vp
 from vyre_py.drivers.cpu import count, open_device, workers
+from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
@@ -29,6 +31,9 @@ COUNT = """program count(n) workgroup(64) over(n) { param turns: u32\n buffer y:
 
 BLOCKS = """program blocks(n) workgroup(64) over(n) { buffer x: u32[n] read\n buffer y: u32[n] write\n workgroup tile: u32[64]
   let l = local_index\n tile[l] = x[global_id.x]\n barrier\n y[global_id.x] = tile[63u32 - l] }"""
+
+
+NOTHING = Arguments(b"", {})
 
 
 @pytest.fixture
@@ -120,13 +125,44 @@ def test_launches_release_the_gil_and_run_beside_each_other(cpu: CpuDevice) -> N
 
 
 def test_scratch_memory_is_each_threads_own_and_only_grows() -> None:
-    first = workers._scratch.at_least(100)
-    assert first % ALIGN == 0 and workers._scratch.at_least(50) == first
-    seen: list[int] = []
-    thread = threading.Thread(target=lambda: seen.append(workers._scratch.at_least(100)))
+    first = workers._scratch.take(100)
+    assert first.address % ALIGN == 0
+    workers._scratch.give(first)
+    assert workers._scratch.take(50) is first
+    workers._scratch.give(first)
+    seen: list[Any] = []
+    thread = threading.Thread(target=lambda: seen.append(workers._scratch.take(100)))
     thread.start()
     thread.join()
-    assert seen[0] != first
+    assert seen[0] is not first and seen[0].address != first.address
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_launch_within_a_launch_has_scratch_memory_of_its_own(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    """A signal handler or a finaliser launches while a kernel of its thread uses scratch memory."""
+    x = np.arange(64 * 40, dtype=np.uint32)
+    y = cpu.allocate(x.size, vp.u32)
+    outer, inner = (cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": cpu.upload(x), "y": y}) for y in (y, cpu.allocate(x.size, vp.u32)))
+    assert isinstance(outer, CpuLaunch) and isinstance(inner, CpuLaunch)
+    using: list[int] = []
+    here, real = threading.get_ident(), outer._kernel.run
+
+    def run(block: int, scratch: int, *rest: int) -> None:
+        if threading.get_ident() != here:
+            real(block, scratch, *rest)
+            return
+        assert scratch not in using
+        using.append(scratch)
+        if len(using) == 1:
+            inner()
+        real(block, scratch, *rest)
+        using.pop()
+
+    outer._kernel.run = inner._kernel.run = run
+    outer._large = inner._large = together
+    outer._threads = inner._threads = 2
+    outer()
+    np.testing.assert_array_equal(y.read(), x.reshape(-1, 64)[:, ::-1].reshape(-1))
 
 
 def test_what_goes_wrong_in_a_thread_is_a_launch_error(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,15 +170,15 @@ def test_what_goes_wrong_in_a_thread_is_a_launch_error(cpu: CpuDevice, monkeypat
     assert isinstance(launch, CpuLaunch)
     launch._threads = 3
     here = threading.get_ident()
-    real = workers._Scratch.at_least
+    real = workers._Scratch.take
 
-    def fail(self: Any, size: int) -> int:
+    def fail(self: Any, size: int) -> Any:
         if threading.get_ident() == here:
             time.sleep(0.05)  # so that the others have begun
             return real(self, size)
         raise MemoryError("no scratch")
 
-    monkeypatch.setattr(workers._Scratch, "at_least", fail)
+    monkeypatch.setattr(workers._Scratch, "take", fail)
     with pytest.raises(vp.LaunchError, match="no scratch"):
         launch()
     monkeypatch.undo()
@@ -165,14 +201,82 @@ def test_an_interrupt_waits_for_the_threads_that_use_the_memory(monkeypatch: pyt
     kernel.run = run
     threading.Timer(0.1, end.set).start()
     with pytest.raises(KeyboardInterrupt):
-        workers.run_together(kernel, 0, 0, 100, (100, 1, 1), 2)
+        workers.run_together(kernel, NOTHING, 0, 100, (100, 1, 1), 2)
     assert left.is_set()
+
+
+class TooLate(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_call_waits_for_its_threads_however_often_signal_handlers_raise(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    began, left = threading.Event(), threading.Event()
+    real, raised = workers.Job.finish, iter(range(times))
+
+    def run(block: int, scratch: int, first: int, *rest: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            began.set()
+            time.sleep(0.1)
+            left.set()
+        else:
+            began.wait(5)
+
+    def finish(self: workers.Job) -> None:
+        if next(raised, None) is not None:
+            raise TooLate
+        real(self)
+
+    kernel = Kernel(None, 0, 0)
+    kernel.run = run
+    monkeypatch.setattr(workers.Job, "finish", finish)
+    with pytest.raises(TooLate):
+        workers.run_together(kernel, NOTHING, 0, 100, (100, 1, 1), 2)
+    assert left.is_set()
+
+
+def test_a_signal_handler_that_raises_leaves_no_thread_in_the_kernel(cpu: CpuDevice) -> None:
+    """Real signals at many moments of launches that two threads run: none is left in a kernel, and no job is left open that others were asked to help with."""
+    jobs: list[workers.Job] = []
+    real = workers._pool.offer
+    launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": cpu.allocate(1 << 16, vp.u32), "turns": 3})
+    assert isinstance(launch, CpuLaunch)
+    launch._threads = 2
+
+    def offer(job: workers.Job, helpers: int) -> None:
+        jobs[:] = [job]
+        real(job, helpers)
+
+    def handler(*_: Any) -> None:
+        raise TooLate
+
+    def launch_until(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            launch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers._pool, "offer", offer)
+        before = signal.signal(signal.SIGALRM, handler)
+        gc.disable()  # what a handler raises within a finaliser goes no further
+        try:
+            for turn in range(300):
+                with pytest.raises(TooLate):
+                    launch_until(0.0002 + turn * 0.000007)
+                assert all(job._closed and not job._helpers for job in jobs)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            gc.enable()
+    launch()
+    np.testing.assert_array_equal(launch.plan.buffers["y"].read(), counted(1 << 16, 3))
 
 
 def test_a_helper_that_comes_too_late_does_nothing() -> None:
     kernel = Kernel(None, 0, 0)
     kernel.run = lambda *_: pytest.fail("run after the end")
-    job = workers.Job(kernel, 0, 10, 0, 1, (10, 1, 1))
+    job = workers.Job(kernel, NOTHING, 10, 0, 1, (10, 1, 1))
     job.finish()
     job.help()
 
@@ -187,6 +291,39 @@ def test_a_forked_child_has_threads_of_its_own(cpu: CpuDevice) -> None:
         right = np.array_equal(pipeline.dispatch(n=100_000, turns=2)["y"], counted(100_000, 2))
         os._exit(0 if right else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_call_keeps_its_arguments_while_another_thread_sets_others(cpu: CpuDevice, threads: int) -> None:
+    """What `set` replaces stays, and is written, until the calls that began with it are over."""
+    size = 1 << 16
+    old, new = cpu.allocate(size, vp.u32), cpu.allocate(size, vp.u32)
+    launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": old, "turns": 1})
+    assert isinstance(launch, CpuLaunch)
+    launch._threads = threads
+    memory, real, setting = weakref.ref(old.handle.bytes.base), launch._kernel.run, threading.Lock()
+    skip = -old.handle.bytes.base.ctypes.data % ALIGN
+    written: list[Any] = []
+
+    def run(*arguments: int) -> None:
+        nonlocal old
+        with setting:
+            if old is not None:
+                launch.set(y=new, turns=2)
+                old = None
+                gc.collect()
+            assert memory() is not None
+        real(*arguments)
+        written.append(memory())
+
+    launch._kernel.run = run
+    launch()
+    assert written[0] is not None and np.array_equal(written[0][skip : skip + 4 * size].view(np.uint32), counted(size, 1))
+    written.clear()
+    assert memory() is None and not new.read().any()
+    launch._kernel.run = real
+    launch()
+    np.testing.assert_array_equal(new.read(), counted(size, 2))
 
 
 def test_set_writes_into_the_block(cpu: CpuDevice) -> None:
@@ -269,7 +406,7 @@ def test_an_object_that_does_not_link_is_a_toolchain_error() -> None:
 
 
 def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
-    """Python functions entered by a small launch: the call, its one way to run, the scratch memory's lookup, and its count."""
+    """Python functions entered by a small launch: the call, its one way to run, the scratch memory taken and given back, and its count."""
     import sys
 
     launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": cpu.allocate(64, vp.u32), "y": cpu.allocate(64, vp.u32)})
@@ -280,4 +417,4 @@ def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
         launch()
     finally:
         sys.setprofile(None)
-    assert entered == ["__call__", "run_alone", "at_least", "count"]
+    assert entered == ["__call__", "run_alone", "take", "give", "count"]

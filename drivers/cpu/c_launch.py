@@ -115,7 +115,7 @@ def make(launch: Launch) -> CLaunch:
 class CpuCLaunch(CLaunch):
     """The descriptor of a launch, whose argument block is the launch's own."""
 
-    __slots__ = ("_kernel", "_live", "_state")
+    __slots__ = ("_arguments", "_kernel", "_live", "_state")
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch.plan, _run())
@@ -126,12 +126,14 @@ class CpuCLaunch(CLaunch):
         self._state = _State(0, len(launch.plan.step.layout.buffers), ctypes.addressof(self._live))
         words = self.words
         words.function, words.scratch_bytes = ctypes.cast(function, ctypes.c_void_p).value, kernel.scratch_bytes
-        words.arguments, words.state = launch._address, ctypes.addressof(self._state)
-        self._held = (*self._held, launch._block)
+        words.state = ctypes.addressof(self._state)
         self.follow(launch)
 
     def follow(self, launch: Launch) -> None:
-        """Looks at the buffers that are bound now, and whether the device is there."""
+        """Looks at the arguments and buffers that are bound now, and whether the device is there."""
+        assert isinstance(launch, CpuLaunch)
+        arguments = launch._arguments
+        self.words.arguments, self._arguments = arguments.address, arguments
         bound = launch._bound()
         for number, slot in enumerate(launch.plan.step.layout.buffers):
             self._live[number] = ctypes.addressof(bound[slot.name].allocation.alive)

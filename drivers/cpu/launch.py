@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel
 from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together
@@ -30,7 +30,7 @@ _CALL_NS: Final = 1_500
 class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
-    __slots__ = ("__weakref__", "_address", "_block", "_device", "_held", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
+    __slots__ = ("__weakref__", "_arguments", "_device", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: Kernel) -> None:
         super().__init__(plan)
@@ -43,13 +43,10 @@ class CpuLaunch(Launch):
         self._large = self._total * wx * wy * wz >= _SHARED_INVOCATIONS
         self._threads = core_count()
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
-        self._block = (ctypes.c_char * max(1, len(plan.block))).from_buffer_copy(bytes(plan.block) or b"\0")
-        self._address = ctypes.addressof(self._block)
-        self._held: dict[str, Any] = {}
         self._stale = False
         self._record = plan.record()
-        for slot in plan.step.layout.buffers:
-            self._set_buffer(slot.name, plan.buffers[slot.name])
+        self._arguments = Arguments(bytes(plan.block), {})
+        self._put({slot.name: plan.buffers[slot.name] for slot in plan.step.layout.buffers}, ())
         device.watch(self)
 
     def __call__(self) -> None:
@@ -59,13 +56,14 @@ class CpuLaunch(Launch):
             return
         if self._stale:
             self._refuse()
+        arguments = self._arguments  # the call's own to its end, whatever `set` and `free` do meanwhile
         try:
             if self._total == 1:
-                run_alone(self._kernel, self._address, 0, 1, self.plan.grid)
+                run_alone(self._kernel, arguments, 0, 1, self.plan.grid)
             elif self._large and self._threads > 1:
-                run_together(self._kernel, self._address, 0, self._total, self.plan.grid, self._threads)
+                run_together(self._kernel, arguments, 0, self._total, self.plan.grid, self._threads)
             else:
-                self._run_small()
+                self._run_small(arguments)
         except MemoryError as error:
             raise self._failure(error) from error
         self._device.telemetry.launches += self.counted
@@ -74,18 +72,18 @@ class CpuLaunch(Launch):
     def _copy(self) -> CpuLaunch:
         return CpuLaunch(self._device, self.plan.copied(), self._kernel)
 
-    def _run_small(self) -> None:
+    def _run_small(self, arguments: Arguments) -> None:
         """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""
         total, begin, count = self._total, 0, 1
         while True:
             end = min(begin + count, total)
             began = perf_counter_ns()
-            run_alone(self._kernel, self._address, begin, end, self.plan.grid)
+            run_alone(self._kernel, arguments, begin, end, self.plan.grid)
             if end == total:
                 return
             elapsed = perf_counter_ns() - began - _CALL_NS
             if elapsed * (total - end) > _SHARED_NS * (end - begin) and self._threads > 1:
-                run_together(self._kernel, self._address, end, total, self.plan.grid, self._threads)
+                run_together(self._kernel, arguments, end, total, self.plan.grid, self._threads)
                 return
             begin, count = end, count * 8
 
@@ -110,12 +108,16 @@ class CpuLaunch(Launch):
             self._stale = True
             raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
 
-    def _set_buffer(self, name: str, buffer: Buffer) -> None:
-        memory: HostMemory = buffer.handle
-        # The launch holds the bytes themselves: `free` while it runs in another thread takes nothing away.
-        self._held[name] = memory.bytes
-        memory.watch(self)
-        struct.pack_into("<Q", self._block, self._offsets[name], memory.address + buffer.offset_bytes)
-
-    def _set_slot(self, slot: Slot, data: bytes) -> None:
-        ctypes.memmove(self._address + slot.offset_bytes, data, slot.size_bytes)
+    def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        found = {}
+        for name, buffer in buffers.items():
+            memory: HostMemory = buffer.handle
+            found[name] = self._offsets[name], memory.address + buffer.offset_bytes, memory.bytes
+            memory.watch(self)
+        values = [(slot.offset_bytes, data) for slot, data in slots]
+        while True:  # until no other thread, or signal handler, has changed them meanwhile
+            before = self._arguments
+            after = before.changed(found, values)
+            if self._arguments is before:
+                self._arguments = after
+                return

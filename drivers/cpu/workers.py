@@ -10,8 +10,8 @@ import itertools
 import os
 import threading
 from queue import SimpleQueue
-from typing import Any
 
+from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import aligned_bytes
 from vyre_py.drivers.cpu.module import Kernel
 
@@ -25,20 +25,31 @@ def core_count() -> int:
     return os.cpu_count() or 1
 
 
+class _Memory:
+    """Memory that a kernel uses while it runs in one thread."""
+
+    __slots__ = ("_owner", "address", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self._owner, self.address = aligned_bytes(size_bytes)
+        self.size_bytes = size_bytes
+
+
 class _Scratch(threading.local):
-    """Scratch memory, each thread its own: as much as the largest kernel so far has asked for."""
+    """Scratch memory, each thread its own: `free` is the largest that was used so far, and None while a kernel uses it, since a signal handler or a
+    finaliser may run another kernel in the same thread meanwhile."""
 
-    def __init__(self) -> None:
-        self.owner: Any = None
-        self.address = 0
-        self.size_bytes = 0
+    free: _Memory | None = None
 
-    def at_least(self, size_bytes: int) -> int:
-        """The address of so much. Raises MemoryError."""
-        if size_bytes > self.size_bytes:
-            self.owner, self.address = aligned_bytes(size_bytes)
-            self.size_bytes = size_bytes
-        return self.address
+    def take(self, size_bytes: int) -> _Memory:
+        """At least so much, which nobody else uses until it is given back; who is interrupted need not do that. Raises MemoryError."""
+        memory, self.free = self.free, None
+        return _Memory(size_bytes) if memory is None or memory.size_bytes < size_bytes else memory
+
+    def give(self, memory: _Memory) -> None:
+        """Takes it back."""
+        if self.free is None or self.free.size_bytes < memory.size_bytes:
+            self.free = memory
 
 
 _scratch = _Scratch()
@@ -47,26 +58,33 @@ _scratch = _Scratch()
 class Job:
     """A grid being run by several threads: they take ranges of `step` workgroups from a shared counter.
 
-    The memory that a kernel uses must outlive every thread in it, so the caller leaves only when all others have.
+    The memory that a kernel uses must outlive every thread in it: so the caller leaves only when all others have, and the job holds the arguments until then.
+    `over` says that all have left.
     """
 
-    def __init__(self, kernel: Kernel, block: int, total: int, first: int, step: int, grid: tuple[int, int, int]) -> None:
-        self.kernel, self.block, self.total, self.step, self.grid = kernel, block, total, step, grid
+    def __init__(self, kernel: Kernel, arguments: Arguments, total: int, first: int, step: int, grid: tuple[int, int, int]) -> None:
+        self.kernel, self.total, self.step, self.grid = kernel, total, step, grid
+        self.arguments: Arguments | None = arguments
         self.error: BaseException | None = None
+        self.over = False
         self._starts = itertools.count(first, step)
         self._lock = threading.Lock()
         self._helpers = 0
         self._closed = False
-        self._left = threading.Semaphore(0)
+        self._left = threading.Lock()  # released by the last helper that leaves a closed job
+        self._left.acquire()
 
     def work(self) -> None:
         """Takes ranges until there are none, or another thread has failed."""
-        run, block, total, step, grid = self.kernel.run, self.block, self.total, self.step, self.grid
-        scratch = _scratch.at_least(self.kernel.scratch_bytes)
+        arguments = self.arguments
+        assert arguments is not None  # this thread has been let in
+        run, block, total, step, grid = self.kernel.run, arguments.address, self.total, self.step, self.grid
+        scratch = _scratch.take(self.kernel.scratch_bytes)
         for first in self._starts:
             if first >= total or self.error is not None:
-                return
-            run(block, scratch, first, min(first + step, total), *grid)
+                break
+            run(block, scratch.address, first, min(first + step, total), *grid)
+        _scratch.give(scratch)
 
     def help(self) -> None:
         """What a thread of the pool does; it may come too late."""
@@ -80,23 +98,18 @@ class Job:
             self.error = error
         with self._lock:
             self._helpers -= 1
-            if self._closed:
+            if self._closed and not self._helpers:
                 self._left.release()
 
     def finish(self) -> None:
-        """Lets no more threads in, and waits for those that are. An interrupt meanwhile is raised after the wait."""
+        """Lets no more threads in, and waits for those that are. Interrupted by what a signal handler raises, it can be called again."""
         with self._lock:
             self._closed = True
-            waiting = self._helpers
-        interrupt: BaseException | None = None
-        while waiting:
-            try:
-                self._left.acquire()
-                waiting -= 1
-            except KeyboardInterrupt as error:
-                interrupt = self.error = error
-        if interrupt is not None:
-            raise interrupt
+            waits = self._helpers > 0
+        if waits:
+            self._left.acquire()
+        self.arguments = None  # helpers that were asked for and are busy elsewhere keep the job for a while
+        self.over = True
 
 
 class _Pool:
@@ -105,7 +118,7 @@ class _Pool:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._threads = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may launch while this thread holds it
 
     def offer(self, job: Job, helpers: int) -> None:
         """Asks up to `helpers` threads to help."""
@@ -117,8 +130,8 @@ class _Pool:
     def _grow(self, wanted: int) -> None:
         with self._lock:
             while self._threads < wanted:
-                threading.Thread(target=self._serve, name=f"vyre-cpu-{self._threads}", daemon=True).start()
                 self._threads += 1
+                threading.Thread(target=self._serve, name=f"vyre-cpu-{self._threads - 1}", daemon=True).start()
 
     def _serve(self) -> None:
         while True:
@@ -138,23 +151,35 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def run_alone(kernel: Kernel, block: int, first: int, end: int, grid: tuple[int, int, int]) -> None:
+def run_alone(kernel: Kernel, arguments: Arguments, first: int, end: int, grid: tuple[int, int, int]) -> None:
     """Runs workgroups `first` to `end` in this thread."""
-    kernel.run(block, _scratch.at_least(kernel.scratch_bytes), first, end, *grid)
+    if kernel.scratch_bytes:
+        scratch = _scratch.take(kernel.scratch_bytes)
+        kernel.run(arguments.address, scratch.address, first, end, *grid)
+        _scratch.give(scratch)
+    else:
+        kernel.run(arguments.address, None, first, end, *grid)
 
 
-def run_together(kernel: Kernel, block: int, first: int, total: int, grid: tuple[int, int, int], threads: int) -> None:
+def run_together(kernel: Kernel, arguments: Arguments, first: int, total: int, grid: tuple[int, int, int], threads: int) -> None:
     """Runs workgroups `first` to `total` in up to `threads` threads, this one included, and raises what went wrong in any."""
     # Four ranges a thread even out kernels whose workgroups differ.
     step = max(1, -(-(total - first) // (4 * threads)))
-    job = Job(kernel, block, total, first, step, grid)
-    _pool.offer(job, min(threads, -(-(total - first) // step)) - 1)
+    job = Job(kernel, arguments, total, first, step, grid)
     try:
-        job.work()
+        try:
+            _pool.offer(job, min(threads, -(-(total - first) // step)) - 1)
+            job.work()
+        finally:
+            job.finish()
     except BaseException as error:
+        # A signal handler may raise at any moment, at the first instruction of `finish` as well, and more than once.
         job.error = error
+        while not job.over:
+            try:
+                job.finish()
+            except BaseException as later:  # noqa: BLE001 - whatever it is, the first is raised
+                job.error = later
         raise
-    finally:
-        job.finish()
     if job.error is not None:
         raise job.error

@@ -1,0 +1,37 @@
+"""What a kernel is called with, and the memory that it may touch meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from vyre_py.drivers.hostarray import Bytes
+
+__all__ = ["Arguments"]
+
+_ADDRESS: Final = struct.Struct("<Q")
+
+
+class Arguments:
+    """An argument block at `address`, and the bytes of the buffers by name, `held` so that they stay for as long as this object does.
+
+    `launch.set` makes another one (`changed`): a call that runs meanwhile, in another thread or further up in this one, goes on with what it began with.
+    """
+
+    __slots__ = ("address", "block", "held")
+
+    def __init__(self, block: bytes, held: Mapping[str, Bytes]) -> None:
+        self.block = (ctypes.c_char * max(1, len(block))).from_buffer_copy(block or b"\0")
+        self.address = ctypes.addressof(self.block)
+        self.held = held
+
+    def changed(self, buffers: Mapping[str, tuple[int, int, Bytes]], values: Sequence[tuple[int, bytes]]) -> Arguments:
+        """Others with some `buffers` (name -> offset in the block, address, bytes) and `values` (offset in the block, bytes) replaced."""
+        block = bytearray(self.block)  # as it is in memory: C may have written to it
+        for offset, address, _ in buffers.values():
+            _ADDRESS.pack_into(block, offset, address)
+        for offset, data in values:
+            block[offset : offset + len(data)] = data
+        return Arguments(bytes(block), {**self.held, **{name: held for name, (_, _, held) in buffers.items()}})
