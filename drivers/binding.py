@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -10,24 +10,37 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.exchange import is_foreign, lives_on, on_host, wrap
-from vyre_py.drivers.hostarray import host_array
+from vyre_py.drivers.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
+from vyre_py.drivers.hostarray import components_of, host_array, own_view
+from vyre_py.drivers.outputs import output_problems
 from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, dims_of, evaluate_dim, is_size
+from vyre_py.ir.dims import (
+    SIZE_LIMIT,
+    WORD_LIMIT,
+    Dim,
+    DimConst,
+    DimExpr,
+    dims_of,
+    evaluate_dim,
+    evaluate_extent,
+    is_size,
+)
 from vyre_py.ir.errors import shown
 from vyre_py.ir.lexer import written_name
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.printer_declarations import print_dim
-from vyre_py.ir.types import Type, bf16, encode, scalar_of, u16
+from vyre_py.ir.types import Type, bf16, encode, f32, f64, scalar_of, u16
 from vyre_py.lowering.artifact import Interface, Step
 from vyre_py.lowering.layout import Layout
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "encode_param", "solve_grid"]
+__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "encode_param", "solve_grid"]
 
 _GROUPS_LIMIT: Final = 1 << 63  # so that a signed word counts them
+
+READ_ONLY: Final = "its memory may only be read: a constant's, bytes, or another library's that allows no writes"
 
 # An argument of a buffer slot: resident already, or a host array that dispatch will stage.
 Argument = Buffer | np.ndarray[Any, Any]
@@ -59,6 +72,17 @@ class BindingPlan:
                     found.append(f"{memory.name!r} is written and overlaps {other.name!r}; bind separate memory, or copy one of them")
         return found
 
+    def require_sizes(self) -> None:
+        """Raises BindingError for axes that counted as none, where something is to run all the same."""
+        problems = [
+            f"axis {axis} of {memory.name!r} is {print_dim(expr)} = {size}, which is negative, and the grid is not empty"
+            for memory in self.interface.buffers
+            for axis, expr in enumerate(memory.shape)
+            if (size := evaluate_dim(expr, self.sizes)) < 0
+        ]
+        if problems:
+            raise BindingError(self.interface.name, problems)
+
 
 def _bits(type_: Type, value: Any) -> int:
     """The bit pattern of a number, NumPy's own included, as a value of a scalar type. Raises what `encode` raises."""
@@ -72,35 +96,44 @@ def _bits(type_: Type, value: Any) -> int:
 
 
 def encode_param(param: Param, value: Any) -> bytes:
-    """An argument for a param as it lies in memory: a number, or for a vector a sequence or array of its components. Raises BindingError."""
+    """An argument for a param as it lies in memory: a number, or for a vector a sequence or array of its components, or where there are two a complex
+    number. Raises BindingError with a sentence for each component that is wrong."""
     type_, what = param.type, f"param {param.name!r} ({param.type})"
     components: Any = [value]
     if type_.is_vector:
+        if isinstance(value, (complex, np.complexfloating)) and type_.lanes == 2 and type_.is_float:
+            value = (value.real, value.imag)
         components = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else host_array(value, param.name)
         if (isinstance(components, np.ndarray) and components.ndim != 1) or len(components) != type_.lanes:
             raise BindingError(param.name, [f"{what}: a sequence or array of its {type_.lanes} components is needed, got {shown(value)}"])
-    try:
-        return b"".join(_bits(type_.scalar, c).to_bytes(type_.scalar.size_bytes, "little") for c in components)
-    except (TypeError, OverflowError) as error:
-        raise BindingError(param.name, [f"{what}: {error}"]) from error
+    encoded, problems = [], []
+    for number, component in enumerate(components):
+        try:
+            encoded.append(_bits(type_.scalar, component).to_bytes(type_.scalar.size_bytes, "little"))
+        except (TypeError, OverflowError) as error:
+            problems.append(f"{what}{f', component {number}' if type_.is_vector else ''}: {error}")
+    if problems:
+        raise BindingError(param.name, problems)
+    return b"".join(encoded)
 
 
-def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by name: a mapping, or a sequence in order of declaration, buffers before params; keywords are added."""
+def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Arguments by name, and a sentence for each that can't be told apart: a mapping, or a sequence in order of declaration, buffers before params;
+    keywords are added. Raises BindingError for arguments that are neither."""
+    problems: list[str] = []
     if arguments is None:
-        return dict(named)
+        return dict(named), problems
     if isinstance(arguments, Mapping):
         given = dict(arguments)
     elif isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes)):
         names = [b.name for b in interface.buffers] + [p.name for p in interface.params]
         if len(arguments) > len(names):
-            raise BindingError(interface.name, [f"{len(arguments)} arguments for {len(names)} slots ({', '.join(map(written_name, names))})"])
+            problems.append(f"{len(arguments)} arguments for {len(names)} slots ({', '.join(map(written_name, names))})")
         given = dict(zip(names, arguments, strict=False))
     else:
         raise BindingError(interface.name, [f"arguments go as one mapping or sequence, got {type(arguments).__name__}"])
-    if twice := sorted(set(given) & set(named)):
-        raise BindingError(interface.name, [f"{name!r} is given twice" for name in twice])
-    return {**given, **named}
+    problems += [f"{name!r} is given twice" for name in named if name in given]
+    return {**given, **named}, problems
 
 
 def _host_shape(argument: Argument) -> tuple[int, ...]:
@@ -122,6 +155,9 @@ def _as_array(memory: Memory) -> str:
 
 def _conversion(type_: Type, found: np.dtype[Any]) -> str:
     """How to make an array of a type's dtype from one of another."""
+    if found.kind == "c":
+        pair = f"np.asarray(x, np.{'complex64' if type_.scalar is f32 else 'complex128'}) converts"
+        return pair if type_.lanes == 2 and type_.scalar in (f32, f64) else "x.real and x.imag are its parts"
     if type_.scalar is bf16:
         return "x.view(ml_dtypes.bfloat16) takes its bits" if found == u16.dtype else "np.asarray(x, ml_dtypes.bfloat16) converts"
     return f"np.asarray(x, np.{type_.dtype.name}) converts"
@@ -137,6 +173,7 @@ class _Binder:
         self.encoded: dict[str, bytes] = {}
         self.sizes: dict[str, int] = {}
         self.sources: dict[str, str] = {}
+        self.found: dict[str, tuple[int, ...]] = {}  # host shapes of the right rank, of arguments that are wrong in other ways, too
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def names(self) -> None:
@@ -170,54 +207,61 @@ class _Binder:
                 if not (self.staged and not memory.access.reads):
                     self.problems.append(f"buffer {memory.name!r} ({memory.type}, {memory.access.value}) is missing")
                 continue
+            before = len(self.problems)
             argument = self._argument(memory, self.given[memory.name])
-            if argument is not None:
+            if argument is None:
+                continue
+            self.problems += self._misfits(memory, argument)
+            if _has_rank(memory, shape := _host_shape(argument)):
+                self.found[memory.name] = shape
+                self._solve(memory, shape)
+            if len(self.problems) == before:
                 self.arrays[memory.name] = argument
-                self._solve(memory, argument)
-
-    def _wrapped(self, memory: Memory, value: Any) -> Argument | None:
-        try:
-            return self._argument(memory, wrap(self.device, value, memory.name))
-        except BindingError as error:
-            self.problems += [f"{memory.name!r}: {problem}" for problem in error.problems]
-            return None
 
     def _argument(self, memory: Memory, value: Any) -> Argument | None:
+        """What was given, as something with a type and a shape, or None. What is wrong with handing it over is noted."""
+        name, device = memory.name, self.device
         if isinstance(value, Buffer):
-            if value.device is not self.device:
-                self.problems.append(f"{memory.name!r} is on {value.device.name}, the pipeline on {self.device.name}")
-            elif value.allocation.freed:
-                self.problems.append(f"{memory.name!r} was freed; upload or allocate it again")
-            elif value.readonly and memory.access.writes:
-                self.problems.append(f"{memory.name!r} is written, and its memory may only be read: a constant's, or another library's that allows no writes")
-            elif value.type.scalar is not memory.type.scalar:
-                self.problems.append(f"{memory.name!r} needs elements of {memory.type}, got {value.type}{_as_array(memory)}")
-            elif not _has_rank(memory, value.host_shape):
-                self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(value.shape)}{_as_array(memory)}")
-            else:
-                return value
-            return None
-        if is_foreign(value) and (not self.staged or (lives_on(self.device, value) and not on_host(self.device))):
-            return self._wrapped(memory, value)
-        if not self.staged:
-            self.problems.append(f"{memory.name!r} must be a resident buffer (device.upload makes one), got {type(value).__name__}")
-            return None
+            return value
         try:
-            array = host_array(value, memory.name)
+            if is_foreign(value) and not on_host(device) and lives_on(device, value, name) if self.staged else shares_memory(device, value):
+                return wrap(device, value, name)
         except BindingError as error:
-            self.problems += error.problems
-            return None
-        if array.dtype != memory.type.dtype:
-            wanted = f"{memory.name!r} needs elements of {memory.type}, got dtype {array.dtype}{_as_array(memory)}"
-            self.problems.append(f"{wanted}; {_conversion(memory.type, array.dtype)}")
-        elif not _has_rank(memory, array.shape):
-            self.problems.append(f"{memory.name!r} needs {memory.rank} axes, got shape {list(array.shape)}{_as_array(memory)}")
+            self.problems += [f"{name!r}: {problem}" for problem in error.problems]
         else:
-            return array
-        return None
+            if self.staged:
+                try:
+                    return components_of(host_array(value, name), memory.type)
+                except BindingError as error:
+                    self.problems += error.problems
+                    return None
+            self.problems.append(f"{name!r} must be a resident buffer (device.upload makes one), got {type(value).__name__}")
+        view = own_view(value)
+        return None if view is None else components_of(view, memory.type)
 
-    def _solve(self, memory: Memory, argument: Argument) -> None:
-        for axis, (expr, size) in enumerate(zip(memory.shape, _host_shape(argument), strict=False)):
+    def _misfits(self, memory: Memory, argument: Argument) -> Iterator[str]:
+        """A sentence for all that is wrong with one argument by itself."""
+        name = memory.name
+        if isinstance(argument, Buffer):
+            if argument.device is not self.device:
+                yield f"{name!r} is on {argument.device.name}, the pipeline on {self.device.name}"
+            if argument.allocation.freed:
+                yield f"{name!r} was freed; upload or allocate it again"
+            if argument.readonly and memory.access.writes:
+                yield f"{name!r} is written, and {READ_ONLY}"
+            if argument.type.scalar is not memory.type.scalar:
+                yield f"{name!r} needs elements of {memory.type}, got {argument.type}{_as_array(memory)}"
+            shape = argument.shape
+        else:
+            if argument.dtype != memory.type.dtype:
+                wanted = f"{name!r} needs elements of {memory.type}, got dtype {argument.dtype}{_as_array(memory)}"
+                yield f"{wanted}; {_conversion(memory.type, argument.dtype)}"
+            shape = argument.shape
+        if not _has_rank(memory, _host_shape(argument)):
+            yield f"{name!r} needs {memory.rank} axes, got shape {list(shape)}{_as_array(memory)}"
+
+    def _solve(self, memory: Memory, shape: tuple[int, ...]) -> None:
+        for axis, (expr, size) in enumerate(zip(memory.shape, shape, strict=False)):
             if isinstance(expr, Dim):
                 known = self.sizes.setdefault(expr.name, size)
                 source = self.sources.setdefault(expr.name, f"axis {axis} of {memory.name!r}")
@@ -226,24 +270,23 @@ class _Binder:
 
     def check_shapes(self) -> None:
         unsolved = {d.name for d in self.interface.dims} - set(self.sizes)
-        bad = bool(self.problems)
-        if unsolved and not bad:
-            self.problems += [f"dim {name!r} is not the size of any given axis; give it by name" for name in sorted(unsolved)]
+        # Of a dim whose array is missing, or is none, that was said already.
+        left_out = {m.name for m in self.interface.buffers if m.name not in self.given and self.staged and not m.access.reads}
+        told = {e.name for m in self.interface.buffers if m.name not in self.found and m.name not in left_out for e in m.shape if isinstance(e, Dim)}
+        told |= set(self.given)
+        self.problems += [f"dim {name!r} is not the size of any given axis; give it by name" for name in sorted(unsolved - told)]
         for memory in self.interface.buffers:
-            if any(d.name in unsolved for expr in memory.shape for d in dims_of(expr)):
-                continue
-            self._check_shape(memory)
-        if not self.problems:
-            for name, size in self.sizes.items():
-                if size >= WORD_LIMIT and name not in self.interface.wide:
-                    cure = f"vp.cast({written_name(name)}, vp.u64) takes it whole"
-                    self.problems.append(f"dim {name!r} is {size} from {self.sources[name]}, and the Program uses it as a u32, below 2^32: {cure}")
+            if not any(d.name in unsolved for expr in memory.shape for d in dims_of(expr)):
+                self._check_shape(memory)
+        for name, size in self.sizes.items():
+            if size >= WORD_LIMIT and name not in self.interface.wide:
+                cure = f"vp.cast({written_name(name)}, vp.u64) takes it whole"
+                self.problems.append(f"dim {name!r} is {size} from {self.sources[name]}, and the Program uses it as a u32, below 2^32: {cure}")
 
     def _check_shape(self, memory: Memory) -> None:
         shape = tuple(self.evaluate(expr, f"axis {axis} of {memory.name!r}") for axis, expr in enumerate(memory.shape))
-        given = self.arrays.get(memory.name)
-        if given is not None:
-            for axis, (want, got) in enumerate(zip(shape, _host_shape(given), strict=False)):
+        if memory.name in self.found:
+            for axis, (want, got) in enumerate(zip(shape, self.found[memory.name], strict=False)):
                 if want != got and not isinstance(memory.shape[axis], Dim):
                     spelled = "" if isinstance(memory.shape[axis], DimConst) else f"{print_dim(memory.shape[axis])} = "
                     self.problems.append(f"axis {axis} of {memory.name!r} is {spelled}{want}, got {got}")
@@ -264,7 +307,7 @@ class _Binder:
 
     def evaluate(self, expr: DimExpr, what: str) -> int:
         try:
-            size = evaluate_dim(expr, self.sizes)
+            size = evaluate_extent(expr, self.sizes)
         except ZeroDivisionError:
             self.problems.append(f"{what} is {print_dim(expr)}, which divides by zero")
             return 0
@@ -273,19 +316,25 @@ class _Binder:
         return max(size, 0)
 
 
-def bind_arguments(device: Device, interface: Interface, arguments: Any, named: Mapping[str, Any], *, staged: bool) -> BindingPlan:
-    """Fits arguments to an interface. `staged` allows host arrays, and outputs that are only written may be left out.
+def bind_arguments(
+    device: Device, interface: Interface, arguments: Any, named: Mapping[str, Any], *, staged: bool,
+    out: Mapping[str, Any] | None = None, max_output_bytes: int | None = None,
+) -> BindingPlan:  # fmt: skip
+    """Fits arguments to an interface. `staged` allows host arrays, and outputs that are only written may be left out; then results may go to `out`, and
+    take so many bytes at most.
 
     Raises BindingError with every mismatch of name, dtype, rank, size, device and overlap.
     """
-    given = arguments_by_name(interface, arguments, named)
+    given, problems = arguments_by_name(interface, arguments, named)
     binder = _Binder(device, interface, given, staged)
+    binder.problems += problems
     for step in (binder.names, binder.params, binder.dims, binder.buffers, binder.check_shapes):
         step()
     resident = {name: a for name, a in binder.arrays.items() if isinstance(a, Buffer)}
     host = {name: a for name, a in binder.arrays.items() if not isinstance(a, Buffer)}
     plan = BindingPlan(interface, binder.sizes, binder.encoded, host, resident, binder.shapes)
     binder.problems += plan.overlaps(resident)
+    binder.problems += output_problems(plan, out, max_output_bytes)
     if binder.problems:
         raise BindingError(interface.name, binder.problems)
     return plan
@@ -309,7 +358,8 @@ def check_widths(layout: Layout, binding: BindingPlan, device: str) -> None:
 def solve_grid(
     step: Step, sizes: Mapping[str, int], override: tuple[int, int, int] | None, limits: tuple[int, int, int], device: str
 ) -> tuple[int, int, int]:
-    """The grid in workgroups along x, y, z. Raises BindingError from 2^32 invocations on an axis, or past the device's limits."""
+    """The grid in workgroups along x, y, z. Raises BindingError for an extent that is negative, from 2^32 invocations on an axis, and past the device's
+    limits."""
     problems: list[str] = []
     counts: list[int] = []
     cure = "" if override is not None else ": give a smaller one (b.grid, or DispatchConfig.grid) and walk the array in a loop"
@@ -318,7 +368,7 @@ def solve_grid(
             count = int(override[axis])
         else:
             try:
-                extent = evaluate_dim(step.grid.extents[axis], sizes)
+                extent = evaluate_extent(step.grid.extents[axis], sizes)
             except ZeroDivisionError:
                 problems.append(f"the grid along {'xyz'[axis]} divides by zero")
                 continue

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from vyre_py.drivers.arena import Arena
 from vyre_py.drivers.arena_plan import ArenaPlan, ArenaStep, ArenaValue, listed, plan_arena
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host, host_array
+from vyre_py.drivers.hostarray import Host, element_of, host_array
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.resident import Buffer, host_shape, whole_sizes
@@ -32,7 +32,7 @@ from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.program import Program
 from vyre_py.ir.travel import Stationary
-from vyre_py.ir.types import Type, scalar_of, u8
+from vyre_py.ir.types import Type, u8
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -144,7 +144,7 @@ class _Chain:
                 self.know(name, *given)
                 continue
             array = host_array(given, name)
-            self.know(name, scalar_of(array.dtype), array.shape or (1,))
+            self.know(name, element_of(array.dtype), array.shape or (1,))
             self.arrays[name] = array.reshape(array.shape or (1,))
         for name, given in (views or {}).items():
             if not isinstance(given, tuple) or len(given) != 3:

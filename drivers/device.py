@@ -27,7 +27,7 @@ from vyre_py.drivers.compilation import adopt, cache_layers, compiled, validated
 from vyre_py.drivers.constants import Constants
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
 from vyre_py.drivers.graph import Graph
-from vyre_py.drivers.hostarray import Bytes, Host, host_array
+from vyre_py.drivers.hostarray import Bytes, Host, components_of, element_of, host_array
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.drivers.peer import copy_peer
@@ -48,7 +48,7 @@ from vyre_py.ir.dims import SIZE_LIMIT
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.ir.travel import Stationary
-from vyre_py.ir.types import Type, scalar_of
+from vyre_py.ir.types import Type
 from vyre_py.lowering.artifact import Artifact, Entry, Image, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
@@ -249,14 +249,16 @@ class Device(Stationary, ABC):
 
     def upload(self, array: Any, type_: Type | None = None) -> Buffer:
         """A resident copy of a host array: anything with the buffer protocol or `__array__`, any strides. Elements are scalars; as vectors
-        of `type_` the components lie along the array's last axis.
+        of `type_` the components lie along the array's last axis. Complex numbers are vectors of two: complex64 is f32x2, complex128 f64x2.
 
         Raises BindingError for elements that are of no type of the language, or not of `type_`; OutOfMemory.
         """
         data = host_array(array, "array")
         if type_ is not None and not isinstance(type_, Type):
             raise BindingError("upload", [f"a type of the language is needed, got {shown(type_)}"])
-        element = type_ or scalar_of(data.dtype)
+        element = type_ or element_of(data.dtype)
+        if element is not None:
+            data = components_of(data, element)
         if element is None or element.dtype != data.dtype:
             wanted = "none of the language's types; np.asarray(x, np.float32) converts" if element is None else f"not {element}"
             raise BindingError("upload", [f"dtype {data.dtype} is {wanted}"])
@@ -267,7 +269,7 @@ class Device(Stationary, ABC):
 
     def wrap(self, array: Any) -> Buffer:
         """A buffer over memory of another library on this device, without a copy: anything with `__dlpack__` or, on CUDA,
-        `__cuda_array_interface__`, or a NumPy array on the CPU. `bind` takes such objects as they are.
+        `__cuda_array_interface__`; on the CPU also a NumPy array, or what has the buffer protocol. `bind` takes such objects as they are.
 
         The memory is kept alive by the buffer, and is ready for what is launched from now on. Raises BindingError for memory elsewhere, that is
         not C-contiguous, or whose elements are no type of the language; Buffer.free lets go of it.

@@ -1,6 +1,6 @@
 """DLPack: memory handed over without a copy, by the C structures of the protocol's versions 0 and 1.
 
-Written with ctypes, since no library that this package depends on makes capsules over memory of its own with every type here (bf16,
+Written with ctypes, since no library that this package depends on reads capsules with every type here (bf16,
 say) on every device. The protocol: https://dmlc.github.io/dlpack/latest/c_api.html and, for Python, .../python_spec.html.
 """
 
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+import numpy as np
+
 from vyre_py.drivers.errors import BindingError
-from vyre_py.ir.errors import shown
-from vyre_py.ir.types import SCALARS, Kind, Type, bf16
+from vyre_py.ir.errors import VyreError, shown
+from vyre_py.ir.types import SCALARS, Kind, Type, bf16, f32, f64, u16, vector_of
 
 __all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from", "in_c_order"]
 
@@ -30,6 +32,7 @@ _NAMES: Final = {False: b"dltensor", True: b"dltensor_versioned"}
 _USED: Final = {False: b"used_dltensor", True: b"used_dltensor_versioned"}  # a capsule keeps the pointer to its name, not the name
 _CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
 _BFLOAT: Final = 4
+_COMPLEX: Final = 5
 
 
 class _DLDevice(ctypes.Structure):
@@ -62,43 +65,31 @@ _STRUCTURES: Final = {False: _Managed, True: _ManagedVersioned}
 _Callback: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _api: Final = ctypes.pythonapi
-_new = _api.PyCapsule_New
-_new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _pointer_of = _api.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _is_valid = _api.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
 _rename = _api.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
-# The same two over a capsule that is being destroyed, which must not be counted as a Python object again.
-_dying = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-
-# Address of an exported structure -> all that it needs, until the consumer calls its deleter.
-_exported: Final[dict[int, tuple[Any, ...]]] = {}
-
-
-def _delete(address: int) -> None:
-    _exported.pop(address, None)
-
-
-def _destroy(capsule: int) -> None:
-    """A capsule that nobody took over goes; one that was taken over has another name by then."""
-    for name in _NAMES.values():
-        if _dying(capsule, name):
-            _exported.pop(_dying_pointer(capsule, name), None)
-
-
-# Called from C, by whoever holds an export, for as long as the process lives.
-_DELETER: Final = _Callback(_delete)
-_DESTRUCTOR: Final = _Callback(_destroy)
 
 
 def _data_type(type_: Type) -> _DLDataType:
     return _DLDataType(_BFLOAT if type_ is bf16 else _CODES[type_.kind], 8 if type_.kind is Kind.BOOL else type_.bits, 1)
 
 
-_TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (_data_type(t),)}
+_TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (_data_type(t),)} | {
+    (_COMPLEX, 64): vector_of(f32, 2), (_COMPLEX, 128): vector_of(f64, 2)
+}  # fmt: skip
+
+
+class _Lent:
+    """Memory as NumPy sees it, held by every array over it; `owner` stays as long."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__array_interface__ = interface
+        self.owner = owner
 
 
 def export(
@@ -106,26 +97,40 @@ def export(
 ) -> Any:
     """A capsule over `prod(shape)` scalars of C order at `address` on `device` (the protocol's kind and number).
 
-    `owner` is kept until the consumer lets go. `max_version` is what the consumer said; from 1.0 on the capsule is a versioned one.
+    `owner` is kept until the consumer lets go. `max_version` is what the consumer said; from 1.0 on the capsule is a versioned one, where NumPy makes
+    those (from 2.1 on). Raises BufferError where what may only be read can't be said to be so.
+
+    The capsule is NumPy's own, of an array over the memory, which it never looks at: its functions in C let go of the array also while an exception is on
+    its way, where no Python can run. Then device and element are made right.
     """
+    filled = prod(shape) > 0
+    typestr = u16.dtype.str if type_ is bf16 else type_.dtype.str
+    # NumPy asks for an address where there is nothing, too.
+    array = np.asarray(_Lent({"version": 3, "shape": shape, "typestr": typestr, "data": (address if filled else 1, readonly)}, owner))
     versioned = max_version is not None and max_version[0] >= 1
-    rank = len(shape)
-    sizes = (ctypes.c_int64 * rank)(*shape)
-    strides = (ctypes.c_int64 * rank)(*[prod(shape[axis + 1 :]) for axis in range(rank)])
-    managed = _STRUCTURES[versioned]()
-    managed.tensor = _DLTensor(address if prod(shape) else None, _DLDevice(*device), rank, _data_type(type_), sizes, strides, 0)
-    managed.deleter = ctypes.cast(_DELETER, ctypes.c_void_p)
-    if versioned:
-        managed.major, managed.minor = _VERSION
-        managed.flags = _READ_ONLY if readonly else 0
-    place = ctypes.addressof(managed)
-    _exported[place] = (managed, sizes, strides, owner)
-    return _new(place, _NAMES[versioned], ctypes.cast(_DESTRUCTOR, ctypes.c_void_p))
+    try:
+        capsule: Any = array.__dlpack__(max_version=_VERSION) if versioned else array.__dlpack__()
+    except TypeError:  # NumPy before 2.1
+        capsule = array.__dlpack__()
+    place, versioned = _managed(capsule)
+    tensor = _STRUCTURES[versioned].from_address(place).tensor
+    tensor.device, tensor.dtype = _DLDevice(*device), _data_type(type_)
+    if not filled:
+        tensor.data = None
+    return capsule
+
+
+def _managed(capsule: Any) -> tuple[int, bool]:
+    """The address of what a capsule holds, and whether that has a version; 0 for what is no capsule that can still be taken."""
+    for versioned, name in _NAMES.items():
+        if _is_valid(capsule, name):
+            return int(_pointer_of(capsule, name)), versioned
+    return 0, False
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Memory that another library owns: scalars of `type` in C order at `address`. `release` lets go of it, once."""
+    """Memory that another library owns: elements of `type` in C order at `address`. `release` lets go of it, once."""
 
     address: int
     shape: tuple[int, ...]
@@ -143,15 +148,17 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
     """
     arguments: dict[str, Any] = {} if stream is None else {"stream": stream}
     try:
-        capsule = array.__dlpack__(max_version=_VERSION, **arguments)
-    except TypeError:  # from before version 1
-        capsule = array.__dlpack__(**arguments)
-    except (BufferError, ValueError, RuntimeError) as error:
+        try:
+            capsule = array.__dlpack__(max_version=_VERSION, **arguments)
+        except TypeError:  # from before version 1
+            capsule = array.__dlpack__(**arguments)
+    except VyreError:
+        raise
+    except Exception as error:  # whatever a stranger's __dlpack__ raises
         raise BindingError(what, [f"it cannot be handed over: {error}"]) from error
-    versioned = next((v for v, name in _NAMES.items() if _is_valid(capsule, name)), None)
-    if versioned is None:
+    place, versioned = _managed(capsule)
+    if not place:
         raise BindingError(what, [f"__dlpack__ gave {shown(capsule)}, which is no DLPack capsule"])
-    place = _pointer_of(capsule, _NAMES[versioned])
     managed = _STRUCTURES[versioned].from_address(place)
     if versioned and managed.major != _VERSION[0]:
         raise BindingError(what, [f"DLPack {managed.major}.{managed.minor} is not known here, {_VERSION[0]}.{_VERSION[1]} is"])

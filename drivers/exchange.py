@@ -15,14 +15,15 @@ import numpy as np
 from vyre_py.drivers import dlpack
 from vyre_py.drivers.dlpack import Foreign
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.hostarray import Host, element_of, own_view
 from vyre_py.drivers.resident import Allocation, Buffer
-from vyre_py.ir.errors import shown
-from vyre_py.ir.types import bf16, scalar_of
+from vyre_py.ir.errors import VyreError, shown
+from vyre_py.ir.types import bf16
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["capsule_of", "cuda_interface_of", "is_foreign", "lives_on", "on_host", "wrap"]
+__all__ = ["capsule_of", "cuda_interface_of", "is_foreign", "lives_on", "on_host", "shares_memory", "wrap"]
 
 # Which kinds of memory in DLPack's numbering a device kind reaches.
 _REACHED: Final = {dlpack.CPU: (dlpack.CPU, dlpack.CUDA_HOST), dlpack.CUDA: (dlpack.CUDA, dlpack.CUDA_MANAGED)}
@@ -31,7 +32,7 @@ _NO_ORDER: Final = -1
 
 
 def is_foreign(array: Any) -> bool:
-    """Whether an object of another library shares its memory. NumPy's arrays do so only where they are asked to, by `device.wrap`."""
+    """Whether an object of another library shares its memory by a protocol for devices. NumPy's arrays lie on the host, whatever they have."""
     shares = hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")
     return shares and not isinstance(array, (np.ndarray, np.generic, Buffer))
 
@@ -41,21 +42,40 @@ def on_host(device: Device) -> bool:
     return device.dlpack_device is not None and device.dlpack_device[0] == dlpack.CPU
 
 
-def lives_on(device: Device, array: Any) -> bool:
-    """Whether an object says that its memory is this device's, so that nothing has to be copied."""
+def lives_on(device: Device, array: Any, what: str = "array") -> bool:
+    """Whether an object says that its memory is this device's, so that nothing has to be copied. Raises BindingError for a `__dlpack_device__` that
+    gives no device."""
     if device.dlpack_device is None or not is_foreign(array):
         return False
     if hasattr(array, "__dlpack_device__"):
-        kind, number = array.__dlpack_device__()
+        kind, number = _place(array, what)
         return kind in _REACHED[device.dlpack_device[0]] and (on_host(device) or number == device.dlpack_device[1])
-    return not on_host(device) and hasattr(array, "__cuda_array_interface__")
+    return device.dlpack_device[0] == dlpack.CUDA and hasattr(array, "__cuda_array_interface__")
+
+
+def _place(array: Any, what: str) -> tuple[int, int]:
+    """DLPack's kind and number of an object's device."""
+    try:
+        given = array.__dlpack_device__()
+        kind, number = map(int, given)
+    except VyreError:
+        raise
+    except Exception as error:  # whatever a stranger's __dlpack_device__ raises, or gives
+        raise BindingError(what, [f"its __dlpack_device__ gives no pair of a device's kind and number: {error}"]) from error
+    return kind, number
+
+
+def shares_memory(device: Device, value: Any) -> bool:
+    """Whether `wrap` is for this: an object of another library, and on a device whose memory is the host's whatever lies there: NumPy's arrays, and what
+    has the buffer protocol."""
+    return is_foreign(value) or (on_host(device) and own_view(value) is not None)
 
 
 def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
     """A buffer over memory that `array` owns, which is kept alive as long as the buffer is.
 
-    `array` has `__dlpack__` or, on CUDA, `__cuda_array_interface__`, or is a NumPy array on the CPU. Raises BindingError for memory that the
-    device does not reach, that is not C-contiguous, or whose elements are no type of the language.
+    `array` has `__dlpack__` or, on CUDA, `__cuda_array_interface__`; on the CPU it may be a NumPy array, or have the buffer protocol. Complex numbers are
+    vectors of two. Raises BindingError for memory that the device does not reach, that is not C-contiguous, or whose elements are no type of the language.
     """
     if device.dlpack_device is None:
         raise BindingError(what, [f"{device.name} takes no memory of other libraries: device.upload copies"])
@@ -73,25 +93,28 @@ def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
 
 
 def _taken(device: Device, array: Any, what: str) -> Foreign:
-    if isinstance(array, np.ndarray):
-        if not on_host(device):
-            raise BindingError(what, [f"a NumPy array lies in host memory: device.upload copies it to {device.name}"])
-        return _numpy(array, what)
+    if isinstance(array, np.ndarray) or not is_foreign(array):
+        view = own_view(array)
+        if view is not None and on_host(device):
+            return _numpy(view, what)
+        if view is not None:
+            raise BindingError(what, [f"its memory is the host's: device.upload copies it to {device.name}"])
+        raise BindingError(what, [f"{shown(array)} has neither __dlpack__ nor __cuda_array_interface__, nor shares memory by the buffer protocol"])
     stream = device._exchange_stream()
     if hasattr(array, "__dlpack__"):
-        if not lives_on(device, array):
+        if not lives_on(device, array, what):
             raise BindingError(what, [f"its memory is not on {device.name}: copy it there, or use the device that it is on"])
         return dlpack.import_from(array, what, stream)
-    interface = getattr(array, "__cuda_array_interface__", None)
+    interface = array.__cuda_array_interface__
     if stream is None or not isinstance(interface, dict):
-        raise BindingError(what, [f"{shown(array)} has neither __dlpack__ nor __cuda_array_interface__"])
+        raise BindingError(what, [f"{shown(array)} has no __dlpack__, and no __cuda_array_interface__ that means anything on {device.name}"])
     return _cuda_array(device, array, interface, what)
 
 
 def _problem(device: Device, foreign: Foreign) -> str | None:
     count = prod(foreign.shape)
-    if count and foreign.address % foreign.type.size_bytes:
-        return f"its address {foreign.address:#x} is no multiple of {foreign.type.size_bytes} bytes, its elements' size: hand over a copy"
+    if count and foreign.address % foreign.type.scalar.size_bytes:
+        return f"its address {foreign.address:#x} is no multiple of {foreign.type.scalar.size_bytes} bytes, its elements' size: hand over a copy"
     if count and not foreign.address:
         return "its address is null"
     if count * foreign.type.size_bytes > device.limits.buffer_bytes:
@@ -99,13 +122,16 @@ def _problem(device: Device, foreign: Foreign) -> str | None:
     return None
 
 
-def _numpy(array: np.ndarray[Any, Any], what: str) -> Foreign:
+def _numpy(array: Host, what: str) -> Foreign:
     """NumPy's own hand-over refuses bf16 and arrays that can't be written, which are fine here."""
-    type_ = scalar_of(array.dtype)
+    problems = []
+    type_ = element_of(array.dtype)
     if type_ is None:
-        raise BindingError(what, [f"dtype {array.dtype} is none of the language's types"])
+        problems.append(f"dtype {array.dtype} is none of the language's types")
     if not array.flags.c_contiguous:
-        raise BindingError(what, ["it is not C-contiguous: np.ascontiguousarray(x) copies"])
+        problems.append("it is not C-contiguous: np.ascontiguousarray(x) copies")
+    if type_ is None or problems:
+        raise BindingError(what, problems)
     kept = [array]
     return Foreign(int(array.ctypes.data), array.shape, type_, (dlpack.CPU, 0), not array.flags.writeable, kept.clear)
 
@@ -116,7 +142,7 @@ def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str
         raise BindingError(what, ["masked arrays are none of the language's"])
     shape = tuple(interface["shape"])
     dtype = np.dtype(interface["typestr"])
-    type_ = scalar_of(dtype)
+    type_ = element_of(dtype)
     if type_ is None or not dtype.isnative:
         raise BindingError(what, [f"elements of {interface['typestr']!r} are none of the language's types"])
     strides = interface.get("strides")

@@ -20,8 +20,7 @@ from vyre_py.drivers.channel import text_of
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Limits
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host
-from vyre_py.drivers.pipeline import check_outputs
+from vyre_py.drivers.hostarray import Host, result_view
 from vyre_py.drivers.registry import device as registered
 from vyre_py.drivers.remote import Remote, RemoteDevice
 from vyre_py.drivers.resident import Buffer, host_shape
@@ -163,7 +162,9 @@ class _Dispatch:
         given = self.out.get(memory.name)
         if given is None:
             return array.copy()
-        np.asarray(given)[...] = array
+        view = result_view(given, array.shape, memory.type)
+        assert view is not None  # or binding had refused it
+        view[...] = array
         return given
 
 
@@ -288,9 +289,7 @@ class Executor(Stationary):
         given = _seconds(timeout, "timeout")
         limit = given if timeout is not None else _seconds(config.timeout, "timeout") if config.timeout is not None else self._timeout
         self._refuse_lost(arguments)
-        binding = bind_arguments(device, prepared.interface, arguments, {}, staged=True)
-        out = {} if out is None else out
-        check_outputs(binding, config, out)
+        binding = bind_arguments(device, prepared.interface, arguments, {}, staged=True, out=out, max_output_bytes=config.max_output_bytes)
         for memory in binding.interface.buffers:
             if memory.name not in binding.buffers:
                 device.require_fitting(prod(binding.shapes[memory.name]) * memory.type.size_bytes)
@@ -298,7 +297,7 @@ class Executor(Stationary):
         if limit is not None and prepared.options.interruptible and "timeout" in device.honoured:
             # The kernel itself looks at the clock's verdict, so that worker and resident memory live on.
             sent["timeout"], limit = limit, limit + _GRACE
-        return _Dispatch(prepared, binding, sent, out, self.counters, limit, self._compile_timeout)
+        return _Dispatch(prepared, binding, sent, out or {}, self.counters, limit, self._compile_timeout)
 
     def _refuse_lost(self, arguments: Any) -> None:
         """Raises DeviceLost where an argument lies in a worker that is gone."""

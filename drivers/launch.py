@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from vyre_py.drivers.binding import BindingPlan, arguments_by_name, check_widths, encode_param, solve_grid
+from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, encode_param, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.exchange import lives_on, wrap
+from vyre_py.drivers.exchange import shares_memory, wrap
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.telemetry import LaunchRecord
 from vyre_py.ir.dims import DimExpr, evaluate_dim
@@ -92,10 +92,14 @@ class LaunchPlan:
 
 
 def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
-    """The plan for bound arguments. Raises BindingError for a size used as a value that is none, and what `solve_grid` raises."""
+    """The plan for bound arguments. Where the grid is empty there is nothing to run, so that no size has to be a value. Raises BindingError for a size that
+    is needed and is none, and what `solve_grid` raises."""
     if binding.interface.wide:
         check_widths(step.layout, binding, device.name)
     grid = solve_grid(step, binding.sizes, config.grid, device.limits.workgroups, device.name)
+    empty = 0 in grid
+    if not empty:
+        binding.require_sizes()
     block = bytearray(step.layout.size_bytes)
     for slot in step.layout.scalars:
         if slot.kind is SlotKind.PARAM:
@@ -104,7 +108,7 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
             data = grid[slot.axis].to_bytes(slot.size_bytes, "little")
         else:
             assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
-            data = _extent(slot, slot.expr, binding).to_bytes(slot.size_bytes, "little")
+            data = (0 if empty else _extent(slot, slot.expr, binding)).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
     entry = choose_entry(step, binding.sizes, binding.buffers, config)
     return LaunchPlan(device, step, entry, grid, binding.buffers, block, binding, config)
@@ -171,31 +175,21 @@ class Launch(Stationary):
         Raises BindingError for anything that does not fit; then nothing was changed.
         """
         plan = self.plan
-        wanted = arguments_by_name(plan.binding.interface, arguments, named)
-        problems: list[str] = []
+        wanted, problems = arguments_by_name(plan.binding.interface, arguments, named)
         buffers = self._bound()
         encoded: dict[str, bytes] = {}
         params = {p.name: p for p in plan.binding.interface.params}
         written = {b.name for b in plan.binding.interface.buffers if b.access.writes}
         for name, value in wanted.items():
-            if name in buffers:
-                old = buffers[name]
-                new = wrap(old.device, value, name) if lives_on(old.device, value) else value
-                if not isinstance(new, Buffer) or new.device is not old.device or not new.is_like(old):
-                    problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
-                elif new.allocation.freed:
-                    problems.append(f"{name!r} was freed")
-                elif new.readonly and name in written:
-                    problems.append(f"{name!r} is written, and its memory may only be read: a constant's, or another library's that allows no writes")
-                else:
-                    buffers[name] = new
-            elif name in params:
-                try:
+            try:
+                if name in buffers:
+                    buffers[name] = _replacement(name, buffers[name], value, name in written)
+                elif name in params:
                     encoded[name] = encode_param(params[name], value)
-                except BindingError as error:
-                    problems += error.problems
-            else:
-                problems.append(f"there is no param or buffer {shown(name)}")
+                else:
+                    problems.append(f"there is no param or buffer {shown(name)}")
+            except BindingError as error:
+                problems += error.problems
         problems += plan.binding.overlaps(buffers)
         if problems:
             raise BindingError(plan.binding.interface.name, problems)
@@ -259,6 +253,24 @@ class Launch(Stationary):
 
     def _set_slot(self, slot: Slot, data: bytes) -> None:
         raise Unsupported(self.plan.device.name, [Missing("launch.set of a param")])
+
+
+def _replacement(name: str, old: Buffer, value: Any, written: bool) -> Buffer:
+    """What takes the place of a bound buffer. Raises BindingError with all that is wrong with it."""
+    try:
+        new = wrap(old.device, value, name) if not isinstance(value, Buffer) and shares_memory(old.device, value) else value
+    except BindingError as error:
+        raise BindingError(name, [f"{name!r}: {problem}" for problem in error.problems]) from error
+    problems = []
+    if not isinstance(new, Buffer) or new.device is not old.device or not new.is_like(old):
+        problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
+    if isinstance(new, Buffer) and new.allocation.freed:
+        problems.append(f"{name!r} was freed")
+    if isinstance(new, Buffer) and new.readonly and written:
+        problems.append(f"{name!r} is written, and {READ_ONLY}")
+    if not isinstance(new, Buffer) or problems:
+        raise BindingError(name, problems)
+    return new
 
 
 class EmptyLaunch(Launch):

@@ -6,19 +6,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from vyre_py.drivers.binding import BindingPlan, bind_arguments
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host, takes
+from vyre_py.drivers.hostarray import Host
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
 from vyre_py.drivers.pending import Pending
-from vyre_py.drivers.resident import host_shape
 from vyre_py.drivers.run import Run, Timed
 from vyre_py.drivers.trace import spanned, tracing
 from vyre_py.drivers.traced import TracedLaunch
-from vyre_py.ir.errors import shown
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact import Artifact, Part
 from vyre_py.lowering.stages import Stages
@@ -26,28 +21,10 @@ from vyre_py.lowering.stages import Stages
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Pipeline", "check_outputs"]
+__all__ = ["Pipeline"]
 
 # Options that say how to wait for a launch, or what its results may be: a bound launch does neither.
 _OF_DISPATCHES: Final = frozenset({"timeout", "fixpoint", "fixpoint_limit", "max_output_bytes"})
-
-
-def check_outputs(binding: BindingPlan, config: DispatchConfig, out: Mapping[str, Any]) -> None:
-    """Raises BindingError for an `out` that results do not fit, and for results larger than `config.max_output_bytes`."""
-    if not isinstance(out, Mapping):
-        raise BindingError(binding.interface.name, [f"out is a mapping of names to arrays, got {type(out).__name__}"])
-    problems: list[str] = []
-    written = {m.name: m for m in binding.interface.buffers if m.access.writes}
-    for name, array in out.items():
-        if name not in written or name in binding.buffers:
-            problems.append(f"out[{shown(name)}] names no written host argument")
-        elif not takes(array, shape := host_shape(binding.shapes[name], written[name].type), written[name].type.dtype):
-            problems.append(f"out[{name!r}] must be a writeable {written[name].type.dtype} array of shape {list(shape)}")
-    total = sum(int(np.prod(binding.shapes[n], dtype=object)) * m.type.size_bytes for n, m in written.items() if n not in binding.buffers)
-    if config.max_output_bytes is not None and total > config.max_output_bytes:
-        problems.append(f"the outputs take {total} bytes; max_output_bytes is {config.max_output_bytes}")
-    if problems:
-        raise BindingError(binding.interface.name, problems)
 
 
 class Pipeline(Portable):
@@ -145,11 +122,9 @@ class Pipeline(Portable):
         self.device.require_usable()
         self.device.require_no_capture(f"{self.name!r} cannot be dispatched on {self.device.name}")
         config = self._config(config)
-        binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=True)
-        out = {} if out is None else out
-        check_outputs(binding, config, out)
+        binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=True, out=out, max_output_bytes=config.max_output_bytes)
         self.device.telemetry.dispatches += 1
-        return Run(self, binding, config, out)
+        return Run(self, binding, config, out or {})
 
     @spanned("submit", lambda pipeline: {"program": pipeline.name})
     def submit(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host, host_array, no_memory
+from vyre_py.drivers.hostarray import Host, components_of, host_array, no_memory
 from vyre_py.drivers.resident import Allocation, Buffer, host_shape
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
@@ -90,6 +90,8 @@ def upload_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, Any]]) -> 
     problems: list[str] = []
     for number, (buffer, start, array) in enumerate(ranges):
         data = host_array(array, f"range {number}")
+        if isinstance(buffer, Buffer):
+            data = components_of(data, buffer.type)
         count = data.shape[0] if data.ndim else 1
         problem = _problem(device, buffer, start, start + count if is_count(start) else start)
         if not problem and buffer.readonly:

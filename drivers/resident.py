@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Host, host_array, no_memory, takes
+from vyre_py.drivers.hostarray import Host, components_of, host_array, no_memory, result_view
 from vyre_py.drivers.trace import spanned
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
@@ -38,6 +38,11 @@ def whole_sizes(shape: Any) -> tuple[int, ...] | None:
     sizes = tuple(map(int, given))
     # A shape without elements may still be too large for an array.
     return None if 0 in sizes and prod(s for s in sizes if s) > _MAX_COUNT else sizes
+
+
+def _one_shape(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A shape that was given as several arguments, or as one sequence."""
+    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
 
 
 def host_shape(shape: tuple[int, ...], type_: Type) -> tuple[int, ...]:
@@ -173,21 +178,22 @@ class Buffer(Stationary):
         row = self.size_bytes // self.shape[0] if self.shape[0] else 0
         return Buffer(self.device, self.allocation, self.offset_bytes + start * row, (stop - start, *self.shape[1:]), self.type, self.readonly)
 
-    def reshape(self, *shape: int) -> Buffer:
-        """The same elements in another shape of the same count."""
-        sizes = whole_sizes(shape)
+    def reshape(self, *shape: int | Sequence[int]) -> Buffer:
+        """The same elements in another shape of the same count, given as whole numbers or as one sequence of them."""
+        sizes = whole_sizes(given := _one_shape(shape))
         if sizes is None or prod(sizes) != prod(self.shape):
-            raise BindingError("buffer", [f"shape {shown(list(shape))} does not hold the elements of {list(self.shape)}"])
+            raise BindingError("buffer", [f"shape {shown(list(given))} does not hold the elements of {list(self.shape)}"])
         return Buffer(self.device, self.allocation, self.offset_bytes, sizes, self.type, self.readonly)
 
-    def view(self, type_: Type, *shape: int) -> Buffer:
-        """The same bytes as elements of another type; without a shape the last axis becomes shorter or longer, as NumPy's does.
+    def view(self, type_: Type, *shape: int | Sequence[int]) -> Buffer:
+        """The same bytes as elements of another type, in a shape given as for `reshape`; without one the last axis becomes shorter or longer, as NumPy's does.
 
         Raises BindingError for a shape that has not as many bytes, and where the first element would not be aligned to its size.
         """
         if not isinstance(type_, Type):
             raise BindingError("view", [f"a type of the language is needed, got {shown(type_)}"])
         row_bytes = self.shape[-1] * self.type.size_bytes
+        shape = _one_shape(shape)
         sizes = whole_sizes(shape or (*self.shape[:-1], row_bytes // type_.size_bytes))
         if sizes is None or prod(sizes) * type_.size_bytes != self.size_bytes or not (shape or row_bytes % type_.size_bytes == 0):
             wanted = f"{type_}{shown(list(shape))}" if shape else f"rows of {type_}"
@@ -218,8 +224,9 @@ class Buffer(Stationary):
 
     @spanned("upload", lambda buffer: {"bytes": buffer.size_bytes})
     def write(self, array: Any) -> None:
-        """Copies a host array of `host_shape` and the components' dtype in. Raises BindingError for any other, and after `free`; DeviceLost."""
-        data = host_array(array, "array")
+        """Copies a host array of `host_shape` and the components' dtype in, or for vectors of two complex numbers of `shape`. Raises BindingError for any
+        other, and after `free`; DeviceLost."""
+        data = components_of(host_array(array, "array"), self.type)
         if data.dtype != self.type.dtype or data.shape != self.host_shape:
             raise BindingError("write", [f"{self.type.dtype}{list(self.host_shape)} is needed, got {data.dtype}{list(data.shape)}"])
         handle = self.handle
@@ -234,29 +241,30 @@ class Buffer(Stationary):
 
     @spanned("download", lambda buffer: {"bytes": buffer.size_bytes})
     def read(self, out: Host | None = None) -> Host:
-        """A host copy; waits for the launches before it. `out`, of `host_shape`, the components' dtype and any strides, is written in place.
+        """A host copy; waits for the launches before it. `out`, of `host_shape`, the components' dtype and any strides, or of complex numbers for vectors
+        of two, is written in place.
 
         Raises BindingError for any other `out` and after `free`, OutOfMemory when the host has none for the result, DeviceLost.
         """
         shape = self.host_shape
-        if out is not None and not takes(out, shape, self.type.dtype):
+        view = None if out is None else result_view(out, shape, self.type)
+        if out is not None and view is None:
             got = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else type(out).__name__
             raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(shape)}, got {got}"])
         handle = self.handle
         self.device.require_usable()
         self.device.require_no_capture(f"a buffer on {self.device.name} cannot be read")
         try:
-            target = np.empty(shape, self.type.dtype) if out is None else out
+            target = np.empty(shape, self.type.dtype) if view is None else view
         except MemoryError as error:
             raise no_memory(f"a buffer on {self.device.name} cannot be read", error) from error
         if self.size_bytes:
             with self.allocation.held():
-                # A subclass has methods of its own; what is written is the array below them.
-                self.device._read_array(handle, self.offset_bytes, np.asarray(target))
+                self.device._read_array(handle, self.offset_bytes, target)
             self.device.telemetry.downloads += 1
             self.device.telemetry.bytes_downloaded += self.size_bytes
         self.device.telemetry.syncs += 1
-        return target
+        return target if out is None else out
 
     def copy_from(self, source: Buffer) -> None:
         """Copies another buffer of the same device, shape and type in. Raises BindingError for any other, and for one that overlaps."""

@@ -15,7 +15,8 @@ import numpy as np
 from vyre_py.ir.types import Type, u32
 
 __all__ = [
-    "DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim", "is_count", "is_size",
+    "DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim",
+    "evaluate_extent", "is_count", "is_size",
 ]
 
 MAX_DIM_TERMS: Final = 64
@@ -134,3 +135,12 @@ def evaluate_dim(expr: DimExpr, sizes: Mapping[str, int]) -> int:
     if isinstance(expr, Dim):
         return sizes[expr.name]
     return DIM_OPS[expr.op][0](evaluate_dim(expr.left, sizes), evaluate_dim(expr.right, sizes))
+
+
+def evaluate_extent(expr: DimExpr, sizes: Mapping[str, int]) -> int:
+    """The value of an expression as the size of an axis or of a grid: as `evaluate_dim`, but none below zero where a dim in it is zero.
+
+    `n - 1` of no elements is none: arrays of it are empty, and over them nothing is launched.
+    """
+    value = evaluate_dim(expr, sizes)
+    return 0 if value < 0 and any(sizes[dim.name] == 0 for dim in dims_of(expr)) else value

@@ -154,7 +154,7 @@ def test_values_of_params_and_dims(device: Device, value: Any) -> None:
     "given",
     [
         Broken(3), Broken("x"), Broken(ValueError("v")), Broken(AttributeError("a")), Broken(BufferError("b")),
-        (k for k in range(3)), {1, 2}, [[1], [1, 2]], XS.astype(complex),
+        (k for k in range(3)), {1, 2}, [[1], [1, 2]], XS.astype(np.clongdouble),
     ],
     ids=brief,
 )

@@ -179,7 +179,7 @@ def test_bind_refuses_host_arrays_foreign_buffers_overlap_and_freed(device: Devi
     pipeline = device.compile_native(axpy())
     x = device.upload(np.zeros(8, np.uint32))
     with pytest.raises(vp.BindingError, match="resident"):
-        pipeline.bind({"x": np.zeros(8, np.uint32), "y": x, "a": 1})
+        pipeline.bind({"x": [0] * 8, "y": x, "a": 1})
     with pytest.raises(vp.BindingError, match="overlaps"):
         pipeline.bind({"x": x[0:5], "y": x[3:8], "a": 1})
     pipeline.bind({"x": x[0:4], "y": x[4:8], "a": 1})()

@@ -97,8 +97,8 @@ def test_launches_work_on_foreign_memory(cpu: Device) -> None:
 
 
 def test_memory_lives_as_long_as_somebody_holds_it(cpu: Device) -> None:
-    before = len(dlpack._exported)
     buffer = cpu.upload(np.arange(4, dtype=np.int32))
+    allocation = buffer.allocation
     view = np.from_dlpack(buffer)
     buffer.free()
     assert buffer.allocation.freed
@@ -107,7 +107,7 @@ def test_memory_lives_as_long_as_somebody_holds_it(cpu: Device) -> None:
     assert view.tolist() == [0, 1, 2, 3]
     del view, buffer
     gc.collect()
-    assert len(dlpack._exported) == before
+    assert allocation._lent == 0
 
     array = np.arange(4.0)
     count = sys.getrefcount(array)
@@ -119,13 +119,12 @@ def test_memory_lives_as_long_as_somebody_holds_it(cpu: Device) -> None:
 
 
 def test_a_capsule_that_nobody_takes_gives_everything_back(cpu: Device) -> None:
-    before = len(dlpack._exported)
     buffer = cpu.upload(np.arange(4, dtype=np.int32))
     capsules = [buffer.__dlpack__(), buffer.__dlpack__(max_version=(1, 0))]
-    assert len(dlpack._exported) == before + 2
+    assert buffer.allocation._lent == 2
     del capsules
     gc.collect()
-    assert len(dlpack._exported) == before
+    assert buffer.allocation._lent == 0
 
 
 def test_the_same_memory_twice_is_an_overlap(cpu: Device) -> None:
@@ -156,7 +155,7 @@ def test_memory_that_may_only_be_read(cpu: Device) -> None:
     ("array", "words"),
     [
         (np.arange(6.0).reshape(2, 3).T, "C-contiguous"),
-        (np.zeros(3, np.complex64), "complex64"),
+        (np.zeros(3, np.clongdouble), "none of the language's"),
         (Owner(np.arange(3.0), vp.f64, (dlpack.CUDA, 0)), "not on cpu:0"),
         (Owner(np.frombuffer(bytes(33), np.uint8)[1:], vp.f32), "no multiple of 4"),
         (object(), "neither __dlpack__"),
@@ -182,11 +181,6 @@ def test_strides_of_another_order_are_refused_and_given_back(cpu: Device) -> Non
         cpu.wrap(Strided())
     gc.collect()
     assert sys.getrefcount(array) == count
-
-
-def test_bind_takes_no_host_array_by_surprise(cpu: Device) -> None:
-    with pytest.raises(BindingError, match="resident"):
-        cpu.compile_native(doubled()).bind({"x": np.ones(3, np.float32), "y": np.ones(3, np.float32)})
 
 
 def test_devices_without_shared_memory_say_so() -> None:

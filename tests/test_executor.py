@@ -229,7 +229,9 @@ def test_results_in_place_and_left_out(cpu: vp.Executor) -> None:
     np.testing.assert_array_equal(target[:, 1], RIGHT)
     assert not target[:, 0].any() and np.shares_memory(out["y"], target)
     same = XS.copy()
-    assert cpu.dispatch(AXPY, {"x": same, "y": same, "a": 3}, out={"y": same})["y"] is same
+    with pytest.raises(vp.BindingError, match="shares memory with the argument 'x'"):
+        cpu.dispatch(AXPY, {"x": same, "y": same, "a": 3}, out={"y": same})
+    assert cpu.dispatch(AXPY, {"x": XS, "y": same, "a": 3}, out={"y": same})["y"] is same
     np.testing.assert_array_equal(same, RIGHT)
     with vp.ProgramBuilder("iota") as b:
         written = b.write("written", vp.u32, b.dim("n"))

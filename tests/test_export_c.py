@@ -148,6 +148,13 @@ SIZES = """program sizes(n, k) workgroup(4) over(n) {
   z[i] = n * 2 + 1
 }"""
 
+FEWER = """program fewer(n) workgroup(4) over(n - 1) {
+  buffer x: u32[n] read
+  buffer y: u32[n - 1] read_write
+  let i = global_id.x
+  y[i] = x[min(i + 1, n - 1)] - x[i]
+}"""
+
 RNG = np.random.default_rng(7)
 
 # Name -> text, and arguments.
@@ -159,6 +166,7 @@ CASES = {
     "vectors": (VECTORS, {"v": np.float32([1, 2, 3]), "m": np.uint8([200, 3]), "q": np.array([False, True]), "x": RNG.random((33, 3), np.float32),
                           "y": np.zeros((33, 3), np.float32), "z": RNG.integers(0, 256, (33, 2), np.uint8)}),
     "barriers, and scratch memory from the heap": (BARRIERS, {"x": np.arange(200, dtype=np.uint64) << np.uint64(40), "y": np.ones(200, np.uint64)}),
+    "one less than nothing": (FEWER, {"x": np.zeros(0, np.uint32), "y": np.zeros(0, np.uint32)}),
     "sizes": (SIZES, {"k": 9, "x": RNG.integers(0, 99, (10, 3), np.uint32), "y": np.zeros((21, 5), np.uint32), "z": np.zeros(3, np.uint32)}),
 }  # fmt: skip
 
@@ -225,6 +233,12 @@ def sizes(tmp_path_factory):
 @pytest.fixture(scope="module")
 def axpy(tmp_path_factory):
     return Exported(artifact_of(AXPY), tmp_path_factory.mktemp("axpy"))
+
+
+def test_where_something_runs_all_the_same_a_negative_size_is_refused(tmp_path):
+    exported = Exported(artifact_of("program one(n) grid(1) {\n buffer x: u32[n] read\n buffer y: u32[n - 1] read_write\n y[0] = x[0]\n}"), tmp_path)
+    assert exported(x=np.ones(2, np.uint32), y=np.zeros(1, np.uint32))[0] == 0
+    assert exported(x=np.ones(0, np.uint32), y=np.zeros(0, np.uint32))[0] == CODES["ERROR_SIZE"]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -178,7 +178,9 @@ class RawKernel:
         """
         device = self.device
         device.require_usable()
-        given = arguments_by_name(self._names, arguments, named)
+        given, problems = arguments_by_name(self._names, arguments, named)
+        if problems:
+            raise BindingError(self._names.name, problems)
         axes = _axes("grid", grid), _axes("workgroup", workgroup)
         if not is_count(workgroup_bytes) or 0 in axes[1]:
             raise BindingError("bind", [f"workgroup sizes are above 0, workgroup_bytes a whole number: got {shown(workgroup)}, {shown(workgroup_bytes)}"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -46,10 +46,10 @@ class Arguments:
             if isinstance(statement, Let) and statement.op.evaluate is None and not statement.op.is_query:
                 raise InterpretError(f"{statement.op.name} has to be expanded before the Program is interpreted")
 
-    def size(self, expression: DimExpr) -> int:
-        """The value of a dim expression."""
+    def size(self, expression: DimExpr, evaluate: Callable[[DimExpr, Mapping[str, int]], int] = evaluate_dim) -> int:
+        """The value of a dim expression; of a grid's by `evaluate_extent`."""
         try:
-            value = int(evaluate_dim(expression, self.sizes))
+            value = int(evaluate(expression, self.sizes))
         except KeyError as missing:
             raise InterpretError(f"dim {missing} has no size") from None
         except ZeroDivisionError:

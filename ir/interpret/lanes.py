@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.check.facts import has_grid_barrier
-from vyre_py.ir.dims import WORD_LIMIT
+from vyre_py.ir.dims import WORD_LIMIT, evaluate_extent
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.nodes import Space
@@ -84,7 +84,7 @@ class Batches:
 
     def __init__(self, program: Program, arguments: Arguments) -> None:
         self.workgroup = program.workgroup
-        extents = [arguments.size(extent) for extent in program.grid.extents]
+        extents = [arguments.size(extent, evaluate_extent) for extent in program.grid.extents]
         if program.grid.over:
             extents = [-(-extent // size) for extent, size in zip(extents, program.workgroup, strict=True)]
         self.groups = (extents[0], extents[1], extents[2])

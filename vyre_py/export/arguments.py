@@ -12,7 +12,7 @@ from typing import Final
 
 from vyre_py.export.names import Names, commented
 from vyre_py.export.sizes import Sizes
-from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim
+from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp, dims_of
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.printer_declarations import print_dim
 from vyre_py.ir.types import Type
@@ -155,7 +155,7 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
 {{
     int64_t dims[{dims}] = {{0}}, size = 0;
     uint64_t address[{many}] = {{0}}, count[{many}] = {{0}}, groups;
-    int fits = 1;
+    int fits = 1, negative = 0;
     (void)given;
     (void)dims;
     (void)address;
@@ -191,7 +191,7 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
             for axis, expr in enumerate(memory.shape):
                 if isinstance(expr, Dim) and self._solved[expr.name] == (memory, axis):
                     continue
-                self._say(f"size = {self._sizes.expression(expr)}; /* axis {axis} of {commented(memory.name)} is {commented(print_dim(expr))} */")
+                self._extent(expr, f"axis {axis} of {commented(memory.name)} is {commented(print_dim(expr))}", " negative = 1;")
                 self._refuse("!fits || size < 0", "SIZE")
                 self._refuse(f"given->{self.buffers[memory.name]}_shape[{axis}] != (uint64_t)size", "SHAPE")
 
@@ -214,7 +214,7 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
     def _grid(self) -> None:
         step = self.step
         for axis, extent in enumerate(step.grid.extents):
-            self._say(f"size = {self._sizes.expression(extent)}; /* the grid along {'xyz'[axis]}: {commented(print_dim(extent))} */")
+            self._extent(extent, f"the grid along {'xyz'[axis]}: {commented(print_dim(extent))}")
             self._refuse("!fits || size < 0", "GRID")
             width = step.workgroup[axis]
             groups = f"(uint64_t)size / {width} + ((uint64_t)size % {width} != 0)" if step.grid.over and width > 1 else "(uint64_t)size"
@@ -223,6 +223,16 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
             self._say(f"plan->groups[{axis}] = groups;")
         pair = "plan->groups[0] * plan->groups[1]"
         self._refuse(f"plan->groups[2] && {pair} > {_u64(_GROUPS_LIMIT - 1)} / plan->groups[2]", "GRID")
+        self._say("if (!plan->groups[0] || !plan->groups[1] || !plan->groups[2])", "    return VYRE_OK; /* nothing to run */")
+        self._refuse("negative", "SIZE")
+
+    def _extent(self, expr: DimExpr, what: str, then: str = "") -> None:
+        """The size of an axis or of the grid: none below zero where a dim in it is zero, as `ir.dims.evaluate_extent`."""
+        self._say(f"size = {self._sizes.expression(expr)}; /* {what} */")
+        if isinstance(expr, DimOp):
+            zero = " || ".join([f"{self._sizes.expression(dim)} == 0" for dim in dict.fromkeys(dims_of(expr))])
+            if zero:
+                self._say(f"if (size < 0 && ({zero})) {{", f"    size = 0;{then}", "}")
 
     def _pack(self) -> None:
         for slot in self.step.layout.buffers:
