@@ -105,6 +105,9 @@ def ulp_page() -> str:
     if own:
         table = [["function", "type", "device", "worst", "of"], ["---"] * 5]
         table += [[f"`{row.function}`", row.type, row.device, *_cells(row)] for row in own]
-        about = "Where a device computes some of the functions itself, over arguments and results that are normal numbers (and angles up to 256):\n"
+        about = (
+            "Where a device computes some of the functions itself, over arguments and results that are normal numbers (and angles up to 256). The others are\n"
+            "expanded there, too; their sums are kept from being cancelled, and what is beyond 3 ULP comes of an `fma` that rounds twice, as WebGPU lets it:\n"
+        )
         parts += [about, "\n".join("| " + " | ".join(line) + " |" for line in table) + "\n"]
     return "\n".join(parts)

@@ -1,6 +1,7 @@
 """Sums of two f32 that stand for more bits than one holds: the upper part is the sum rounded to f32, the lower what that lost.
 
 T. J. Dekker, A floating-point technique for extending the available precision (1971); the products by fused multiply-add.
+Compilers that take numbers for exact would cancel both: `lowering.wgsl.rounding` knows their form.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, atomic_text, is_one_call, zero_lines
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
+from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
 from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, ZERO, block_words, scalar_word, word_text
 
@@ -80,6 +81,7 @@ class Kernel:
         self._params = {slot.name: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.PARAM}
         self._dims = {slot.expr: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.EXTENT}
         self._named: dict[str, str] = {}  # what the body used -> the head's line for it
+        self._rounded = rounded_results(self._program)
         self._helpers: set[str] = set()
         self._lines: list[str] = []
         self._indent = 1
@@ -160,6 +162,8 @@ class Kernel:
         else:
             form = form_of(statement)
             assert form is not None  # `legal.require_expressible`
+            if statement.bound.id in self._rounded:
+                form = f"rounded_{statement.bound.type}({form})"
             self._helpers.update(helpers_of(form))
             text = form.format(*self._operands(statement))
         self._line(f"let v{statement.bound.id} = {text};")

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from vyre_py.lowering.wgsl.words import ZERO, word_text
+
 __all__ = ["HELPERS", "helpers_of", "with_requirements"]
 
 # Name -> definition. A function may call those above it.
@@ -53,6 +55,10 @@ HELPERS: Final[Mapping[str, str]] = {
   let y = bitcast<u32>(b);
   return select(y - x, x - y, a > b);
 }""",
+    # See `rounding`: no compiler knows that the word is zero.
+    "rounded_f32": f"""fn rounded_f32(a: f32) -> f32 {{
+  return bitcast<f32>(bitcast<u32>(a) | {word_text(ZERO)});
+}}""",
     "is_nan_f32": """fn is_nan_f32(a: f32) -> bool {
   return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u;
 }""",
@@ -120,6 +126,9 @@ HELPERS: Final[Mapping[str, str]] = {
     "f64_of_words": """fn f64_of_words(low: u32, high: u32) -> f64 {
   return bitcast<f64>(u64(low) | (u64(high) << 32u));
 }""",
+    "rounded_f64": f"""fn rounded_f64(a: f64) -> f64 {{
+  return bitcast<f64>(bitcast<u64>(a) | u64({word_text(ZERO)}));
+}}""",
     "is_nan_f64": """fn is_nan_f64(a: f64) -> bool {
   return (bitcast<u64>(a) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;
 }""",
