@@ -306,7 +306,7 @@ def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_help_loads_no_library_that_it_does_not_need() -> None:
-    """The commands' modules come when they are called; what `import vyre_py` has anyway is NumPy."""
+    """The commands' modules come when they are called; what all of them have is NumPy."""
     program = (
         "import sys\nfrom vyre_py.__main__ import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert end.code == 0\n"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import IO, Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Final, TextIO
 
 from vyre_py.ir.errors import Diagnostic, ProgramError, VyreError, printable
 from vyre_py.ir.lexer import written_name
 
-__all__ = ["CommandError", "complain", "coloured", "error_data", "finding_data", "name_text", "say", "say_json", "size_text", "time_text"]
+__all__ = [
+    "CommandError", "complain", "coloured", "error_data", "finding_data", "flush", "leave", "name_text", "say", "say_bytes", "say_json",
+    "size_text", "time_text",
+]  # fmt: skip
 
 _KEPT: Final = "\n\t"
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
@@ -31,24 +36,64 @@ def coloured(stream: IO[str]) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _write(stream: IO[str], text: str, lead: str, colour: str, end: str) -> None:
+def _painted(stream: IO[str], text: str, lead: str, colour: str, end: str) -> str:
     painted = f"\x1b[{_COLOURS[colour]}m{lead}\x1b[0m" if lead and colour and coloured(stream) else lead
-    stream.write(painted + printable(text, _KEPT) + end)
+    return painted + printable(text, _KEPT) + end
+
+
+@contextmanager
+def _standard_output() -> Iterator[TextIO]:
+    """Standard output. Raises CommandError where it takes nothing, such as a full disk, and takes it away; BrokenPipeError where nobody reads any more."""
+    if sys.stdout is None:  # as Python has it where its descriptor was closed before the process began
+        raise CommandError("standard output is closed")
+    try:
+        yield sys.stdout
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        leave()
+        raise CommandError(f"standard output: {error.strerror or error}") from error
+
+
+def leave() -> None:
+    """Has standard output go nowhere from now on: what it holds back would fail again as Python ends."""
+    with suppress(OSError):  # what stands in for a stream has no descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def flush() -> None:
+    """Writes out what standard output holds back. Raises what writing there raises."""
+    if sys.stdout is not None:
+        with _standard_output() as stream:
+            stream.flush()
 
 
 def say(text: str = "", *, lead: str = "", colour: str = "", end: str = "\n") -> None:
     """Prints a result. `lead` stands before it, in a colour where there are colours; it is our own word, while the text may be anybody's."""
-    _write(sys.stdout, text, lead, colour, end)
+    with _standard_output() as stream:
+        stream.write(_painted(stream, text, lead, colour, end))
+
+
+def say_bytes(data: bytes) -> None:
+    """Prints a result that is no text."""
+    with _standard_output() as stream:
+        stream.flush()
+        stream.buffer.write(data)
 
 
 def say_json(data: object) -> None:
     """Prints a result as JSON, in ASCII, so that nothing in it can mean anything to a terminal."""
-    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    with _standard_output() as stream:
+        stream.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def complain(message: str) -> int:
-    """Says on standard error why a command could not do its work; gives the exit status for that."""
-    _write(sys.stderr, f" {message}", "vyre-py:", "red", "\n")
+    """Says on standard error why a command could not do its work, as far as that takes anything; gives the exit status for it."""
+    if sys.stderr is not None:  # None where its descriptor was closed before the process began
+        with suppress(OSError):
+            sys.stderr.write(_painted(sys.stderr, f" {message}", "vyre-py:", "red", "\n"))
     return 1
 
 

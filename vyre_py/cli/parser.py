@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import vyre_py
+from vyre_py.cli.output import say
 from vyre_py.cli.values import destination, given
 from vyre_py.ir.errors import printable
 from vyre_py.lowering.options import CompileOptions
@@ -27,6 +28,22 @@ _ARGUMENTS: Final = (
 )
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints what it is asked for as commands print: argparse itself hides that it could not be written."""
+
+    def print_help(self, file: object = None) -> None:
+        """How a command is called."""
+        say(self.format_help(), end="")
+
+
+class _Version(argparse.Action):
+    """Prints the version, and ends the process."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        say(f"vyre-py {vyre_py.__version__}")
+        parser.exit()
 
 
 def _command(commands: _Commands, name: str, run: str, help: str, *, json: bool = True, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -134,8 +151,8 @@ def _tables(commands: _Commands) -> None:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="vyre-py", description="A kernel compiler and driver for Python.", epilog=_STATUS)
-    parser.add_argument("--version", action="version", version=f"vyre-py {vyre_py.__version__}")
+    parser: argparse.ArgumentParser = _Parser(prog="vyre-py", description="A kernel compiler and driver for Python.", epilog=_STATUS)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for group in (_machines, _programs, _runs, _cache, _tables):
         group(commands)

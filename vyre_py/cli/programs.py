@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from vyre_py.cli.output import CommandError, complain, finding_data, name_text, say, say_json
+from vyre_py.cli.output import CommandError, complain, finding_data, name_text, say, say_bytes, say_json
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_code, read_program, write_bytes
 from vyre_py.ir.errors import Diagnostic, ProgramError
@@ -117,7 +117,7 @@ def lower(arguments: argparse.Namespace) -> int:
     form = arguments.emit
     if form is None and arguments.target is None:
         arguments.refuse("one of --emit and --target is needed")
-    if form == "cubin" and arguments.out is None and sys.stdout.isatty():
+    if form == "cubin" and arguments.out is None and sys.stdout is not None and sys.stdout.isatty():
         arguments.refuse("a cubin is no text: name a file for it with -o, or redirect it")
     program = read_program(arguments.file)
     made = _MADE.get(form, _text(form))(program, arguments.target or _TARGETS[form], compile_options(arguments))
@@ -125,8 +125,7 @@ def lower(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         write_bytes(arguments.out, text if isinstance(text, bytes) else text.encode())
     elif isinstance(text, bytes):
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text)
+        say_bytes(text)
     else:
         say(text, end="")
     return 0

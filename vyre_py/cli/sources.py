@@ -30,6 +30,8 @@ def _read(name: str) -> bytes:
     """All bytes of a file, or of standard input for `-`. Raises CommandError."""
     label = label_of(name)
     try:
+        if name == "-" and sys.stdin is None:  # as Python has it where its descriptor was closed before the process began
+            raise CommandError("standard input is closed")
         if name == "-":
             data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         else:
