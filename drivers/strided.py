@@ -218,6 +218,9 @@ def copy_by_program(device: Device, source: Buffer, target: Buffer, copy: Stride
     with device._ordered(source, target):
         for part in _divided(in_words, min(_SPAN_WORDS, device.limits.elements)):
             _copy(device, _WORDS[width], simplified(part), sides)
+    if device._recording is None:
+        device.telemetry.copies += 1
+        device.telemetry.bytes_copied += copy.size_bytes
 
 
 def _copy(device: Device, word: Type, move: Move, sides: Sequence[Buffer]) -> None:
@@ -229,6 +232,9 @@ def _copy(device: Device, word: Type, move: Move, sides: Sequence[Buffer]) -> No
         views.append(side[first * width : (last + 1) * width].view(word, last + 1 - first))
         begins.append(first)
     move = Move(move.source - begins[0], move.target - begins[1], move.axes)
+    if move.is_run and device._recording is None:
+        device._copy(views[0].handle, views[0].offset_bytes, views[1].handle, views[1].offset_bytes, views[0].size_bytes)
+        return
     if move.is_run:
         views[1].copy_from(views[0])
         return

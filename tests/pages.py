@@ -67,7 +67,9 @@ Where an op is computed, by kind of target (`ptx` is sm_NN, `host` is cpu): **bu
 in the emitted code; **expanded** means that `ir/math` writes it out in other ops first, so that all targets which do so give the same bits.
 Floating point on `reference`, `ptx` and `host` is strict IEEE-754: every operation rounds once, nothing is fused or reordered, subnormals are
 kept. WGSL leaves rounding to the device: a row marked **device's own** may differ there in its last bits, lose subnormals, or give anything
-where an operand or a result is infinite or NaN. Vectors are taken apart before all targets but `reference`, so that a vector costs what its
+where an operand or a result is infinite or NaN. The sign and the other bits of a NaN that an op gives are unspecified, and may differ from target to target;
+loads, stores, `select` and what takes vectors apart keep the bits of what they move; `bitcast` and the packs give the canonical quiet NaN,
+0x7fc00000 for f32. Vectors are taken apart before all targets but `reference`, so that a vector costs what its
 components do.
 """
 

@@ -55,7 +55,10 @@ def one_case(device: Device, rng: random.Random, shape: list[int], dtype: Any) -
     source = numbers.integers(0, 250, source_count + rng.randrange(4)).astype(dtype)
     expected = numbers.integers(0, 250, target_count + rng.randrange(4)).astype(dtype)
     x, y = device.upload(source), device.upload(expected)
+    before = device.telemetry.snapshot()
     device.copy_strided(x, source_offset, source_strides, y, target_offset, target_strides, shape)
+    counted = device.telemetry.snapshot() - before
+    assert (counted["copies"], counted["bytes_copied"]) == (1, prod(shape) * source.itemsize)
     over(expected, target_offset, target_strides, shape)[...] = over(source, source_offset, source_strides, shape)
     wrong = np.flatnonzero(y.read() != expected)
     assert not wrong.size, f"{shape} {dtype} {source_offset} {source_strides} {target_offset} {target_strides}: elements {wrong[:5]}"
