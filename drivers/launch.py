@@ -15,6 +15,8 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.telemetry import LaunchRecord
 from vyre_py.ir.dims import DimExpr, evaluate_dim
 from vyre_py.ir.errors import shown
+from vyre_py.ir.lexer import written_name
+from vyre_py.ir.markup import ShownAsText
 from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import u32
 from vyre_py.lowering.artifact import Aligned, Need, Step
@@ -148,7 +150,7 @@ def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:
     return size
 
 
-class Launch(Stationary):
+class Launch(Stationary, ShownAsText):
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 
     Attributes: `plan`, and `counted`, how many launches a call counts for: none where a graph replays it.
@@ -164,6 +166,16 @@ class Launch(Stationary):
         self.plan = plan
         self.counted = 1
         self._c_launch: CLaunch | None = None
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        label = f" ({shown(plan.label)})" if plan.label else ""
+        grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.step.workgroup))
+        said = [f"{written_name(name)} = {size}" for name, size in plan.binding.sizes.items()]
+        said += [
+            f"{written_name(name)}: {buffer.type}{list(buffer.shape)}{' (freed)' if buffer.allocation.freed else ''}" for name, buffer in self._bound().items()
+        ]
+        return f"<Launch of {shown(plan.binding.interface.name)}{label} on {plan.device.name}: {grid} workgroups of {group}{''.join(f', {s}' for s in said)}>"
 
     def __call__(self) -> None:
         """Enqueues the kernel."""

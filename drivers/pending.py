@@ -46,6 +46,9 @@ class Pending(Stationary, ABC):
         self._lock = threading.Lock()
         self._taken: tuple[dict[str, Any] | None, BaseException | None] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Pending result of {shown(self._name)}, {'done' if self.done() else 'running'}>"
+
     def done(self) -> bool:
         """Whether the result is there, or the dispatch has failed."""
         return self._taken is not None or self._is_done()

@@ -14,7 +14,9 @@ from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.trace import tracing
 from vyre_py.ir.lexer import written_name
+from vyre_py.ir.markup import ShownAsText
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.stages import shown_ns
 
 if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
@@ -23,7 +25,7 @@ __all__ = ["Run", "Timed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(ShownAsText):
     """What a timed dispatch gives: `results` by name, and nanoseconds. `wall_ns` from the call to the results; `enqueue_ns` of it until the
     kernel was enqueued, copies of arguments included; `wait_ns` from there to the results; `device_ns` between the kernel's start and its end as
     the device's own clock has it, None where the device has none."""
@@ -33,6 +35,13 @@ class Timed:
     enqueue_ns: int
     wait_ns: int
     device_ns: int | None
+
+    def __repr__(self) -> str:
+        device = "" if self.device_ns is None else f", {shown_ns(self.device_ns)} on the device"
+        return (
+            f"<Timed: {shown_ns(self.wall_ns)} in all, {shown_ns(self.enqueue_ns)} until enqueued, {shown_ns(self.wait_ns)} from there{device}; "
+            f"results {', '.join(map(written_name, self.results)) or 'none'}>"
+        )
 
 
 class Run:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.metrics import METRICS, RATIOS
 from vyre_py.ir.errors import shown
+from vyre_py.ir.markup import ShownAsText
 
 __all__ = ["Snapshot", "prometheus_name", "prometheus_text"]
 
@@ -19,13 +20,14 @@ _PREFIX: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z", re.ASCII)
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z", re.ASCII)
 _IN_LABEL: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _NS: Final = 10**9
+_SHOWN: Final = 8  # figures in a line
 
 # Unit -> the word in our names, which goes, and the one that the name ends in.
 _UNITS: Final[Mapping[str, tuple[str, str]]] = {"count": ("", ""), "bytes": ("bytes", "_bytes"), "ns": ("ns", "_seconds"), "ratio": ("ratio", "_ratio")}
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(Mapping[str, float]):
+class Snapshot(Mapping[str, float], ShownAsText):
     """The figures of `METRICS` at one moment, as attributes and as a mapping: whole numbers, and ratios from 0 to 1.
 
     `later - earlier` gives what was counted between the two; gauges are then the later ones, and ratios those of the time between.
@@ -65,6 +67,11 @@ class Snapshot(Mapping[str, float]):
             return NotImplemented
         counted = {name: value - (earlier.figures[name] if METRICS[name].kind == "counter" else 0) for name, value in self.figures.items()}
         return Snapshot.of(self.device, counted)
+
+    def __repr__(self) -> str:
+        said = [f"{name} {value:,}" if METRICS[name].unit != "ratio" else f"{name} {value:.3f}" for name, value in self.items() if value]
+        more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+        return f"<Snapshot of {self.device}: {', '.join(said[:_SHOWN]) or 'nothing was counted'}{more}>"
 
     def __str__(self) -> str:
         """A table of what is not zero."""

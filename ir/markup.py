@@ -14,7 +14,7 @@ from vyre_py.ir.types import TYPES
 if TYPE_CHECKING:
     from vyre_py.ir.program import Program
 
-__all__ = ["MAX_LINES", "error_html", "program_html"]
+__all__ = ["MAX_LINES", "ShownAsText", "error_html", "program_html", "text_html"]
 
 MAX_LINES: Final = 400
 # Of middling brightness, so that they read on white and on black.
@@ -49,6 +49,22 @@ def _coloured(text: str) -> Iterator[str]:
             yield _styled(piece, _KEYWORD)
         else:
             yield _escaped(piece)
+
+
+def text_html(text: str) -> str:
+    """A text as it stands, at most `MAX_LINES` lines of it."""
+    lines = text.rstrip("\n").split("\n")
+    more = _styled(f"\n{len(lines) - MAX_LINES} more lines", _COMMENT) if len(lines) > MAX_LINES else ""
+    return f"<pre>{_escaped(chr(10).join(lines[:MAX_LINES]))}{more}</pre>"
+
+
+class ShownAsText:
+    """Shows itself in notebooks as it prints."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return text_html(str(self))
 
 
 def program_html(program: Program) -> str:

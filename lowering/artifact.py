@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vyre_py.ir.dims import Dim, DimExpr
+from vyre_py.ir.markup import ShownAsText
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.program import Grid
 from vyre_py.ir.travel import Portable
+from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
@@ -119,10 +121,10 @@ class Part:
     made_by: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact(Portable):
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact(Portable, ShownAsText):
     """A compiled Program: what a caller binds, and one part per target it was compiled for. The digests are the Program's; that of the interface is
-    empty where it is not known."""
+    empty where it is not known. Artifacts are equal whose files are the same, byte for byte."""
 
     interface: Interface
     parts: tuple[Part, ...]
@@ -134,6 +136,22 @@ class Artifact(Portable):
     def targets(self) -> tuple[str, ...]:
         """The names of the targets."""
         return tuple(p.target.name for p in self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Artifact):
+            return NotImplemented
+        return self is other or (self._content != b"" and self._content == other._content)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @property
+    def _content(self) -> bytes:
+        """The file's bytes; none of what no file has a place for, which equals itself alone."""
+        try:
+            return self.to_bytes()
+        except ArtifactError:
+            return b""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Artifact.from_bytes, (self.to_bytes(),)

@@ -51,7 +51,7 @@ def _part(part: Part) -> Iterator[str]:
         yield "  made by " + ", ".join([f"{_plain(name)} {_plain(value)}" for name, value in part.made_by.items()])
     for step in part.steps:
         yield f"  {_step(step)}"
-        yield from (line for image in step.images for line in _image(image))
+        yield from (line for image in step.images for line in _image(image, step))
         yield from map(_entry, step.entries)
 
 
@@ -67,12 +67,14 @@ def _figures(figures: Mapping[str, int]) -> str:
     return ", ".join([f"{_plain(name)} {value}" for name, value in figures.items()])
 
 
-def _image(image: Image) -> Iterator[str]:
+def _image(image: Image, step: Step) -> Iterator[str]:
     if image.program is not None:
         yield f"  {image.format}: {len(image.program.program.body)} statements"
         return
     yield f"  {image.format}: {_bytes(len(image.code))}" + (f" and {_bytes(len(image.data))} of tables" if image.data else "")
-    for symbol, figures in image.resources.items():
+    for symbol, told in image.resources.items():
+        # The assembler knows what is part of the code; the launch gives the rest.
+        figures = {**told, "workgroup_bytes": told["workgroup_bytes"] + step.workgroup_bytes} if "workgroup_bytes" in told else told
         yield f"    {_plain(symbol)} takes {_figures(figures) or 'nothing that is known'}"
 
 

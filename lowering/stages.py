@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Final
 
+from vyre_py.ir.markup import ShownAsText
 from vyre_py.ir.passes import PassStep
 
-__all__ = ["Stage", "Stages", "Stopwatch"]
+__all__ = ["Stage", "Stages", "Stopwatch", "shown_ns"]
 
 _NS_PER_MS: Final = 1e6
+_NS_PER: Final = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
+
+
+def shown_ns(nanoseconds: int) -> str:
+    """A time for people, in the largest unit of which there is one at least."""
+    unit, name = next(((unit, name) for unit, name in _NS_PER if nanoseconds >= unit), (1, "ns"))
+    return f"{nanoseconds / unit:.3g} {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(ShownAsText):
     """The stages of one compilation in the order in which they began, a stage before those that it is made of.
 
     They come one after the other, though perhaps not at once: a Program that is compiled for several targets is checked once.
@@ -53,6 +61,10 @@ class Stages:
     def total_ns(self) -> int:
         """The time in all stages together."""
         return sum(stage.elapsed_ns for stage in self.rows if not stage.depth)
+
+    def __repr__(self) -> str:
+        said = [f"{stage.name} {shown_ns(stage.elapsed_ns)}" for stage in self.rows if not stage.depth]
+        return f"<Stages: {', '.join([*said, f'total {shown_ns(self.total_ns)}'])}>"
 
     def __str__(self) -> str:
         """A table, in milliseconds."""

@@ -106,6 +106,16 @@ def test_artifacts_of_real_programs_survive(target: str, every: int) -> None:
     assert seen > 3
 
 
+def test_artifacts_are_equal_by_content() -> None:
+    artifact = compiled(AXPY, "wgsl", "cpu")
+    again = Artifact.from_bytes(artifact.to_bytes())
+    assert again == artifact and hash(again) == hash(artifact) and len({again, artifact}) == 1
+    other = replace(artifact, parts=artifact.parts[:1])
+    assert other != artifact and artifact != artifact.to_bytes()
+    unwritten = replace(artifact, code_digest=b"short")  # no file has a place for it
+    assert unwritten == unwritten and unwritten != replace(artifact, code_digest=b"short") and hash(unwritten) == hash(unwritten)  # noqa: PLR0124 - the law
+
+
 def test_options_survive() -> None:
     persistent = compiled(AXPY, "compute_90", persistent=True, interruptible=True)
     assert persistent.parts[0].steps[0].persistent and persistent.parts[0].steps[0].interruptible
@@ -404,6 +414,15 @@ def test_describe_says_what_is_inside() -> None:
     assert all(line.isprintable() for line in text.split("\n"))
     assert "8 statements" not in text and "program:" in str(compiled(AXPY, "reference"))
     assert repr(full()) == "<Artifact 'full \\ud800\\n' for sm_90, wgsl:f64, cpu:x86-64-v3>"
+
+
+def test_workgroup_memory_that_the_launch_gives_is_counted() -> None:
+    artifact = compiled(MIXED, "compute_90")
+    (part,) = artifact.parts
+    (step,) = part.steps
+    image = replace(step.images[0], resources={"vyre_mixed": {"registers": 9, "workgroup_bytes": 16}})
+    step = replace(step, workgroup_bytes=60000, images=(image,))
+    assert "vyre_mixed takes registers 9, workgroup_bytes 60016\n" in str(replace(artifact, parts=(replace(part, steps=(step,)),)))
 
 
 # ---------------------------------------------------------------- without a compiler

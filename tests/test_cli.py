@@ -180,6 +180,12 @@ def test_lower_emits_each_form(arguments: tuple[str, ...], begins: str, holds: s
     assert (status, err) == (0, "") and out.startswith(begins) and holds in out
 
 
+def test_lower_emits_all_entries(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("llvm", "nvvm", "ptx"):
+        out = said(capsys, "lower", axpy, "--target", "compute_90", "--emit", form)[1]
+        assert re.findall(r"(?:define .*@|\.entry )(\w+)\(", out) == ["vyre_axpy", "vyre_axpy_x4"]
+
+
 def test_lower_emits_vectors_taken_apart(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     axpy.write_text(AXPY.replace("f32[n]", "f32x2[n]").replace("a *", "a.xx *"), encoding="utf-8")
     out = said(capsys, "lower", axpy, "--emit", "vir", "--target", "wgsl")[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -112,11 +113,38 @@ def _module(options: CompileOptions) -> ModuleText:
     return module
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A Program's kernels in one module, with their entries, best first; the bytes of workgroup memory that each takes, and how hard LLVM's passes and its
+    code generation try."""
+
+    module: ModuleText
+    entries: tuple[Entry, ...]
+    workgroup_bytes: int
+    level: int
+    generation: int
+
+
+def _written(optimised: Optimised, options: CompileOptions) -> _Written:
+    module, symbol = _module(options), symbol_of(optimised.program)
+    details = {"assembler_level": 4 if options.opt else 0}  # level 0 shows whether a wrong result is the assembler's doing
+    entries = [Entry(symbol, details=details)]
+    coarsened = _coarsened(optimised, options)
+    level, generation = _levels(optimised.program, coarsened, options)
+    unchanged = level == _STRAIGHT and options.codegen == "llvm"
+    write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
+    workgroup_bytes = write(optimised, symbol=symbol)
+    if coarsened is not None:
+        wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
+        write(optimised, symbol=wide.symbol, coarsened=coarsened)
+        entries.insert(0, wide)
+    return _Written(module, tuple(entries), workgroup_bytes, level, generation)
+
+
 def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
-    """The LLVM IR of one kernel, before LLVM's passes. Raises Unsupported for an option or op that is too much."""
+    """The LLVM IR of all kernels, before LLVM's passes. Raises Unsupported for an option or op that is too much."""
     _accept(optimised, target, options)
-    module = _module(options)
-    write_kernel(optimised, module, symbol_of(optimised.program), options, flush=_is_fast(optimised, options))
+    module = _written(optimised, options).module
     module.heads = [f'target triple = "{_TRIPLE}"']
     return str(module)
 
@@ -159,30 +187,19 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     program = optimised.program
     if (size := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
-    module = _module(options)
-    symbol = symbol_of(program)
     fast = _is_fast(optimised, options)
-    details = {"assembler_level": 4 if options.opt else 0}  # level 0 shows whether a wrong result is the assembler's doing
-    entries = [Entry(symbol, details=details)]
     watch = Stopwatch()
     with watch("emit"):
-        coarsened = _coarsened(optimised, options)
-        level, generation = _levels(program, coarsened, options)
-        write = partial(write_kernel, module=module, options=options, flush=fast, says_unchanged=level == _STRAIGHT and options.codegen == "llvm")
-        workgroup_bytes = write(optimised, symbol=symbol)
-        if coarsened is not None:
-            wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
-            write(optimised, symbol=wide.symbol, coarsened=coarsened)
-            entries.insert(0, wide)
+        written = _written(optimised, options)
     with watch(options.codegen):
         if options.codegen == "nvvm":
             from vyre_py.lowering.llvm import nvvm
 
-            ptx = nvvm.assemble(module, target.arch, options.opt, fast=fast)
+            ptx = nvvm.assemble(written.module, target.arch, options.opt, fast=fast)
         else:
-            ptx = assemble(module, target.arch, level, generation)
+            ptx = assemble(written.module, target.arch, written.level, written.generation)
     images: tuple[Image, ...] = (Image("ptx", ptx.encode()),)
     if target.cubin:
         with watch("assemble"):
-            images = (_machine_code(ptx, target, options, symbol), *images)
-    return Lowered(images, tuple(entries), workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
+            images = (_machine_code(ptx, target, options, symbol_of(program)), *images)
+    return Lowered(images, written.entries, written.workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
