@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -291,6 +292,37 @@ def test_a_forked_child_has_threads_of_its_own(cpu: CpuDevice) -> None:
         right = np.array_equal(pipeline.dispatch(n=100_000, turns=2)["y"], counted(100_000, 2))
         os._exit(0 if right else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_while_another_thread_compiles_compiles_itself() -> None:
+    """The child inherits no lock of LLVM's that nobody would ever release, and no LLVM in the middle of a call."""
+    stop = threading.Event()
+    numbers = itertools.count(10)
+
+    def text(number: int) -> Program:
+        return Program.from_text(COUNT.replace("1013904223", str(number)))
+
+    def compile_all() -> None:
+        while not stop.is_set():
+            vp.compile_native(text(next(numbers)), ["cpu"])
+
+    vp.compile_native(text(2), ["cpu"])  # what is imported lazily is here
+    compiler = threading.Thread(target=compile_all)
+    compiler.start()
+    try:
+        for turn in range(6):
+            child = os.fork()
+            if child == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(60)  # ends a child that hangs
+                os._exit(0 if vp.compile_native(text(10**6 + turn), ["cpu"]).parts else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        compiler.join()
+    vp.compile_native(text(3), ["cpu"])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
