@@ -21,7 +21,7 @@ from vyre_py.lowering.artifact import Artifact
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.options import CompileOptions
 
-__all__ = ["Compiler", "Task"]
+__all__ = ["Compiler", "CompilerLost", "Task"]
 
 _START_S: Final = 120.0  # that a start may take on a machine which is busy with many of them
 _BYTE: Final = np.dtype(np.uint8)
@@ -47,6 +47,10 @@ class Task:
             return shown(Program.from_bytes(self.data).name)
         except ProgramError:
             return "what is no Program"
+
+
+class CompilerLost(Exception):
+    """The process was lost over nothing that it was asked, so that another may do it: it died as it started, had not begun, or was killed from outside."""
 
 
 class Compiler:
@@ -86,8 +90,9 @@ class Compiler:
         self._ready = True
         return True
 
-    def compile(self, task: Task, timeout: float | None) -> Artifact:
-        """Compiles. Raises what compiling raises, ToolchainError when the process ends over it, DispatchTimeout when it is killed for being late."""
+    def compile(self, task: Task, timeout: float | None, last: bool) -> Artifact:
+        """Compiles. Raises what compiling raises, ToolchainError when the process ends over it, DispatchTimeout when it is killed for being late, and
+        CompilerLost, unless this is the last process that is tried."""
         try:
             size = self._send(task)
             request = {"at": 0, "size_bytes": size, "targets": list(task.targets), "options": to_plain(task.options)}
@@ -103,10 +108,14 @@ class Compiler:
                 remedy="allow more time",
             ) from None  # fmt: skip
         except WorkerLost as lost:
+            if (lost.killed or not lost.begun) and not last:
+                self.release()
+                raise CompilerLost from None
             raise self._crash(task, str(lost)) from None
 
-    def start(self) -> None:
-        """Waits for the process to be ready, so that one which cannot even start is not taken for a crash. Again is quiet. Raises ToolchainError."""
+    def start(self, last: bool) -> None:
+        """Waits for the process to be ready, so that one which cannot even start is not taken for a crash. Again is quiet. Raises ToolchainError, and
+        CompilerLost, unless this is the last process that is tried."""
         if self._ready:
             return
         try:
@@ -115,6 +124,8 @@ class Compiler:
             seen = f"did not start within {_START_S:g} s" if isinstance(error, WorkerLate) else f"ended as it started: {error}"
             said = self.said()
             self.release()
+            if isinstance(error, WorkerLost) and not last:
+                raise CompilerLost from None
             raise ToolchainError("the compiler", f"its process {seen}\n{said}\n  {_ALONE}") from None
         self._ready = True
 

@@ -18,7 +18,7 @@ from time import monotonic, perf_counter_ns
 from types import TracebackType
 from typing import Final, Self
 
-from vyre_py.drivers.compiler_process import Compiler, Task
+from vyre_py.drivers.compiler_process import Compiler, CompilerLost, Task
 from vyre_py.ir.errors import VyreError
 from vyre_py.lowering.artifact import Artifact
 from vyre_py.lowering.errors import ToolchainError
@@ -30,6 +30,7 @@ SUPPORTED: Final = os.name == "posix"  # whether a child can be handed shared me
 _IDLE_S: Final = 60.0  # after which a process that nobody needs is ended
 _GRACE_S: Final = 0.5  # to end what is no longer wanted, before its process is killed and another has to be started
 _ENDING_S: Final = 10.0
+_PROCESSES: Final = 3  # that may be lost in a row before a task is given up
 _AHEAD: Final = 4  # tasks a worker that are made before they are needed
 
 Outcome = Artifact | VyreError
@@ -222,7 +223,7 @@ class Crew:
         if not gently or not self._ended(_GRACE_S):
             self._kill()
             self._ended(_ENDING_S)
-        if self._said:
+        if self._said and sys.stderr is not None:  # None where its descriptor was closed before this process began
             sys.stderr.write("\n".join(self._said) + "\n")
 
     def _ended(self, within_s: float) -> bool:
@@ -245,25 +246,43 @@ class Crew:
         compiler: Compiler | None = None
         try:
             compiler = self._hire()  # before the first task is there
-            while (task := self._tasks.get()) is not None and compiler is not None:
-                compiler.start()
-                begin_ns = perf_counter_ns()
-                outcome = _outcome(compiler, task, self._timeout)
-                self._done.put(Done(task.index, outcome, number, begin_ns, perf_counter_ns()))
-                if not compiler.lost and (said := compiler.said()):
-                    with self._lock:
-                        self._said.append(said)
-                if compiler.lost:
-                    self._dismiss(compiler)
-                    compiler = self._hire()
+            while compiler is not None and (task := self._tasks.get()) is not None:
+                compiler = self._do(task, compiler, number)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it must not leave the caller waiting
             self._done.put(error)
         finally:
             if compiler is not None:
                 self._dismiss(compiler)
 
+    def _do(self, task: Task, compiler: Compiler | None, number: int) -> Compiler | None:
+        """Does a task, with other processes where one is lost over nothing that it was asked; gives the one for the next task."""
+        left = _PROCESSES
+        while compiler is not None:
+            left -= 1
+            try:
+                compiler.start(not left)
+                begin_ns = perf_counter_ns()
+                outcome = _outcome(compiler, task, self._timeout, not left)
+            except CompilerLost:
+                compiler = self._replaced(compiler)
+                continue
+            self._done.put(Done(task.index, outcome, number, begin_ns, perf_counter_ns()))
+            if compiler.lost:
+                return self._replaced(compiler)
+            if said := compiler.said():
+                with self._lock:
+                    self._said.append(said)
+            return compiler
+        return None
+
+    def _replaced(self, compiler: Compiler) -> Compiler | None:
+        self._dismiss(compiler)
+        return self._hire()
+
     def _hire(self) -> Compiler | None:
         """A process, from those that wait or a new one; None when none is wanted any more. Raises ToolchainError where none can be started."""
+        if self._killed:
+            return None
         compiler = _idle.take() or Compiler()
         with self._lock:
             if not self._killed:
@@ -282,9 +301,9 @@ class Crew:
             _idle.give(compiler)
 
 
-def _outcome(compiler: Compiler, task: Task, timeout: float | None) -> Outcome:
+def _outcome(compiler: Compiler, task: Task, timeout: float | None, last: bool) -> Outcome:
     try:
-        return compiler.compile(task, timeout)
+        return compiler.compile(task, timeout, last)
     except VyreError as error:
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)  # the frames of this thread are nobody's business, and hold the Program

@@ -63,9 +63,17 @@ def fail() -> None:
     raise ZeroDivisionError("a defect")
 
 
+def killed(times: int) -> None:
+    """As the system does where memory runs out, so many times."""
+    if len(list(FOLDER.glob("killed.*"))) < times:
+        (FOLDER / f"killed.{os.getpid()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 # Name of a Program -> what is done over it.
 FAULTS: Final[dict[str, Callable[[], None]]] = {
     "aborts": lambda: llvm_crash("sin"), "exits": lambda: llvm_crash("exp"), "segfaults": segfault, "hangs": hang, "meets": meet, "fails": fail,
+    "killed twice": lambda: killed(2), "killed always": lambda: killed(1000),
     "speaks": lambda: print("a warning\x1b[2J of a compiler", file=sys.stderr, flush=True),
 }  # fmt: skip
 
@@ -82,5 +90,8 @@ def compile_artifact(self: Worker, request: Request) -> Answer:
 
 
 if __name__ == "__main__":
+    for left in FOLDER.glob("death.*"):
+        left.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
     worker.REQUESTS = {**worker.REQUESTS, "compile_artifact": compile_artifact}  # type: ignore[misc]  # final for all but tests
     worker.main()

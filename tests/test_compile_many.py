@@ -238,6 +238,35 @@ def test_what_a_worker_says_is_said_here(folder: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "a warning\ufffd[2J of a compiler\n"
 
 
+def test_workers_that_die_as_they_start_cost_no_program(folder: Path) -> None:
+    compilers.end_idle()
+    for k in range(2):
+        (folder / f"death.{k}").touch()
+    assert names(vp.compile_many([named(f"p{k}") for k in range(5)], "reference", workers=1, timeout=PATIENCE)) == [f"p{k}" for k in range(5)]
+    assert not list(folder.glob("death.*"))
+    for k in range(3):
+        (folder / f"death.{k}").touch()
+    compilers.end_idle()
+    with pytest.raises(ToolchainError, match=r"ended as it started: .*SIGKILL"):
+        vp.compile_many([named("p")], "reference", workers=1, timeout=PATIENCE)
+
+
+def test_a_program_whose_worker_is_killed_is_compiled_by_another(folder: Path) -> None:
+    programs = [named("a"), named("killed twice"), named("b")]
+    def held() -> tuple[int, list[Path]]:
+        compilers.end_idle()
+        return len(list(Path("/proc/self/fd").iterdir())), sorted(Path("/dev/shm").glob("*vyre*"))
+
+    before = held()
+    assert names(vp.compile_many(programs, "reference", workers=1, timeout=PATIENCE)) == ["a", "killed twice", "b"]
+    dead = [int(left.suffix[1:]) for left in folder.glob("killed.*")]
+    assert len(dead) == 2 and not any(map(is_alive, dead))
+    many = vp.compile_many([named("a"), named("killed always"), named("b")], "reference", workers=2, errors="return")
+    assert names(many) == ["a", "ToolchainError", "b"] and "SIGKILL" in str(many[1]) and "memory runs out" in str(many[1])
+    assert len(list(folder.glob("killed.*"))) == 5
+    assert held() == before
+
+
 @pytest.mark.usefixtures("_none_starts")
 def test_no_worker_can_be_started() -> None:
     with pytest.raises(ToolchainError, match=r"(?s)ended as it started.*out of order.*workers=1"):

@@ -141,7 +141,8 @@ def compile_many(
 
     `workers` is how many processes; 1 is this one alone. None is as many as there are processors, or this process alone for what is done before others
     have started: less than about 10,000 statements, counted for each target, and 1,000 while workers of an earlier call wait, which they do for a minute.
-    A worker that ends over a Program, as LLVM makes it do, ends no other and not this process.
+    A worker that ends over a Program, as LLVM makes it do, ends no other and not this process. What one leaves that is killed from outside, or dies as it
+    starts, another compiles; after three such deaths over one Program that is an error.
 
     `timeout` bounds each Program, in seconds, and has it compiled in a worker in any case. `progress` is a bar on standard error where a person watches
     and it takes long: True always, False never, or a callable of `(done, total, name)`, called in this thread.
