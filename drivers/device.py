@@ -26,6 +26,7 @@ from vyre_py.drivers.arena_plan import ArenaPlan
 from vyre_py.drivers.compilation import adopt, cache_layers, compiled, validated
 from vyre_py.drivers.constants import Constants
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
+from vyre_py.drivers.event import Event
 from vyre_py.drivers.graph import Graph
 from vyre_py.drivers.hostarray import Bytes, Host, components_of, element_of, host_array
 from vyre_py.drivers.launch import Launch, LaunchPlan
@@ -464,13 +465,24 @@ class Device(Stationary, ABC):
         """The device library's own handles of what `_load_entry` gave."""
         self._lacks("raw handles of code")
 
-    def record_event(self, stream: Any = None) -> Any:
-        """An event after what a stream holds so far: any object with `__cuda_stream__`, or None for the one that launches go to."""
-        self._lacks("record_event")
+    def record_event(self, stream: Any = None) -> Event:
+        """An event after what a stream holds so far: any object with `__cuda_stream__`, or None for the one that launches go to. Without streams, the device
+        does one thing after the other, and only None will do."""
+        if stream is not None:
+            self._lacks("streams")
+        self.require_usable()
+        self.require_no_capture("an event cannot be recorded")
+        return Event(self)
 
-    def wait_event(self, event: Any, stream: Any = None) -> None:
-        """Has what a stream is given from now on wait for an event."""
-        self._lacks("wait_event")
+    def wait_event(self, event: Event, stream: Any = None) -> None:
+        """Has what a stream is given from now on wait for an event, also one of another device. Raises BindingError for what is no event."""
+        if not isinstance(event, Event):
+            raise BindingError("wait_event", [f"an event is needed (device.record_event gives one), got {shown(event)}"])
+        if stream is not None:
+            self._lacks("streams")
+        self.require_usable()
+        if event.device is not self:
+            event.wait()
 
     @property
     def streams(self) -> Any:
@@ -548,6 +560,11 @@ class Device(Stationary, ABC):
         """`_read_array` for several, each a handle, an offset and a target."""
         for handle, offset, target in wanted:
             self._read_array(handle, offset, target)
+
+    def _read_after(self, handle: Any, offset: int, target: Host, event: Event) -> None:
+        """As `_read_array`, of what the memory holds once an event is done; what is enqueued later runs on, and does not write it."""
+        self.wait_event(event)
+        self._read_array(handle, offset, target)
 
     def _fill(self, handle: Any, offset: int, size_bytes: int, pattern: bytes) -> None:
         """Writes a pattern, whose length divides the size, over and over."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.event import Event
 from vyre_py.drivers.hostarray import Host, components_of, host_array, no_memory, result_view
 from vyre_py.drivers.trace import spanned
 from vyre_py.ir.dims import is_count
@@ -240,17 +241,23 @@ class Buffer(Stationary):
             self.device.telemetry.bytes_uploaded += self.size_bytes
 
     @spanned("download", lambda buffer: {"bytes": buffer.size_bytes})
-    def read(self, out: Host | None = None) -> Host:
+    def read(self, out: Host | None = None, after: Event | None = None) -> Host:
         """A host copy; waits for the launches before it. `out`, of `host_shape`, the components' dtype and any strides, or of complex numbers for vectors
         of two, is written in place.
 
-        Raises BindingError for any other `out` and after `free`, OutOfMemory when the host has none for the result, DeviceLost.
+        With an event (`device.record_event`) the copy comes `after` that, and on CUDA after nothing else: launches that were enqueued later run meanwhile,
+        and must not write this memory.
+
+        Raises BindingError for any other `out` or `after`, and after `free`; OutOfMemory when the host has none for the result, LaunchError for an event
+        of a capture, DeviceLost.
         """
         shape = self.host_shape
         view = None if out is None else result_view(out, shape, self.type)
         if out is not None and view is None:
             got = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else type(out).__name__
             raise BindingError("read", [f"out must be a writeable {self.type.dtype}{list(shape)}, got {got}"])
+        if after is not None and not isinstance(after, Event):
+            raise BindingError("read", [f"after is an event (device.record_event gives one), got {shown(after)}"])
         handle = self.handle
         self.device.require_usable()
         self.device.require_no_capture(f"a buffer on {self.device.name} cannot be read")
@@ -260,7 +267,10 @@ class Buffer(Stationary):
             raise no_memory(f"a buffer on {self.device.name} cannot be read", error) from error
         if self.size_bytes:
             with self.allocation.held():
-                self.device._read_array(handle, self.offset_bytes, target)
+                if after is None:
+                    self.device._read_array(handle, self.offset_bytes, target)
+                else:
+                    self.device._read_after(handle, self.offset_bytes, target, after)
             self.device.telemetry.downloads += 1
             self.device.telemetry.bytes_downloaded += self.size_bytes
         self.device.telemetry.syncs += 1

@@ -186,6 +186,7 @@ REFUSED: dict[str, Callable[[World], Any]] = {
     "buffer.copy_from": lambda w: w.y.copy_from(w.x),
     "buffer.fill": lambda w: w.x.fill(1.0),
     "buffer.read": lambda w: w.x.read(),
+    "buffer.read after an event": lambda w: w.x.read(after=w.event),
     "buffer.read of a view": lambda w: w.x[1:3].read(),
     "buffer.read of an arena's": lambda w: w.arena["a"].read(),
     "buffer.read of a constant": lambda w: w.constant.read(),

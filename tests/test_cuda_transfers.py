@@ -7,6 +7,7 @@ import gc
 import random
 import struct
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import vyre_py as vp
 from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library, ring, transfer
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.transfer import pieces
+from vyre_py.drivers.cuda.pieces import pieces
 from vyre_py.drivers.cuda.work import fill_work, shortest_period
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
 from vyre_py.ir.parser import parse
@@ -509,7 +510,7 @@ def test_any_order_that_events_allow_gives_the_same(monkeypatch: pytest.MonkeyPa
     for _ in range(6):
         make()
     for _ in range(60):
-        what = rng.choice(["make", "free", "write", "read", "copy", "fill", "bind", "launch", "launch", "set", "part"])
+        what = rng.choice(["make", "free", "write", "read", "copy", "fill", "bind", "launch", "launch", "set", "part", "after"])
         pair = rng.choice(live)
         buffer, model = pair
         others = like(len(model), pair)
@@ -527,6 +528,12 @@ def test_any_order_that_events_allow_gives_the_same(monkeypatch: pytest.MonkeyPa
             buffer[5:30].write(model[5:30])
         elif what == "read":
             assert np.array_equal(buffer.read(), model), what
+        elif what == "after" and all(pair is not used for one in launches for used in one[1:3]):
+            event = device.record_event()
+            for launch, x, y, a in launches:
+                launch()
+                y[1][:] += np.float32(a) * x[1]
+            assert np.array_equal(buffer.read(after=event), model), what
         elif what == "copy" and others:
             other = rng.choice(others)
             buffer.copy_from(other[0])
@@ -585,6 +592,50 @@ def test_a_read_does_not_wait_for_what_is_enqueued_later(monkeypatch: pytest.Mon
     object.__setattr__(driver, "cuMemcpyDtoHAsync", copy)
     assert np.array_equal(buffer.read(), data) and len(copied) == 4
     busy.fill(1)
+    device.close()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("count", [1, 64, 200, 1025, 5000])
+def test_a_read_after_an_event_waits_for_that_alone(monkeypatch: pytest.MonkeyPatch, count: int, pinned: bool) -> None:
+    driver = install(monkeypatch, StreamedDriver(eager=0.0, total=1 << 24))
+    device = CudaDevice(0)
+    x, y, z = [device.upload(np.full(count, value, np.float32)) for value in (1, 2, 3)]
+    pipeline = device.compile_native(AXPY)
+    pipeline.bind(x=x, y=y, a=10.0)()
+    event = device.record_event()
+    held = driver.hold(device.context.stream)
+    later = pipeline.bind(x=y, y=z, a=1.0)
+    later()
+    out = device.pinned(count, vp.f32) if pinned else np.zeros(count, np.float32)
+    assert y.read(out, after=event) is out and out.tolist() == [12] * count and not held.done
+    held.done = True
+    assert z.read().tolist() == [15] * count
+    held = driver.hold(device.context.stream)
+    driver.cuMemsetD8Async(y.handle, 0, 4 * count, 900)  # somebody else's work, which goes on
+    assert not y.read(after=device.record_event(Stream(900))).any() and not held.done
+    held.done = True
+    device.close()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_read_after_an_event_needs_nothing_of_a_stream_that_others_wait_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write in another thread waits for the kernel that runs; the read goes past both."""
+    driver = install(monkeypatch, StreamedDriver(eager=0.0, total=1 << 24))
+    device = CudaDevice(0)
+    x, y = device.upload(np.arange(5000, dtype=np.float32)), device.allocate(5000, vp.f32)
+    event = device.record_event()
+    device.synchronize()
+    held, waits = driver.hold(device.context.stream), device.telemetry.waits
+    writer = threading.Thread(target=y.write, args=(np.ones(5000, np.float32),))
+    writer.start()
+    while device.telemetry.waits < waits + 1:
+        time.sleep(0.001)
+    assert np.array_equal(x.read(after=event), np.arange(5000)) and writer.is_alive()
+    held.done = True
+    writer.join()
+    assert y.read().all()
     device.close()
 
 

@@ -301,13 +301,44 @@ def test_capture_while(device):
         device.capture(launch).turns()
 
 
+def test_events(device):
+    x, y = device.upload(np.arange(1000, dtype=np.int32)), device.upload(np.ones(1000, np.int32))
+    launch = device.compile_native(AXPY).bind(x=x, y=y, a=2)
+    launch()
+    event = device.record_event()
+    device.wait_event(event)
+    later = device.compile_native(AXPY).bind(x=y, y=device.upload(np.ones(1000, np.int32)), a=2)
+    later()
+    wanted = 1 + 2 * np.arange(1000, dtype=np.int32)
+    out = np.zeros((1000, 2), np.int32)
+    assert np.array_equal(y.read(after=event), wanted) and np.array_equal(y[10:20].read(after=event), wanted[10:20])
+    y.read(out[:, 1], after=event)
+    assert np.array_equal(out[:, 1], wanted) and not out[:, 0].any()
+    event.wait()
+    assert event.done() and event.device is device
+    assert device.allocate(0, vp.i32).read(after=event).size == 0
+    other = vp.device("reference")
+    if other is not device:
+        assert np.array_equal(y.read(after=other.record_event()), wanted) and other.upload(np.ones(3)).read(after=event).tolist() == [1, 1, 1]
+        device.wait_event(other.record_event())
+        other.wait_event(event)
+    for wrong in (lambda: y.read(after=3), lambda: device.wait_event(None), lambda: y.read(None, True)):
+        with pytest.raises(BindingError, match="an event"):
+            wrong()
+    with pytest.raises(LaunchError):
+        device.capture(lambda: (launch(), y.read(after=event)))
+    y.free()
+    with pytest.raises(BindingError, match="freed"):
+        y.read(after=event)
+
+
 def test_what_a_device_has_not_got_is_refused_by_name(device):
     if device.kind == "cuda":
         assert device.streams.compute.raw and device.raw.stream
         return
     a = device.allocate((2, 2), vp.f32)
     for call, name in (
-        (device.record_event, "record_event"), (lambda: device.wait_event(None), "wait_event"), (lambda: device.streams, "streams"),
+        (lambda: device.record_event(3), "streams"), (lambda: device.wait_event(device.record_event(), 3), "streams"), (lambda: device.streams, "streams"),
         (device.stream, "streams"), (lambda: device.load_ptx("", "x", []), "load_ptx"),
         (lambda: vp.gemm_step(a, device.allocate((2, 2), vp.f32), device.allocate((2, 2), vp.f32)), "gemm"),
         (lambda: device.gemm(a, device.allocate((2, 2), vp.f32), device.allocate((2, 2), vp.f32)), "gemm"),

@@ -221,14 +221,15 @@ def _functions() -> dict[str, Callable[..., int]]:
 
 
 class Bulk:
-    """One copy of memory without strides, from the host to the device (`up`) or back, in chunks. Any number of threads may `work` on it at once."""
+    """One copy of memory without strides, from the host to the device (`up`) or back, in chunks. Any number of threads may `work` on it at once.
+    All goes through one stream (a handle)."""
 
-    def __init__(self, context: Context, up: bool, device: int, host: int, size_bytes: int, chunk_bytes: int, doing: str) -> None:
+    def __init__(self, context: Context, up: bool, device: int, host: int, size_bytes: int, chunk_bytes: int, stream: int, doing: str) -> None:
         self._context, self._doing = context, doing
         self._run = _functions()["vyre_upload" if up else "vyre_download"]
         copy = context.function("cuMemcpyHtoDAsync" if up else "cuMemcpyDtoHAsync")
         record, wait = context.function("cuEventRecord"), context.function("cuEventSynchronize")
-        self._job = (ctypes.c_uint64 * 9)(0, size_bytes, chunk_bytes, host, device, int(context.copy_stream), copy, record, wait)
+        self._job = (ctypes.c_uint64 * 9)(0, size_bytes, chunk_bytes, host, device, stream, copy, record, wait)
 
     def work(self, lanes: tuple[Lane, Lane]) -> None:
         """Copies chunks, through two lanes of a chunk's size, until none is left. Of an upload the last ones may be on their way on return, and the lanes'

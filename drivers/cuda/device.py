@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from vyre_py.drivers import dlpack, selftest
+from vyre_py.drivers import event as plain
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.assembler import makes_machine_code
 from vyre_py.drivers.cuda.context import Context, Mode
@@ -154,7 +155,7 @@ class CudaDevice(Device):
         """
         return record_event(self, stream)
 
-    def wait_event(self, event: Event, stream: Any = None) -> None:
+    def wait_event(self, event: plain.Event, stream: Any = None) -> None:
         """Has what a stream is given from now on wait for an event; within a capture this makes the stream part of it. Raises BindingError, LaunchError."""
         wait_event(self, event, stream)
 
@@ -286,6 +287,14 @@ class CudaDevice(Device):
     def _read_array(self, handle: int, offset: int, target: Host) -> None:
         with self.context.moving():
             self._transfers.read(handle + offset, target)
+
+    def _read_after(self, handle: int, offset: int, target: Host, event: plain.Event) -> None:
+        if not isinstance(event, Event):  # of a device without streams
+            super()._read_after(handle, offset, target, event)
+            return
+        event.device.require_usable()
+        with self.context.moving():
+            self._transfers.read_after(handle + offset, target, event._handle)
 
     def _read_arrays(self, wanted: Sequence[tuple[int, int, Host]]) -> None:
         with self.context.moving():

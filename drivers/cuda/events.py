@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from vyre_py.drivers import event as plain
 from vyre_py.drivers.cuda.launch import stream_handle
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.ir.errors import shown
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["DeviceStreams", "Event", "Stream", "beside_captures", "device_streams", "make_stream", "record_event", "wait_event"]
 
 
-class Event(Stationary):
+class Event(plain.Event):
     """A mark in a stream, made by `device.record_event`: what the stream held then is done once the event is. Attribute: `device`."""
 
-    travels_as = "record another there"
+    __slots__ = ("_handle",)
 
-    __slots__ = ("__weakref__", "_handle", "device")
+    device: CudaDevice
 
     def __init__(self, device: CudaDevice, handle: Any) -> None:
-        self.device, self._handle = device, handle
+        super().__init__(device)
+        self._handle = handle
         weakref.finalize(self, device.context.events.give, handle).atexit = False
 
     @property
@@ -167,8 +169,11 @@ def wait_event(device: CudaDevice, event: Any, stream: Any) -> None:
 
     Raises BindingError for what is no event or no stream, LaunchError for an event of another capture.
     """
-    if not isinstance(event, Event):
+    if not isinstance(event, plain.Event):
         raise BindingError("wait_event", [f"an event is needed (device.record_event gives one), got {shown(event)}"])
+    if not isinstance(event, Event):  # of a device without streams
+        event.wait()
+        return
     handle, context = _stream(device, stream), device.context
     event.device.require_usable()
     with beside_captures(device, "an event cannot be waited for"):

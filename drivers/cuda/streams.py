@@ -12,11 +12,14 @@ from vyre_py.drivers.errors import LaunchError
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
 
-__all__ = ["BLOCKING", "POOL_LIMIT", "TIMED", "Events", "Streams"]
+__all__ = ["BLOCKING", "POOL_LIMIT", "TIMED", "TRANSFER", "Events", "Streams"]
 
 POOL_LIMIT: Final = 128
+# Sorts of events.
 BLOCKING: Final = 1
 TIMED: Final = 2
+# The sort of streams that transfers of ours alone use; no priority has this number.
+TRANSFER: Final = 1
 
 
 class _Pool:
@@ -70,6 +73,16 @@ class _Pool:
             if self._all:
                 self._idle.append(handle)
 
+    @contextmanager
+    def borrowed(self, sort: int = 0) -> Iterator[Any]:
+        """A handle for the time of a block. What was told to wait for an event goes on to do so when it is used again, and a stream goes on with
+        what it holds."""
+        handle = self.take(sort)
+        try:
+            yield handle
+        finally:
+            self.give(handle)
+
     def trim(self) -> None:
         """Destroys those that nobody uses."""
         with self._lock:
@@ -95,14 +108,14 @@ class _Pool:
 
 
 class Streams(_Pool):
-    """Streams that do not wait for the legacy default stream; their sorts are their priorities, the driver's own numbers."""
+    """Streams that do not wait for the legacy default stream. Their sorts are their priorities, the driver's own numbers, and `TRANSFER`."""
 
     what = "stream"
 
     def _make(self, sort: int) -> Any:
         context, cuda = self._context, self._context.cuda
         flags = int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        result = cuda.cuStreamCreateWithPriority(flags, sort) if sort else cuda.cuStreamCreate(flags)
+        result = cuda.cuStreamCreateWithPriority(flags, sort) if sort < 0 else cuda.cuStreamCreate(flags)
         return context.ok(result, f"{context.name} gives no stream")
 
     def _destroy(self, handle: Any) -> None:
@@ -122,12 +135,3 @@ class Events(_Pool):
 
     def _destroy(self, handle: Any) -> None:
         self._context.note(self._context.cuda.cuEventDestroy(handle), f"{self._context.name} cannot destroy an event")
-
-    @contextmanager
-    def borrowed(self) -> Iterator[Any]:
-        """An event for the time of a block. What was told to wait for it goes on to do so when it is used again."""
-        event = self.take()
-        try:
-            yield event
-        finally:
-            self.give(event)

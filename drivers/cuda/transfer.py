@@ -1,8 +1,11 @@
 """Transfers between host and device.
 
 Small arrays are copied into pinned memory, and go from there in order with what is enqueued; a write does not wait. Larger ones go in chunks
-through pinned memory on the copy stream, which events order with ours: while the device copies one chunk, the host copies another, and from
+through pinned memory on a stream beside ours, which events order with it: while the device copies one chunk, the host copies another, and from
 a few megabytes on several threads do, since one alone is slower than the bus. Host memory that is pinned already goes directly.
+
+Reads go through the copy stream. Each write, and each read after an event, has a stream of the pool to itself, so that none waits for what another
+one waits for, and the bus is busy both ways.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
@@ -22,14 +26,15 @@ import numpy as np
 from vyre_py.drivers.cuda import bulk
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory import Memory
+from vyre_py.drivers.cuda.pieces import Piece, pieces
 from vyre_py.drivers.cuda.pinned import PinnedBlock, PinnedPool
 from vyre_py.drivers.cuda.ring import ALIGN, Ring, view_of
-from vyre_py.drivers.cuda.streams import BLOCKING
-from vyre_py.drivers.errors import DriverError
+from vyre_py.drivers.cuda.streams import BLOCKING, TRANSFER
+from vyre_py.drivers.errors import DriverError, LaunchError
 from vyre_py.drivers.hostarray import Host
 from vyre_py.drivers.telemetry import Telemetry
 
-__all__ = ["Transfers", "pieces"]
+__all__ = ["Transfers"]
 
 # Up to so many bytes a copy goes through one piece of pinned memory on our own stream.
 _SMALL_BYTES: Final = 64 << 10
@@ -49,39 +54,24 @@ _BULK_CHUNK_BYTES: Final = 2 << 20
 # How many small arrays are read with one wait.
 _BATCH: Final = 64
 
-# A first byte on the device (its address, or the offset from the first of all), and the host array that goes there or comes from there.
-_Piece = tuple[int, Host]
 # A chunk, and the event after what last used it.
 _Lane = tuple[PinnedBlock, Any]
-# One thread's part of a transfer: of these pieces, through chunks of so many bytes, with events of this sort: where
-# several copy, they sleep while they wait, and leave the cores to those that copy.
-_Work = Callable[[deque[_Piece], int, int], None]
 _T = TypeVar("_T")
 
 
-def pieces(array: Host, most_bytes: int) -> Iterator[_Piece]:
-    """Parts of an array in C order, of any strides, with their offsets in bytes: none larger than `most_bytes`, most of them at least half as large.
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What one transfer moves, and how: up to the device or down, the first byte there, the host's array, the stream of all copies (CUstream).
 
-    Where elements are larger than that, each is a piece.
+    A thread's part of it goes through chunks of so many bytes, with events of a sort: where several copy, they sleep while they wait, and leave
+    the cores to those that copy.
     """
-    if array.flags.c_contiguous:
-        flat = array.reshape(-1).view(np.uint8)
-        yield from ((start, flat[start : start + most_bytes]) for start in range(0, flat.size, most_bytes))
-        return
-    axis, row_bytes = array.ndim, array.itemsize
-    while axis and row_bytes * array.shape[axis - 1] <= most_bytes:
-        axis -= 1
-        row_bytes *= array.shape[axis]
-    if not axis:
-        yield 0, array
-        return
-    rows, offset = max(1, most_bytes // row_bytes), 0
-    for index in np.ndindex(array.shape[: axis - 1]):
-        line = array[index]
-        for start in range(0, line.shape[0], rows):
-            piece = line[start : start + rows]
-            yield offset, piece
-            offset += piece.nbytes
+
+    up: bool
+    address: int
+    array: Host
+    stream: Any
+    doing: str
 
 
 def _cores() -> int:
@@ -114,35 +104,30 @@ class Transfers:
         """Copies a host array of any strides in, after what is enqueued. The source may be changed on return, when its bytes may still be on their way."""
         context, doing = self._context, f"{self._context.name} cannot be written"
         context.enter()
-        small = source.nbytes <= _SMALL_BYTES
-        with context.using(doing):
-            streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
-            if small:
+        if source.nbytes <= _SMALL_BYTES:
+            with context.using(doing):
+                streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
                 self._ring.send(address, source, doing)
-            else:
-                self._order(None, int(context.copy_stream))
-        if not small:
+                self._marks.after(streams)
+            return
+        with context.streams.borrowed(TRANSFER) as stream:
+            with context.using(doing):
+                streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
+                self._order(None, int(stream))
             try:
-                self._bring(address, source, doing)
+                self._move(_Way(True, address, source, stream, doing))
             except BaseException:
                 with suppress(DriverError):
-                    self._order(int(context.copy_stream), None)  # what other threads still write is not used again before
+                    self._order(int(stream), None)  # what other threads still write is not used again before
                 raise
-        with context.using(doing):
-            if not small:
-                self._order(int(context.copy_stream), None)
-            self._marks.after(streams)
+            with context.using(doing):
+                self._order(int(stream), None)
+                self._marks.after(streams)
 
-    def _bring(self, address: int, source: Host, doing: str) -> None:
-        if self._is_pinned(source):
-            self._direct(self._context.cuda.cuMemcpyHtoDAsync, address, _address(source), source.nbytes, doing)
-        else:
-            self._move(source, True, address, doing, partial(self._send, address, doing))
-
-    def _send(self, address: int, doing: str, parts: deque[_Piece], chunk_bytes: int, sort: int) -> None:
+    def _send(self, way: _Way, parts: deque[Piece], chunk_bytes: int, sort: int) -> None:
         """One thread's part of an upload: takes pieces until there are none. A chunk is filled again once what left it has arrived."""
         context, cuda = self._context, self._context.cuda
-        with self._lanes(parts) as lanes:
+        with self._lanes(way, parts) as lanes:
             turn = 0
             while (part := _next(parts)) is not None:
                 offset, piece = part
@@ -150,10 +135,10 @@ class Transfers:
                     lanes.append(self._lane(chunk_bytes, sort))
                 block, event = lanes[turn % _IN_FLIGHT]
                 if turn >= _IN_FLIGHT:
-                    context.ok(cuda.cuEventSynchronize(event), doing)
+                    context.ok(cuda.cuEventSynchronize(event), way.doing)
                 np.copyto(view_of(block, 0, piece), piece)  # without the interpreter's lock
-                context.ok(cuda.cuMemcpyHtoDAsync(address + offset, block.address, piece.nbytes, context.copy_stream), doing)
-                context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
+                context.ok(cuda.cuMemcpyHtoDAsync(way.address + offset, block.address, piece.nbytes, way.stream), way.doing)
+                context.ok(cuda.cuEventRecord(event, way.stream), way.doing)
                 turn += 1
 
     # ---- device to host
@@ -169,14 +154,22 @@ class Transfers:
             if self._marks:
                 self._marks.before(doing, (address, target.nbytes))
             self._order(None, int(context.copy_stream))
-        if self._is_pinned(target):
-            self._direct(context.cuda.cuMemcpyDtoHAsync, _address(target), address, target.nbytes, doing)
-        else:
-            self._move(target, False, address, doing, partial(self._receive, address, doing))
+        self._move(_Way(False, address, target, context.copy_stream, doing))
 
-    def read_all(self, wanted: Sequence[_Piece]) -> None:
+    def read_after(self, address: int, target: Host, event: Any) -> None:
+        """As `read`, after an event (a handle) and nothing else. Raises LaunchError for one of a capture."""
+        context, doing = self._context, f"{self._context.name} cannot be read"
+        context.enter()
+        with context.streams.borrowed(TRANSFER) as stream:
+            (status,) = context.cuda.cuStreamWaitEvent(stream, event, 0)
+            if status:
+                raise context.failure(status, doing, LaunchError)
+            self._telemetry.waits += 1
+            self._move(_Way(False, address, target, stream, doing))
+
+    def read_all(self, wanted: Sequence[Piece]) -> None:
         """`read` for several, with one wait for many small ones."""
-        batch: list[_Piece] = []
+        batch: list[Piece] = []
         for address, target in wanted:
             if target.nbytes > _SMALL_BYTES:
                 self.read(address, target)
@@ -188,7 +181,7 @@ class Transfers:
         if batch:
             self.read_small(batch)
 
-    def read_small(self, wanted: Sequence[_Piece]) -> None:
+    def read_small(self, wanted: Sequence[Piece]) -> None:
         """Copies several arrays out, with one wait; all of them go through one piece of pinned memory."""
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot be read"
         places = [0, *accumulate(-(-target.nbytes // ALIGN) * ALIGN for _, target in wanted)]
@@ -211,10 +204,10 @@ class Transfers:
         finally:
             block.give()
 
-    def _receive(self, address: int, doing: str, parts: deque[_Piece], chunk_bytes: int, sort: int) -> None:
+    def _receive(self, way: _Way, parts: deque[Piece], chunk_bytes: int, sort: int) -> None:
         """One thread's part of a download: has the next chunks on their way while it copies one out."""
         context, cuda = self._context, self._context.cuda
-        with self._lanes(parts) as lanes:
+        with self._lanes(way, parts) as lanes:
             idle: list[_Lane] = []
             coming: deque[tuple[_Lane, Host]] = deque()
             while True:
@@ -224,13 +217,13 @@ class Transfers:
                         idle.append(lanes[-1])
                     block, event = idle.pop()
                     offset, piece = part
-                    context.ok(cuda.cuMemcpyDtoHAsync(block.address, address + offset, piece.nbytes, context.copy_stream), doing)
-                    context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
+                    context.ok(cuda.cuMemcpyDtoHAsync(block.address, way.address + offset, piece.nbytes, way.stream), way.doing)
+                    context.ok(cuda.cuEventRecord(event, way.stream), way.doing)
                     coming.append(((block, event), piece))
                 if not coming:
                     return
                 (block, event), piece = coming.popleft()
-                context.ok(cuda.cuEventSynchronize(event), doing)
+                context.ok(cuda.cuEventSynchronize(event), way.doing)
                 np.copyto(piece, view_of(block, 0, piece))  # without the interpreter's lock; fresh memory gets its pages here
                 idle.append((block, event))
 
@@ -240,13 +233,15 @@ class Transfers:
         self._context.order(first, then)
         self._telemetry.waits += 1
 
-    def _direct(self, copy: Callable[..., Any], target: int, source: int, size_bytes: int, doing: str) -> None:
-        """One copy on the copy stream, and the wait for it: its host memory is somebody's who may change it next."""
+    def _direct(self, way: _Way) -> None:
+        """One copy, and the wait for it: its host memory is somebody's who may change it next."""
         context, cuda = self._context, self._context.cuda
+        copy = cuda.cuMemcpyHtoDAsync if way.up else cuda.cuMemcpyDtoHAsync
+        ends = (way.address, _address(way.array)) if way.up else (_address(way.array), way.address)
         with context.events.borrowed() as event:
-            context.ok(copy(target, source, size_bytes, context.copy_stream), doing)
-            context.ok(cuda.cuEventRecord(event, context.copy_stream), doing)
-            context.ok(cuda.cuEventSynchronize(event), doing)
+            context.ok(copy(*ends, way.array.nbytes, way.stream), way.doing)
+            context.ok(cuda.cuEventRecord(event, way.stream), way.doing)
+            context.ok(cuda.cuEventSynchronize(event), way.doing)
 
     def _is_pinned(self, array: Host) -> bool:
         """Whether the driver knows all of an array's memory as pinned; where it knows nothing of an address, it says so by a status."""
@@ -260,28 +255,34 @@ class Transfers:
                 return False
         return True
 
-    def _move(self, array: Host, up: bool, address: int, doing: str, work: _Work) -> None:
-        """Has one thread, or several, move an array piece by piece: by `work`, or in native code where several move one without strides. Raises what
-        went wrong in any of them, once all have ended."""
+    def _move(self, way: _Way) -> None:
+        """Moves an array: as it is where it is pinned, else piece by piece by one thread or several, in native code where several move one without strides.
+        Raises what went wrong in any of them, once all have ended."""
+        array = way.array
+        if self._is_pinned(array):
+            self._direct(way)
+            return
+        work = partial(self._send if way.up else self._receive, way)
         threads = min(_THREADS, _cores()) if array.nbytes >= _THREADED_BYTES else 1
         if threads == 1:
             work(deque(pieces(array, _CHUNK_BYTES)), _CHUNK_BYTES, 0)
             return
         if array.flags.c_contiguous:
-            self._move_whole(array, up, address, doing)
+            self._move_whole(way)
             return
         part_bytes = min(_THREADED_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * _IN_FLIGHT)))
         parts = deque(pieces(array, part_bytes))
         self._together(min(threads, len(parts)), partial(work, parts, _THREADED_CHUNK_BYTES, BLOCKING))
 
-    def _move_whole(self, array: Host, up: bool, address: int, doing: str) -> None:
+    def _move_whole(self, way: _Way) -> None:
         """Has several threads copy an array without strides in native code."""
-        threads = min(_BULK_THREADS if array.nbytes >= _BULK_BYTES else _FEW_THREADS, _cores())
-        chunk_bytes = min(_BULK_CHUNK_BYTES, max(_CHUNK_BYTES, array.nbytes // (threads * 2 * bulk.LANES)))
-        job = bulk.Bulk(self._context, up, address, _address(array), array.nbytes, chunk_bytes, doing)
+        size_bytes = way.array.nbytes
+        threads = min(_BULK_THREADS if size_bytes >= _BULK_BYTES else _FEW_THREADS, _cores())
+        chunk_bytes = min(_BULK_CHUNK_BYTES, max(_CHUNK_BYTES, size_bytes // (threads * 2 * bulk.LANES)))
+        job = bulk.Bulk(self._context, way.up, way.address, _address(way.array), size_bytes, chunk_bytes, int(way.stream), way.doing)
         lanes: list[_Lane] = []
         try:
-            for _ in range(bulk.LANES * min(threads, -(-array.nbytes // chunk_bytes))):
+            for _ in range(bulk.LANES * min(threads, -(-size_bytes // chunk_bytes))):
                 lanes.append(self._lane(chunk_bytes, 0))  # noqa: PERF401 - those that were taken before one fails go back
             pairs = deque(zip(lanes[::2], lanes[1::2], strict=True))
 
@@ -291,11 +292,16 @@ class Transfers:
 
             self._together(len(pairs), work)
         except BaseException:
-            self._context.note(self._context.cuda.cuStreamSynchronize(self._context.copy_stream), f"{self._context.name} failed while it copied")
+            self._settle(way)
             raise
         finally:
             for block, event in lanes:
                 block.give(after=event)
+
+    def _settle(self, way: _Way) -> None:
+        """After something failed: waits until the device copies nothing any more. Quiet: what failed is what is told."""
+        context = self._context
+        context.note(context.cuda.cuStreamSynchronize(way.stream), f"{context.name} failed while it copied")
 
     def _together(self, threads: int, work: Callable[[], None]) -> None:
         """Has several threads work, this one included, until there is nothing left to do. Raises what went wrong in any of them, once all have ended."""
@@ -335,15 +341,14 @@ class Transfers:
             raise
 
     @contextmanager
-    def _lanes(self, parts: deque[Any]) -> Iterator[list[_Lane]]:
+    def _lanes(self, way: _Way, parts: deque[Any]) -> Iterator[list[_Lane]]:
         """The chunks of one thread, which go back once nothing uses them. When something fails, the other threads find nothing left to do."""
         lanes: list[_Lane] = []
         try:
             yield lanes
         except BaseException:
             parts.clear()
-            context = self._context
-            context.note(context.cuda.cuStreamSynchronize(context.copy_stream), f"{context.name} failed while it copied")
+            self._settle(way)
             raise
         finally:
             for block, event in lanes:
