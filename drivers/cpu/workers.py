@@ -158,7 +158,7 @@ def run_alone(kernel: Kernel, arguments: Arguments, first: int, end: int, grid: 
         kernel.run(arguments.address, scratch.address, first, end, *grid)
         _scratch.give(scratch)
     else:
-        kernel.run(arguments.address, None, first, end, *grid)
+        kernel.run(arguments.address, 0, first, end, *grid)
 
 
 def run_together(kernel: Kernel, arguments: Arguments, first: int, total: int, grid: tuple[int, int, int], threads: int) -> None:
