@@ -40,6 +40,7 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Type, bool_, f32, f64, i32, u32
 from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, atomic_text, is_one_call, zero_lines
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
@@ -82,6 +83,7 @@ class Kernel:
         self._dims = {slot.expr: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.EXTENT}
         self._named: dict[str, str] = {}  # what the body used -> the head's line for it
         self._rounded = rounded_results(self._program)
+        self._foldable = foldable(self._program)
         self._helpers: set[str] = set()
         self._lines: list[str] = []
         self._indent = 1
@@ -163,7 +165,7 @@ class Kernel:
             form = form_of(statement)
             assert form is not None  # `legal.require_expressible`
             if statement.bound.id in self._rounded:
-                form = f"rounded_{statement.bound.type}({form})"
+                form = f"opaque_{statement.bound.type}({form})"
             self._helpers.update(helpers_of(form))
             text = form.format(*self._operands(statement))
         self._line(f"let v{statement.bound.id} = {text};")
@@ -175,7 +177,15 @@ class Kernel:
         self._line(f"let v{statement.bound.id} = m{statement.variable.id};")
 
     def _set(self, index: int, statement: Set) -> None:
-        self._line(f"m{statement.variable.id} = {self._atom(statement.args[0])};")
+        self._line(f"m{statement.variable.id} = {self._kept(index, statement.args[0])};")
+
+    def _kept(self, index: int, value: Atom) -> str:
+        """The operand that a Set or Store keeps."""
+        text = self._atom(value)
+        if index in self._foldable:
+            text = f"opaque_{value.type}({text})"
+            self._helpers.update(helpers_of(text))
+        return text
 
     # ---- memory
 
@@ -251,7 +261,7 @@ class Kernel:
         self._line(f"let {name} = {told.load_together('0u')};")
 
     def _store(self, index: int, statement: Store) -> None:
-        value = self._atom(statement.value)
+        value = self._kept(index, statement.value)
         self._access(index, statement, lambda array, address: array.store(address, value), None)
 
     def _atomic(self, index: int, statement: Atomic) -> None:

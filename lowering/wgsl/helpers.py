@@ -19,8 +19,12 @@ HELPERS: Final[Mapping[str, str]] = {
     "div_u32": """fn div_u32(a: u32, b: u32) -> u32 {
   return a / select(b, 1u, b == 0u);
 }""",
+    # Over magnitudes: no processor divides the least number by -1, not even one on which a compiler computes ahead.
     "div_i32": """fn div_i32(a: i32, b: i32) -> i32 {
-  return a / select(b, 1i, (b == 0i) | ((a == i32(-2147483648)) & (b == -1i)));
+  let x = bitcast<u32>(abs(a));
+  let y = bitcast<u32>(abs(b));
+  let size = bitcast<i32>(x / select(y, 1u, y == 0u));
+  return select(size, -size, (a ^ b) < 0i);
 }""",
     # Not by `%`, which Vulkan leaves undefined for negative operands.
     "rem_u32": """fn rem_u32(a: u32, b: u32) -> u32 {
@@ -28,8 +32,11 @@ HELPERS: Final[Mapping[str, str]] = {
   return a - (a / safe) * safe;
 }""",
     "rem_i32": """fn rem_i32(a: i32, b: i32) -> i32 {
-  let safe = select(b, 1i, (b == 0i) | ((a == i32(-2147483648)) & (b == -1i)));
-  return a - (a / safe) * safe;
+  let x = bitcast<u32>(abs(a));
+  let y = bitcast<u32>(abs(b));
+  let safe = select(y, 1u, y == 0u);
+  let size = bitcast<i32>(x - (x / safe) * safe);
+  return select(size, -size, a < 0i);
 }""",
     "rotl_u32": """fn rotl_u32(a: u32, n: u32) -> u32 {
   return (a << (n & 31u)) | (a >> ((32u - (n & 31u)) & 31u));
@@ -55,9 +62,15 @@ HELPERS: Final[Mapping[str, str]] = {
   let y = bitcast<u32>(b);
   return select(y - x, x - y, a > b);
 }""",
-    # See `rounding`: no compiler knows that the word is zero.
-    "rounded_f32": f"""fn rounded_f32(a: f32) -> f32 {{
+    # The same number, of which no compiler knows anything: see `rounding` and `folding`.
+    "opaque_f32": f"""fn opaque_f32(a: f32) -> f32 {{
   return bitcast<f32>(bitcast<u32>(a) | {word_text(ZERO)});
+}}""",
+    "opaque_i32": f"""fn opaque_i32(a: i32) -> i32 {{
+  return a | bitcast<i32>({word_text(ZERO)});
+}}""",
+    "opaque_u32": f"""fn opaque_u32(a: u32) -> u32 {{
+  return a | {word_text(ZERO)};
 }}""",
     "is_nan_f32": """fn is_nan_f32(a: f32) -> bool {
   return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u;
@@ -126,7 +139,7 @@ HELPERS: Final[Mapping[str, str]] = {
     "f64_of_words": """fn f64_of_words(low: u32, high: u32) -> f64 {
   return bitcast<f64>(u64(low) | (u64(high) << 32u));
 }""",
-    "rounded_f64": f"""fn rounded_f64(a: f64) -> f64 {{
+    "opaque_f64": f"""fn opaque_f64(a: f64) -> f64 {{
   return bitcast<f64>(bitcast<u64>(a) | u64({word_text(ZERO)}));
 }}""",
     "is_nan_f64": """fn is_nan_f64(a: f64) -> bool {
