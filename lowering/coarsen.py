@@ -12,7 +12,7 @@
 Accesses of neighbours lie side by side, so that a target makes one of 16 bytes of them: `Coarsened.runs` tells which. It is done where all that a
 Program writes is written under a check of `global_id.x` against the grid's extent along x, with no loops, jumps, barriers or atomics; invocations
 past the end then do nothing, and those before it have no order. The result is a Program like any other, over fewer workgroups: those that are full,
-and then what is left, an element each.
+and then what is left, an element each. Where only components of vectors lie side by side, in whatever Program, it stays as it is (`aligned`).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import bool_, u32
 from vyre_py.lowering.artifact import Aligned, Divisible, Need
+from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
 
-__all__ = ["Coarsened", "Run", "coarsen"]
+__all__ = ["Coarsened", "Run", "aligned", "coarsen"]
 
-WIDEST_BYTES: Final = 16
 # What a body grows to at most: past it compilation costs more than memory accesses of a body that computes so much.
 _MOST_STATEMENTS: Final = 1024
 _QUERIES: Final = frozenset({"global_id.x", "global_id.y", "global_id.z"})
@@ -79,19 +79,20 @@ class Coarsened:
     needs: tuple[Need, ...]
     runs: Mapping[int, Run]
 
-    def rows(self) -> dict[int, int]:
-        """The accesses that one access of a vector does: the first statement of each, and how many. They are of neighbours, follow one another, and the
-        first is aligned to all of them."""
+    def rows(self) -> dict[int, Row]:
+        """The accesses that one access of a vector does, by their first statement: of components, and of neighbours that follow one another and the first
+        of which is aligned to all of them."""
         found: dict[int, int] = {}
         for index, run in self.runs.items():
             last = run.leader + found.get(run.leader, 0)
             if index == last and run.elements == index - run.leader:
                 found[run.leader] = 1 + found.get(run.leader, 0)
         body = self.optimised.program.body
-        return {
-            first: count for first, count in found.items()
+        neighbours = {
+            first: Row(tuple(range(count)), count) for first, count in found.items()
             if count == self.elements > 1 and isinstance(s := body[first], MemoryStatement) and self.runs[first].align_bytes >= count * s.memory.type.size_bytes
         }  # fmt: skip
+        return {**element_rows(self.optimised), **neighbours}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ class _Coarsener(Rewriter):
         self.grid = _grid(self.program, self._width * elements)
         self._maps: list[list[Atom | None]] = [list(self.map) for _ in range(elements)]
         self._variable_maps = [list(self.variable_map) for _ in range(elements)]
+        self._rows = {index: row for index, row in element_rows(optimised).items() if index not in streams}
         self.proven: list[int] = []
         self.runs: dict[int, Run] = {}
         self._bits = 0
@@ -214,8 +216,13 @@ class _Coarsener(Rewriter):
     def _block(self, index: int, statement: Statement, who: tuple[int, ...], stop: int, todo: list[tuple[int, int, tuple[int, ...]]]) -> int | None:
         """Writes one statement; gives the next one's index, None where other ranges are to be written first."""
         if not isinstance(statement, If):
-            self._each(index, statement, who)
-            return index + 1
+            # The accesses of a row stay together: the whole row of one element, and then that of the next.
+            count = len(self._rows[index].lanes) if index in self._rows else 1
+            apart = count > 1 and self._differ(statement, who)
+            for some in [(number,) for number in who] if apart else [who]:
+                for place in range(index, index + count):
+                    self._each(place, self.program.body[place], some)
+            return index + count
         conditions = [self._atom(number, statement.args[0]) for number in who]
         middle = self.program.match[index]
         end = self.program.match[middle] if isinstance(self.program.body[middle], Else) else middle
@@ -243,10 +250,13 @@ class _Coarsener(Rewriter):
             for number, atom in zip(who, folded, strict=True):
                 self._maps[number][statement.bound.id] = atom
         else:
-            rows = [tuple([self._atom(number, a) for a in statement.args]) for number in who]
-            same = all(row == rows[0] for row in rows)
-            self._copies(index, statement, who[:1] if same else who, who)
+            self._copies(index, statement, who if self._differ(statement, who) else who[:1], who)
         self._bits = 0
+
+    def _differ(self, statement: Statement, who: tuple[int, ...]) -> bool:
+        """Whether the operands of a statement are not the same for all of these elements."""
+        first, *others = ([self._atom(number, a) for a in statement.args] for number in who)
+        return any(other != first for other in others)
 
     def _copies(self, index: int, statement: Statement, writing: tuple[int, ...], who: tuple[int, ...]) -> None:
         """Writes a statement for some elements; where it is one for all, its result stands for all."""
@@ -379,4 +389,11 @@ def coarsen(optimised: Optimised) -> Coarsened | None:
     coarsener = _Coarsener(optimised, own, elements, streams)
     coarsener.write()
     made = coarsener.finish()
-    return Coarsened(Optimised(made, analyse(made), tuple(coarsener.proven), optimised.report), elements, needs, coarsener.runs)
+    new = Optimised(made, analyse(made), tuple(coarsener.proven), optimised.report)
+    return Coarsened(new, elements, needs_of(element_rows(new), made.body, needs), coarsener.runs)
+
+
+def aligned(optimised: Optimised) -> Coarsened | None:
+    """The Program as it is, for memory on which each vector is one access; None where there is none. Linear in the statements."""
+    rows = element_rows(optimised)
+    return Coarsened(optimised, 1, needs_of(rows, optimised.program.body), {}) if rows else None

@@ -21,11 +21,13 @@ from vyre_py.lowering.llvm.lanes_atomics import Atomics
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.lanes_memory import Memories
+from vyre_py.lowering.llvm.lanes_rows import Rows
 from vyre_py.lowering.llvm.lanes_state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.regions import Run
 from vyre_py.lowering.llvm.types import bits_type, llvm_type
+from vyre_py.lowering.rows import WIDEST_BYTES
 
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
@@ -57,6 +59,7 @@ class _Walk:
         self.lines = lines_of(self.state.module, self.state.program)
         self.w.place = self.lines.head
         self.memories = Memories(self.state)
+        self.rows = Rows(self.memories)
         self.atomics = Atomics(self.memories)
         self.control = Control(self.state)
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
@@ -275,11 +278,13 @@ class _Walk:
 
     def load(self, index: int, s: Load | UniformLoad) -> int:
         """A load."""
-        return self.memories.load(index, s)
+        done = self.rows.load(index, s) if isinstance(s, Load) else None
+        return self.memories.load(index, s) if done is None else done
 
     def store(self, index: int, s: Store) -> int:
         """A store."""
-        return self.memories.store(index, s)
+        done = self.rows.store(index, s)
+        return self.memories.store(index, s) if done is None else done
 
     def atomic(self, index: int, s: Atomic) -> int:
         """An atomic."""
@@ -306,7 +311,7 @@ class _Walk:
             scratch_bytes += -(-size // AREA_ALIGN) * AREA_ALIGN
         given = "".join([f", ptr {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         state.module.functions.append("\n".join([*lines, f"  call void @workgroups(ptr %block{given})", "  ret void", "}"]))
-        state.module.globals.append("@zero = internal unnamed_addr constant i64 0, align 8")
+        state.module.globals.append(f"@zero = internal unnamed_addr constant [{WIDEST_BYTES} x i8] zeroinitializer, align {WIDEST_BYTES}")
         workgroup_bytes = sum(Memories.size_bytes(m) for m in state.program.memories if m.space is Space.WORKGROUP)
         return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
 

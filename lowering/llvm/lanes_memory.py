@@ -18,6 +18,7 @@ from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, memory_type
+from vyre_py.lowering.rows import WIDEST_BYTES
 
 __all__ = ["MAX_ELEMENTS", "Memories", "Spot"]
 
@@ -111,13 +112,14 @@ class Memories:
 
     # ---- bounds
 
-    def spot(self, index: int, s: MemoryStatement) -> Spot:
-        """Where a statement's access goes, with the checks that are not proven away."""
+    def spot(self, index: int, s: MemoryStatement, proven: int | None = None) -> Spot:
+        """Where a statement's access goes, with the checks that are not proven away; bit k of `proven` says more than the passes do of axis k."""
+        proven = self.state.proven[index] if proven is None else proven
         indices = tuple([self.state.form(a) for a in s.indices])
         inside: str | None = None
         mask = self.state.mask
         for axis, form in enumerate(indices):
-            if self.state.proven[index] >> axis & 1:
+            if proven >> axis & 1:
                 continue
             bound = self._bound(s.memory, axis, form.type)
             # Read as unsigned, negative numbers lie beyond every bound.
@@ -168,8 +170,8 @@ class Memories:
                 offset = wide
         return offset
 
-    def row_pointer(self, spot: Spot) -> str:
-        """The element of lane 0, where lanes touch neighbours. An index that wraps on the way has lanes of either side outside: from
+    def row_offset(self, spot: Spot) -> str:
+        """The number of lane 0's element, where lanes touch neighbours, as an i64. An index that wraps on the way has lanes of either side outside: from
         unsigned ones the last lane is taken, from signed ones the first, which are right for those inside."""
         w, last = self.w, spot.indices[-1]
         if last.type.is_signed:
@@ -181,7 +183,11 @@ class Memories:
             row = self._row(spot, len(spot.indices) - 1)
             extent = w.let(f"zext i32 {self._extent(spot.memory, len(spot.indices) - 1).name} to i64")
             offset = w.let(f"add i64 {w.let(f'mul i64 {row}, {extent}')}, {offset}")
-        return self._element(spot.memory, offset)
+        return offset
+
+    def row_pointer(self, spot: Spot) -> str:
+        """The element of lane 0, where lanes touch neighbours."""
+        return self._element(spot.memory, self.row_offset(spot))
 
     def offsets(self, spot: Spot) -> str:
         """Element offsets as a vector of i32; for lanes inside they do not wrap, since a memory has fewer than 2^32 elements."""
@@ -195,7 +201,7 @@ class Memories:
         assert total is not None  # V307: there is at least one axis
         return self.w.vector(total)
 
-    def _pointers(self, memory: Memory, offsets: str, element: str, base: str) -> str:
+    def lane_pointers(self, memory: Memory, offsets: str, element: str, base: str) -> str:
         """A vector of addresses. Indices of 32 bits, which address computations read as signed, are what processors gather by."""
         w, vector = self.w, bits_type(32, self.state.width)
         if memory.space is Space.BUFFER:
@@ -246,13 +252,13 @@ class Memories:
         else:
             offsets = self.offsets(spot)
             offsets = self._own(offsets) if private else offsets
-            pointers = self._pointers(s.memory, offsets, memory_type(type_), self.pointers[s.memory])
-            self._run_masked("scatter", type_, self.everywhere(spot), pointers, vector)
+            pointers = self.lane_pointers(s.memory, offsets, memory_type(type_), self.pointers[s.memory])
+            self.scatter_words(spot, pointers, memory_type(type_), type_.size_bytes, vector)
         return index + 1
 
     def spare(self) -> str:
-        """A word whose value nothing depends on, for stores and atomics outside."""
-        self.sink = self.sink or self.w.local("i64", zero=True)
+        """Memory whose value nothing depends on, as much as a row has, for stores and atomics outside."""
+        self.sink = self.sink or self.w.local(f"<{WIDEST_BYTES} x i8>", zero=True)
         return self.sink
 
     # ---- how
@@ -275,10 +281,12 @@ class Memories:
         arguments = ((memory, value), ("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask))
         self.w.run(f"llvm.masked.store.{suffix(memory)}.p0", *arguments)
 
-    def _run_masked(self, what: str, type_: Type, mask: Mask, pointers: str, value: str) -> None:
-        memory, many = memory_type(type_, self.state.width), f"<{self.state.width} x ptr>"
-        arguments = ((memory, value), (many, pointers), ("i32", str(type_.size_bytes)), (self.w.mask_type, self.w.spelled(mask)))
-        self.w.run(f"llvm.masked.{what}.{suffix(memory)}.v{self.state.width}p0", *arguments)
+    def scatter_words(self, spot: Spot, pointers: str, element: str, align: int, value: str) -> None:
+        """Stores to a vector of addresses, where lanes are on and inside; `element` is an LLVM type."""
+        width = self.state.width
+        memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
+        arguments = ((memory, value), (f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask))
+        self.w.run(f"llvm.masked.scatter.{suffix(memory)}.v{width}p0", *arguments)
 
     def _gather(self, spot: Spot, private: bool) -> str:
         type_, width = spot.memory.type, self.state.width
@@ -286,10 +294,11 @@ class Memories:
         offsets = self._own(offsets) if private else offsets
         if type_.size_bytes < _WORD_BYTES:
             return self.state.loaded(type_, width, self._gather_small(spot, offsets))
-        pointers = self._pointers(spot.memory, offsets, memory_type(type_), self.pointers[spot.memory])
-        return self.state.loaded(type_, width, self._gather_words(spot, pointers, memory_type(type_), type_.size_bytes))
+        pointers = self.lane_pointers(spot.memory, offsets, memory_type(type_), self.pointers[spot.memory])
+        return self.state.loaded(type_, width, self.gather_words(spot, pointers, memory_type(type_), type_.size_bytes))
 
-    def _gather_words(self, spot: Spot, pointers: str, element: str, align: int) -> str:
+    def gather_words(self, spot: Spot, pointers: str, element: str, align: int) -> str:
+        """Loads from a vector of addresses, zero where lanes are off or outside; `element` is an LLVM type."""
         width = self.state.width
         memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
         arguments = ((f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
@@ -306,7 +315,7 @@ class Memories:
             elements = w.let(f"trunc i64 {w.let(f'udiv i64 {skipped}, {size}')} to i32")
             offsets = w.let(f"add {vector} {offsets}, {w.splat('i32', elements)}")
         words = w.let(f"lshr {vector} {offsets}, {integer(in_word.bit_length() - 1, 32, width)}")
-        word = self._gather_words(spot, w.let(f"getelementptr i32, ptr {base}, {vector} {words}"), "i32", _WORD_BYTES)
+        word = self.gather_words(spot, w.let(f"getelementptr i32, ptr {base}, {vector} {words}"), "i32", _WORD_BYTES)
         number = w.let(f"and {vector} {offsets}, {integer(in_word - 1, 32, width)}")
         place = w.let(f"mul {vector} {number}, {integer(8 * size, 32, width)}")
         return w.let(f"trunc {vector} {w.let(f'lshr {vector} {word}, {place}')} to {bits_type(8 * size, width)}")

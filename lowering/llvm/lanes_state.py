@@ -36,6 +36,7 @@ class State:
     """
 
     def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter]) -> None:
+        self.optimised = optimised
         self.program = optimised.program
         self.uniformity = optimised.uniformity
         self.proven = optimised.proven

@@ -12,7 +12,7 @@ from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Entry, Image
-from vyre_py.lowering.coarsen import Coarsened, coarsen
+from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -150,15 +150,20 @@ def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> 
 
 
 def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | None:
-    """The kernel with several elements an invocation, where that is worth an entry of its own."""
-    return None if options.opt < _COARSENING_LEVEL or options.interruptible or options.persistent else coarsen(optimised)
+    """The kernel for memory that is aligned, where that is worth an entry of its own: with several elements an invocation, or with vectors as they are."""
+    if options.opt < _COARSENING_LEVEL:
+        return None
+    several = None if options.interruptible or options.persistent else coarsen(optimised)
+    return several if several is not None or options.codegen != "llvm" else aligned(optimised)  # libNVVM sees vectors of its own accord
 
 
 def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
     """How hard LLVM's passes, and its code generation, try: little where every access beside another one is part of a vector's already."""
     if len(program.body) > _LARGE_BODY:
         return min(options.opt, 1), 0
-    elementwise = coarsened is not None and sum(coarsened.rows().values()) == len(coarsened.runs)
+    rows = coarsened.rows() if coarsened is not None else {}
+    within = {first + number for first, row in rows.items() for number in range(len(row.lanes))}
+    elementwise = coarsened is not None and bool(coarsened.runs) and coarsened.runs.keys() <= within
     return (_STRAIGHT, 0) if elementwise else (options.opt, options.opt)
 
 

@@ -64,6 +64,7 @@ from vyre_py.lowering.llvm.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.rows import Row
 
 __all__ = ["write_kernel"]
 
@@ -168,8 +169,7 @@ class _Walk:
             elif memory.space is Space.TABLE:
                 data = "".join(f"\\{byte:02X}" for byte in memory.data)
                 table = f'@table_{index} = internal addrspace(1) constant [{len(memory.data)} x i8] c"{data}", align {WORKGROUP_ALIGN}'
-                if table not in self.module.globals:  # another kernel of the module may have brought it
-                    self.module.globals.append(table)
+                self._global(table)
                 self.bases[memory] = f"@table_{index}"
         if size:
             self._clear_workgroup(size)
@@ -178,8 +178,13 @@ class _Walk:
             size += WORKGROUP_ALIGN
         if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
-            self.module.globals.append(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
+            self._global(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
         return size
+
+    def _global(self, text: str) -> None:
+        """Declares what lies beside the kernels of the module, unless another one has."""
+        if text not in self.module.globals:
+            self.module.globals.append(text)
 
     def _clear_workgroup(self, size_bytes: int) -> None:
         """The workgroup's threads fill its block with zeros, 16 bytes each in turn, and wait."""
@@ -280,10 +285,11 @@ class _Walk:
         """What the element's address is known to be a multiple of."""
         return self.runs[index].align_bytes if index in self.runs else s.memory.type.size_bytes
 
-    def _guarded(self, index: int, s: MemoryStatement, access: Callable[[], str]) -> str:
-        """Runs `access` where all indices are inside; gives its result, zero where one is outside, "" if it gives none."""
+    def _guarded(self, s: MemoryStatement, proven: int, access: Callable[[], str], given_as: tuple[str, str] | None = None) -> str:
+        """Runs `access` where all indices are inside that are not `proven`; gives its result, zero where one is outside, "" if it gives none.
+        The LLVM type of the result, and its zero, are the element's unless given."""
         w = self.w
-        condition = inside(w, *self._axes(s), self.proven[index])
+        condition = inside(w, *self._axes(s), proven)
         if not condition:
             return access()
         within, past = w.label("inside"), w.label("past")
@@ -295,8 +301,8 @@ class _Walk:
         w.block(past)
         if not given:
             return ""
-        zero = "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0)
-        return w.let(f"phi {llvm_type(s.memory.type)} [ {given}, %{after} ], [ {zero}, %{before} ]")
+        type_, zero = given_as or (llvm_type(s.memory.type), "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0))
+        return w.let(f"phi {type_} [ {given}, %{after} ], [ {zero}, %{before} ]")
 
     def _frozen(self, index: int, s: MemoryStatement) -> str:
         """The loaded element, one value whatever races."""
@@ -313,27 +319,46 @@ class _Walk:
             self._load_row(index, s)
         if index in self.done:
             return
-        self.values[s.bound.id] = self._guarded(index, s, lambda: self._frozen(index, s))
+        self.values[s.bound.id] = self._guarded(s, self.proven[index], lambda: self._frozen(index, s))
+
+    def _row(self, index: int, s: MemoryStatement, row: Row) -> str:
+        """The typed pointer to a row's group, and what it is a multiple of; every index is inside."""
+        element = self._element(index, s)
+        if row.lanes[0]:
+            element = f"{_POINTERS[s.memory.space]} {self.w.let(f'getelementptr {memory_type(s.memory.type)}, {element}, i64 {-row.lanes[0]}')}"
+        return f"{element}, align {row.size_bytes(s)}"
+
+    def _row_proven(self, index: int, s: MemoryStatement) -> int:
+        """The axes that need no check: the last one's index is a number within it, where there is more than one axis."""
+        return self.proven[index] | (1 << s.memory.rank - 1 if s.memory.rank > 1 else 0)
 
     def _load_row(self, index: int, s: Load | UniformLoad) -> None:
         """One access for neighbours: each load's value is one of its lanes."""
-        w, count, type_ = self.w, self.rows[index], memory_type(s.memory.type)
-        place = f"{self._element(index, s)}, align {self._align(index, s)}{self._unchanged(s.memory)}"
-        loaded = w.let(f"load <{count} x {type_}>, {place}")
-        frozen = w.let(f"freeze <{count} x {type_}> {loaded}")
-        for lane in range(count):
-            one = w.let(f"extractelement <{count} x {type_}> {frozen}, i32 {lane}")
-            self.values[self.program.body[index + lane].bound.id] = w.let(f"icmp ne {type_} {one}, 0") if s.memory.type.kind is Kind.BOOL else one
-        self.done.update(range(index, index + count))
+        w, row, type_ = self.w, self.rows[index], memory_type(s.memory.type)
+        many = f"<{row.width} x {type_}>"
+
+        def read() -> str:
+            return w.let(f"freeze {many} {w.let(f'load {many}, {self._row(index, s, row)}{self._unchanged(s.memory)}')}")
+
+        loaded = self._guarded(s, self._row_proven(index, s), read, (many, "zeroinitializer"))
+        for number_, lane in enumerate(row.lanes, index):
+            one = w.let(f"extractelement {many} {loaded}, i32 {lane}")
+            self.values[self.program.body[number_].bound.id] = w.let(f"icmp ne {type_} {one}, 0") if s.memory.type.kind is Kind.BOOL else one
+        self.done.update(range(index, index + len(row.lanes)))
 
     def _store_row(self, index: int, s: Store) -> None:
-        w, count, type_ = self.w, self.rows[index], memory_type(s.memory.type)
-        made = "undef"
-        for lane in range(count):
-            value = self._in_memory(s.memory.type, self.atom(self.program.body[index + lane].args[-1]))
-            made = w.let(f"insertelement <{count} x {type_}> {made}, {type_} {value}, i32 {lane}")
-        w.line(f"store <{count} x {type_}> {made}, {self._element(index, s)}, align {self._align(index, s)}")
-        self.done.update(range(index, index + count))
+        w, row, type_ = self.w, self.rows[index], memory_type(s.memory.type)
+        many, made = f"<{row.width} x {type_}>", "undef"
+        for number_, lane in enumerate(row.lanes, index):
+            value = self._in_memory(s.memory.type, self.atom(self.program.body[number_].args[-1]))
+            made = w.let(f"insertelement {many} {made}, {type_} {value}, i32 {lane}")
+
+        def write() -> str:
+            w.line(f"store {many} {made}, {self._row(index, s, row)}")
+            return ""
+
+        self._guarded(s, self._row_proven(index, s), write)
+        self.done.update(range(index, index + len(row.lanes)))
 
     def uniform_load(self, index: int, s: UniformLoad) -> None:
         self._barrier()
@@ -372,7 +397,7 @@ class _Walk:
             self.w.line(f"store {type_} {value}, {self._element(index, s)}, align {self._align(index, s)}")
             return ""
 
-        self._guarded(index, s, write)
+        self._guarded(s, self.proven[index], write)
 
     def atomic(self, index: int, s: Atomic) -> None:
         scope = f'syncscope("{_SCOPES[s.memory.space]}") '
@@ -381,7 +406,7 @@ class _Walk:
             old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(index, s), [self.atom(a) for a in s.operands], NVPTX_EMITTERS, scope)
             return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
 
-        self.values[s.bound.id] = self._guarded(index, s, change)
+        self.values[s.bound.id] = self._guarded(s, self.proven[index], change)
 
     # ---- variables
 

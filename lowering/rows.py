@@ -1,0 +1,113 @@
+"""Rows: accesses to neighbouring elements that one access of a vector does.
+
+    let "v.x" = x[k, 0]
+    let "v.y" = x[k, 1]      ->  one access of 16 bytes, where x is f32[n, 4] and begins on a multiple of 16
+    let "v.z" = x[k, 2]
+    let "v.w" = x[k, 3]
+
+Vectors of the language become such accesses once they are taken apart (`ir.passes.scalarise`). Loads may leave lanes out, since the whole group lies
+within the memory wherever one element does; stores may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.dims import DimConst
+from vyre_py.ir.nodes import Atom, Const, Load, MemoryStatement, Space, Statement, Store
+from vyre_py.ir.passes import Optimised
+from vyre_py.ir.types import u32
+from vyre_py.lowering.artifact import Aligned, Need
+
+__all__ = ["WIDEST_BYTES", "Row", "element_rows", "needs_of"]
+
+WIDEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Statements that follow one another, one for each of `lanes`, which says which element of a group of `width` neighbours each touches. The
+    group lies on a multiple of its size wherever the memory begins on one."""
+
+    lanes: tuple[int, ...]
+    width: int
+
+    def size_bytes(self, statement: MemoryStatement) -> int:
+        """Bytes of the group, the first of whose statements is given."""
+        return self.width * statement.memory.type.size_bytes
+
+
+def element_rows(optimised: Optimised, spaces: frozenset[Space] = frozenset({Space.BUFFER})) -> dict[int, Row]:
+    """The rows of a Program on memory of these spaces, by their first statement. Linear in the statements."""
+    found: dict[int, Row] = {}
+    body, index = optimised.program.body, 0
+    while index < len(body):
+        statement = body[index]
+        row = None
+        if isinstance(statement, (Load, Store)) and statement.memory.space in spaces and _last(statement) is not None:
+            row = _row(statement, list(_beside(optimised, index, statement)))
+        if row is not None:
+            found[index] = row
+        index += len(row.lanes) if row is not None else 1
+    return found
+
+
+def needs_of(rows: Mapping[int, Row], body: Sequence[Statement], others: Sequence[Need] = ()) -> tuple[Need, ...]:
+    """What the memory of rows has to begin on a multiple of, joined to other needs."""
+    most = {need.buffer: need.size_bytes for need in others if isinstance(need, Aligned)}
+    for index, row in rows.items():
+        statement = body[index]
+        assert isinstance(statement, (Load, Store))  # what rows are made of
+        most[statement.memory.name] = max(most.get(statement.memory.name, 1), row.size_bytes(statement))
+    return (*[Aligned(name, size) for name, size in most.items()], *[need for need in others if not isinstance(need, Aligned)])
+
+
+def _last(statement: Load | Store) -> int | None:
+    """The index along the last axis, where that is a number within it."""
+    index, extent = statement.indices[-1], statement.memory.shape[-1]
+    if isinstance(index, Const) and index.type is u32 and isinstance(extent, DimConst) and index.bits < extent.value:
+        return index.bits
+    return None
+
+
+def _beside(optimised: Optimised, first: int, leader: Load | Store) -> Iterator[int]:
+    """The last indices of the statements from `first` on that do what the first does, elsewhere along the last axis; no more than a row may have."""
+    last = 1 << leader.memory.rank - 1
+    for index, statement in enumerate(optimised.program.body[first : first + WIDEST_BYTES], first):
+        if not isinstance(statement, type(leader)) or statement.memory is not leader.memory or not _same(statement.indices[:-1], leader.indices[:-1]):
+            return
+        place = _last(statement)
+        if place is None or optimised.proven[index] | last != optimised.proven[first] | last:
+            return
+        yield place
+
+
+def _same(one: Sequence[Atom], other: Sequence[Atom]) -> bool:
+    return all(a is b or (isinstance(a, Const) and a == b) for a, b in zip(one, other, strict=True))
+
+
+def _row(leader: Load | Store, places: Sequence[int]) -> Row | None:
+    """The widest row that begins with the first of these places; None where there is none."""
+    extent = leader.memory.shape[-1]
+    width = WIDEST_BYTES // leader.memory.type.size_bytes
+    while width > 1:
+        lanes: list[int] = []
+        for place in places:
+            if place // width != places[0] // width or place % width in lanes:
+                break
+            lanes.append(place % width)
+        fits = isinstance(extent, DimConst) and extent.value % width == 0
+        if fits and len(lanes) > 1 and (isinstance(leader, Load) or len(lanes) == width):
+            return _narrowed(lanes, width) if isinstance(leader, Load) else Row(tuple(lanes), width)
+        width //= 2
+    return None
+
+
+def _narrowed(lanes: Sequence[int], width: int) -> Row:
+    """A row of loads over the least group that has all its lanes."""
+    while width > 2 and len({lane // (width // 2) for lane in lanes}) == 1:
+        width //= 2
+        lanes = [lane % width for lane in lanes]
+    return Row(tuple(lanes), width)
