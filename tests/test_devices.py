@@ -141,6 +141,21 @@ def test_copy_and_allocate(device: Device) -> None:
         first.copy_from(first)
 
 
+def test_a_bool_is_true_for_every_byte_but_zero(device: Device) -> None:
+    """Arrays of bools of others hold such bytes; elements lie side by side, and past the end there is nothing true."""
+    with vp.ProgramBuilder("truths", workgroup=64) as b:
+        n = b.dim("n")
+        x, y, z = b.read("x", vp.bool_, n), b.write("y", vp.i32, n), b.write("z", vp.bool_, n)
+        i = b.global_id(0)
+        y[i] = vp.cast(x[i], vp.i32) + 2 * vp.cast(x[i + 1], vp.i32)
+        z[i] = ~x[i]
+    data = np.array([*range(256), 0, 128, 2, 0, 0, 255], np.uint8)
+    out = device.compile_native(b.program).dispatch({"x": data.view(bool)})
+    truths = (data != 0).astype(np.int32)
+    np.testing.assert_array_equal(out["y"], truths + 2 * np.append(truths[1:], 0))
+    np.testing.assert_array_equal(out["z"].view(np.uint8), 1 - truths)
+
+
 def test_a_bool_is_no_count(device: Device) -> None:
     for wrong in (True, (4, True), np.True_):
         with pytest.raises(vp.BindingError, match="whole numbers"):
