@@ -6,8 +6,9 @@ it does not check rules: `ir.check` does.
 
 from __future__ import annotations
 
-from vyre_py.ir.dims import Dim, DimConst, DimExpr
+from vyre_py.ir.dims import Dim, DimExpr
 from vyre_py.ir.errors import Place
+from vyre_py.ir.grids import default_grid
 from vyre_py.ir.nodes import (
     Access,
     Atom,
@@ -39,7 +40,7 @@ from vyre_py.ir.nodes import (
     Variable,
 )
 from vyre_py.ir.ops import AtomicOp, Op
-from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program, default_over
+from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program
 from vyre_py.ir.types import Type
 
 __all__ = ["Assembler", "OperandTypeError", "Rewriter"]
@@ -105,6 +106,11 @@ class Assembler:
         return self.memories[-1]
 
     # ---- statements
+
+    @property
+    def value_count(self) -> int:
+        """How many values there are."""
+        return self._values
 
     def value(self, type_: Type, name: str | None = None) -> Value:
         """The next value; whoever makes it emits the statement that binds it next."""
@@ -240,12 +246,11 @@ class Assembler:
         self.emit(GridBarrier(None, ()))
 
     def finish(self) -> Program:
-        """The Program. All blocks must be closed; a grid that was not given is the first written buffer's shape, or one
-        workgroup when there is none (which `check` reports where it matters)."""
+        """The Program. All blocks must be closed; a grid that was not given is what `ir.grids` makes of the stores."""
         if self.open:
             raise IndexError("a block is still open")
         memories = tuple(self.memories)
-        grid = self.grid or default_over(memories) or Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
+        grid = self.grid or default_grid(memories, self.body)
         return Program(
             self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(self.match),
             self._values, self._variables, self.value_names, self.variable_names, tuple(self.places), self.doc, self.declared,

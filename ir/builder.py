@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.blocks import Block
+from vyre_py.ir.blocks import Block, Ended
+from vyre_py.ir.comparisons import decided_comparisons
 from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.emission import Emitter
 from vyre_py.ir.errors import ValidationError, shown
-from vyre_py.ir.expressions import Expr, Operand, fail, number, require_type
+from vyre_py.ir.expressions import Expr, Operand, fail, number, require_type, warn
 from vyre_py.ir.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.hints import axes_hint
 from vyre_py.ir.nodes import Access, Space, Value
@@ -51,8 +52,10 @@ class ProgramBuilder(Emitter):
         self._a.place = user_place()
         self._a.note(None)
         self._names: set[str] = set()
+        self._ended = Ended()
         self._program: Program | None = None
         self.unopened: list[Block[Any]] = []
+        self.inside = []
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -62,9 +65,14 @@ class ProgramBuilder(Emitter):
         self._finished = True
         if kind is not None:
             return
-        if self.unopened:
-            raise ValidationError(finding("B107", f"{block.name} was called without `with`", block.place) for block in self.unopened)
+        wrong = [finding("B107", f"{block.name} was called without `with`", block.place) for block in self.unopened]
+        help = "end it before: leave `with`, or close the generator that holds it; after an exception in a block build the Program anew"
+        wrong += [finding("B107", f"this {block.name} block has not ended, and the builder has", block.place, help) for block in self.inside]
+        if wrong:
+            raise ValidationError(wrong)
         self._program = self._a.finish()
+        for index, message in decided_comparisons(self._program):
+            warn(finding("V471", message, self._program.place(index)))
 
     @property
     def program(self) -> Program:
@@ -148,7 +156,11 @@ class ProgramBuilder(Emitter):
         return expr
 
     def over(self, *extents: int | Expr) -> None:
-        """Runs one invocation per point of extents along x, y, z (the default: the first written buffer's shape, last axis on x)."""
+        """Runs one invocation per point of extents along x, y, z.
+
+        By default the extents are the first written buffer's shape, last axis on x, where every store goes to the invocation's own element of such
+        a shape; any other Program says what runs, or is refused (V470).
+        """
         self._grid(True, extents)
 
     def grid(self, *workgroups: int | Expr) -> None:
@@ -265,15 +277,17 @@ class ProgramBuilder(Emitter):
         return Block(self, "b.region", lambda: self._here().region(name))
 
     @property
-    def depth(self) -> int:
-        """How many blocks are open."""
-        return len(self._a.open)
+    def bound(self) -> int:
+        """How many values there are."""
+        return self._a.value_count
 
-    def end_block(self, depth: int) -> None:
-        """Ends the innermost block, which must be the one at `depth`."""
-        if self.depth != depth:
-            fail("B107", "a block was left open, or closed out of order")
+    def end_block(self, block: Block[Any]) -> None:
+        """Ends a block, which must be the innermost one."""
+        if not self.inside or self.inside[-1] is not block:
+            fail("B107", f"the {block.name} block at {block.place} ends where another one is open, or none")
         self._here().end()
+        self.inside.pop()
+        self._ended.add(block.first, self.bound, block)
 
     def break_(self) -> None:
         """Leaves the innermost loop."""

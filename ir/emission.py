@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from vyre_py.ir.assembler import Assembler, OperandTypeError
+from vyre_py.ir.blocks import Block, Ended
 from vyre_py.ir.describe import family
 from vyre_py.ir.errors import shown
-from vyre_py.ir.expressions import Expr, Index, Operand, fail, number
+from vyre_py.ir.expressions import Expr, Index, Operand, fail, number, warn
 from vyre_py.ir.hints import convert_hint
-from vyre_py.ir.nodes import Access, Atom, Const, Memory, Space, Variable
+from vyre_py.ir.nodes import Access, Atom, Const, Memory, Space, Value, Variable
 from vyre_py.ir.ops import ATOMICS, OPS, Op
 from vyre_py.ir.ops import Operand as Pattern
 from vyre_py.ir.refusals import PYTHON, refusal
+from vyre_py.ir.rules import finding
 from vyre_py.ir.types import Type, bool_, i32, i64, u32, u64, vector_of
 from vyre_py.ir.where import user_place
 from vyre_py.ir.widths import INDEX_TYPES
@@ -34,6 +36,8 @@ class Emitter:
     type, stands for all components. Every wrong call raises ValidationError at the caller's line."""
 
     _a: Assembler
+    _ended: Ended
+    inside: list[Block[Any]]  # the open blocks, the innermost last
     _finished: bool = False
 
     def _require_open(self) -> None:
@@ -50,7 +54,10 @@ class Emitter:
     def _own(self, operand: Expr) -> Atom:
         if operand.builder is not None and operand.builder is not self:
             fail("B105", f"a value of the builder of {operand.builder._a.name!r} was used in {self._a.name!r}")
-        return operand.atom
+        atom = operand.atom
+        if isinstance(atom, Value):
+            self._ended.refuse(atom, self._a)
+        return atom
 
     def _splat(self, atom: Atom, type_: Type) -> Atom:
         """A scalar as a value of `type_`, repeated where that is a vector."""
@@ -93,6 +100,15 @@ class Emitter:
             return Expr(self, self._here().let(row, tuple(atoms), given))
         except OperandTypeError as error:
             fail("V201", *refusal(row, error.operands, given, PYTHON))
+
+    def look_at_rebinding(self, operand: Expr) -> None:
+        """Warns where `+=` or its like, in a loop, makes a new value of one from outside, so that every turn begins with that one again."""
+        loop = next((block for block in reversed(self.inside) if block.turns), None)
+        atom = operand.atom
+        if loop is not None and not (isinstance(atom, Value) and atom.id >= loop.first):
+            message = f"an assignment such as += in the {loop.name} loop at {loop.place} makes a new value, and the next turn begins with the old one"
+            help = f"b.var('v', {PYTHON.named(atom.type)}) before the loop makes a variable, and += writes it; where no sum is meant, write v = v + x"
+            warn(finding("B109", message, user_place(), help))
 
     # ---- memory
 

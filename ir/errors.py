@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ValidationError", "VyreError", "WireError", "printable", "shown"]
+__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ProgramWarning", "ValidationError", "VyreError", "WireError", "printable", "shown"]
 
 
 _SHOWN: Final = 80  # characters of a value that a message shows
@@ -90,6 +90,15 @@ class Diagnostic:
         if self.help:
             lines.append(f"  help: {self.help}")
         return "\n".join(lines)
+
+
+class ProgramWarning(UserWarning):
+    """A Program keeps every rule and hardly means what it says. The builder gives one at the caller's line; `check(program).warnings` holds the
+    same as diagnostics, for Programs of any origin."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(f"{diagnostic.code} {diagnostic.message} (help: {diagnostic.help})")
+        self.diagnostic = diagnostic
 
 
 class VyreError(Exception):

@@ -5,11 +5,14 @@ Every operation is emitted at once through the builder that made the operands, s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import operator
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.errors import ValidationError, shown
+from vyre_py.ir.errors import Diagnostic, ProgramWarning, ValidationError, shown
 from vyre_py.ir.hints import number_hint
 from vyre_py.ir.nodes import Atom, Const
 from vyre_py.ir.ops import swizzle_bits
@@ -21,11 +24,12 @@ if TYPE_CHECKING:
     from vyre_py.ir.emission import Emitter
 
 __all__ = [
-    "Expr", "Index", "Number", "Operand", "apply", "const", "fail", "number", "require_type",
+    "Expr", "Index", "Number", "Operand", "apply", "const", "fail", "number", "require_type", "warn",
 ]
 
 Number = bool | int | float | np.generic
 
+_WARNED: Final[dict[Any, Any]] = {}  # what Python has shown already, as it keeps that
 _NO_FLOAT = "compute inside the Program: vp.sqrt, vp.exp, vp.floor and their like; vp.cast(x, vp.f32) converts"
 _NO_INDEX = "use `with b.for_(start, stop) as k:`; a value picks from a buffer, b.table or b.private; vp.cast(x, vp.i32) converts"
 
@@ -35,8 +39,26 @@ def fail(code: str, message: str, help: str | None = None) -> NoReturn:
     raise ValidationError(finding(code, message, user_place(), help))
 
 
+def warn(diagnostic: Diagnostic) -> None:
+    """Gives a ProgramWarning at the place of a diagnostic, once for each place and message unless Python's filters say otherwise."""
+    place = diagnostic.place
+    warnings.warn_explicit(ProgramWarning(diagnostic), None, place.file if place else "<builder>", place.line if place else 1, registry=_WARNED)
+
+
 class NoSuchComponent(ValidationError, AttributeError):
     """A name behind a dot that picks no components; for Python an attribute that is not there, so that `hasattr` answers."""
+
+
+def _rebinding(plain: Callable[[Expr, Operand], Expr]) -> Callable[[Expr, Operand], Expr]:
+    """`+=` and its like, by the operator alone; warns in a loop."""
+
+    def assign(self: Expr, other: Operand) -> Expr:
+        builder = self.builder or (other.builder if isinstance(other, Expr) else None)
+        if builder is not None and type(self) is Expr:  # sizes are known before anything runs
+            builder.look_at_rebinding(self)
+        return plain(self, other)
+
+    return assign
 
 
 class Expr:
@@ -213,6 +235,20 @@ class Expr:
 
     def __ge__(self, other: Operand) -> Expr:
         return apply("ge", self, other)
+
+    # `v += x` of a value makes another value, in Python as here; in a loop that is hardly meant.
+    __iadd__ = _rebinding(operator.add)
+    __isub__ = _rebinding(operator.sub)
+    __imul__ = _rebinding(operator.mul)
+    __itruediv__ = _rebinding(operator.truediv)
+    __ifloordiv__ = _rebinding(operator.floordiv)
+    __imod__ = _rebinding(operator.mod)
+    __ipow__ = _rebinding(operator.pow)
+    __iand__ = _rebinding(operator.and_)
+    __ior__ = _rebinding(operator.or_)
+    __ixor__ = _rebinding(operator.xor)
+    __ilshift__ = _rebinding(operator.lshift)
+    __irshift__ = _rebinding(operator.rshift)
 
     # Comparisons give an Expr, so an Expr cannot be a dictionary key.
     __hash__ = None  # type: ignore[assignment]  # the way Python spells "unhashable"

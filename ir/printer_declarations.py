@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.dims import DIM_OPS, Dim, DimConst, DimExpr
+from vyre_py.ir.grids import default_grid
 from vyre_py.ir.lexer import literal_text, quote, written_name
 from vyre_py.ir.nodes import Memory, Space
-from vyre_py.ir.program import Program, default_over
+from vyre_py.ir.program import Program
 from vyre_py.ir.types import Kind
 
 __all__ = ["print_dim", "head_lines"]
@@ -22,7 +23,7 @@ def head_lines(program: Program) -> Iterator[str]:
     """The lines before the body; the grid is left out where it is the default."""
     dims = ", ".join([written_name(d.name) for d in program.dims])
     head = f"program {written_name(program.name)}({dims}) workgroup({_extents([str(n) for n in program.workgroup])})"
-    if program.grid != default_over(program.memories):
+    if program.grid != default_grid(program.memories, program.body):
         head += f" {'over' if program.grid.over else 'grid'}({_extents([print_dim(e) for e in program.grid.extents])})"
     yield head + " {"
     if program.doc:

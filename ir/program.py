@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from vyre_py.ir.dims import Dim, DimConst, DimExpr
+from vyre_py.ir.dims import Dim, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
 from vyre_py.ir.travel import Portable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vyre_py.ir.widths import Widths
     from vyre_py.ir.wire.arrays import Names, Numbers
 
-__all__ = ["DEFAULT_WORKGROUP", "Grid", "Program", "default_over", "first_written"]
+__all__ = ["DEFAULT_WORKGROUP", "Grid", "Program"]
 
 DEFAULT_WORKGROUP: Final = (256, 1, 1)
 
@@ -191,7 +191,8 @@ class Program(Portable):
 
         Declarations: `dims` by name; `params` as (name, type); `memories` as mappings with name, space ("buffer", "workgroup", "private", "table"), type,
         shape (sizes), access ("read", "write", "read_write"; needed for buffers), and a table's data (bytes). `over` or `grid` holds three sizes: invocations,
-        or workgroups, along x, y, z; without either the grid is the shape of the first written buffer.
+        or workgroups, along x, y, z; without either the grid is the shape of the first written buffer, where all stores go to the invocation's own
+        element of such a shape (`ir/grids.py`).
 
         `value_names` and `variable_names` name values and variables by number, for reading.
 
@@ -210,21 +211,3 @@ class Program(Portable):
             constant_types=constant_types, constant_bits=constant_bits, sizes=sizes, regions=regions, dims=dims, params=params, memories=memories,
             workgroup=workgroup, over=over, grid=grid, doc=doc, value_names=value_names or {}, variable_names=variable_names or {},
         )
-
-
-def first_written(memories: tuple[Memory, ...]) -> Memory | None:
-    """The first buffer that is written, if any."""
-    return next((m for m in memories if m.space is Space.BUFFER and m.access.writes), None)
-
-
-def default_over(memories: tuple[Memory, ...]) -> Grid | None:
-    """The grid when none is given: one invocation per element of the first written buffer, its last axis on x.
-
-    None when there is no written buffer, or its rank is above 3.
-    """
-    written = first_written(memories)
-    if written is None or written.rank > 3:
-        return None
-    axes: list[DimExpr] = [*reversed(written.shape), DimConst(1), DimConst(1), DimConst(1)]
-    x, y, z = axes[:3]
-    return Grid(True, (x, y, z))

@@ -1,7 +1,7 @@
 """The diagnostics table: one row per code. A finding names a row; the row says why the rule stands and what helps.
 
 P: text that does not parse. W: bytes, JSON or arrays that are no Program. B: a wrong call on a builder. V1: structure and scope.
-V2: types. V3: memory. V4: uniformity. V5: limits.
+V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ __all__ = ["RULES", "Rule", "finding"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row: `title` says what is wrong in general, `reason` why the rule stands, `help` what to do by default."""
+    """A row: `title` says what is wrong in general, `reason` why the rule stands, `help` what to do by default. A `warning` refuses nothing."""
 
     code: str
     title: str
     reason: str
     help: str
+    warning: bool = False
 
 
 _ROWS: tuple[Rule, ...] = (
@@ -60,6 +61,8 @@ _ROWS: tuple[Rule, ...] = (
     Rule("B106", "a Python number does not fit the type it takes", "A Python number takes the type of what it meets, exactly for integers.", "write the constant with a type: vp.const(1, vp.u32)"),
     Rule("B107", "a block is left open, or closed out of order", "Blocks nest.", "use `with` for every block"),
     Rule("B108", "this call does not fit here", "The builder refuses at once what the checker would refuse later.", "see the message"),
+    Rule("B109", "a name is bound anew in a loop", "`s += x` gives the Python name s another value; a loop of the Program has one body, in which s means what it was before the loop, turn after turn.",
+         "declare a variable before the loop: s = b.var('s', vp.f32)", warning=True),
     Rule("V101", "a part of the Program is not what it must be", "A Program is made of the nodes of ir.nodes over the rows of the tables; whatever reads one relies on it.",
          "make Programs with ProgramBuilder, ir.assembler.Assembler, or from text"),
     Rule("V102", "the blocks are not matched", "Control flow nests by markers, and `match` joins each to its partner.",
@@ -116,6 +119,10 @@ _ROWS: tuple[Rule, ...] = (
          "use a plain load, or an index made of constants, params, dims and workgroup_id"),
     Rule("V404", "a grid_barrier that not all invocations of the grid reach together", "A grid barrier waits for every workgroup: one that stays away would leave the others waiting for ever.",
          "move it out of the branch or loop, or let params, dims, num_workgroups and read buffers alone decide"),
+    Rule("V470", "the Program must say its grid, since its stores do not", "By default one invocation runs for each element of the first written buffer. That is meant where every store goes to the invocation's own element of such a shape; for sums, histograms and scatters it is not.",
+         "say how many run: over(...) counts invocations, grid(...) workgroups"),
+    Rule("V471", "a comparison is always true, or always false", "The range of its type decides it, whatever the value: what is unsigned is never below 0, and 0 - 1 is the greatest number there is.",
+         "compare before subtracting, as a < b for a - b < 0; or compute in a type with a sign: cast(x, i32)", warning=True),
     Rule("V501", "blocks are nested too deeply", "Targets have limits of their own on nesting, and must not meet them as a crash.",
          "split the Program, or merge conditions"),
     Rule("V502", "the Program has too many statements", "Compilers of targets need far more memory and time for each statement.",

@@ -17,7 +17,7 @@ from vyre_py.ir.nodes import (
     const,
 )
 from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.program import Program
+from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 N = Dim("n")
@@ -41,6 +41,7 @@ def untyped(thing: object) -> Any:
 def assembler() -> tuple[Assembler, Memory]:
     a = Assembler("t", (64, 1, 1))
     a.dims.append(N)
+    a.grid = Grid(True, (N, DimConst(1), DimConst(1)))
     return a, a.memory("y", Space.BUFFER, u32, (N,), Access.READ_WRITE)
 
 
@@ -109,4 +110,5 @@ def declared(
 ) -> tuple[Assembler, Memory]:
     a = Assembler("t")
     a.dims.append(N)
+    a.grid = Grid(True, (N, DimConst(1), DimConst(1)))
     return a, a.memory("m", space, type_, shape, access, data)

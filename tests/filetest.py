@@ -4,6 +4,7 @@ A file holds Programs, each beginning with `program` at the start of a line; wha
 the first to all. A directive is a comment `// word: text`; a line that goes on after it begins with `//` and three spaces.
 
     check/   // error: V201 words      on the line of the finding, or alone on the line before; a Program without any is valid
+             // warning: V471 words    alike, for what is valid
              // ---- example           what ir/ERRORS.md shows follows: a Program that breaks the rule, then `// ---- mended` and the same made valid;
                  rules that text cannot break have CODE.py.txt instead, with two pieces of Python
     run/     // run: x = [1, 2] a = 2.0 n = 4 ==> y = [3, 4]
@@ -44,6 +45,7 @@ from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import PASSES, annotate, optimise
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Program
+from vyre_py.ir.rules import RULES
 from vyre_py.ir.types import decode, scalar_of
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions
@@ -57,7 +59,7 @@ ROOT: Final = Path(__file__).parent / "filetests"
 GOLDEN: Final = Path(__file__).parent / "golden"
 UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
 
-_WORDS: Final = r"error|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks"
+_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks"
 _DIRECTIVE: Final = re.compile(rf"//[ ]?({_WORDS}):[ \t]*(.*)|//[ ]?(golden)[ \t]*$")
 _MISTAKEN: Final = re.compile(r"//[ ]?([a-z][a-z ]*):")
 _BECOMES: Final = "// ---- becomes"
@@ -158,11 +160,11 @@ def run_check(case: Case) -> None:
     """Compares the findings about a Program with those that its comments expect. Raises Failure."""
     found: list[Diagnostic] = []
     try:
-        check(case.parse())
+        found = list(check(case.parse()).warnings)
     except ProgramError as error:
         found = list(error.diagnostics)
     lines = case.text.split("\n")
-    expected = [(d, _meant_line(lines, d)) for d in case.directives if d.word == "error"]
+    expected = [(d, _meant_line(lines, d)) for d in case.directives if d.word in ("error", "warning")]
     for diagnostic in found:
         line = diagnostic.place.line if diagnostic.place is not None else case.line
         match = next((e for e in expected if e[1] == line and _fits(e[0], diagnostic)), None)
@@ -182,7 +184,7 @@ def _meant_line(lines: list[str], directive: Directive) -> int:
 
 def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
     code, _, words = directive.text.partition(" ")
-    return code == diagnostic.code and words.strip() in str(diagnostic)
+    return code == diagnostic.code and RULES[code].warning == (directive.word == "warning") and words.strip() in str(diagnostic)
 
 
 # ---------------------------------------------------------------- run

@@ -29,7 +29,7 @@ def invalid(name: str) -> Program:
         y = b.write("y", vp.u32, b.dim("n"))
         with b.if_(b.global_id(0) < 3):
             b.barrier()
-        y[0] = 1
+        y[b.global_id(0)] = 1
     return b.program
 
 

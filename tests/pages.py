@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from telemetry_page import telemetry_page  # noqa: E402 - as above
 from vyre_py.ir import describe  # noqa: E402 - as above
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
 from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
-from vyre_py.ir.errors import Diagnostic, ProgramError  # noqa: E402 - as above
+from vyre_py.ir.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
 from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
 from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
 from vyre_py.ir.parser import parse  # noqa: E402 - as above
@@ -50,7 +51,8 @@ _FAMILIES: Final = {
     "V1": "Structure and scope",
     "V2": "Types",
     "V3": "Memory",
-    "V4": "Uniformity",
+    "V40": "Uniformity",
+    "V47": "What is hardly meant",
     "V5": "Limits",
 }
 
@@ -226,21 +228,23 @@ class Example:
     bad: str
     good: str
 
-    def run(self, text: str) -> None:
-        """Raises what reading and checking the text, or running the Python, raises."""
+    def run(self, text: str) -> tuple[Diagnostic, ...]:
+        """The warnings. Raises what reading and checking the text, or running the Python, raises."""
         file = f"{self.code}.{'py' if self.python else 'vir'}"
         if not self.python:
-            check(parse(text, file))
-            return
+            return check(parse(text, file)).warnings
         # The builder names the line at fault, and finds its text here.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), {"__name__": file})
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            exec(compile(text, file, "exec"), {"__name__": file})
+        return tuple([found.message.diagnostic for found in given if isinstance(found.message, ProgramWarning)])
 
     def finding(self) -> str:
         """The finding about what is bad, as it is printed."""
         found: tuple[Diagnostic, ...] = ()
         try:
-            self.run(self.bad)
+            found = self.run(self.bad)
         except ProgramError as error:
             found = error.diagnostics
         shown = next((str(d) for d in found if d.code == self.code), None)
@@ -255,14 +259,14 @@ def example_of(code: str) -> Example:
     bad, _, good = text.partition("# ---- mended\n" if python.is_file() else "// ---- mended\n")
     bad = bad.rpartition("// ---- example\n")[2]
     # The comment that a filetest expects the finding by would only say it twice.
-    bad = re.sub(r" +// error: .*", "", bad)
+    bad = re.sub(r" +// (error|warning): .*", "", bad)
     return Example(code, python.is_file(), bad.strip() + "\n", good.strip() + "\n")
 
 
 def _rule(rule: Rule) -> str:
     example = example_of(rule.code)
     fence = "```python" if example.python else "```"
-    said = [f"### {rule.code}: {rule.title}\n", f"{rule.reason}\n"]
+    said = [f"### {rule.code}: {rule.title}\n", f"{rule.reason}{' A warning: the Program is valid.' if rule.warning else ''}\n"]
     if rule.help:
         said.append(f"Help: {rule.help}\n")
     said += [f"{fence}\n{example.bad}```\n", f"```\n{example.finding()}\n```\n", "Mended:\n", f"{fence}\n{example.good}```\n"]

@@ -350,7 +350,7 @@ def test_planted_rules_are_found(name: str, rule: Any, monkeypatch: pytest.Monke
 
 def test_nothing_is_claimed_of_what_vectors_hold() -> None:
     """Four bytes of at most 255 are a word of any size."""
-    text = """program p(n) {
+    text = """program p(n) over(256) {
   buffer b: u8x4[n] read
   buffer y: u32[256] read_write
   let v = b[0u32]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import pytest
 
 import vyre_py as vp
 from vyre_py.ir.check import check
+from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Else, For, If, Let, Load, Store
 from vyre_py.ir.ops import OPS, Operand, Result
 from vyre_py.ir.parser import parse
@@ -115,6 +117,7 @@ def test_vectors() -> None:
         n = b.dim("n")
         s, v = b.param("s", vp.f32), b.param("v", vp.f32x3)
         x = b.read_write("x", vp.f32x3, n)
+        b.over(n)
         x[0] = v.zyx + s.xxx
         x[1] = vp.vec3(v.xy, 1.0)
         x[2] = vp.vec3(1.0, s, v.z)
@@ -139,6 +142,7 @@ def test_what_meets_a_vector_stands_for_all_components() -> None:
         x = b.read_write("x", vp.f32x3, n)
         c = b.read_write("c", vp.u8x2, n)
         acc = b.var("acc", vp.f32x3)
+        b.over(n)
         x[0] = 2 * v + s
         x[1] = vp.fma(s, v, 1.0)
         x[2] = vp.select(v < 1.0, v, s)
@@ -169,6 +173,7 @@ def test_bools_of_components() -> None:
         u, v = b.param("u", vp.i16x2), b.param("v", vp.i16x2)
         y = b.write("y", vp.boolx2, 9)
         seen = b.var("seen", vp.boolx2)
+        b.over(9)
         y[0] = (u < v) & ~(u == 0) | (v != u) ^ True
         with b.if_(vp.all(u >= v) & vp.any(seen)):
             y[1] = seen
@@ -185,6 +190,7 @@ def test_a_variable_is_read_once_where_it_is_taken_apart() -> None:
     with vp.ProgramBuilder("apart") as b:
         y = b.write("y", vp.f32x4, 1)
         v = b.var("v", vp.f32x3, 1.0)
+        b.over(1)
         y[0] = vp.vec4(v, 1.0)
     assert lines_of(b.program)[3:-1] == ["let v1 = v", "y[0] = vec4(v1.x, v1.y, v1.z, 1.0)"]
 
@@ -192,6 +198,7 @@ def test_a_variable_is_read_once_where_it_is_taken_apart() -> None:
 def test_tables_of_vectors_and_small_floats() -> None:
     with vp.ProgramBuilder("tables") as b:
         y = b.write("y", vp.f32, 4)
+        b.over(4)
         b.table("v", [[[1, 2, 3], [4, 5, 6]]], vp.u8x3)
         b.table("h", np.array([[1.5, -0.0]], np.float16))
         b.table("b", [1 + 2.0**-8 + 2.0**-30, 0.1], vp.bf16)
@@ -421,3 +428,151 @@ def test_statements_remember_where_they_were_written() -> None:
         out[b.global_id(0)] = 7  # here: store
     place = b.program.place(len(b.program.body) - 1)
     assert place is not None and place.line == place_of("store")
+
+
+def test_the_grid_is_the_default_where_stores_are_the_invocations_own_and_has_to_be_said_elsewhere() -> None:
+    def sums(say: Callable[[vp.ProgramBuilder], None]) -> Program:
+        with vp.ProgramBuilder("sums") as b:
+            n, m = b.dim("n"), b.dim("m")
+            x, y = b.read("x", vp.f32, n, m), b.write("y", vp.f32, n)
+            say(b)
+            y[0] = x[b.global_id(1), b.global_id(0)]  # here: stray
+        return b.program
+
+    bare = sums(lambda b: None)
+    for program in (bare, parse(str(bare)), Program.from_bytes(bare.to_bytes()), Program.from_json(bare.to_json())):
+        assert program == bare
+        with pytest.raises(vp.ValidationError, match=r"most likely over\(m, n\)") as caught:
+            check(program)
+        assert caught.value.codes == ("V470",)
+    with pytest.raises(vp.ValidationError) as caught:
+        check(bare)
+    place = caught.value.diagnostics[0].place
+    assert place is not None and place.line == place_of("stray")
+    for said, text in ((lambda b: b.over(1), "over(1) {"), (lambda b: b.grid(2, 3), "grid(2, 3) {"), (lambda b: b.over(vp.ceil_div(7, 2)), "over(4) {")):
+        program = sums(said)
+        check(program)
+        assert text in str(program) and parse(str(program)) == program
+    assert "over" not in str(axpy()) and check(axpy())
+
+
+def test_a_default_that_does_not_stand_runs_nothing() -> None:
+    """Whoever looks at a Program that was not checked meets a grid without a workgroup, and never one that is too small."""
+    program = parse("program p(n) { buffer x: u32[n] write\n x[0] = 1 }")
+    assert str(program.grid.extents) == str((DimConst(0),) * 3) and not program.grid.over
+    assert parse("program p(n) grid(0, 0, 0) { buffer x: u32[n] write\n x[global_id.x] = 1 }").grid == program.grid
+
+
+@pytest.mark.parametrize("value", ["sum", "number", "branch"])
+def test_a_value_of_a_block_that_has_ended_is_refused_with_its_name_and_the_cure(value: str) -> None:
+    b = vp.ProgramBuilder("sums")
+    n = b.dim("n")
+    x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n)
+    total = vp.const(0.0, vp.f32)
+    with b.if_(x[0] > 0.0):
+        with b.for_(0, n) as k:
+            total = total + x[k]
+        v = x[1] * 2.0
+        if value == "sum":
+            with pytest.raises(vp.ValidationError) as caught:
+                y[0] = total  # here: sum
+        if value == "number":
+            with pytest.raises(vp.ValidationError) as caught:
+                y[k] = 1.0  # here: number
+    if value == "branch":
+        with b.else_(), pytest.raises(vp.ValidationError) as caught:
+            y[0] = v  # here: branch
+    (found,) = caught.value.diagnostics
+    assert found.code == "V108" and found.place is not None and found.place.line == place_of(value)
+    wanted = {
+        "sum": ("`total = total + x[k]`", "total = b.var('total', vp.f32)"),
+        "number": ("b.for_ block at", "b.var('v', vp.u32)"),
+        "branch": ("b.if_ block at", "v = b.var('v', vp.f32)"),
+    }
+    assert all(words in str(found) for words in wanted[value])
+
+
+def test_values_stay_in_reach_to_the_end_of_their_block() -> None:
+    with vp.ProgramBuilder("reach") as b:
+        n = b.dim("n")
+        x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n)
+        i = b.global_id(0)
+        first = x[i]
+        with b.if_(first > 0.0):
+            second = first + 1.0
+            with b.for_(0, n) as k, b.if_(k > 3):
+                y[i] = second * first
+            third = second + first
+            with b.region("inner"):
+                y[i] = third
+        with b.else_():
+            y[i] = first
+        y[i] = first
+    check(b.program)
+
+
+def test_rebinding_a_name_in_a_loop_is_a_warning_at_the_callers_line() -> None:
+    with vp.ProgramBuilder("sums") as b:
+        n = b.dim("n")
+        m = n + 1
+        x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n)
+        i, s = b.global_id(0), vp.const(0.0, vp.f32)
+        s += x[i]  # in no loop
+        with b.if_(s > 0.0):
+            s += 1.0  # in no loop
+            y[i] = s
+        s = x[i]
+        with b.loop(), b.if_(s > 1.0):
+            m += 1  # a size, known now
+            with pytest.warns(vp.ProgramWarning, match="B109 .*b.loop loop") as given:
+                s *= 2.0  # here: rebound
+            own = s + 1.0
+            own -= 2.0  # a value of the loop itself
+            y[i] = own
+            b.break_()
+    assert [(found.filename, found.lineno) for found in given] == [(__file__, place_of("rebound"))]
+    check(b.program)
+
+
+def test_a_comparison_that_is_always_true_or_false_is_a_warning_at_the_callers_line() -> None:
+    b = vp.ProgramBuilder("edges")
+    y = b.write("y", vp.f32, b.dim("n"))
+    i = b.global_id(0)
+    with b.if_(i - 1 < 0):  # here: below
+        y[i] = 1.0
+    with b.if_(i >= 1):
+        y[i] = 2.0
+    with pytest.warns(vp.ProgramWarning) as given, b:
+        pass
+    assert [(found.filename, found.lineno) for found in given] == [(__file__, place_of("below"))]
+    assert "V471" in str(given[0].message) and [found.code for found in check(b.program).warnings] == ["V471"]
+
+
+def test_a_block_left_open_is_refused_at_its_own_line() -> None:
+    def by_a_generator(b: vp.ProgramBuilder) -> object:
+        def inside() -> Iterator[None]:
+            with b.region("r"):  # here: generator
+                yield
+
+        held = inside()
+        next(held)
+        return held
+
+    def by_an_error(b: vp.ProgramBuilder) -> object:
+        with contextlib.suppress(KeyError), b.loop():  # here: error
+            raise KeyError
+        return None
+
+    for leave, mark in ((by_a_generator, "generator"), (by_an_error, "error")):
+        with pytest.raises(vp.ValidationError, match="has not ended") as caught, vp.ProgramBuilder("open") as b:
+            held = leave(b)
+        assert caught.value.codes == ("B107",)
+        place = caught.value.diagnostics[0].place
+        assert place is not None and place.line == place_of(mark)
+        del held
+    b = vp.ProgramBuilder("twice")
+    block = b.region("r")
+    with block:
+        pass
+    with pytest.raises(vp.ValidationError, match="B107"):
+        block.__exit__(None, None, None)

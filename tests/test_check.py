@@ -11,6 +11,7 @@ import pytest
 
 import vyre_py.ir.check
 from tests.check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, loose, plain, with_body
+from vyre_py.ir import comparisons
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import CAPABILITIES, capabilities, declarations, definitions, uses
@@ -234,7 +235,7 @@ SHOWN = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_che
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_is_a_law_and_is_shown(code: str) -> None:
     """Each stands among the laws at the head of a module, and has a filetest, or a test here where text cannot express it."""
-    laws = " ".join(
+    laws = (comparisons.__doc__ or "") + " ".join(
         importlib.import_module(f"vyre_py.ir.check.{m.name}").__doc__ or ""
         for m in iter_modules(vyre_py.ir.check.__path__)
     )

@@ -245,6 +245,7 @@ def test_v307_leaves_room_for_the_components_of_vectors() -> None:
 
 def test_v310_grid() -> None:
     a, _ = declared(Space.BUFFER, u32, (N,) * 4, Access.WRITE)
+    a.grid = None
     assert codes(a.finish()) == ("V310",)
     a.grid = Grid(True, (N, N, N))
     assert codes(a.finish()) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -125,6 +126,16 @@ def test_check_prints_findings_and_goes_on(text: str, code: str, axpy: Path, cap
     status, out, err = said(capsys, "check", bad, axpy)
     assert (status, err) == (1, "")
     assert out.startswith(f"{code} ") and f"  {bad}:" in out and out.endswith(f"{axpy}: program axpy is valid\n")
+
+
+def test_check_shows_warnings_of_what_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "edges.vir"
+    file.write_text("program edges(n) { buffer y: u32[n] write\n if global_id.x - 1 < 0 { y[global_id.x] = 1 } }", encoding="utf-8")
+    status, out, _ = said(capsys, "check", file)
+    assert status == 0 and "V471" in out and f"{file}:2:5" in out and "is valid" in out
+    status, out, _ = said(capsys, "check", "--json", file)
+    (report,) = json.loads(out)["files"]
+    assert status == 0 and report["valid"] and report["diagnostics"] == [] and [w["code"] for w in report["warnings"]] == ["V471"]
 
 
 def test_check_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,7 +121,7 @@ def test_arrays_come_from_files_and_go_into_files(capsys: pytest.CaptureFixture[
 
 
 def test_vectors_bools_sizes_and_small_floats(capsys: pytest.CaptureFixture[str]) -> None:
-    text = """program p(n, m) workgroup(64) {
+    text = """program p(n, m) workgroup(64) over(n, m) {
       param v: f32x3
       param on: bool
       buffer x: f32x3[n] read

@@ -167,7 +167,7 @@ def test_an_invalid_program_is_refused_each_time() -> None:
         y = b.write("y", vp.u32, b.dim("n"))
         with b.if_(b.global_id(0) < 3):
             b.barrier()
-        y[0] = 1
+        y[b.global_id(0)] = 1
     for _ in range(2):
         with pytest.raises(vp.ValidationError, match="V401"):
             vp.compile_native(b.program, "wgsl")

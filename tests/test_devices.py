@@ -285,7 +285,7 @@ def test_what_is_not_there_is_refused_by_name(device: Device) -> None:
 
 
 def test_an_invalid_program_is_refused_and_the_device_stays_good(device: Device) -> None:
-    broken = Program.from_text("program p(n) { buffer x: u32[n] read_write\n if global_id.x < 3u32 { barrier } \n x[0] = 1 }")
+    broken = Program.from_text("program p(n) over(n) { buffer x: u32[n] read_write\n if global_id.x < 3u32 { barrier } \n x[0] = 1 }")
     with pytest.raises(vp.ValidationError, match="V4"):
         device.compile_native(broken)
     x, y = pair(10)

@@ -63,7 +63,7 @@ def test_what_changes_the_code(before: str, after: str) -> None:
 
 def test_types_of_constants_change_the_code() -> None:
     """Where nothing else differs, as where their bits are taken."""
-    text = "program p {\n buffer y: u32[1] write\n y[0u32] = bitcast(1i32, u32)\n}"
+    text = "program p over(1) {\n buffer y: u32[1] write\n y[0u32] = bitcast(1i32, u32)\n}"
     one, other = parse(text), parse(text.replace("1i32", "f32:0x1"))
     assert one.code_digest != other.code_digest
 

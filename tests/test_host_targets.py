@@ -28,7 +28,7 @@ from vyre_py.lowering.llvm.host_targets import LIBRARY, NATIVE, TARGETS, obstacl
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.target import Target, parse_target
 
-TEXT = """program scaled(n) workgroup(64) {
+TEXT = """program scaled(n) workgroup(64) over(n) {
   buffer x: f16[n] read
   buffer y: f32[n] write
   buffer count: u64[4] read_write

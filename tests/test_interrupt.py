@@ -231,7 +231,7 @@ BEGINNINGS = {
 
 
 def beginning(body):
-    return parse(f"program p(n) workgroup(4) {{ buffer out: u32[n] read_write\n buffer given: u32[n] read\n workgroup w: u32[4]\n {body} }}")
+    return parse(f"program p(n) workgroup(4) over(n) {{ buffer out: u32[n] read_write\n buffer given: u32[n] read\n workgroup w: u32[4]\n {body} }}")
 
 
 @pytest.mark.parametrize("options", [INTERRUPTIBLE, BOTH], ids=["interruptible", "both"])

@@ -14,7 +14,7 @@ from vyre_py.ir.program import Program
 from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Layout, SlotKind, lay_out
 from vyre_py.lowering.legal.words import split_words
 
-ALL = parse("""program all(n, m) workgroup(1) {
+ALL = parse("""program all(n, m) workgroup(1) over(m) {
   param b: bool
   param d: f64
   param h: f16

@@ -181,7 +181,7 @@ def test_moves_are_left_alone() -> None:
 
 
 def test_names_and_places_are_kept() -> None:
-    program = parse("program p(n) {\n buffer x: f16[n] read_write\n let twice = x[0u32] + x[1u32]\n x[0u32] = twice\n}", "here.vir")
+    program = parse("program p(n) over(n) {\n buffer x: f16[n] read_write\n let twice = x[0u32] + x[1u32]\n x[0u32] = twice\n}", "here.vir")
     made = narrow_floats(program)
     assert_legal(made)
     assert "twice" in made.value_names.values()

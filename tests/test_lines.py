@@ -388,7 +388,7 @@ def test_numbers_that_do_not_fit_are_left_out(line, column):
 
 
 def test_many_files():
-    program = parse("program p(n) {\n  buffer y: f32[n] read_write\n" + "".join(f"  y[global_id.x + {k}u32] = {k}.0\n" for k in range(200)) + "}")
+    program = parse("program p(n) over(n) {\n  buffer y: f32[n] read_write\n" + "".join(f"  y[global_id.x + {k}u32] = {k}.0\n" for k in range(200)) + "}")
     places = tuple(replace(place, file=f"{place.line}.vir") for place in program.places)
     found = accesses(ptx_of(replace(program, places=places), CompileOptions(debug=True, opt=0)))
     assert {(file, line) for _, _, file, line in found} == {(f"{line}.vir", line) for line in range(3, 203)}

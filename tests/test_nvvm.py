@@ -248,7 +248,7 @@ def test_f16_is_not_flushed(arch):
 @pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_a_racing_value_is_loaded_once(arch):
     """What the check saw is what is used."""
-    text = """program p(n) { buffer x: u32[n] read_write
+    text = """program p(n) over(n) { buffer x: u32[n] read_write
   buffer y: u64[n] read_write
   let k = x[0u32]
   y[k] = y[k] + 1u64 }"""
@@ -307,7 +307,7 @@ def test_atomics():
             re.findall(r".*(?:atom|ld\.relaxed).*", ptx)
         )
         assemble(ptx, arch)
-    text = "program p(n) { buffer y: f32[n] read_write\n y[global_id.x] = 1.0\n grid_barrier\n y[0u32] = 2.0 }"
+    text = "program p(n) over(n) { buffer y: f32[n] read_write\n y[global_id.x] = 1.0\n grid_barrier\n y[0u32] = 2.0 }"
     ptx = ptx_of(text)
     assert ptx.count("fence.acq_rel.gpu;") == 2 and ptx.count("ld.relaxed.gpu.global.b32") == 1
 

@@ -164,14 +164,14 @@ def remarks(made: Optimised) -> list[str]:
 
 
 def test_remarks_say_which_axes_are_checked() -> None:
-    text = "program p(n, m) {\n buffer x: f32[n, m] read\n buffer y: f32[4, m, 8] write\n y[3u32, 0u32, 9u32] = x[0u32, 1u32]\n}"
+    text = "program p(n, m) over(8, m, 4) {\n buffer x: f32[n, m] read\n buffer y: f32[4, m, 8] write\n y[3u32, 0u32, 9u32] = x[0u32, 1u32]\n}"
     made = optimise(check(parse(text)), expand=frozenset())
     assert remarks(made) == ["checked axis 0, 1", "checked axis 1, 2"]
     assert remarks(optimise(check(parse(AXPY)), expand=frozenset())) == ["proven"] * 3
 
 
 def test_expansion_comes_first() -> None:
-    text = "program p {\n buffer y: f32[1] write\n y[0u32] = exp(1.0f32)\n}"
+    text = "program p over(1) {\n buffer y: f32[1] write\n y[0u32] = exp(1.0f32)\n}"
     made = optimise(check(parse(text)), expand=STRICT_EXPANSIONS)
     assert made.report.steps[0].name == "expand"
     assert len(made.program.body) == 1, "an expanded op of a constant folds away"
@@ -182,6 +182,7 @@ def test_expansion_comes_first() -> None:
 def nested(depth: int) -> Program:
     a = Assembler("nested")
     n = a.dim("n")
+    a.grid = Grid(True, (n, DimConst(1), DimConst(1)))
     y = a.memory("y", Space.BUFFER, u32, (n,), Access.READ_WRITE)
     i: Atom = a.let(OPS["global_id.x"], ())
     for _ in range(depth):

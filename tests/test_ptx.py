@@ -191,7 +191,7 @@ def test_refusals():
             emit_text(program, "sm_90", options)
     with pytest.raises(Unsupported, match="sm_777"):
         compile_for(program, [parse_target("sm_777")])
-    raw = unoptimised(check(parse("program p(n) { buffer y: f32[n] read_write\n y[0u32] = exp(y[1u32]) }")), expand=frozenset())
+    raw = unoptimised(check(parse("program p(n) over(n) { buffer y: f32[n] read_write\n y[0u32] = exp(y[1u32]) }")), expand=frozenset())
     with pytest.raises(Unsupported, match="op exp"):
         nvptx.lower(raw, Target("ptx", "sm_90"), CompileOptions())
     a = Assembler("many")

@@ -22,7 +22,7 @@ FOUND = 99
 # A store through an index that lies past the end, which the language drops.
 DROPPED = """
 import numpy as np, vyre_py as vp
-program = vp.Program.from_text('''program far(n) workgroup(64) {
+program = vp.Program.from_text('''program far(n) workgroup(64) over(n) {
   buffer x: u32[n] read
   buffer y: u32[n] read_write
   let at = x[global_id.x]

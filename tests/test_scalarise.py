@@ -142,7 +142,7 @@ def test_declarations_names_and_places_are_kept() -> None:
 
 
 def test_names_that_are_taken_get_a_mark() -> None:
-    made = scalarise(parse('program p {\n param v: i32x2\n param "v.x": i32\n buffer y: i32x2[1] write\n y[0u32] = v + vec2("v.x", 1)\n}'))
+    made = scalarise(parse('program p over(1) {\n param v: i32x2\n param "v.x": i32\n buffer y: i32x2[1] write\n y[0u32] = v + vec2("v.x", 1)\n}'))
     assert_scalar(made)
     assert [p.name for p in made.params] == ["v.x'", "v.y", "v.x"]
 
@@ -155,7 +155,7 @@ def test_a_uniform_load_stays_uniform() -> None:
 
 
 def test_a_whole_element_is_inside_or_outside() -> None:
-    program = parse("program p(n) {\n buffer y: f32x3[n] read_write\n let i = global_id.x\n y[i + 1u32] = y[i] * vec3(2.0f32, 3.0, 4.0)\n}")
+    program = parse("program p(n) over(n) {\n buffer y: f32x3[n] read_write\n let i = global_id.x\n y[i + 1u32] = y[i] * vec3(2.0f32, 3.0, 4.0)\n}")
     made = optimise(check(program), expand=frozenset())
     accesses = [(s, bits) for s, bits in zip(made.program.body, made.proven, strict=True) if isinstance(s, MemoryStatement)]
     assert len(accesses) == 6 and all(bits & 2 for _, bits in accesses), "the component's own index needs no check"
@@ -165,11 +165,11 @@ def test_a_program_of_scalars_is_given_back() -> None:
     program = parse("program p(n) {\n buffer y: f32[n] read_write\n y[global_id.x] = y[global_id.x] * 2.0\n}")
     assert scalarise(program) is program
     # Picking from a scalar is not arithmetic of targets either.
-    assert scalarise(parse("program p {\n buffer y: f32[1] read_write\n y[0u32] = y[0u32].x\n}")).body[-1].args[-1].type is f32
+    assert scalarise(parse("program p over(1) {\n buffer y: f32[1] read_write\n y[0u32] = y[0u32].x\n}")).body[-1].args[-1].type is f32
 
 
 def test_components_of_conditions() -> None:
-    program = parse("program p {\n param a: boolx3\n buffer y: bool[2] write\n y[0u32] = all(a)\n y[1u32] = any(a)\n}")
+    program = parse("program p over(2) {\n param a: boolx3\n buffer y: bool[2] write\n y[0u32] = all(a)\n y[1u32] = any(a)\n}")
     for given in ([True, True, True], [False, True, True], [False, False, False]):
         y = np.zeros(2, np.bool_)
         interpret(optimise(check(program), expand=frozenset()), {"a": given, "y": y}, {})
@@ -191,7 +191,7 @@ def test_time_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (200, 400):
         body = "".join(f" let a{k} = y[{k}u32] * s{k}\n y[{k}u32] = a{k}.yx + a{max(k - 1, 0)}\n" for k in range(size))
         params = "".join(f" param s{k}: f32x2\n" for k in range(size))
-        program = parse(f"program p {{\n{params} buffer y: f32x2[4] read_write\n{body}}}")
+        program = parse(f"program p over(4) {{\n{params} buffer y: f32x2[4] read_write\n{body}}}")
         count = 0
         scalarise(program)
         visits.append(count)

@@ -117,7 +117,7 @@ def test_trip_counts_do_not_wrap():
 
 
 def test_memory_is_seen_over_barriers():
-    program = parse("""program rotate(n) workgroup(32) {
+    program = parse("""program rotate(n) workgroup(32) over(n) {
   buffer y: i32[n] read_write
   buffer out: i32[3, n] write
   workgroup w: i32[32]

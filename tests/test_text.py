@@ -430,7 +430,7 @@ def test_a_dim_expression_of_any_shape_round_trips() -> None:
 
 
 def test_empty_programs_and_blocks_round_trip() -> None:
-    assert round_trip(parse("program p {}")) == "program p() workgroup(256) grid(1) {\n}\n"
+    assert round_trip(parse("program p {}")) == "program p() workgroup(256) {\n}\n"
     text = round_trip(body("if true { } else if a > 0.0 { } else { }\nloop { }\nfor i in n..0 { }\nregion \"\" { }"))
     assert "} else if a > 0.0 {" in text and "} else {" in text
 

@@ -59,7 +59,7 @@ def test_integers_are_strict_and_floats_native(device: Device) -> None:
 
 def test_moves_keep_the_bits_of_floats(device: Device) -> None:
     program = from_text(
-        """program moves(n) {
+        """program moves(n) over(3, n) {
   param p: f32
   buffer x: f32[n] read
   buffer y: f32[n, 3] write

@@ -188,7 +188,7 @@ def test_what_wgsl_cannot_say_is_named_all_at_once() -> None:
 
 
 def test_what_a_device_lacks_is_named_with_op_type_and_place() -> None:
-    text = """program p(n) {
+    text = """program p(n) over(n) {
   param a: f64
   buffer x: f64x2[n] read
   buffer y: f64[n] read_write

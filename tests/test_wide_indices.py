@@ -369,6 +369,7 @@ def test_numbers_and_sizes_in_the_builder() -> None:
         b.write("y", vp.u8, 4)[b.param("a", vp.f32)] = 1
     with vp.ProgramBuilder("q") as b:
         y = b.write("y", vp.u32, 4)
+        b.over(4)
         y[0] = vp.max(b.dim("n"), 6 * 2**30)  # a size, which is a u32 here
     check(b.program)
 

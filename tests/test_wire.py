@@ -169,7 +169,7 @@ def test_equal_programs_have_equal_bytes_and_others_others() -> None:
 
 
 def test_places_are_left_out_unless_asked_for() -> None:
-    program = parse("program p(n) {\nbuffer y: f32[n] write\ny[0u32] = 1.0f32\n}\n", "secret.vir")
+    program = parse("program p(n) over(n) {\nbuffer y: f32[n] write\ny[0u32] = 1.0f32\n}\n", "secret.vir")
     assert b"secret" not in program.to_bytes()
     assert Program.from_bytes(program.to_bytes()).place(0) is None
     assert Program.from_bytes(program.to_bytes(places=True)).place(0) == without_source(program.place(0))

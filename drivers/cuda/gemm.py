@@ -19,7 +19,7 @@ import numpy as np
 from vyre_py.drivers.cuda.calls import Calls
 from vyre_py.drivers.cuda.native import Call
 from vyre_py.drivers.cuda.sequence import Piece
-from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError
+from vyre_py.drivers.errors import DeviceUnavailable, DriverError, LaunchError
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import GemmStep
 from vyre_py.ir.types import Type, bf16, f16, f32, f64, u8
@@ -40,8 +40,6 @@ _PLAIN, _TRANSPOSED = 0, 1
 
 _WORKSPACE_BYTES: Final = 32 << 20
 _ALIGN: Final = 256
-_PRODUCT: Final = 1  # which of a step's calls it is
-_POPPED: Final = ctypes.c_uint64()  # where the driver says which context is no longer current
 
 
 def _load() -> Any:
@@ -64,7 +62,8 @@ def _address() -> int:
 def _destroy(context: Context, bindings: Any, handle: int) -> None:
     """Gives cuBLASLt's handle back. Quiet, since a finaliser calls it; a forked child leaves it to its parent."""
     if not context.gone:
-        with context.visited(), suppress(Exception):  # cuBLAS's own class, which only its bindings know
+        context.cuda.cuCtxSetCurrent(context.handle)
+        with suppress(Exception):  # cuBLAS's own class, which only its bindings know
             bindings.destroy(handle)
 
 
@@ -79,12 +78,10 @@ class Library:
     def __init__(self, device: CudaDevice) -> None:
         """Raises DeviceUnavailable without nvmath-python or cuBLAS, OutOfMemory."""
         self.bindings = _load()
+        device.context.enter()
         try:
-            with device.context.entered():
-                self.matmul = _address()
-                self.handle = int(self.bindings.create())
-        except DeviceLost:
-            raise
+            self.matmul = _address()
+            self.handle = int(self.bindings.create())
         except Exception as error:  # a library that is not found, and cuBLAS's own errors: none has a class in common
             raise DeviceUnavailable("cuBLASLt cannot be loaded", cause=str(error), remedy=_INSTALL) from error
         self._finalizer = weakref.finalize(self, _destroy, device.context, self.bindings, self.handle)
@@ -167,11 +164,8 @@ def _sums(a: Buffer, b: Buffer, out: Buffer, math: str) -> str:
     return "f64" if a.type is f64 else math
 
 
-def _failure(context: Context, bindings: Any, index: int, status: int, doing: str) -> DriverError:
-    """The error of a product, one of whose C calls failed."""
-    if index != _PRODUCT:
-        return context.failure(context.status(status), doing, LaunchError)
-    context.note(context.cuda.cuCtxPopCurrent(), doing)  # which comes after it
+def _failure(bindings: Any, status: int, doing: str) -> DriverError:
+    """The error of a product whose C call failed."""
     try:
         name = str(bindings.get_status_name(status))
     except Exception:  # noqa: BLE001 - whatever a library raises for a number that it does not know
@@ -193,11 +187,9 @@ class CudaGemm(GemmStep):
         self._library = Library.of(device)
         number = ctypes.c_double if sums == "f64" else ctypes.c_float
         self._scalars = number(alpha), number(beta)
+        device.context.enter()
         try:
-            with device.context.entered():
-                self._description = _Description(self._library, a, b, out, turned, sums)
-        except DeviceLost:
-            raise
+            self._description = _Description(self._library, a, b, out, turned, sums)
         except Exception as error:  # cuBLAS's own class, which only its bindings know
             device.context.require_alive(f"cuBLASLt failed on {device.name}")
             raise LaunchError(f"cuBLASLt refuses a {self.name} on {device.name}", cause=str(error)) from error
@@ -207,7 +199,7 @@ class CudaGemm(GemmStep):
         self._direct = Calls(device, piece.calls, f"the {self.name} cannot be enqueued on {device.name}", piece.failure)
 
     def piece(self) -> Piece:
-        """The step as native calls. The product takes for granted that the context is current, so the others make it so, and take it back."""
+        """The step as native calls. The first makes the context current, which cuBLAS takes for granted."""
         device, context, library, made = self.device, self.device.context, self._library, self._description  # type: ignore[attr-defined]  # a CudaDevice
         a, b, out = [int(self.buffers[name].handle) + self.buffers[name].offset_bytes for name in ("a", "b", "out")]
         alpha, beta = map(ctypes.addressof, self._scalars)
@@ -216,11 +208,9 @@ class CudaGemm(GemmStep):
             library.handle, made.operation, alpha, b, made.b, a, made.a, beta, out, made.out, out, made.out, made.found.ctypes.data,
             workspace, _WORKSPACE_BYTES, int(context.stream),
         )  # fmt: skip
-        enter = Call(context.function("cuCtxPushCurrent"), (int(context.handle),))
-        leave = Call(context.function("cuCtxPopCurrent"), (ctypes.addressof(_POPPED),))
+        enter = Call(context.function("cuCtxSetCurrent"), (int(context.handle),))
         kept = (self, library, device)
-        calls = (enter, Call(library.matmul, arguments), leave)
-        return Piece(self.name, calls, None, self.buffers, kept, {}, partial(_failure, context, library.bindings))
+        return Piece(self.name, (enter, Call(library.matmul, arguments)), None, self.buffers, kept, {}, partial(_failure, library.bindings))
 
     def _run(self) -> None:
         self._direct.calls.builtin()()

@@ -35,7 +35,8 @@ class Words:
 
     def take(self) -> int:
         """The address of a word that is ready for whatever is enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
-        with self._context.entered(), self._lock:
+        self._context.enter()
+        with self._lock:
             if not self._idle:
                 slab = self._slab()
                 self._slabs.append(slab)

@@ -12,13 +12,15 @@ from typing import Any
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.findings import Findings
 from vyre_py.ir.check.form import check_form
+from vyre_py.ir.check.grid import check_grid
 from vyre_py.ir.check.limits import check_limits, check_size
 from vyre_py.ir.check.memory import check_memory
 from vyre_py.ir.check.scope import check_scope
 from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
-from vyre_py.ir.errors import ValidationError
+from vyre_py.ir.comparisons import decided_comparisons
+from vyre_py.ir.errors import Diagnostic, ValidationError
 from vyre_py.ir.program import Program
 from vyre_py.ir.rules import finding
 from vyre_py.ir.travel import Portable
@@ -29,11 +31,12 @@ __all__ = ["Checked", "check"]
 @dataclass(frozen=True, slots=True)
 class Checked(Portable):
     """A Program that keeps every rule, with the proof: how uniform its values and control are, and the capabilities that its ops
-    ask of a device. Only `check`, and passes that keep the rules, make one."""
+    ask of a device. Only `check`, and passes that keep the rules, make one; `check` adds the `warnings` about it, in program order."""
 
     program: Program
     uniformity: Uniformity
     capabilities: frozenset[str]
+    warnings: tuple[Diagnostic, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A proof is made again where it is used: nobody has to believe one that travelled.
@@ -63,6 +66,11 @@ def check(program: Program) -> Checked:
     check_limits(program, findings)
     if not known:
         raise findings.error()
+    if not findings.count:  # an access at fault says nothing of where it goes
+        check_grid(program, findings)
     uniformity = check_uniformity(program, findings)
     findings.raise_if_any()
-    return Checked(program, uniformity, capabilities(program))
+    warnings = Findings(program)
+    for index, message in decided_comparisons(program):
+        warnings.add("V471", index, message)
+    return Checked(program, uniformity, capabilities(program), warnings.diagnostics)

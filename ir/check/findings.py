@@ -86,12 +86,17 @@ class Findings:
             place = declared.get(where)
         return place if isinstance(place, Place) else None
 
-    def error(self) -> ValidationError:
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
         """All findings, those of declarations first and then in program order."""
         found = [diagnostic for _, diagnostic in sorted(self._kept, key=lambda kept: kept[0])]
         if self.count > MAX_FINDINGS:
             found.append(finding("V599", f"{self.count - MAX_FINDINGS} more findings are not shown"))
-        return ValidationError(found)
+        return tuple(found)
+
+    def error(self) -> ValidationError:
+        """The error that holds all findings."""
+        return ValidationError(self.diagnostics)
 
     def raise_if_any(self) -> None:
         """Raises ValidationError when there is a finding."""

@@ -10,7 +10,6 @@ Laws, for a Program of sound form:
   last axis of 2 to 4, as in Programs made for a target.
 * V308: a uniform_load reads a buffer or workgroup memory.
 * V309: workgroup and private arrays are read_write, tables are read.
-* V310: a Program whose first written buffer has more than 3 axes says its grid (a single workgroup is what it gets otherwise).
 
 A dim needs no law of its own: one that is no buffer's axis is given by name when the Program is bound.
 """
@@ -24,7 +23,7 @@ from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.describe import family
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
-from vyre_py.ir.program import Grid, Program, default_over, first_written
+from vyre_py.ir.program import Program
 
 __all__ = ["MAX_RANK", "check_memory"]
 
@@ -33,7 +32,6 @@ _COMPONENTS: Final = (2, 3, 4)
 
 _ACCESS: Final = {Space.WORKGROUP: Access.READ_WRITE, Space.PRIVATE: Access.READ_WRITE, Space.TABLE: Access.READ}
 _SHARED = (Space.BUFFER, Space.WORKGROUP)
-_ONE_WORKGROUP = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
 
 
 def _check_declaration(memory: Memory, findings: Findings) -> None:
@@ -90,9 +88,6 @@ def check_memory(program: Program, findings: Findings) -> None:
     """Reports declarations that cannot be, and accesses that a declaration does not allow."""
     for memory in program.memories:
         _check_declaration(memory, findings)
-    written = first_written(program.memories)
-    if written is not None and default_over(program.memories) is None and program.grid == _ONE_WORKGROUP:
-        findings.add("V310", written.name, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")
     declared = set(program.memories)
     for index, statement in enumerate(program.body):
         if isinstance(statement, MemoryStatement) and statement.memory in declared:

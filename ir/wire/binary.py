@@ -38,7 +38,7 @@ FIXED: Final[dict[str, tuple[str, str]]] = {
     "doc": ("I", "string: its doc"),
     "workgroup": ("3I", "invocations along x, y, z"),
     "over": ("I", "1 where the grid counts invocations, 0 where it counts workgroups"),
-    "extents": ("3I", "sizes: the grid along x, y, z"),
+    "extents": ("3I", "sizes: the grid along x, y, z; three sizes of 0 where none is given and the stores say none, which `check` refuses"),
 }
 HEADER: Final = struct.Struct("<" + "".join(code for code, _ in FIXED.values()))
 _VERSIONED: Final = struct.Struct("<4sH")

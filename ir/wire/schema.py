@@ -103,7 +103,7 @@ def schema() -> _Schema:
     optional: dict[str, _Schema] = {
         "doc": {"type": "string"},
         "workgroup": _tuple(*[_WORD] * 3),
-        "over": {"description": "Invocations along x, y, z. Without over and grid: the shape of the first written buffer.", **sizes},
+        "over": {"description": "Invocations along x, y, z. Without both: the first written buffer's shape, where each store is to the own element.", **sizes},
         "grid": {"description": "Workgroups along x, y, z.", **sizes},
         "dims": _list(_ref("dim")),
         "params": _list(_ref("param")),

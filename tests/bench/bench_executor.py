@@ -32,6 +32,7 @@ def endless() -> Program:
     """Runs until flag[0] is set, which nothing does."""
     with vp.ProgramBuilder("endless") as b:
         flag, out = b.read("flag", vp.u32, 1), b.read_write("out", vp.u32, 1)
+        b.over(1)
         with b.loop():
             out[0] = out[0] + 1
             b.break_if(flag[0] != 0)

@@ -26,13 +26,13 @@ _TARGETS: Final = {
 # ---------------------------------------------------------------- check
 
 
-def _say_finding(diagnostic: Diagnostic, label: str, where: object) -> None:
+def _say_finding(diagnostic: Diagnostic, label: str, where: object, *, colour: str = "red") -> None:
     text = str(diagnostic)
     if diagnostic.place is None:  # bytes and JSON have no lines
         at = "" if where is None else f", at {'byte ' if isinstance(where, int) else ''}{where}"
         head, *more = text.split("\n")
         text = "\n".join([head, f"  {label}{at}", *more])
-    say(text.removeprefix(diagnostic.code), lead=diagnostic.code, colour="red")
+    say(text.removeprefix(diagnostic.code), lead=diagnostic.code, colour=colour)
 
 
 def _checked(name: str) -> dict[str, Any]:
@@ -40,11 +40,12 @@ def _checked(name: str) -> dict[str, Any]:
     from vyre_py.ir.check import check as checked
 
     label = label_of(name)
-    report: dict[str, Any] = {"file": label, "valid": False, "program": None, "targets": None, "diagnostics": [], "error": None}
+    report: dict[str, Any] = {"file": label, "valid": False, "program": None, "targets": None, "diagnostics": [], "warnings": [], "error": None}
     try:
         code = read_code(name)
         if isinstance(code, Program):
-            report |= {"program": checked(code).program.name, "valid": True}
+            known = checked(code)
+            report |= {"program": known.program.name, "valid": True, "warnings": [(d, label, None) for d in known.warnings]}
         else:
             report |= {"program": code.interface.name, "targets": list(code.targets), "valid": True}
     except ProgramError as error:
@@ -57,16 +58,19 @@ def _checked(name: str) -> dict[str, Any]:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Every finding about each file, and which files are valid."""
+    """Every finding and warning about each file, and which files are valid."""
     reports = []
     for name in arguments.files:
         report = _checked(name)
         reports.append(report)
         if arguments.json:
-            report["diagnostics"] = [finding_data(*finding) for finding in report["diagnostics"]]
+            for kind in ("diagnostics", "warnings"):
+                report[kind] = [finding_data(*finding) for finding in report[kind]]
             continue
         for finding in report["diagnostics"]:
             _say_finding(*finding)
+        for warning in report["warnings"]:
+            _say_finding(*warning, colour="yellow")
         if report["error"]:
             complain(report["error"])
         elif report["targets"] is not None:

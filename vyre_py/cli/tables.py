@@ -27,9 +27,10 @@ def explain(arguments: argparse.Namespace) -> int:
         raise CommandError(f"no rule has the code {arguments.code[:64]}; {_did_you_mean(code, RULES, 'codes look like V201')}")
     rule = RULES[code]
     if arguments.json:
-        say_json({"code": rule.code, "title": rule.title, "reason": rule.reason, "help": rule.help})
+        say_json({"code": rule.code, "title": rule.title, "reason": rule.reason, "help": rule.help, "warning": rule.warning})
     else:
-        say(f" {rule.title}\n\n{rule.reason}" + (f"\nhelp: {rule.help}" if rule.help else ""), lead=rule.code, colour="bold")
+        reason = f"{rule.reason} A warning: the Program is valid." if rule.warning else rule.reason
+        say(f" {rule.title}\n\n{reason}" + (f"\nhelp: {rule.help}" if rule.help else ""), lead=rule.code, colour="bold")
     return 0
 
 

@@ -1,0 +1,39 @@
+"""The grid: how many invocations run is what the stores say, or what the Program says.
+
+Laws, for a Program of sound form. Each speaks of one that gives no grid:
+
+* V310: its first written buffer has at most 3 axes.
+* V470: each of its stores and atomics on buffers goes to the invocation's own element of a buffer shaped as the first written one (`ir.grids`).
+"""
+
+from __future__ import annotations
+
+from vyre_py.ir.check.findings import Findings, quoted
+from vyre_py.ir.grids import MAX_DEFAULT_RANK, NO_GRID, first_stray, first_written, likely_extents
+from vyre_py.ir.nodes import MemoryStatement
+from vyre_py.ir.printer_declarations import print_dim
+from vyre_py.ir.program import Program
+
+__all__ = ["check_grid"]
+
+
+def check_grid(program: Program, findings: Findings) -> None:
+    """Reports a Program that has to give its grid and does not."""
+    written = first_written(program.memories)
+    if program.grid != NO_GRID or written is None:
+        return
+    if written.rank > MAX_DEFAULT_RANK:
+        findings.add("V310", written.name, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")
+        return
+    index = first_stray(written, program.body)
+    if index is None:
+        return
+    statement = program.body[index]
+    assert isinstance(statement, MemoryStatement)  # nothing else strays
+    name = quoted(statement.memory.name)
+    why = f"{name} is written at another element than the invocation's own"
+    if statement.memory.shape != written.shape:
+        why = f"{name}, which is written here, is not shaped as {quoted(written.name)}, the first written buffer"
+    likely = ", ".join(map(print_dim, likely_extents(program.body)))
+    said = f"most likely over({likely})" if likely else "over(...) counts invocations along x, y and z"
+    findings.add("V470", index, f"no grid is given, and {why}", f"say how many run: {said}; grid(1) is one workgroup")
