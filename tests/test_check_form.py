@@ -52,7 +52,7 @@ MALFORMED: dict[str, Callable[[Program], object]] = {
     "result where none is due": lambda p: with_body(p, Barrier(Value(1, u32), ())),
     "no result where one is due": lambda p: with_body(p, Get(None, (), Variable(0, u32))),
     "op of no table": lambda p: with_body(p, Let(Value(1, u32), (ONE, ONE), copy.copy(OPS["add"]))),
-    "type of no table": lambda p: with_body(p, Let(Value(1, copy.copy(u32)), (ONE, ONE), OPS["add"])),
+    "type of no table": lambda p: with_body(p, Let(Value(1, replace(u32)), (ONE, ONE), OPS["add"])),
     "match too short": lambda p: replace(p, match=()),
     "constant of a vector type": lambda p: with_body(p, Store(None, (ZERO, Const(vector_of(u32, 2), 0)), p.memories[0])),
     "part without a byte": lambda p: replace(p, params=(Param("v", u32, untyped(("v",))),)),
