@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from vyre_py.drivers.cache_entry import Fault, decode, key_within
 from vyre_py.drivers.cache_key import CacheKey
 from vyre_py.drivers.cache_upkeep import survey
 from vyre_py.drivers.errors import CacheError
+from vyre_py.lowering.files import replacing
 
 __all__ = ["Bundle", "Bundled", "Progress", "export", "opened"]
 
@@ -38,16 +39,8 @@ class Bundled(NamedTuple):
 
 def export(folder: Folder | None, path: Path, progress: Progress | None) -> Bundled:
     """Writes the good entries of a folder as a bundle, in the order of their names, in place of what was at `path`. Raises OSError."""
-    temporary = path.parent / f"{path.name}.{os.urandom(8).hex()}.tmp"
-    try:
-        with temporary.open("xb") as file:
-            bundled = _export(folder, file, progress)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    return bundled
+    with replacing(path) as file:
+        return _export(folder, file, progress)
 
 
 def _export(folder: Folder | None, file: BinaryIO, progress: Progress | None) -> Bundled:

@@ -25,6 +25,7 @@ from vyre_py.drivers.nvtx import Ranges
 from vyre_py.drivers.watched import Watched
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
+from vyre_py.lowering.files import replacing
 from vyre_py.lowering.stages import Stage
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class Trace:
         if self._begin_ns:
             raise DriverError("a trace runs once", remedy="make another with vyre_py.trace()")
         self._begin_ns = perf_counter_ns()
-        self._write()  # what can't be written is better known before the work than after it
+        if self.path is None or self.path.is_file() or not self.path.exists():  # a pipe or a device is written to once, at the end
+            self._write()  # what can't be written is better known before the work than after it
         self._running = True
         _change(lambda running: (*running, self))
         return self
@@ -145,14 +147,9 @@ class Trace:
         """Writes the file as a whole, so that it is JSON at any time. Raises DriverError."""
         if self.path is None:
             return
-        draft = self.path.parent / f"{self.path.name}.{os.getpid()}.part"
         try:
-            try:
-                draft.write_text(self.to_json(), encoding="utf-8")
-                draft.replace(self.path)
-            except OSError:
-                draft.unlink(missing_ok=True)
-                raise
+            with replacing(self.path) as file:
+                file.write(self.to_json().encode())
         except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
             doing = f"the trace cannot be written to {shown(str(self.path))}"
             raise DriverError(doing, cause=str(error), remedy="name a file in a folder that exists") from error

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +31,7 @@ from vyre_py.lowering.artifact_reader import read_interface, read_part
 from vyre_py.lowering.artifact_section import unknown_version
 from vyre_py.lowering.artifact_writer import write_interface, write_part
 from vyre_py.lowering.errors import ArtifactError
+from vyre_py.lowering.files import replacing
 
 __all__ = ["decode", "decode_part", "encode", "encode_part", "load", "save"]
 
@@ -158,40 +157,13 @@ def _count(view: memoryview) -> int:
 
 
 def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
-    """Writes an artifact in a new file beside `path`, which then takes its place: nobody sees half of one. Raises ArtifactError."""
+    """Writes an artifact as a whole, in place of what was at `path`. Raises ArtifactError."""
     data = encode(artifact)
     try:
-        place = Path(path)
-        _write(place.with_name(f".vyre-{secrets.token_hex(8)}.tmp"), place, data)
+        with replacing(path) as file:
+            file.write(data)
     except (OSError, TypeError, ValueError) as error:  # a path that is none, or that no system takes
         raise ArtifactError("file", f"it cannot be written: {error}", _plain(path)) from error
-
-
-def _write(beside: Path, place: Path, data: bytes) -> None:
-    """Writes a new file down to the disk, with the rights that new files have, and renames it; takes it away again where that fails."""
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(place)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
-    _settle(place.parent)
-
-
-def _settle(folder: Path) -> None:
-    """Brings a rename down to the disk, where the system lets folders be opened for that."""
-    if only := getattr(os, "O_DIRECTORY", 0):
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | only)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Artifact:

@@ -16,6 +16,7 @@ from vyre_py.export.names import require_title, title_of
 from vyre_py.ir.errors import shown
 from vyre_py.lowering.artifact import Artifact, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.files import replacing
 from vyre_py.lowering.layout import SlotKind
 
 __all__ = ["export_c"]
@@ -104,7 +105,8 @@ def _written(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode("ascii"))
+            with replacing(folder / name) as file:
+                file.write(content if isinstance(content, bytes) else content.encode("ascii"))
     except OSError as error:
         why = f"{shown(str(folder))} cannot be written"
         raise DriverError(why, cause=str(error), remedy="give a folder that can be written") from error

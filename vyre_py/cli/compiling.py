@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import vyre_py
-from vyre_py.cli.output import CommandError, complain, error_data, name_text, say, say_json, size_text, time_text
+from vyre_py.cli.output import (
+    CommandError,
+    complain,
+    error_data,
+    name_text,
+    say,
+    say_bytes,
+    say_json,
+    size_text,
+    time_text,
+)
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_program
-from vyre_py.ir.errors import ProgramError, VyreError
+from vyre_py.ir.errors import ProgramError, VyreError, shown
 from vyre_py.ir.program import Program
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stages
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["compile_files", "stages_data"]
 
 _ENDING: Final = ".vyre"
+_SEPARATORS: Final = tuple(filter(None, (os.sep, os.altsep)))
 _ALWAYS_TOLD: Final = frozenset({"registers", "spill_store_bytes", "spill_load_bytes"})  # of what an assembler says; other figures where they are not 0
 
 
@@ -44,9 +57,10 @@ def _part_data(part: Part) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _report(file: str, out: Path, artifact: Artifact) -> dict[str, Any]:
+def _report(file: str, out: Path | None, artifact: Artifact) -> dict[str, Any]:
+    size_bytes = out.stat().st_size if out is not None and out.is_file() else len(artifact.to_bytes())
     return {
-        "file": label_of(file), "artifact": str(out), "size_bytes": out.stat().st_size, "program": artifact.interface.name,
+        "file": label_of(file), "artifact": str(out), "size_bytes": size_bytes, "program": artifact.interface.name,
         "code_digest": artifact.code_digest.hex(), "parts": list(map(_part_data, artifact.parts)), "error": None,
     }  # fmt: skip
 
@@ -76,18 +90,40 @@ def _failure(file: str, error: VyreError) -> dict[str, Any]:
 # ---------------------------------------------------------------- work
 
 
-def _outs(arguments: argparse.Namespace) -> list[Path]:
-    """Where each artifact goes. Ends the process for names that do not say."""
+def _outs(arguments: argparse.Namespace) -> list[Path | None]:
+    """Where each artifact goes, None being standard output. Ends the process for names that do not say, or that name what is read."""
     files, out = arguments.files, arguments.out
-    if len(files) == 1 and out is not None and not Path(out).is_dir():
-        return [Path(out)]
+    if files.count("-") > 1:
+        arguments.refuse("standard input can be read once only")
+    if out == "":
+        arguments.refuse("-o needs a name")
+    if out == "-":
+        if len(files) > 1 or arguments.json:
+            arguments.refuse("standard output takes one artifact and nothing else: name a folder for several with -o, and leave --json out")
+        return [None]
+    is_folder = out is not None and (Path(out).is_dir() or out.endswith(_SEPARATORS))
+    if len(files) == 1 and out is not None and not is_folder:
+        return [_apart(arguments, Path(out))]
     if "-" in files and out is None:
         arguments.refuse("a Program from standard input needs -o, since it has no name")
+    if out is not None and not is_folder and (Path(out).exists() or Path(out).suffix == _ENDING):
+        arguments.refuse(f"an artifact holds one Program: for {len(files)} of them -o names a folder, and {shown(out)} is none")
     folder = Path() if out is None else Path(out)
     outs = [folder / f"{'stdin' if file == '-' else Path(file).stem}{_ENDING}" for file in files]
-    if len(set(outs)) < len(outs):
-        arguments.refuse("two artifacts would have one name; compile them apart, each with -o")
-    return outs
+    for number, made in enumerate(outs):
+        if (first := outs.index(made)) != number:
+            pair = f"{label_of(files[first])} and {label_of(files[number])}"
+            arguments.refuse(f"{pair} would both become {shown(str(made))}; compile them apart, each with -o")
+    return [*outs] if out is None else [_apart(arguments, made) for made in outs]
+
+
+def _apart(arguments: argparse.Namespace, out: Path) -> Path:
+    """A name for an artifact. Ends the process for one of a Program that is to be read."""
+    for file in arguments.files:
+        with suppress(OSError, ValueError):  # what is not there is no other file's name
+            if file != "-" and out.is_file() and out.samefile(file):
+                arguments.refuse(f"{shown(str(out))} is the Program itself; name another file with -o")
+    return out
 
 
 def _read(file: str) -> Program | VyreError:
@@ -107,13 +143,16 @@ def _compiled(programs: Sequence[Program], targets: list[str], options: CompileO
         return [error]
 
 
-def _saved(file: str, out: Path, artifact: Artifact) -> dict[str, Any]:
+def _saved(file: str, out: Path | None, artifact: Artifact) -> dict[str, Any]:
     """Writes an artifact, and its folder where there is none; gives the report. Raises CommandError, ArtifactError."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise CommandError(f"{out.parent}: {error}") from error
-    artifact.save(out)
+    if out is None:
+        say_bytes(artifact.to_bytes())
+    else:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{out.parent}: {error}") from error
+        artifact.save(out)
     return _report(file, out, artifact)
 
 
@@ -133,6 +172,6 @@ def compile_files(arguments: argparse.Namespace) -> int:
         say_json({"artifacts": reports})
     else:
         for report in reports:
-            if report["error"] is None:
+            if report["error"] is None and outs != [None]:
                 _say_report(report)
     return int(any(report["error"] is not None for report in reports))

@@ -112,7 +112,7 @@ def _programs(commands: _Commands) -> None:
     compile_ = _command(commands, "compile", "compiling:compile_files", "compile Programs ahead of time: one artifact each, for all targets")
     compile_.add_argument("files", nargs="+", metavar="FILE", help=_PROGRAM)
     compile_.add_argument("--target", action="append", required=True, dest="targets", help=f"{_TARGETS}; may be given several times")
-    compile_.add_argument("-o", "--out", metavar="OUT", help="the artifact, or for several FILEs a folder (default: FILE's name with .vyre, here)")
+    compile_.add_argument("-o", "--out", metavar="OUT", help="the artifact (-: standard output), for several FILEs a folder (default: FILE's name, .vyre)")
     compile_.add_argument("--workers", type=_count, metavar="N", help="how many processes compile several FILEs (default: one a core)")
     _options(compile_)
 

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.cli.output import CommandError
+from vyre_py.cli.output import CommandError, say_bytes
 from vyre_py.ir.errors import shown
 from vyre_py.ir.program import Program
 from vyre_py.ir.wire.binary import MAGIC as WIRE_MAGIC
 from vyre_py.lowering.artifact_form import MAGIC as ARTIFACT_MAGIC
+from vyre_py.lowering.files import replacing
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact import Artifact
@@ -81,8 +82,12 @@ def read_code(name: str) -> Program | Artifact:
 
 
 def write_bytes(name: str, data: bytes) -> None:
-    """Writes a file. Raises CommandError."""
+    """Writes a file, `-` being standard output. Raises CommandError."""
+    if name == "-":
+        say_bytes(data)
+        return
     try:
-        Path(name).write_bytes(data)
+        with replacing(name) as file:
+            file.write(data)
     except (OSError, ValueError) as error:
         raise CommandError(f"{shown(name)} could not be written: {error.strerror if isinstance(error, OSError) else error}") from error

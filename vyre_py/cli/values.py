@@ -21,6 +21,7 @@ from vyre_py.ir.errors import shown
 from vyre_py.ir.lexer import literal_bits
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.types import Type, bf16, element
+from vyre_py.lowering.files import replacing
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact import Interface
@@ -189,10 +190,10 @@ def write_results(destinations: Sequence[Destination], results: Mapping[str, Arr
     for wanted in destinations:
         try:
             if wanted.name is not None:
-                with Path(wanted.path).open("wb") as file:
+                with replacing(wanted.path) as file:
                     np.lib.format.write_array(file, results[wanted.name], allow_pickle=False)
                 continue
-            with zipfile.ZipFile(wanted.path, "w", zipfile.ZIP_STORED) as archive:
+            with replacing(wanted.path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 for name, array in results.items():
                     with archive.open(f"{_as_member(name)}.npy", "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, array, allow_pickle=False)
