@@ -88,7 +88,7 @@ def converted(rounding: str, target: str, source: str, x: int) -> int:
         bits, value = bits_of(target), given.value(x)
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if target.startswith("s") else (0, (1 << bits) - 1)
         if math.isnan(value):
-            return 0
+            return 1 << bits - 1 if 64 in (bits, bits_of(source)) else 0
         return low if value == -math.inf else high if value == math.inf else min(max(_ROUNDED[rounding](value), low), high)
     made = FLOATS[target]
     if not given.is_finite(x):
@@ -132,6 +132,8 @@ def _integer(name: str, type_: str) -> Compute:
         return lambda a, b: take(a) << min(b & 0xFFFFFFFF, bits)
     if name == "shr":
         return lambda a, b: take(a) >> min(b & 0xFFFFFFFF, bits)
+    if name == "bfe" and type_.startswith("u"):
+        return lambda a, place, count: take(a) >> (place & 255) & (1 << (count & 255)) - 1
     if name == "clz":
         return lambda a: bits - take(a).bit_length()
     if name == "brev":
@@ -155,7 +157,7 @@ def _float(name: str, type_: str) -> Compute:
     return lambda *x: chosen(*[v & mask for v in x])
 
 
-_NAMES = {name.split(".")[0] for name in _INTEGER_OPS} | {"shl", "shr", "clz", "brev", "fma", "sqrt", "rcp", "copysign"}
+_NAMES = {name.split(".")[0] for name in _INTEGER_OPS} | {"shl", "shr", "bfe", "clz", "brev", "fma", "sqrt", "rcp", "copysign"}
 
 
 def computed(parts: list[str]) -> Compute:

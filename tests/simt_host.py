@@ -39,6 +39,7 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     places = sorted(set(re.findall(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", text)))
     text = re.sub(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", r"%shared.\1", text).replace("@shared", "%shared")
     text = re.sub(r"declare \S+ @llvm\.nvvm\.\S+\(\)\n", "", text)
+    text = re.sub(r"@llvm\.nvvm\.([fd])2(u?)(i|ll)\.rz\(", _whole_number, text)
     # To exit is to return here.
     text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
     text = re.sub(r"  call void asm .*\n", "", text)  # the names of registers are those of PTX
@@ -63,6 +64,11 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
         offset += _SIZES[type_]
     text = re.sub(r"define ptx_kernel void @kernel\(.*\) \".*\" \{\nentry:", "define void @kernel(ptr %ctx) {\nentry:\n" + "\n".join(loads), text)
     return re.sub(r'define ptx_kernel .*\{', "define void @kernel(ptr %ctx) {", text), size
+
+
+def _whole_number(found: re.Match[str]) -> str:
+    """LLVM's own saturating conversion, in the place of PTX's."""
+    return f"@llvm.fpto{found[2] or 's'}i.sat.i{32 if found[3] == 'i' else 64}.f{32 if found[1] == 'f' else 64}("
 
 
 def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None):

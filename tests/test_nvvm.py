@@ -37,8 +37,7 @@ from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import nvptx, nvvm
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
-from vyre_py.lowering.llvm.fast import INSTRUCTIONS
-from vyre_py.lowering.llvm.ops import EMITTERS
+from vyre_py.lowering.llvm.fast import INSTRUCTIONS, NVPTX_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -107,6 +106,24 @@ def test_filetests_run_as_ptx(path, monkeypatch):
     assert next(runs) > number
 
 
+@pytest.mark.parametrize("codegen", ["llvm", "nvvm"])
+@pytest.mark.parametrize("name", ["casts_of_special_floats", "casts_of_floats"])
+def test_floats_become_integers_as_ptx_converts_them(name, codegen, monkeypatch):
+    """Each file whole, by both compilers: the machine's own saturation, and what it makes of NaN where 64 bits take part."""
+    found = set()
+
+    def run(code, arguments, sizes):
+        options = CompileOptions(codegen=codegen)
+        run_as_ptx(code.program, "sm_90", options, arguments, sizes)
+        found.update(re.findall(r"cvt\.rzi\.\w+\.\w+", ptx_of(code.program, options=options)))
+
+    monkeypatch.setattr(reference_device, "interpret", run)
+    (path,) = [path for path in files("run") if path.stem == name]
+    for case in read_cases(path):
+        run_program(case, "reference")
+    assert found == {f"cvt.rzi.{target}.{source}" for target in ("s32", "u32", "s64", "u64") for source in ("f32", "f64")}
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -145,7 +162,7 @@ def test_every_row_assembles(arch):
     module = ModuleText()
     for index, case in enumerate(CASES):
         w = Writer(module)
-        write_chunk(w, case, 1, EMITTERS, "0")
+        write_chunk(w, case, 1, NVPTX_EMITTERS, "0")
         w.end("ret void")
         finish(w, case, f"define ptx_kernel void @f{index}")
     ptx = nvvm.assemble(module, arch, 3, fast=False)

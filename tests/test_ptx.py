@@ -27,7 +27,7 @@ from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import nvptx, simt
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES, fitting_archs
-from vyre_py.lowering.llvm.ops import EMITTERS
+from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -108,7 +108,7 @@ def test_every_row_assembles(arch, opt, tmp_path):
     module = ModuleText()
     for index, case in enumerate(CASES):
         w = Writer(module)
-        write_chunk(w, case, 1, EMITTERS, "0")
+        write_chunk(w, case, 1, NVPTX_EMITTERS, "0")
         w.end("ret void")
         finish(w, case, f"define ptx_kernel void @f{index}")
     ptx = nvptx.assemble(module, arch, opt, opt)

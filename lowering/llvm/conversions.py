@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.types import Kind, Type, bf16, f16, f32
-from vyre_py.lowering.llvm.idioms import Emitter, choose
+from vyre_py.ir.types import Kind, Type, bf16, f16, f32, f64
+from vyre_py.lowering.llvm.idioms import Emitter, choose, intrinsic
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, integer, is_small_float, llvm_type, number
 
@@ -137,6 +137,23 @@ def _saturate(w: Writer, width: int, t: Type, result: Type, x: str) -> str:
     return choose(w, width, target, below, integer(result.minimum, result.bits, width), whole)
 
 
+def _saturate_by_machine(w: Writer, width: int, t: Type, result: Type, x: str) -> str:
+    """Float to integer on PTX, whose conversion goes to the nearest number that its result holds. It gives 0 for NaN where both types have 32 bits; of
+    other NaNs PTX says that they become 2^31 or 2^63, so that 0 is chosen after. Narrow results are cut off at their ends as whole words."""
+    type_, bits = llvm_type(t, width), max(result.bits, 32)
+    word = bits_type(bits, width)
+    name = f"llvm.nvvm.{'d' if t is f64 else 'f'}2{'' if result.is_signed else 'u'}{'i' if bits == 32 else 'll'}.rz"
+    whole = w.call(word, name, (type_, x))
+    if 64 in (t.bits, bits):
+        whole = choose(w, width, word, w.let(f"fcmp uno {type_} {x}, {number(t, 0.0, width)}"), integer(0, bits, width), whole)
+    if result.bits == bits:
+        return whole
+    ends = (("smax", result.minimum), ("smin", result.maximum)) if result.is_signed else (("umin", result.maximum),)
+    for nearer, end in ends:
+        whole = intrinsic(w, nearer, word, whole, integer(end, bits, width))
+    return w.let(f"trunc {word} {whole} to {llvm_type(result, width)}")
+
+
 def _resize(w: Writer, width: int, t: Type, result: Type, x: str) -> str:
     if t.bits == result.bits:
         return x
@@ -145,8 +162,9 @@ def _resize(w: Writer, width: int, t: Type, result: Type, x: str) -> str:
     return w.let(f"{name} {llvm_type(t, width)} {x} to {llvm_type(result, width)}")
 
 
-def cast(halves: bool) -> Emitter:
-    """The row of cast; `halves` says that the machine has instructions between f16 and f32."""
+def cast(halves: bool, saturates: bool = False) -> Emitter:
+    """The row of cast; `halves` says that the machine has instructions between f16 and f32, `saturates` that its conversions to integers are PTX's."""
+    saturated = _saturate_by_machine if saturates else _saturate
     narrow = _BY_HALVES if halves else _BY_INTEGERS
 
     def emit(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> str:
@@ -158,7 +176,7 @@ def cast(halves: bool) -> Emitter:
         if t.kind is Kind.BOOL:
             return choose(w, width, llvm_type(result, width), x, number(result, 1, width), number(result, 0, width))
         if t.is_float and result.is_integer:
-            return _saturate(w, width, t, result, x)
+            return saturated(w, width, t, result, x)
         if t.is_integer and result.is_float:
             return w.let(f"{'s' if t.is_signed else 'u'}itofp {llvm_type(t, width)} {x} to {llvm_type(result, width)}")
         return _resize(w, width, t, result, x)

@@ -22,6 +22,7 @@ from vyre_py.ir.ops import OPS, Law, Op
 from vyre_py.ir.passes.lets import rewrite_lets
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bf16, f16, f32
+from vyre_py.lowering.llvm.conversions import cast
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.llvm.text import Writer
@@ -62,8 +63,10 @@ def _row(function: str) -> Emitter:
     return emit
 
 
-# The op table of this target: LLVM's, and the approximate instructions.
-NVPTX_EMITTERS: Final[Mapping[str, Emitter]] = {**EMITTERS, **{name: _row(function) for name, (_, function) in INSTRUCTIONS.items()}}
+# The op table of this target: LLVM's, a cast by its own conversions, and the approximate instructions.
+NVPTX_EMITTERS: Final[Mapping[str, Emitter]] = {
+    **EMITTERS, "cast": cast(halves=True, saturates=True), **{name: _row(function) for name, (_, function) in INSTRUCTIONS.items()},
+}  # fmt: skip
 
 _Writing = Callable[..., Atom]
 

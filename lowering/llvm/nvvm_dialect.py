@@ -279,7 +279,7 @@ class _Rewriter:
         tables = (FORMS, OLD_FORMS) if self._typed else (FORMS,)
         form = next((table[key] for table in tables for key in names if key in table), None)
         if form is not None:
-            operands = [value for argument, value in arguments if argument == type_]
+            operands = [value for argument, value in arguments if argument != "i1"]  # which flags are
             if form.is_rotation and operands[0] != operands[1]:
                 raise self._unknown("a shift of two values")
             self._form(result, form, type_, operands)

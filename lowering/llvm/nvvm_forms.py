@@ -88,6 +88,13 @@ def _instruction(name: str, operands: int = 1) -> Form:
     return Form((f'{{r}} = call {{t}} asm "{name} {given};", "{registers}"({arguments}){_PURE}',))
 
 
+def _whole(source: str, target: str) -> Form:
+    """The conversion of a float to an integer of PTX's name `target`."""
+    made = f"i{target[1:]}"
+    line = f'call {made} asm "cvt.rzi.{target}.{FLOATS[source][0]} $0, $1;", "={REGISTERS[made]},{REGISTERS[source]}"({source} {{a}}){_PURE}'
+    return Form((f"{{r}} = {line}",))
+
+
 def _widened(type_: str) -> Form:
     """A frozen value of a type that no register has the width of."""
     return Form((f"{{r}}.w = zext {type_} {{a}} to i16", f'{{r}}.f = call i16 asm "", "=h,0"(i16 {{r}}.w){_PURE}', f"{{r}} = trunc i16 {{r}}.f to {type_}"))
@@ -108,7 +115,12 @@ FORMS: Final[Mapping[str, Form]] = {
     "llvm.nvvm.sin.approx.ftz.f": _instruction("sin.approx.ftz.f32"),
     "llvm.nvvm.cos.approx.ftz.f": _instruction("cos.approx.ftz.f32"),
     "llvm.nvvm.tanh.approx.f32": _instruction("tanh.approx.f32"),
-}
+    # LLVM 7 takes these for its own conversions, which may give anything where the number does not fit.
+    "llvm.nvvm.f2i.rz": _whole("float", "s32"), "llvm.nvvm.f2ui.rz": _whole("float", "u32"),
+    "llvm.nvvm.f2ll.rz": _whole("float", "s64"), "llvm.nvvm.f2ull.rz": _whole("float", "u64"),
+    "llvm.nvvm.d2i.rz": _whole("double", "s32"), "llvm.nvvm.d2ui.rz": _whole("double", "u32"),
+    "llvm.nvvm.d2ll.rz": _whole("double", "s64"), "llvm.nvvm.d2ull.rz": _whole("double", "u64"),
+}  # fmt: skip
 
 _REVERSED: Final = Form(
     ("{r}.w = zext {t} {a} to i32", "{r}.x = call i32 @llvm.bitreverse.i32(i32 {r}.w)", "{r}.y = lshr i32 {r}.x, {above}", "{r} = trunc i32 {r}.y to {t}"),
