@@ -39,7 +39,8 @@ class ArenaValue:
 
     `view_of` names a value whose bytes these are, in another shape or of another type (a reshape, a bitcast). `takes` names a value of as many
     bytes that the step which first writes this one turns into it, as a cast does that is made in place through one read_write argument: the
-    two share their bytes where the source is not needed afterwards, and the source is copied before the step where it is. A `zeroed` value is
+    two share their bytes where nobody else needs the source; where a later step does, or another argument of the same step reads it, the source is copied
+    before the step. A `zeroed` value is
     filled with zeros before the first step that uses it.
     """
 
@@ -104,7 +105,7 @@ class ArenaPlan:
             what = f"{value.type}{list(value.shape)}"
             lines.append(f"{name:16s} {what:20s} {self.offsets[name]:14,} {value.size_bytes:14,}  {bar} {first}-{last}{said}")
         lines += [f"zeros go to {name} before step {step}" for step, name in self.fills]
-        lines += [f"{source} is copied to {name} before step {step}, since it is needed later" for step, source, name in self.copies]
+        lines += [f"{source} is copied to {name} before step {step}, since it is needed besides" for step, source, name in self.copies]
         return "\n".join(lines)
 
 
@@ -272,8 +273,10 @@ class _Planner:
         pinned = {self.root(name) for name in (*self.inputs, *self.outputs)}
         for name in sorted((name for name, value in self.values.items() if value.takes), key=self.first.__getitem__):
             source, number = self.root(self.values[name].takes), self.first[name]
-            beside = {self.root(other) for other in self.given_steps[number].writes if other != name}
-            if source in pinned or source in beside or self.last[source] != number:
+            step = self.given_steps[number]
+            beside = {self.root(other) for other in step.writes if other != name}
+            # Another argument of the step that reads the source still sees it as it was.
+            if source in pinned or source in beside or self.last[source] != number or [self.root(other) for other in step.reads].count(source) > 1:
                 self.copies.append((number, self.values[name].takes, name))
                 continue
             self.storage[name] = source

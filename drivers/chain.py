@@ -27,7 +27,7 @@ from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.resident import Buffer, host_shape, whole_sizes
 from vyre_py.drivers.sequence import Sequence, SequenceStep, copy_step, fill_step
-from vyre_py.ir.dims import Dim, evaluate_dim, is_size
+from vyre_py.ir.dims import Dim, evaluate_extent, is_size
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.program import Program
@@ -215,7 +215,7 @@ class _Chain:
     def define(self, memory: Memory, value: str, sizes: Mapping[str, int], problems: list[str]) -> None:
         """The type and shape of a value, from the argument that writes it."""
         try:
-            shape = tuple(evaluate_dim(expr, sizes) for expr in memory.shape)
+            shape = tuple(evaluate_extent(expr, sizes) for expr in memory.shape)
         except (KeyError, ZeroDivisionError):
             problems.append(f"the shape of {memory.name!r} does not follow from the other arguments: give its dims by name")
         else:

@@ -304,7 +304,7 @@ def test_explain_is_a_table() -> None:
         "bins             u32[4]                        8,192             16  ...## 3-4",
         "j                u32[1000]                     4,096          4,000  ....# 4-4 takes x",
         "zeros go to bins before step 3",
-        "x is copied to j before step 4, since it is needed later",
+        "x is copied to j before step 4, since it is needed besides",
     ]
     assert plan.peak_bytes == plan.floor_bytes == 8448 and plan.sum_bytes == 16640
     long = plan_arena([ArenaValue("x", (1,), vp.u8)], [ArenaStep(("x",), ())] * 1000, inputs=("x",))

@@ -121,6 +121,33 @@ def test_weights_scalars_views_and_dims_by_name(device: Device) -> None:
     chain.free()
 
 
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("viewed", [False, True])
+def test_a_step_may_read_what_it_makes_in_place(device: Device, later: bool, viewed: bool) -> None:
+    mix = elementwise("mix", lambda out, a: out * 3.0 - a, 1, in_place=True)
+    steps = [(DOUBLE, {"a": "x", "out": "h"}), (mix, {"out": ("h", "d"), "a": "v" if viewed else "h"})]
+    steps += [(ADD, {"a": "h", "b": "d", "out": "s"})] * later
+    xs = np.arange(5, dtype=np.float32)
+    views = {"v": ("h", vp.f32, (5,))} if viewed else {}
+    chain = plan_chain(device, steps, inputs={"x": xs}, outputs=("d", *["s"] * later), views=views)
+    for _ in range(2):
+        chain()
+        assert np.array_equal(chain["d"].read(), 4 * xs)
+    assert not later or np.array_equal(chain["s"].read(), 6 * xs)
+    chain.free()
+
+
+def test_shapes_that_come_to_nothing(device: Device) -> None:
+    with vp.ProgramBuilder("fewer") as b:
+        n = b.dim("n")
+        x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n - 1)
+        y[b.global_id(0)] = x[b.global_id(0)] * 2
+    chain = plan_chain(device, [(b.program, {"x": "x", "y": "y"})], inputs={"x": np.zeros(0, np.float32)}, outputs=("y",))
+    chain()
+    assert chain["y"].read().shape == (0,)
+    chain.free()
+
+
 def test_a_cast_in_place_and_its_result_as_another_type(device: Device) -> None:
     with vp.ProgramBuilder("total") as b:
         x, out = b.read("x", vp.i32, b.dim("n")), b.read_write("out", vp.i32, 1)
