@@ -25,7 +25,7 @@ extern "C" {
 /* What running gives: 0, or why it did not run. Ours are negative; one that is positive is the device library's own status (a CUresult). */
 #ifndef VYRE_OK
 #define VYRE_OK 0
-#define VYRE_ERROR_LOST (-1)      /* the device was closed or lost, or this is a child forked from the process that opened it */
+#define VYRE_ERROR_LOST (-1)      /* the device was closed or lost, or, on CUDA, this is a child forked from the process that opened it */
 #define VYRE_ERROR_FREED (-2)     /* a buffer that the launch uses was freed */
 #define VYRE_ERROR_MEMORY (-3)    /* there is no memory for the scratch space of the kernel */
 #define VYRE_ERROR_BUSY (-4)      /* a graph is being captured on the device, or the launch is being changed: try again later */

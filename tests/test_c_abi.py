@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import gc
 import subprocess
 import sys
@@ -204,6 +205,17 @@ def test_threads_run_one_launch_at_once(cpu):
         thread.join()
     assert statuses == [0] * 80
     assert all(np.array_equal(launch.plan.binding.buffers["y"].read(), first) for launch, first in zip(launches, wanted, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_forked_child_runs_a_launch_of_the_cpu(cpu):
+    launch, _, y = bound(cpu, n=64)
+    address = launch.c_address
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if run(address) == Status.OK and y.read().all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert run(address) == Status.OK
 
 
 def test_freed_buffers_closed_devices_and_streams_are_statuses():

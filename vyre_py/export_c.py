@@ -21,6 +21,8 @@ from vyre_py.lowering.layout import SlotKind
 
 __all__ = ["export_c"]
 
+_OF: Final = "C is made of code for cpu, sm_NN and compute_NN"
+
 # Steps of which C can't be made, and why: they are launched in ways that need the driver of vyre-py.
 _REFUSED: Final[Mapping[str, tuple[Callable[[Step], bool], str]]] = {
     "a Program with a grid barrier": (
@@ -39,7 +41,8 @@ def export_c(artifact: Artifact, folder: str | os.PathLike[str], *, target: str 
     thread. For an NVIDIA GPU ("sm_90", "compute_90") the code is in NAME.c; `NAME_load`, `NAME_launch` and `NAME_unload` go through the CUDA driver. The
     header's comment has an example.
 
-    `target` names the part, where the artifact has several that C can be made of. `name` is what all names in C begin with; without it the Program's name,
+    `target` names the part, where the artifact has several that C can be made of: one call exports one, and several go to folders or under names of their
+    own. `name` is what all names in C begin with; without it the Program's name,
     as an identifier. Arguments are checked as binding does in Python, and statuses say what is wrong; a size whose computation leaves 64 bits is refused.
 
     Raises Unsupported for parts that C can't be made of (wgsl, reference, grid barriers, interruptible, persistent and dependent code), and a `name` that
@@ -63,10 +66,11 @@ def _part(artifact: Artifact, target: str | None) -> Part:
         if not named:
             raise Unsupported("export_c", [Missing(f"target {shown(target)}", help=f"the artifact is for {listed}")])
         if named[0].target.kind not in _KINDS:
-            raise Unsupported("export_c", [Missing(f"target {target}", help="C is made of code for cpu, sm_NN and compute_NN")])
+            raise Unsupported("export_c", [Missing(f"target {target}", help=_OF)])
         return named[0]
     if len(here) != 1:
-        help_ = "name one of them as target" if here else "C is made of code for cpu, sm_NN and compute_NN"
+        those = [part.target.name for part in here]
+        help_ = f"one call makes C of one part: give target={those[0]!r} or another of {', '.join(those)}" if here else _OF
         raise Unsupported("export_c", [Missing(f"an artifact for {listed}", help=help_)])
     return here[0]
 
