@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -208,6 +208,7 @@ def test_threads_run_one_launch_at_once(cpu):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_runs_a_launch_of_the_cpu(cpu):
     launch, _, y = bound(cpu, n=64)
     address = launch.c_address
