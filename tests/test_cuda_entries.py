@@ -205,3 +205,23 @@ def test_views_on_a_gpu(name):
             launch.set(x=xd[3 : 3 + n])()  # a bind's choice that no longer holds
             want[y_from : y_from + n] = oracle.dispatch({"x": x[3 : 3 + n], "y": want[y_from : y_from + n], **scalars})["y"]
             np.testing.assert_array_equal(yd.read(), want, err_msg=f"{name} {n} {x_from} {y_from} after set")
+
+
+def test_whole_vectors_are_for_memory_that_begins_on_a_multiple_of_their_size(device, fake):
+    """A gather, whose places nobody knows before: the vectors' memory alone decides, at bind and by set."""
+    fake.kernels = {name: (lambda block, name=name: fake.ran.append(name)) for name in ("vyre_gather", "vyre_gather_x1")}
+    pipeline = device.compile_native(vp.Program.from_text("""program gather(n, m) workgroup(64) {
+  buffer places: u32[n] read
+  buffer x: f32x4[m] read
+  buffer y: f32x4[n] write
+  let i = global_id.x
+  y[i] = x[places[i]]
+}"""))
+    words, y = device.upload(np.zeros(4 * N + 4, np.float32)), device.allocate(N, vp.f32x4)
+    whole, shifted = words[: 4 * N].view(vp.f32x4), words[1 : 4 * N + 1].view(vp.f32x4)
+    places = device.upload(np.zeros(N + 1, np.uint32))[1:]
+    launch = pipeline.bind(places=places, x=whole, y=y)
+    for x, name in ((whole, "vyre_gather_x1"), (shifted, "vyre_gather"), (whole, "vyre_gather_x1")):
+        launch.set(x=x)()
+        pipeline.bind(places=places, x=x, y=y)()
+        assert taken(fake) == [name, name]
