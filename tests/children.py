@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Final
+
+# The first line of a script that is sent SIGINT: a process starts with it ignored where its parent has it so, as a background job of a shell has.
+TAKES_CTRL_C: Final = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def child_environment(**settings: str) -> dict[str, str]:

@@ -12,9 +12,16 @@ if "cuda" not in os.environ.get("VYRE_REQUIRE_DEVICES", ""):
 
 import pytest
 from device_kinds import KINDS, open_device
+from time_limit import TimeLimit
 
 from vyre_py.drivers.compilation import clear_memory
 from vyre_py.drivers.device import Device
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A test that hangs fails, and the others go on."""
+    if limit := float(os.environ.get("VYRE_TEST_SECONDS", "600")):
+        config.pluginmanager.register(TimeLimit(limit))
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,13 @@ CUresult = enum.IntEnum(
     },
 )
 OK = (CUresult.CUDA_SUCCESS,)
+CONTEXT = 77
+# Calls that need no context.
+ANYWHERE = {
+    "cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetCount", "cuDeviceGetName", "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceTotalMem",
+    "cuDeviceCanAccessPeer", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuGetProcAddress", "cuCtxGetCurrent", "cuCtxSetCurrent",
+    "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode", "cuGraphGetNodes", "cuGraphDestroy",
+}  # fmt: skip
 MODULE = 1 << 20  # the handle of all modules that are loaded with options; no stream or event gets so far
 
 
@@ -47,6 +54,7 @@ class FakeDriver:
         self.total, self.used = total, 0
         self.blocks = {}
         self.log, self.fail, self.launches = [], {}, []
+        self.elsewhere = []  # calls that were made where another context was current
         self.extended = []  # of launches with attributes: number of the attribute -> its three values
         self.kernel = None
         self.current = threading.local()
@@ -93,8 +101,11 @@ class FakeDriver:
         return call
 
     def refusal(self, name):
-        """The status of a call that may not be made now."""
-        return
+        """The status of a call that may not be made now: where another context is current in this thread, or none."""
+        if name in ANYWHERE or getattr(self.current, "context", 0) == CONTEXT:
+            return None
+        self.elsewhere.append(name)
+        return CUresult.CUDA_ERROR_INVALID_CONTEXT
 
     def cuInit(self, flags):
         return OK
@@ -129,7 +140,7 @@ class FakeDriver:
         return *OK, self.attributes[attribute.removeprefix("CU_DEVICE_ATTRIBUTE_")]
 
     def cuDevicePrimaryCtxRetain(self, device):
-        return *OK, 77
+        return *OK, CONTEXT
 
     def cuDevicePrimaryCtxRelease(self, device):
         return OK
@@ -144,9 +155,9 @@ class FakeDriver:
         self.current.context = context
         return OK
 
-    def cuCtxPopCurrent(self, popped):
+    def cuCtxPopCurrent(self, popped=0):
         *self.current.below, self.current.context = self.current.below
-        return OK
+        return *OK, CONTEXT
 
     def cuCtxSynchronize(self):
         return OK
@@ -318,8 +329,6 @@ class FakeDriver:
         return OK
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
-        if getattr(self.current, "context", None) != 77:
-            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
         self.launches.append(((gx, gy, gz), (bx, by, bz), shared, stream))
         if self.kernel is not None:
             words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))

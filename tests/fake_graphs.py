@@ -70,9 +70,9 @@ class FakeGraphDriver(FakeDriver):
     def refusal(self, name):
         """What the driver refuses in a thread that captures, unless that thread said that it knows what it does."""
         if name not in UNSAFE or getattr(self.modes, "mode", 1) == 2:
-            return None
+            return super().refusal(name)
         if threading.get_ident() not in [thread for _, thread in list(self.capturing.values())]:
-            return None
+            return super().refusal(name)
         self.broken = True
         self.misuse.append(name)
         return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -171,8 +171,6 @@ class FakeGraphDriver(FakeDriver):
             kernel(block)  # an entry with several elements an invocation means what the kernel does
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
-        if getattr(self.current, "context", None) != 77:
-            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
         words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
         assert (words[0], words[2], words[4]) == (1, 2, 0)
         block = ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value)
@@ -241,8 +239,6 @@ class FakeGraphDriver(FakeDriver):
                 node.run(self)
 
     def cuGraphLaunch(self, executable, stream):
-        if getattr(self.current, "context", None) != 77:
-            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
         if int(stream) in self.capturing:  # the real driver takes graphs into a capture as child nodes only
             self.broken = True
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)

@@ -147,7 +147,5 @@ class StreamedDriver(FakeDriver):
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
         words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
         block = ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value)
-        if getattr(self.current, "context", None) != 77:
-            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
         self.launches.append(((gx, gy, gz), (bx, by, bz), shared, stream))
         return self.enqueue(stream, lambda: self.kernel(block))

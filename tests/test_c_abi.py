@@ -407,7 +407,7 @@ def test_whoever_closes_the_device_waits_for_c(fake):
     launch, _, _ = bound(device)
     address, inside, go = launch.c_address, threading.Event(), threading.Event()
     fake.kernel = lambda block: (inside.set(), go.wait(10))
-    runner = threading.Thread(target=lambda: (device.context.enter(), run(address)))
+    runner = threading.Thread(target=lambda: (device.context.cuda.cuCtxSetCurrent(device.context.handle), run(address)))
     runner.start()
     assert inside.wait(10) and device.context.callers.value == 1
     closer = threading.Thread(target=device.close)

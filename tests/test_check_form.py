@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, plain, untyped, with_body
-from vyre_py.ir.check import check
 from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.nodes import (
     Access,
@@ -261,8 +259,5 @@ def test_work_is_linear(make: Callable[[int], Program]) -> None:
     assert max(calls) < 1.3 * min(calls)
 
 
-def test_ten_thousand_statements_take_well_under_half_a_second() -> None:
-    program = long(10_000)
-    begin = time.perf_counter()
-    check(program)
-    assert time.perf_counter() - begin < 0.5
+def test_ten_thousand_statements_take_few_calls_each() -> None:
+    assert _calls(long(10_000)) < 80 * 10_000

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from children import child_environment
+from children import TAKES_CTRL_C, child_environment
 
 import vyre_py
 from tests.executor_programs import PATIENCE, settled
@@ -60,7 +60,7 @@ def test_standard_input_that_is_closed() -> None:
 def test_ctrl_c_during_imports_is_one_line(tmp_path: Path) -> None:
     """NumPy is among the first that are imported."""
     (tmp_path / "numpy").mkdir()
-    (tmp_path / "numpy" / "__init__.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "numpy" / "__init__.py").write_text(f"{TAKES_CTRL_C}import os\nos.kill(os.getpid(), signal.SIGINT)\n")
     inherited = child_environment()["PYTHONPATH"]
     assert shell("ops", PYTHONPATH=f"{tmp_path}:{inherited}") == (130, "", "vyre-py: interrupted\n")
 

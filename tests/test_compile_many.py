@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import child_environment
+from children import TAKES_CTRL_C, child_environment
 
 import vyre_py as vp
 from tests.executor_programs import AXPY, PATIENCE, is_alive, settled
@@ -301,7 +301,7 @@ def script(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
     def run(text: str) -> subprocess.Popen[str]:
         path = tmp_path / "script.py"
-        path.write_text(SCRIPT + textwrap.dedent(text))
+        path.write_text(TAKES_CTRL_C + SCRIPT + textwrap.dedent(text))
         environment = child_environment()
         process = subprocess.Popen(
             [sys.executable, "-W", "error", str(path), str(tmp_path)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

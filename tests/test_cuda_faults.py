@@ -16,7 +16,7 @@ import inject
 import numpy as np
 import pytest
 from device_kinds import open_device
-from fake_cuda import CUresult
+from fake_cuda import CONTEXT, CUresult
 from inject import SCENARIOS, InjectedDriver, Outcome
 
 import vyre_py as vp
@@ -395,7 +395,7 @@ def test_a_library_that_fails_does_not_hide_a_poisoned_device(world: Any) -> Non
     call = Call(context.function("cuStreamSynchronize"), (int(context.stream),))
 
     def work() -> None:
-        perform(made.device, (call,), "a product", lambda status, doing: LaunchError(doing, status=f"its own ({status})"))
+        perform(made.device, (call,), "a product", lambda index, status, doing: LaunchError(doing, status=f"its own ({status})"))
 
     driver.fail["cuStreamSynchronize"] = [CUresult.CUDA_ERROR_INVALID_VALUE]
     with pytest.raises(LaunchError, match="its own"):
@@ -405,6 +405,66 @@ def test_a_library_that_fails_does_not_hide_a_poisoned_device(world: Any) -> Non
     with pytest.raises(DeviceLost, match="a product: CUDA_ERROR_ILLEGAL_ADDRESS"):
         work()
     assert made.device.lost
+
+
+# ---------------------------------------------------------------- another context, or none, is current
+
+# What another library works with in this thread.
+OTHER = 55
+# What the driver refuses there, for a native list to be gone on with in the context.
+TRIED = {
+    "cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemsetD32Async",
+    "cuMemsetD8Async", "cuGraphExecKernelNodeSetParams", "cuGraphKernelNodeSetParams",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("current", [OTHER, 0])
+def test_every_call_leaves_the_current_context_as_it_was(world: Any, current: int) -> None:
+    """Where none was current, a call may leave the device's, so that later ones need not change it again; a finaliser may not."""
+    made, driver = world
+    made.device.memory.keep_bytes = made.device.pinned_pool.keep_bytes = 0  # what is given back goes at once
+    wrong = []
+    for name, call in {**REFUSED, **ANSWERS}.items():
+        driver.elsewhere.clear()
+        driver.current.context = current
+        try:
+            given = call(made)
+        except VyreError:
+            given = None
+        if driver.current.context not in (current, current or CONTEXT):
+            wrong.append(f"{name} left {driver.current.context}")
+        if set(driver.elsewhere) - TRIED:
+            wrong.append(f"{name} made {set(driver.elsewhere) - TRIED} in another context")
+        driver.elsewhere.clear()
+        driver.current.context = current
+        del given
+        gc.collect()
+        if driver.current.context != current or driver.elsewhere:
+            wrong.append(f"what {name} gave left {driver.current.context} when it went, and made {driver.elsewhere} in another context")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("current", [OTHER, 0])
+def test_every_finaliser_leaves_the_current_context_as_it_was(world: Any, current: int) -> None:
+    made, driver = world
+    made.device.memory.keep_bytes = made.device.pinned_pool.keep_bytes = 0
+    made.pipeline.bind(x=made.x, y=made.y, a=1.0).on(inject.Stream())  # memory that streams of others use is given back in order with those
+    made.words = made.device.compile_native(inject.LOOP, vp.CompileOptions(interruptible=True)).bind(y=made.counter).on(inject.Stream(46))
+    made.pinned, made.wrapped = made.device.pinned(9, vp.f32), made.device.wrap(inject.Shared(made.y.address, 4))
+    made.capsule = made.x.__dlpack__(stream=7)
+    made.device.trim()
+    wrong = []
+    device = made.device
+    for name in [*made.__dict__, "close"]:
+        driver.current.context = current
+        made.__dict__.pop(name, None)
+        if name == "close":
+            device.close()
+        gc.collect()
+        if driver.current.context != current or driver.elsewhere:
+            wrong.append(f"{name} left {driver.current.context} when it went, and made {driver.elsewhere} in another context")
+            driver.elsewhere.clear()
+    assert not wrong and not driver.left(), "\n".join(wrong)
 
 
 # ---------------------------------------------------------------- within a capture
@@ -452,6 +512,7 @@ SILENT = {
     "pending._let_go": "a finaliser, which waits on the host instead",
     "context.finish": "the next call says what went wrong",
     **dict.fromkeys(("device._close", "memory.close", "context.close"), "closing is quiet"),
+    "context.visited": "a finaliser does what it can",
     "context._is_current": "the context is made current in any case",
     "context.relaxed": "the thread's capture mode stays relaxed",
     "recorder.node_count": "the count of nodes is for people",

@@ -281,7 +281,7 @@ def test_capture_beside_other_threads(device, axpy):
     stop, told, statuses = threading.Event(), [], []
 
     def other():
-        context.enter()
+        driver.cuCtxSetCurrent(context.handle)
         while not stop.is_set():
             status, address = driver.cuMemAlloc(1 << 16)
             statuses.append(int(status))
@@ -524,6 +524,6 @@ def test_addresses_are_the_drivers(device):
     device.synchronize()  # the driver's own copy knows nothing of our stream
     seen = np.empty(4, np.uint8)
     cuda = device.context.cuda
-    device.context.enter()
+    device.context.cuda.cuCtxSetCurrent(device.context.handle)
     (status,) = cuda.cuMemcpyDtoH(seen.ctypes.data_as(ctypes.c_void_p).value, buffer[4:].address, 4)
     assert not status and seen.tolist() == [4, 5, 6, 7]

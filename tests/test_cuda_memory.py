@@ -328,7 +328,7 @@ device = vp.device("cuda")
 class Stream:
     def __cuda_stream__(self):
         return 0, int(stream)
-device.context.enter()
+device.context.cuda.cuCtxSetCurrent(device.context.handle)
 status, stream = driver.cuStreamCreate(1)
 x, y = device.upload(np.ones(1000, np.float32)), device.upload(np.zeros(1000, np.float32))
 device.compile_native(AXPY).bind(x=x, y=y, a=3.0).on(Stream())()

@@ -365,7 +365,7 @@ def test_repeat_is_one_native_call(device, fake, axpy):
     graph = device.capture(launch)
     fake.log.clear()
     graph.repeat(10)
-    assert fake.log == ["cuCtxSetCurrent"] + ["cuGraphLaunch"] * 10
+    assert fake.log == ["cuCtxGetCurrent"] + ["cuGraphLaunch"] * 10
     graph.repeat(0)
     assert values(y) == [1, 11, 21, 31]
     assert device.telemetry.graph_replays == 10 and device.telemetry.snapshot()["graph_launches"] == 10

@@ -214,7 +214,7 @@ def test_a_second_copy_binds_and_loads_nothing(device: CudaDevice, fake: PtxDriv
     before = device.telemetry.snapshot()
     fake.log.clear()
     copies()
-    assert fake.log == ["cuCtxSetCurrent", "cuLaunchKernel"]
+    assert fake.log == ["cuCtxGetCurrent", "cuLaunchKernel"]
     now = device.telemetry.snapshot()
     assert (now["copies"] - before["copies"], now["bytes_copied"] - before["bytes_copied"]) == (1, 1200)
     assert now["binds"] == before["binds"] and now["compiles"] == 0

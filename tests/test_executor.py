@@ -20,7 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from children import child_environment
+from children import TAKES_CTRL_C, child_environment
 
 import vyre_py as vp
 from tests.device_kinds import KINDS, open_device
@@ -753,7 +753,7 @@ def run_script(body: str, **named: Any) -> subprocess.Popen[bytes]:
         works(e)
         e.compile(ENDLESS)
     """
-    script = textwrap.dedent(head) + textwrap.dedent(body)
+    script = TAKES_CTRL_C + textwrap.dedent(head) + textwrap.dedent(body)
     environment = child_environment()
     return subprocess.Popen([sys.executable, "-W", "error", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=ROOT, **named)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_cuda import FakeDriver
+from fake_cuda import CONTEXT, FakeDriver
 
 from vyre_py.drivers import cuda, registry
 from vyre_py.drivers.config import DispatchConfig
@@ -103,9 +104,10 @@ def test_clusters_divide_the_grid():
 
 def test_persistent_grids_are_as_many_workgroups_as_run_at_once():
     cuda = FakeDriver()
+    cuda.current.context = CONTEXT
     answers = [8]
     cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor = lambda function, threads, dynamic_bytes: (0, answers[-1] if threads <= 64 else 0)
-    context = SimpleNamespace(cuda=cuda, name="cuda:0", enter=lambda: None, ok=lambda result, doing: result[1], attribute=lambda name: cuda.attributes[name])
+    context = SimpleNamespace(cuda=cuda, name="cuda:0", entered=nullcontext, ok=lambda result, doing: result[1], attribute=lambda name: cuda.attributes[name])
     fit = 8 * cuda.attributes["MULTIPROCESSOR_COUNT"]
     assert launched_grid(context, 12, (8, 8, 1), 0, (2**31 - 1, 65535, 1), "p") == (fit, 1, 1)
     assert launched_grid(context, 12, (8, 8, 1), 0, (3, 2, 5), "p") == (30, 1, 1)

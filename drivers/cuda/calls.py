@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls", "Failure", "perform"]
 
-# From the status of a call that failed, and what was tried, the error.
-Failure = Callable[[int, str], DriverError]
+# From which call failed, its status, and what was tried, the error.
+Failure = Callable[[int, int, str], DriverError]
 
 _NOWHERE: Final = ctypes.c_uint64()
 _UNCOUNTED: Final = ((ctypes.addressof(_NOWHERE), 0), (ctypes.addressof(_NOWHERE), 0))
@@ -41,8 +41,9 @@ class Calls:
     def trouble(self, index: int, status: int) -> None:
         """Raises the error of a call; goes on where all that was amiss was another thread's context."""
         if index >= 0 and self._failure is not None:
+            error = self._failure(index, status, self._doing)
             self._device.context.require_alive(self._doing)
-            raise self._failure(status, self._doing)
+            raise error
         self._device.context.recover(self.calls, index, status, self._doing, LaunchError)
 
     def builtin(self) -> Callable[[], None]:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -47,11 +47,34 @@ class _Unnamed(NamedTuple):
         return self.number
 
 
+class _Visit:
+    """What `Context.entered` gives: quicker than a generator."""
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        context, doing = self._context, f"{self._context.name} can't be made current"
+        context.require_usable()
+        before = context.ok(context.cuda.cuCtxGetCurrent(), doing)
+        if (number := int(before)) != context.number:
+            context.ok(context.cuda.cuCtxSetCurrent(context.handle), doing)
+            if number:
+                self._before = before
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            self._context.cuda.cuCtxSetCurrent(self._before)
+
+
 class Context:
     """The primary context, shared with other libraries in the process, and two streams of our own: everything is ordered on `stream`; on
     `copy_stream` transfers overlap it, ordered by events.
 
-    Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle`, `stream`, `copy_stream`, `streams` and `events` (pools);
+    Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle` and its `number`, `stream`, `copy_stream`, `streams` and `events` (pools);
     `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
     somebody captures or observes; `first`, why it was lost, and `on_loss`, which is told; `refuse`, which raises that again; `gone`: whether handles mean
     nothing any more, and `hands_off`: whether no call at all may be made, in a forked child and behind a kernel that never ends.
@@ -81,14 +104,16 @@ class Context:
         self._capture_lock = threading.Lock()
         self.device = self.ok(cuda.cuDeviceGet(ordinal), f"{self.name} can't be opened")
         self.handle = self.ok(cuda.cuDevicePrimaryCtxRetain(self.device), f"{self.name} gives no context")
+        self.number = int(self.handle)
         self.streams = Streams(self)
         self.events = Events(self)
         try:
-            self.enter()
-            self.stream = self.streams.take()
-            self.copy_stream = self.streams.take()
+            with self.entered():
+                self.stream = self.streams.take()
+                self.copy_stream = self.streams.take()
         except DriverError:
-            self.streams.close()
+            with self.visited():
+                self.streams.close()
             cuda.cuDevicePrimaryCtxRelease(self.device)
             raise
         _open.add(self)
@@ -125,8 +150,8 @@ class Context:
 
     def require_alive(self, doing: str) -> None:
         """Asks the driver whether the context still works, for whoever failed in a library that does not say. Raises DeviceLost."""
-        self.enter()
-        (status,) = self.cuda.cuStreamQuery(self.stream)
+        with self.entered():
+            (status,) = self.cuda.cuStreamQuery(self.stream)
         if status and isinstance(error := self.failure(status, doing), DeviceLost):
             raise error
 
@@ -187,11 +212,12 @@ class Context:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Around a transfer as a whole, most of which goes to the copy stream: a capture may begin meanwhile, but the device is not closed."""
+        """Around a transfer as a whole, with the context current. Most of it goes to the copy stream: a capture may begin meanwhile, but the device is not
+        closed."""
         self.moves.value += 1
         try:
-            self.require_usable()
-            yield
+            with self.entered():
+                yield
         finally:
             self.moves.value -= 1
 
@@ -220,8 +246,10 @@ class Context:
         """Has native calls go to our stream again, and does what had to wait."""
         self.capture = None
         self.go_on(Mode.CAPTURING)
-        while self._later:
-            self._later.pop(0)()
+        if self._later:
+            with self.visited():
+                while self._later:
+                    self._later.pop(0)()
 
     @contextmanager
     def relaxed(self, doing: str) -> Iterator[None]:
@@ -273,22 +301,35 @@ class Context:
         failed = self.status(status)
         if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._is_current():
             raise self.failure(failed, doing, otherwise)
-        self.enter()
-        if self.capture is not None and self.capture.is_own:
-            calls.resume(index)
-            return
-        with self.using(doing):  # a capture of another thread may have begun meanwhile
-            calls.resume(index)
+        with self.entered():
+            if self.capture is not None and self.capture.is_own:
+                calls.resume(index)
+                return
+            with self.using(doing):  # a capture of another thread may have begun meanwhile
+                calls.resume(index)
 
     def _is_current(self) -> bool:
         status, current = self.cuda.cuCtxGetCurrent()
-        return not status and int(current) == int(self.handle)
+        return not status and int(current) == self.number
 
-    def enter(self) -> None:
-        """Makes the context current in this thread. Always asked for anew: other libraries change it behind our back. Raises DeviceLost at once, with
-        the first cause, where that makes no sense any more."""
-        self.require_usable()
-        self.ok(self.cuda.cuCtxSetCurrent(self.handle), f"{self.name} can't be made current")
+    def entered(self) -> AbstractContextManager[None]:
+        """A block in which the context is current in this thread, and after which another one that was is again; where none was, it stays, so that the next
+        call need not change it. Always looked at anew: other libraries change it behind our back. Raises DeviceLost at once, with the first cause, where
+        that makes no sense any more."""
+        return _Visit(self)
+
+    @contextmanager
+    def visited(self) -> Iterator[None]:
+        """As `entered`, for finalisers, which come in any thread: quiet, whatever the context's state, and nothing stays current that was not."""
+        status, before = self.cuda.cuCtxGetCurrent()
+        changes = status or int(before) != self.number
+        if changes:
+            self.cuda.cuCtxSetCurrent(self.handle)
+        try:
+            yield
+        finally:
+            if changes and not status:
+                self.cuda.cuCtxSetCurrent(before)
 
     def wait(self, doing: str) -> None:
         """Waits for our stream, and thus for all transfers. Streams of others see to themselves: `memory.marks` knows which use memory of ours."""
@@ -311,17 +352,17 @@ class Context:
     def finish(self) -> None:
         """Waits for our stream, unless it is captured, and says nothing of what went wrong: the next call will."""
         if self.usable and self.capture is None:
-            self.cuda.cuCtxSetCurrent(self.handle)
-            self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
+            with self.visited():
+                self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
 
     def close(self) -> None:
         """Gives streams, events and context back, whatever their state. A forked child leaves them to its parent."""
         self.stop(Mode.CLOSED)
         _open.discard(self)
         if not self.gone:
-            self.cuda.cuCtxSetCurrent(self.handle)
-            self.events.close()
-            self.streams.close()
+            with self.visited():
+                self.events.close()
+                self.streams.close()
             self.gone = True
             self.cuda.cuDevicePrimaryCtxRelease(self.device)
 

@@ -19,8 +19,8 @@ _Axes = tuple[int, int, int]
 
 
 def _per_multiprocessor(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int) -> int:
-    context.enter()
-    result = context.cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, prod(workgroup), dynamic_bytes)
+    with context.entered():
+        result = context.cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, prod(workgroup), dynamic_bytes)
     return int(context.ok(result, f"{context.name} does not say how many workgroups run at once"))
 
 

@@ -91,22 +91,27 @@ class CudaDevice(Device):
     def __init__(self, ordinal: int) -> None:
         self.context = Context(library.load(), ordinal)
         try:
-            self.properties = found = probe(self.context)
-            self.capability = found.compute_capability
-            arch = choose_arch(self.context, self.capability)
-            target = Target("ptx", arch, cubin=makes_machine_code(arch))
-            limits = Limits(found.grid, found.workgroup_invocations, found.workgroup_bytes, found.memory_bytes)
-            super().__init__(ordinal, target, limits, found.description)
-            self.context.on_loss = self._mark_lost
-            self.context.refuse = self.require_usable
-            self.memory = Memory(self.context, self.telemetry)
-            self.pinned_pool = PinnedPool(self.context, self.telemetry)
-            self.context.require_usable()  # a call may have failed whose status nobody needed
+            with self.context.entered():
+                self._open(ordinal)
         except BaseException:
             if hasattr(self, "memory"):
                 self.memory.close()
             self.context.close()
             raise
+
+    def _open(self, ordinal: int) -> None:
+        """What `__init__` does in the context."""
+        self.properties = found = probe(self.context)
+        self.capability = found.compute_capability
+        arch = choose_arch(self.context, self.capability)
+        target = Target("ptx", arch, cubin=makes_machine_code(arch))
+        limits = Limits(found.grid, found.workgroup_invocations, found.workgroup_bytes, found.memory_bytes)
+        super().__init__(ordinal, target, limits, found.description)
+        self.context.on_loss = self._mark_lost
+        self.context.refuse = self.require_usable
+        self.memory = Memory(self.context, self.telemetry)
+        self.pinned_pool = PinnedPool(self.context, self.telemetry)
+        self.context.require_usable()  # a call may have failed whose status nobody needed
         self.context.on_call = self._show
         for name, pool in (("streams", self.context.streams), ("events", self.context.events)):
             self.telemetry.gauge(name, partial(getattr, pool, "made"))
@@ -247,11 +252,11 @@ class CudaDevice(Device):
         if not marks or self.context.capture is not None:
             yield
             return
-        self.context.enter()
         ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in buffers]
-        streams = marks.before(f"{self.name} cannot copy", *ranges)
-        yield
-        marks.after(streams)
+        with self.context.entered():
+            streams = marks.before(f"{self.name} cannot copy", *ranges)
+            yield
+            marks.after(streams)
 
     def _copy_peer(self, source: Buffer, target: Buffer) -> bool:
         if not isinstance(source.device, CudaDevice):
@@ -268,8 +273,7 @@ class CudaDevice(Device):
         return int(self.context.stream)
 
     def _order(self, first: int | None, then: int | None) -> None:
-        with beside_captures(self, f"{self.name} cannot order two streams"):
-            self.context.enter()
+        with beside_captures(self, f"{self.name} cannot order two streams"), self.context.entered():
             self.context.order(first, then)
 
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
@@ -398,25 +402,25 @@ class CudaDevice(Device):
         finish_by(launch, deadline, timeout)
 
     def _synchronize(self) -> None:
-        self.context.enter()
-        self.context.wait(f"{self.name} failed while it ran")
-        self.memory.marks.wait(f"{self.name} failed while it ran")
+        with self.context.entered():
+            self.context.wait(f"{self.name} failed while it ran")
+            self.memory.marks.wait(f"{self.name} failed while it ran")
 
     def _warmup(self) -> None:
         selftest.run(self)
 
     def _trim(self) -> None:
-        self.context.enter()
-        for dispatcher in self._dispatchers.now():
-            dispatcher.clear()
-        self.graphs.trim()
-        self._loop_module = None  # loops hold it
-        self._transfers.trim()
-        self.memory.trim()
-        self.words.trim()
-        self.pinned_pool.trim()
-        self.context.events.trim()
-        self.context.streams.trim()
+        with self.context.entered():
+            for dispatcher in self._dispatchers.now():
+                dispatcher.clear()
+            self.graphs.trim()
+            self._loop_module = None  # loops hold it
+            self._transfers.trim()
+            self.memory.trim()
+            self.words.trim()
+            self.pinned_pool.trim()
+            self.context.events.trim()
+            self.context.streams.trim()
 
     def _let_go(self) -> None:
         """When memory is short: drops what holds some for speed alone."""
@@ -441,17 +445,17 @@ class CudaDevice(Device):
         deadline = time.monotonic() + _CLOSING
         while (context.busy.value or context.moves.value or context.callers.value) and time.monotonic() < deadline:
             time.sleep(0)
-        context.cuda.cuCtxSetCurrent(context.handle)
-        context.cuda.cuCtxSynchronize()
-        self.graphs.close()
-        if self.gemm_library is not None:
-            self.gemm_library.close()
-        for module in self._modules.now():
-            module.unload()
-        for dispatcher in self._dispatchers.now():
-            dispatcher.clear()
-        self.memory.close()
-        self._transfers.close()
-        self.pinned_pool.close()
-        self.words.close()
-        self.context.close()
+        with context.visited():
+            context.cuda.cuCtxSynchronize()
+            self.graphs.close()
+            if self.gemm_library is not None:
+                self.gemm_library.close()
+            for module in self._modules.now():
+                module.unload()
+            for dispatcher in self._dispatchers.now():
+                dispatcher.clear()
+            self.memory.close()
+            self._transfers.close()
+            self.pinned_pool.close()
+            self.words.close()
+            self.context.close()

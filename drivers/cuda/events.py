@@ -40,8 +40,8 @@ class Event(plain.Event):
 
     def done(self) -> bool:
         """Whether all is done that the stream held. Raises LaunchError for an event of a capture, DeviceLost."""
-        context = self._entered()
-        (status,) = context.cuda.cuEventQuery(self._handle)
+        with self._entered() as context:
+            (status,) = context.cuda.cuEventQuery(self._handle)
         if status and status.name == "CUDA_ERROR_NOT_READY":
             return False
         self._require(status)
@@ -49,17 +49,18 @@ class Event(plain.Event):
 
     def wait(self) -> None:
         """Waits on the host until it is done. Raises LaunchError for an event of a capture, DeviceLost."""
-        context = self._entered()
-        self.device.telemetry.syncs += 1
-        (status,) = context.cuda.cuEventSynchronize(self._handle)
+        with self._entered() as context:
+            self.device.telemetry.syncs += 1
+            (status,) = context.cuda.cuEventSynchronize(self._handle)
         self._require(status)
 
-    def _entered(self) -> Context:
+    @contextmanager
+    def _entered(self) -> Iterator[Context]:
         device = self.device
         device.require_usable()
         device.context.require_no_own_capture(f"an event on {device.name} cannot be waited for")
-        device.context.enter()
-        return device.context
+        with device.context.entered():
+            yield device.context
 
     def _require(self, status: Any) -> None:
         if status:
@@ -101,9 +102,9 @@ class Stream(Stationary):
         device, context = self.device, self.device.context
         device.require_usable()
         device.require_no_capture(f"a stream on {device.name} cannot be waited for")
-        context.enter()
         device.telemetry.syncs += 1
-        context.ok(context.cuda.cuStreamSynchronize(context.cuda.CUstream(self.raw)), f"{device.name} failed while it ran")
+        with context.entered():
+            context.ok(context.cuda.cuStreamSynchronize(context.cuda.CUstream(self.raw)), f"{device.name} failed while it ran")
 
     def close(self) -> None:
         """Gives the stream back, with what it holds: launches that were moved to it must not be used any more. A device's own streams stay."""
@@ -133,7 +134,11 @@ def device_streams(device: CudaDevice) -> DeviceStreams:
 def make_stream(device: CudaDevice, priority: int) -> Stream:
     """A stream of one's own. Raises BindingError for a priority that the device has not got, LaunchError when 128 are in use."""
     context = device.context
-    context.enter()
+    with context.entered():
+        return _made_stream(device, context, priority)
+
+
+def _made_stream(device: CudaDevice, context: Context, priority: int) -> Stream:
     status, *range_ = context.cuda.cuCtxGetStreamPriorityRange()
     if status:
         raise context.failure(status, f"{context.name} does not say its priorities")
@@ -153,8 +158,7 @@ def record_event(device: CudaDevice, stream: Any) -> Event:
     Raises BindingError for what is no stream, LaunchError when 128 events are in use, and in a thread that does not capture while another does.
     """
     handle, context = _stream(device, stream), device.context
-    with beside_captures(device, "an event cannot be recorded"):
-        context.enter()
+    with beside_captures(device, "an event cannot be recorded"), context.entered():
         event = context.events.take()
         try:
             context.ok(context.cuda.cuEventRecord(event, handle), f"{context.name} cannot record an event")
@@ -176,8 +180,7 @@ def wait_event(device: CudaDevice, event: Any, stream: Any) -> None:
         return
     handle, context = _stream(device, stream), device.context
     event.device.require_usable()
-    with beside_captures(device, "an event cannot be waited for"):
-        context.enter()
+    with beside_captures(device, "an event cannot be waited for"), context.entered():
         device.telemetry.waits += 1
         (status,) = context.cuda.cuStreamWaitEvent(handle, event._handle, 0)
     if status:

@@ -19,7 +19,7 @@ import numpy as np
 from vyre_py.drivers.cuda.calls import Calls
 from vyre_py.drivers.cuda.native import Call
 from vyre_py.drivers.cuda.sequence import Piece
-from vyre_py.drivers.errors import DeviceUnavailable, DriverError, LaunchError
+from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import GemmStep
 from vyre_py.ir.types import Type, bf16, f16, f32, f64, u8
@@ -40,6 +40,8 @@ _PLAIN, _TRANSPOSED = 0, 1
 
 _WORKSPACE_BYTES: Final = 32 << 20
 _ALIGN: Final = 256
+_PRODUCT: Final = 1  # which of a step's calls it is
+_POPPED: Final = ctypes.c_uint64()  # where the driver says which context is no longer current
 
 
 def _load() -> Any:
@@ -62,8 +64,7 @@ def _address() -> int:
 def _destroy(context: Context, bindings: Any, handle: int) -> None:
     """Gives cuBLASLt's handle back. Quiet, since a finaliser calls it; a forked child leaves it to its parent."""
     if not context.gone:
-        context.cuda.cuCtxSetCurrent(context.handle)
-        with suppress(Exception):  # cuBLAS's own class, which only its bindings know
+        with context.visited(), suppress(Exception):  # cuBLAS's own class, which only its bindings know
             bindings.destroy(handle)
 
 
@@ -78,10 +79,12 @@ class Library:
     def __init__(self, device: CudaDevice) -> None:
         """Raises DeviceUnavailable without nvmath-python or cuBLAS, OutOfMemory."""
         self.bindings = _load()
-        device.context.enter()
         try:
-            self.matmul = _address()
-            self.handle = int(self.bindings.create())
+            with device.context.entered():
+                self.matmul = _address()
+                self.handle = int(self.bindings.create())
+        except DeviceLost:
+            raise
         except Exception as error:  # a library that is not found, and cuBLAS's own errors: none has a class in common
             raise DeviceUnavailable("cuBLASLt cannot be loaded", cause=str(error), remedy=_INSTALL) from error
         self._finalizer = weakref.finalize(self, _destroy, device.context, self.bindings, self.handle)
@@ -164,8 +167,11 @@ def _sums(a: Buffer, b: Buffer, out: Buffer, math: str) -> str:
     return "f64" if a.type is f64 else math
 
 
-def _failure(bindings: Any, status: int, doing: str) -> DriverError:
-    """The error of a product whose C call failed."""
+def _failure(context: Context, bindings: Any, index: int, status: int, doing: str) -> DriverError:
+    """The error of a product, one of whose C calls failed."""
+    if index != _PRODUCT:
+        return context.failure(context.status(status), doing, LaunchError)
+    context.note(context.cuda.cuCtxPopCurrent(), doing)  # which comes after it
     try:
         name = str(bindings.get_status_name(status))
     except Exception:  # noqa: BLE001 - whatever a library raises for a number that it does not know
@@ -187,9 +193,11 @@ class CudaGemm(GemmStep):
         self._library = Library.of(device)
         number = ctypes.c_double if sums == "f64" else ctypes.c_float
         self._scalars = number(alpha), number(beta)
-        device.context.enter()
         try:
-            self._description = _Description(self._library, a, b, out, turned, sums)
+            with device.context.entered():
+                self._description = _Description(self._library, a, b, out, turned, sums)
+        except DeviceLost:
+            raise
         except Exception as error:  # cuBLAS's own class, which only its bindings know
             device.context.require_alive(f"cuBLASLt failed on {device.name}")
             raise LaunchError(f"cuBLASLt refuses a {self.name} on {device.name}", cause=str(error)) from error
@@ -199,7 +207,7 @@ class CudaGemm(GemmStep):
         self._direct = Calls(device, piece.calls, f"the {self.name} cannot be enqueued on {device.name}", piece.failure)
 
     def piece(self) -> Piece:
-        """The step as native calls. The first makes the context current, which cuBLAS takes for granted."""
+        """The step as native calls. The product takes for granted that the context is current, so the others make it so, and take it back."""
         device, context, library, made = self.device, self.device.context, self._library, self._description  # type: ignore[attr-defined]  # a CudaDevice
         a, b, out = [int(self.buffers[name].handle) + self.buffers[name].offset_bytes for name in ("a", "b", "out")]
         alpha, beta = map(ctypes.addressof, self._scalars)
@@ -208,9 +216,11 @@ class CudaGemm(GemmStep):
             library.handle, made.operation, alpha, b, made.b, a, made.a, beta, out, made.out, out, made.out, made.found.ctypes.data,
             workspace, _WORKSPACE_BYTES, int(context.stream),
         )  # fmt: skip
-        enter = Call(context.function("cuCtxSetCurrent"), (int(context.handle),))
+        enter = Call(context.function("cuCtxPushCurrent"), (int(context.handle),))
+        leave = Call(context.function("cuCtxPopCurrent"), (ctypes.addressof(_POPPED),))
         kept = (self, library, device)
-        return Piece(self.name, (enter, Call(library.matmul, arguments)), None, self.buffers, kept, {}, partial(_failure, library.bindings))
+        calls = (enter, Call(library.matmul, arguments), leave)
+        return Piece(self.name, calls, None, self.buffers, kept, {}, partial(_failure, context, library.bindings))
 
     def _run(self) -> None:
         self._direct.calls.builtin()()

@@ -47,16 +47,16 @@ class _Handles:
         executable, self.executable = self.executable, None
         context = self.context
         if executable is not None and not context.gone:
-            context.cuda.cuCtxSetCurrent(context.handle)
-            context.note(context.cuda.cuGraphExecDestroy(executable), f"{context.name} cannot destroy a graph")
+            with context.visited():
+                context.note(context.cuda.cuGraphExecDestroy(executable), f"{context.name} cannot destroy a graph")
 
     def destroy(self) -> None:
         """Destroys both, once no capture runs that would take it amiss. A forked child leaves them to its parent."""
         context = self.context
         if not context.gone and not context.later(self.destroy):
-            self.drop()
-            context.cuda.cuCtxSetCurrent(context.handle)
-            context.note(context.cuda.cuGraphDestroy(self.graph), f"{context.name} cannot destroy a graph")
+            with context.visited():
+                self.drop()
+                context.note(context.cuda.cuGraphDestroy(self.graph), f"{context.name} cannot destroy a graph")
 
 
 class Replay:
@@ -116,19 +116,19 @@ class Replay:
         """Makes the executable graph, with the arguments of now. Raises LaunchError, OutOfMemory."""
         device, context, cuda = self.device, self.device.context, self.device.context.cuda
         doing = f"{self.name} cannot be instantiated on {context.name}"
-        context.enter()
-        self.plain(doing)
-        with context.relaxed(doing):
-            self._handles.drop()  # one that an earlier attempt left
-            device.graphs.admit(self)
-            status, executable = cuda.cuGraphInstantiate(self._handles.graph, 0)
-        if status:
-            raise context.failure(status, doing, LaunchError)
-        self._handles.executable = executable
-        self.calls.patch(0, 0, int(executable))
-        self._ready.value = 1
-        with suppress(LaunchError), context.using(doing):  # within a capture, which refuses it, the first replay does it
-            context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
+        with context.entered():
+            self.plain(doing)
+            with context.relaxed(doing):
+                self._handles.drop()  # one that an earlier attempt left
+                device.graphs.admit(self)
+                status, executable = cuda.cuGraphInstantiate(self._handles.graph, 0)
+            if status:
+                raise context.failure(status, doing, LaunchError)
+            self._handles.executable = executable
+            self.calls.patch(0, 0, int(executable))
+            self._ready.value = 1
+            with suppress(LaunchError), context.using(doing):  # within a capture, which refuses it, the first replay does it
+                context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
 
     def plain(self, doing: str) -> Any:
         """The graph that executable ones are made of (CUgraph), with the arguments of now; whoever calls holds the lock. Raises LaunchError."""
@@ -220,8 +220,8 @@ class Replay:
         with self.lock:
             self._prepare()
             if context.capture is None and not context.mode.value:
-                context.enter()
-                self.calls.repeat(times)
+                with context.entered():
+                    self.calls.repeat(times)
                 return
         builtin = self.calls.builtin()
         for _ in range(times):
@@ -357,10 +357,10 @@ class CudaGraph(Graph):
         handle, context = stream_handle(stream), self._replay.device.context
         self._replay.device.require_usable()
         self._replay.device.require_no_capture("a graph cannot go to another stream")
-        context.enter()
-        if handle != int(context.stream):
-            self._replay.device.memory.marks.after([handle])
-        self._replay.move(handle, stream)
+        with context.entered():
+            if handle != int(context.stream):
+                self._replay.device.memory.marks.after([handle])
+            self._replay.move(handle, stream)
         return self
 
     def close(self) -> None:

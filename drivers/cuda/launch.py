@@ -315,8 +315,8 @@ class Kernel:
             pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), signature, begin, end)
         if buffers and self.stream != int(self.device.context.stream):
             self.device.use_on(self.stream, self._owner, buffers.values())
-            self.device.context.enter()
-            self.device.memory.marks.after([self.stream])  # what was written to them so far
+            with self.device.context.entered():
+                self.device.memory.marks.after([self.stream])  # what was written to them so far
         native.scatter(pieces)
         # Dropped at the end, when all is in place: that may run code which launches or sets this very launch.
         olds, retired = list(self.held), self._retired
@@ -384,8 +384,7 @@ class CudaLaunch(Launch):
         """
         handle = stream_handle(stream)
         self.kernel.device.require_usable()
-        self.kernel.device.context.enter()
-        with self.kernel.lock:
+        with self.kernel.device.context.entered(), self.kernel.lock:
             self.kernel.move(handle, stream)
             self._take(self.kernel)
         return self

@@ -135,10 +135,14 @@ def _conditional(device: CudaDevice, graph: Any, handle: Any) -> Any:
 
 def capture_while(device: CudaDevice, flag: Buffer, function: Callable[..., Any], arguments: tuple[Any, ...], limit: int) -> CudaLoop:
     """A graph whose body is what a function enqueues, and which runs it while the flag is not zero, `limit` turns at most."""
+    device.require_no_capture(f"{device.name} cannot make a loop")
+    with device.context.entered():
+        return _captured(device, flag, function, arguments, limit)
+
+
+def _captured(device: CudaDevice, flag: Buffer, function: Callable[..., Any], arguments: tuple[Any, ...], limit: int) -> CudaLoop:
     context, cuda = device.context, device.context.cuda
     doing = f"{context.name} cannot make a loop"
-    device.require_no_capture(doing)
-    context.enter()
     module = device.loop_module(Image("ptx", _CODE), _SYMBOL)
     graph = context.ok(cuda.cuGraphCreate(0), doing)
     try:

@@ -59,10 +59,10 @@ class Marks:
         context, cuda = self._context, self._context.cuda
         mark = self._marks.get(begin)
         if mark is not None and context.usable:
-            cuda.cuCtxSetCurrent(context.handle)
-            statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(mark.streams)]
-            if any(statuses):
-                context.note(cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
+            with context.visited():
+                statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(mark.streams)]
+                if any(statuses):
+                    context.note(cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
         self._adopted[begin] -= 1
         if self._adopted[begin] <= 0:
             del self._adopted[begin]
@@ -133,14 +133,14 @@ class Marks:
         context = self._context
         if not streams:
             return True
-        context.cuda.cuCtxSetCurrent(context.handle)
-        try:
-            if any(map(self._is_captured, streams)):
+        with context.visited():
+            try:
+                if any(map(self._is_captured, streams)):
+                    return False
+                for stream in streams:
+                    self.join(stream, f"{context.name} cannot order two streams")
+            except DriverError:
                 return False
-            for stream in streams:
-                self.join(stream, f"{context.name} cannot order two streams")
-        except DriverError:
-            return False
         return True
 
     def _is_captured(self, stream: int) -> bool:

@@ -70,8 +70,8 @@ class Memory:
     @release_threshold.setter
     def release_threshold(self, size_bytes: int) -> None:
         if self._pool is not None:
-            self._context.enter()
-            self._set_threshold(self._pool, size_bytes)
+            with self._context.entered():
+                self._set_threshold(self._pool, size_bytes)
 
     @property
     def cached_bytes(self) -> int:
@@ -154,9 +154,8 @@ class Memory:
     def _ask(self, size_bytes: int, size: int) -> int:
         """New memory of the driver. When there is none, first what is kept here and by the driver is given back, then what others keep for speed."""
         self._telemetry.device_pool_misses += 1
-        self._context.enter()
         doing = f"{self._context.name} cannot allocate {size_bytes} bytes"
-        with self._context.using(doing):
+        with self._context.entered(), self._context.using(doing):
             self._reap()
             for relieve in (self._drop_kept, self._drop_caches):
                 if self._over_budget(size):
@@ -231,8 +230,9 @@ class Memory:
     def _put_back(self, address: int, size: int) -> None:
         """Keeps memory once our stream waits for the streams of others that use it."""
         if self.marks and self._context.usable:
-            self._context.cuda.cuCtxSetCurrent(self._context.handle)
-            if self.marks.captured(address, size) or not self._ordered(address, size):
+            with self._context.visited():
+                ordered = not self.marks.captured(address, size) and self._ordered(address, size)
+            if not ordered:
                 self._late.append((address, size))
                 return
         self.marks.remove(address)
@@ -258,22 +258,22 @@ class Memory:
         if context.capturing or not context.usable or size is None:
             return None
         if self.marks:
-            context.cuda.cuCtxSetCurrent(context.handle)
-            if self.marks.captured(address, size) or not self._ordered(address, size):
-                return None
+            with context.visited():
+                if self.marks.captured(address, size) or not self._ordered(address, size):
+                    return None
             self.marks.remove(address)
         return address
 
     def _return(self, address: int, size: int) -> None:
         """Gives memory back to the driver. Quiet: a context that was closed has freed it already, and that of a forked child is its parent's."""
-        context, cuda = self._context, self._context.cuda
+        context = self._context
         self.held_bytes -= size
         if context.gone or context.later(lambda: self._give_driver(address)):
             return
         context.busy.value += 1  # no capture may begin before the free is enqueued
         try:
-            cuda.cuCtxSetCurrent(context.handle)
-            self._give_driver(address)
+            with context.visited():
+                self._give_driver(address)
         finally:
             context.busy.value -= 1
 
@@ -294,8 +294,7 @@ class Memory:
 
     def _make(self, doing: str, work: list[Work], *ranges: tuple[int, int]) -> None:
         context = self._context
-        context.enter()
-        with context.using(doing):
+        with context.entered(), context.using(doing):
             streams = self.marks.before(doing, *ranges) if self.marks else ()
             for name, arguments in work:
                 context.ok(getattr(context.cuda, name)(*arguments, context.stream), doing)
@@ -324,11 +323,11 @@ class Memory:
         self.held_bytes = 0
         if context.hands_off:
             return
-        cuda.cuCtxSetCurrent(context.handle)
-        if self.marks:
-            cuda.cuCtxSynchronize()
-        for address in blocks:
-            self._give_driver(address)
-        if self._pool is not None:
-            cuda.cuStreamSynchronize(context.stream)
-            cuda.cuMemPoolDestroy(self._pool)
+        with context.visited():
+            if self.marks:
+                cuda.cuCtxSynchronize()
+            for address in blocks:
+                self._give_driver(address)
+            if self._pool is not None:
+                cuda.cuStreamSynchronize(context.stream)
+                cuda.cuMemPoolDestroy(self._pool)

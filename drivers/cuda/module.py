@@ -21,9 +21,9 @@ def _unload(context: Context, handle: Any) -> None:
     """Unloads a module that nothing refers to. A kernel of it may still run, so this waits; quiet, since a finaliser calls it."""
     if context.gone or context.later(lambda: _unload(context, handle)):
         return
-    context.cuda.cuCtxSetCurrent(context.handle)
-    context.note(context.cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
-    context.note(context.cuda.cuModuleUnload(handle), f"{context.name} cannot unload code")
+    with context.visited():
+        context.note(context.cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
+        context.note(context.cuda.cuModuleUnload(handle), f"{context.name} cannot unload code")
 
 
 class Module:
@@ -35,8 +35,8 @@ class Module:
     def __init__(self, context: Context, image: Image, symbol: str, workgroup_bytes: int, level: int = 4) -> None:
         """`level` is how hard the driver's compiler tries, 0 to 4. Raises ToolchainError with the compiler's log, OutOfMemory, DeviceLost."""
         context.require_no_capture(f"{symbol} cannot be loaded on {context.name}")
-        context.enter()
-        self.handle = handle = _load(context, image, symbol, level)
+        with context.entered():
+            self.handle = handle = _load(context, image, symbol, level)
         self._origin: Module | None = None
         self._finalizer = weakref.finalize(self, _unload, context, handle)
         self._finalizer.atexit = False
@@ -68,15 +68,16 @@ class Module:
 def _allow(context: Context, function: Any, workgroup_bytes: int, doing: str) -> None:
     """Lets launches of a kernel have so much workgroup memory."""
     if workgroup_bytes > _STATIC_WORKGROUP_BYTES:
-        context.enter()
         largest = context.cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        context.ok(context.cuda.cuFuncSetAttribute(function, largest, workgroup_bytes), doing)
+        with context.entered():
+            context.ok(context.cuda.cuFuncSetAttribute(function, largest, workgroup_bytes), doing)
 
 
 def _function(context: Context, handle: Any, symbol: str, workgroup_bytes: int) -> Any:
     """A kernel of a loaded module, ready for launches that give it so much workgroup memory."""
     doing = f"{context.name} cannot load {symbol}"
-    status, *found = context.cuda.cuModuleGetFunction(handle, symbol.encode())
+    with context.entered():
+        status, *found = context.cuda.cuModuleGetFunction(handle, symbol.encode())
     if status:
         error = context.failure(status, doing)
         if status.name == "CUDA_ERROR_NOT_FOUND":

@@ -17,10 +17,10 @@ def _reach(device: CudaDevice, other: CudaDevice) -> None:
     """Has a device reach another's memory where the machine can do that; else the driver copies through the host by itself."""
     context, cuda = device.context, device.context.cuda
     doing = f"{device.name} cannot reach {other.name}"
-    context.enter()
     if not context.ok(cuda.cuDeviceCanAccessPeer(context.device, other.context.device), doing):
         return
-    (status,) = cuda.cuCtxEnablePeerAccess(other.context.handle, 0)
+    with context.entered():
+        (status,) = cuda.cuCtxEnablePeerAccess(other.context.handle, 0)
     if status and status.name != "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED":
         raise context.failure(status, doing)
     other.memory.share_with(device.ordinal)
@@ -29,11 +29,10 @@ def _reach(device: CudaDevice, other: CudaDevice) -> None:
 def _follow(first: Context, then: Context, doing: str) -> None:
     """Has what a device's stream is given from now on wait for what another's holds."""
     cuda = first.cuda
-    first.enter()
-    with first.events.borrowed() as event:
+    with first.entered(), first.events.borrowed() as event:
         first.ok(cuda.cuEventRecord(event, first.stream), doing)
-        then.enter()
-        then.ok(cuda.cuStreamWaitEvent(then.stream, event, 0), doing)
+        with then.entered():
+            then.ok(cuda.cuStreamWaitEvent(then.stream, event, 0), doing)
 
 
 def copy_between(source: Buffer, target: Buffer, known: set[str]) -> None:
@@ -47,14 +46,16 @@ def copy_between(source: Buffer, target: Buffer, known: set[str]) -> None:
         known.add(of.name)
     begin, end = source.handle + source.offset_bytes, target.handle + target.offset_bytes
     with of.context.using(doing), to.context.using(doing):
-        of.context.enter()
-        left = of.memory.marks.before(doing, (begin, source.size_bytes))
-        _follow(of.context, to.context, doing)
-        kept = to.memory.marks.before(doing, (end, target.size_bytes))
-        result = to.context.cuda.cuMemcpyPeerAsync(end, to.context.handle, begin, of.context.handle, source.size_bytes, to.context.stream)
-        to.context.ok(result, doing)
-        to.memory.marks.after(kept)
-        _follow(to.context, of.context, doing)
-        of.memory.marks.after(left)
+        with of.context.entered():
+            left = of.memory.marks.before(doing, (begin, source.size_bytes))
+            _follow(of.context, to.context, doing)
+        with to.context.entered():
+            kept = to.memory.marks.before(doing, (end, target.size_bytes))
+            result = to.context.cuda.cuMemcpyPeerAsync(end, to.context.handle, begin, of.context.handle, source.size_bytes, to.context.stream)
+            to.context.ok(result, doing)
+            to.memory.marks.after(kept)
+            _follow(to.context, of.context, doing)
+        with of.context.entered():
+            of.memory.marks.after(left)
     to.telemetry.waits += 1
     of.telemetry.waits += 1

@@ -29,10 +29,10 @@ def _let_go(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock |
     """Gives back what a pending result held, each piece once the device is done with it. Quiet, since a finaliser calls it."""
     context, doing = device.context, f"{device.name} cannot give back what a pending result used"
     if context.usable:
-        context.cuda.cuCtxSetCurrent(context.handle)
         # Staged memory is used again in the order of our stream, or at worst once the host has waited.
-        if not context.note(context.cuda.cuStreamWaitEvent(context.stream, event, 0), doing):
-            context.note(context.cuda.cuEventSynchronize(event), doing)
+        with context.visited():
+            if not context.note(context.cuda.cuStreamWaitEvent(context.stream, event, 0), doing):
+                context.note(context.cuda.cuEventSynchronize(event), doing)
     for buffer in staged:
         buffer.free()
     if block is None:
@@ -52,15 +52,15 @@ class CudaPending(Pending):
         context = device.context
         try:
             run.start()
-            context.enter()
-            event = context.events.take()
+            with context.entered():
+                event = context.events.take()
         except BaseException:
             run.finish()
             raise
         block: PinnedBlock | None = None
         self._places: dict[str, int] = {}
         try:
-            with context.using(self._doing):
+            with context.entered(), context.using(self._doing):
                 block = self._read_back(event)
         finally:
             # From here on whatever happens is cleaned up by the finaliser, this object's own loss included.
@@ -105,16 +105,17 @@ class CudaPending(Pending):
 
     def _is_done(self) -> bool:
         self._require_askable()
-        return event_is_done(self._device.context, self._event, self._doing)
+        with self._device.context.entered():
+            return event_is_done(self._device.context, self._event, self._doing)
 
     def _wait(self, timeout: float | None) -> bool:
         context = self._device.context
         self._require_askable()
-        context.enter()
         self._device.telemetry.syncs += 1
         if timeout is not None:
             return poll(self.done, timeout)  # another thread may take the results meanwhile, and give the event back
-        context.ok(context.cuda.cuEventSynchronize(self._event), self._doing)
+        with context.entered():
+            context.ok(context.cuda.cuEventSynchronize(self._event), self._doing)
         return True
 
     def _collect(self) -> dict[str, Any]:

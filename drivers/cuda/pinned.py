@@ -93,11 +93,13 @@ class PinnedPool:
         self._telemetry.pinned_pool_bytes_asked += size_bytes
         size = class_bytes(max(size_bytes, _PAGE_BYTES))
         if self._waiting and self._context.capture is None:  # which asks events that are no part of one
-            self._collect()
+            with self._context.entered():
+                self._collect()
         block = self._kept.take(size)
         if block is None:
             self._telemetry.pinned_pool_misses += 1
-            block = self._make(size)
+            with self._context.entered():
+                block = self._make(size)
         else:
             self._telemetry.pinned_pool_hits += 1
         block.out(size_bytes)
@@ -149,7 +151,6 @@ class PinnedPool:
 
     def _make(self, size: int) -> PinnedBlock:
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot pin {size} bytes of host memory"
-        context.enter()
         flags = int(cuda.CU_MEMHOSTALLOC_PORTABLE) | int(cuda.CU_MEMHOSTALLOC_DEVICEMAP)
         with context.relaxed(doing):
             given = cuda.cuMemHostAlloc(size, flags)
@@ -182,8 +183,8 @@ class PinnedPool:
 
     def _unpin(self, block: PinnedBlock) -> None:
         context, cuda = self._context, self._context.cuda
-        cuda.cuCtxSetCurrent(context.handle)
-        context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
+        with context.visited():
+            context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
         context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")
 
     def trim(self) -> None:

@@ -231,5 +231,6 @@ def load_ptx(device: CudaDevice, code: str | bytes, entry: str, signature: Any) 
         raise BindingError("load_ptx", [f"the code has no entry {shown(entry)}; it has {', '.join(map(shown, names))}"])
     module = Module(device.context, Image("ptx", data), entry, 0)
     device.keep(module)
-    _check(device, module, entry, parameters, _offsets(parameters)[0])
+    with device.context.entered():
+        _check(device, module, entry, parameters, _offsets(parameters)[0])
     return RawKernel(device, module, entry, parameters)

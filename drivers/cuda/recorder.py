@@ -199,16 +199,16 @@ class Recorder(Recording):
         context.begin_capture(self)
         try:
             self._device._recording = self
-            context.enter()
-            self._begin(into, doing)
-            try:
-                value = function()
-            except BaseException:
+            with context.entered():
+                self._begin(into, doing)
+                try:
+                    value = function()
+                except BaseException:
+                    status, graph = cuda.cuStreamEndCapture(context.stream)
+                    if context.note((status,), doing) and into is None:
+                        cuda.cuGraphDestroy(graph)
+                    raise
                 status, graph = cuda.cuStreamEndCapture(context.stream)
-                if context.note((status,), doing) and into is None:
-                    cuda.cuGraphDestroy(graph)
-                raise
-            status, graph = cuda.cuStreamEndCapture(context.stream)
         finally:
             self._device._recording = None
             context.end_capture()

@@ -9,10 +9,11 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.cuda.calls import Failure
 from vyre_py.drivers.cuda.launch import CudaLaunch, Kernel
 from vyre_py.drivers.cuda.native import STALE, Call, CallList
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
-from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
+from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import CopyStep, FillStep, Sequence, SequenceStep, freed_names
@@ -34,7 +35,7 @@ class Piece:
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
     kept: Any = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    failure: Callable[[int, str], DriverError] | None = None
+    failure: Failure | None = None
 
     def require_memory(self) -> None:
         """Raises BindingError when a buffer was freed."""
@@ -137,12 +138,14 @@ class SequenceCalls:
             with context.using(f"{self.name} cannot be enqueued on {context.name}"):
                 self.calls.resume(0)
             return
-        piece = self.pieces[self._numbers[index]] if index >= 0 else None
-        what = f"step {self._numbers[index]} ({piece.name}) of a sequence" if piece is not None else self.name
+        number = self._numbers[index] if index >= 0 else -1
+        piece = self.pieces[number] if index >= 0 else None
+        what = f"step {number} ({piece.name}) of a sequence" if piece is not None else self.name
         doing = f"{what} cannot be enqueued on {context.name}"
         if piece is not None and piece.failure is not None:
+            error = piece.failure(index - self._numbers.index(number), status, doing)
             context.require_alive(doing)
-            raise piece.failure(status, doing)
+            raise error
         try:
             context.recover(self.calls, index, status, doing, LaunchError, self.name)
         except DeviceLost:

@@ -150,8 +150,7 @@ _Launches = Sequence[tuple[int, int, bytes]]
 def _enqueue(device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
     context, marks = device.context, device.memory.marks
     doing = f"{context.name} cannot copy"
-    context.enter()
-    with context.using(doing):
+    with context.entered(), context.using(doing):
         ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in (source, target)] if marks else ()
         streams = marks.before(doing, *ranges)
         for function, groups, block in launches:

@@ -87,7 +87,7 @@ def _address(array: Host) -> int:
 
 class Transfers:
     """Transfers of one device. An address may lie anywhere within an allocation; a transfer raises DriverError, OutOfMemory and DeviceLost, and LaunchError
-    within a capture. Whoever calls sees to it that nobody frees the memory meanwhile."""
+    within a capture. Whoever calls sees to it that nobody frees the memory meanwhile, and that the context is current."""
 
     def __init__(self, context: Context, memory: Memory, pinned: PinnedPool, telemetry: Telemetry) -> None:
         self._context = context
@@ -103,7 +103,6 @@ class Transfers:
     def write(self, address: int, source: Host) -> None:
         """Copies a host array of any strides in, after what is enqueued. The source may be changed on return, when its bytes may still be on their way."""
         context, doing = self._context, f"{self._context.name} cannot be written"
-        context.enter()
         if source.nbytes <= _SMALL_BYTES:
             with context.using(doing):
                 streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
@@ -149,7 +148,6 @@ class Transfers:
             self.read_small([(address, target)])
             return
         context, doing = self._context, f"{self._context.name} cannot be read"
-        context.enter()
         with context.using(doing):
             if self._marks:
                 self._marks.before(doing, (address, target.nbytes))
@@ -159,7 +157,6 @@ class Transfers:
     def read_after(self, address: int, target: Host, event: Any) -> None:
         """As `read`, after an event (a handle) and nothing else. Raises LaunchError for one of a capture."""
         context, doing = self._context, f"{self._context.name} cannot be read"
-        context.enter()
         with context.streams.borrowed(TRANSFER) as stream:
             (status,) = context.cuda.cuStreamWaitEvent(stream, event, 0)
             if status:
@@ -185,7 +182,6 @@ class Transfers:
         """Copies several arrays out, with one wait; all of them go through one piece of pinned memory."""
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot be read"
         places = [0, *accumulate(-(-target.nbytes // ALIGN) * ALIGN for _, target in wanted)]
-        context.enter()
         block = self._pinned.take(places[-1])
         try:
             with context.events.borrowed() as event:
@@ -317,8 +313,8 @@ class Transfers:
                 other.result()
 
     def _helped(self, work: Callable[[], None]) -> None:
-        self._context.enter()
-        work()
+        with self._context.entered():
+            work()
 
     def _start(self, count: int, work: Callable[[], None]) -> list[Future[None]]:
         """Has so many other threads begin some work; fewer, or none, while the interpreter ends."""

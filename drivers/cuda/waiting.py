@@ -35,8 +35,7 @@ def finish_by(launch: CudaLaunch, deadline: float, timeout: float) -> None:
     good as before; DeviceLost when the kernel does not end."""
     kernel = launch.kernel
     context, doing = kernel.device.context, f"{launch.plan.binding.interface.name!r} failed while it ran"
-    context.enter()
-    with context.events.borrowed() as event:
+    with context.entered(), context.events.borrowed() as event:
         context.ok(context.cuda.cuEventRecord(event, context.cuda.CUstream(kernel.stream)), doing)
         if poll(lambda: event_is_done(context, event, doing), max(0.0, deadline - time.monotonic())):
             return
@@ -66,20 +65,22 @@ class _Clock:
         self._context, self._stream, self._doing = context, stream, f"{context.name} cannot time a launch"
         self._events: list[Any] = []
         weakref.finalize(self, _give, context, self._events).atexit = False
-        context.enter()
-        for _ in range(2):
-            self._events.append(context.events.take(TIMED))
+        with context.entered():
+            for _ in range(2):
+                self._events.append(context.events.take(TIMED))
 
     def mark(self, which: int) -> None:
         """Puts the first event, 0, or the last, 1, after what the stream holds."""
         context = self._context
-        context.ok(context.cuda.cuEventRecord(self._events[which], context.cuda.CUstream(self._stream)), self._doing)
+        with context.entered():
+            context.ok(context.cuda.cuEventRecord(self._events[which], context.cuda.CUstream(self._stream)), self._doing)
 
     def elapsed_ns(self) -> int:
         """Nanoseconds between the two; waits for the last."""
         context, cuda = self._context, self._context.cuda
-        context.ok(cuda.cuEventSynchronize(self._events[1]), self._doing)
-        return round(float(context.ok(cuda.cuEventElapsedTime(*self._events), self._doing)) * _NS_PER_MS)
+        with context.entered():
+            context.ok(cuda.cuEventSynchronize(self._events[1]), self._doing)
+            return round(float(context.ok(cuda.cuEventElapsedTime(*self._events), self._doing)) * _NS_PER_MS)
 
 
 def timed(context: Context, stream: int, start: Callable[[], None]) -> Callable[[], int | None]:

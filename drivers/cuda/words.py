@@ -35,8 +35,7 @@ class Words:
 
     def take(self) -> int:
         """The address of a word that is ready for whatever is enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
-        self._context.enter()
-        with self._lock:
+        with self._context.entered(), self._lock:
             if not self._idle:
                 slab = self._slab()
                 self._slabs.append(slab)

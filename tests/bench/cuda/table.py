@@ -68,8 +68,8 @@ class Bench:
     def wait(self) -> None:
         """Waits for everything in the context, whichever library enqueued it."""
         context = self.device.context
-        context.enter()
-        context.ok(context.cuda.cuCtxSynchronize(), "the device failed while it was measured")
+        with context.entered():
+            context.ok(context.cuda.cuCtxSynchronize(), "the device failed while it was measured")
 
     def race(self, works: Mapping[str, Work], peers: Mapping[str, Callable[[], Work]] | None = None, *, calls: int = 1, rounds: int = 7) -> dict[str, float]:
         """Microseconds a call (`timing.race`) of our works, and of those peers that are here and work."""

@@ -1,0 +1,74 @@
+"""The suite itself: a test that hangs fails alone, and what happens to be installed beside pytest does not end the run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from children import child_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HANGS = """
+import time
+
+def test_that_waits():
+    time.sleep(1000)
+
+def test_that_catches_everything():
+    while {forever}:
+        try:
+            time.sleep(1000)
+        except BaseException:
+            pass
+
+def test_that_is_well():
+    pass
+"""
+
+
+def run(folder: Path, *options: str, plugin: str, **settings: str) -> tuple[int, str]:
+    """Exit status and output of the tests of a folder, with the suite's own configuration and a plugin."""
+    (folder / "plugin_of_this_test.py").write_text(plugin)
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-p", "plugin_of_this_test", *options, str(folder)]
+    environment = child_environment(**settings)
+    environment["PYTHONPATH"] += f":{folder}"
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+LIMITED = """
+from time_limit import TimeLimit
+
+def pytest_configure(config):
+    config.pluginmanager.register(TimeLimit(1.0))
+"""
+
+
+def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "test_hangs.py").write_text(HANGS.format(forever=False))
+    status, said = run(tmp_path, plugin=LIMITED)
+    assert status == 1 and "1 failed, 2 passed" in said
+    assert "it takes longer than 1 s" in said and re.search(r"test_hangs\.py\", line \d+ in test_that_waits", said)
+
+
+@pytest.mark.skipif(find_spec("xdist") is None, reason="pytest-xdist, which starts another process, is not here")
+def test_a_test_that_catches_everything_ends_its_process_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "test_hangs.py").write_text(HANGS.format(forever=True))
+    status, said = run(tmp_path, "-n", "1", plugin=LIMITED)
+    assert status == 1 and "2 failed, 1 passed" in said
+    assert "crashed while running" in said and re.search(r"test_hangs\.py\", line \d+ in test_that_catches_everything", said)
+
+
+@pytest.mark.parametrize(("text", "ends"), [
+    ("Benchmarks are automatically disabled because xdist plugin is active.Benchmarks cannot be performed reliably", 0), ("something else", 3),
+])  # fmt: skip
+def test_a_plugin_that_warns_of_nothing_here_does_not_end_the_run(tmp_path: Path, text: str, ends: int) -> None:
+    """pytest-benchmark warns so where pytest-xdist is, before any test runs; every other warning stays an error."""
+    (tmp_path / "test_well.py").write_text("def test_that_is_well():\n    pass\n")
+    status, said = run(tmp_path, plugin=f"import warnings\n\ndef pytest_configure(config):\n    warnings.warn({text!r}, UserWarning)\n")
+    assert status == ends, said
