@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -40,30 +40,14 @@ def _version(package: str) -> str:
 
 @lru_cache(maxsize=1)
 def contract() -> str:
-    """What the code of a Program depends on of vyre-py itself: a digest of the compiler's files. In a checkout, where they change, it is of when they were
-    last written, which takes no reading; installed, it is of what is in them, so that two builds of one version share nothing that differs."""
-    if (_HERE.parent / "pyproject.toml").is_file():
-        files = [(path, f"{path.stat().st_mtime_ns} {path.stat().st_size}") for path in _files()]
-    else:
-        files = _recorded() or [(path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in _files()]
-    said = "\n".join(sorted(f"{path.relative_to(_HERE.parent).as_posix()} {what}" for path, what in files))
-    return f"{_CONTRACT}/{hashlib.sha256(said.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-
-
-def _files() -> Iterator[Path]:
-    """The compiler's files."""
-    return (path for floor in _FLOORS for path in floor.rglob("*.py"))
-
-
-def _recorded() -> list[tuple[Path, str]]:
-    """The compiler's files with the digests that the installer noted, where it did so for what runs here."""
-    try:
-        installed = distribution("vyre-py")
-    except PackageNotFoundError:
-        return []
-    root, floors = Path(str(installed.locate_file(""))).resolve(), set(_FLOORS)
-    found = [(root / file, file.hash.value) for file in installed.files or () if file.hash is not None and file.suffix == ".py"]
-    return [(path, digest) for path, digest in found if not floors.isdisjoint(path.parents)]
+    """What the code of a Program depends on of vyre-py itself: a digest of the compiler's files, made once a process. In a checkout, where they change, it is
+    of when they were last written; installed, it is of what is in them (some 9 ms), so that two builds of one version share nothing that differs."""
+    changing = (_HERE.parent / "pyproject.toml").is_file()
+    digest = hashlib.sha256()
+    for path in sorted(path for floor in _FLOORS for path in floor.rglob("*.py")):
+        what = f"{path.stat().st_mtime_ns} {path.stat().st_size}" if changing else hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(_HERE.parent).as_posix()} {what}\n".encode("utf-8", "surrogateescape"))
+    return f"{_CONTRACT}/{digest.hexdigest()[:16]}"
 
 
 def _options(options: CompileOptions) -> str:
