@@ -7,12 +7,14 @@ refuses values that a step reads before one writes them, and a value that has to
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from vyre_py.drivers.arena_plan import ArenaPlan
+from vyre_py.drivers.arena_plan import ArenaPlan, ArenaValue
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.resident import Allocation, Buffer
+from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.ir.travel import Stationary
 
@@ -36,19 +38,45 @@ class Arena(Stationary):
 
     travels_as = "send its plan, and call device.arena there"
 
-    __slots__ = ("allocation", "device", "plan")
+    __slots__ = ("_shapes", "allocation", "device", "plan")
 
     def __init__(self, device: Device, plan: ArenaPlan, allocation: Allocation) -> None:
         self.device = device
         self.plan = plan
         self.allocation = allocation
+        self._shapes: Mapping[str, tuple[int, ...]] = {}
 
     def __getitem__(self, name: str) -> Buffer:
-        """The value's bytes, as its type and shape. Raises BindingError for a name that the plan has not."""
+        """The value's bytes, as its type and shape, or the shape that it was given since. Raises BindingError for a name that the plan has not."""
+        value = self._value(name)
+        return Buffer(self.device, self.allocation, self.plan.offsets[name], self._shapes.get(name, value.shape), value.type)
+
+    def _value(self, name: Any) -> ArenaValue:
         value = self.plan.values.get(name) if isinstance(name, str) else None
         if value is None:
             raise BindingError("arena", [f"there is no value {shown(name)}; there are {shown(list(self.plan.values))}"])
-        return Buffer(self.device, self.allocation, self.plan.offsets[name], value.shape, value.type)
+        return value
+
+    def set_actual_len(self, name: str, rows: int) -> None:
+        """Makes a value shorter than planned, or as long again: `arena[name]` is so many rows of its first axis from now on. What is bound already stays
+        as it is. Raises BindingError for a name that the plan has not, and for more rows than were planned."""
+        planned = self._value(name).shape
+        if not is_count(rows) or rows > planned[0]:
+            raise BindingError("arena", [f"{name!r} was planned with {planned[0]} rows, got {shown(rows)}"])
+        self._shapes = {**self._shapes, name: (int(rows), *planned[1:])}
+
+    def set_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+        """Has values of these names be of these shapes, and all others as planned; gives what held before. Raises BindingError for a value of more bytes
+        than were planned."""
+        problems = [
+            f"{name!r} of shape {list(shape)} takes more than the {value.size_bytes} bytes that were planned"
+            for name, shape in shapes.items()
+            if prod(shape) * (value := self._value(name)).type.size_bytes > value.size_bytes
+        ]
+        if problems:
+            raise BindingError("arena", problems)
+        before, self._shapes = self._shapes, dict(shapes)
+        return before
 
     def __iter__(self) -> Iterator[str]:
         """The names of the values."""

@@ -27,7 +27,7 @@ from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.resident import Buffer, host_shape, whole_sizes
 from vyre_py.drivers.sequence import Sequence, SequenceStep, copy_step, fill_step
-from vyre_py.ir.dims import Dim, evaluate_extent, is_size
+from vyre_py.ir.dims import Dim, evaluate_extent, is_count, is_size
 from vyre_py.ir.errors import shown
 from vyre_py.ir.nodes import Memory
 from vyre_py.ir.program import Program
@@ -49,13 +49,29 @@ class Chain(Stationary):
 
     travels_as = "send its Programs, and plan the chain there"
 
-    __slots__ = ("arena", "device", "sequence", "steps")
+    __slots__ = ("_given", "_planner", "arena", "device", "sequence", "steps")
 
-    def __init__(self, arena: Arena, steps: Iterable[Launch], sequence: Sequence) -> None:
+    def __init__(self, arena: Arena, planner: _Chain, given: list[Any]) -> None:
         self.device = arena.device
         self.arena = arena
-        self.steps = tuple(steps)
-        self.sequence = sequence
+        self._planner = planner
+        self._given = given
+        self.steps, self.sequence = _bound(arena, planner.steps)
+
+    def set_actual_len(self, rows: Mapping[str, int]) -> None:
+        """Has inputs, and views that were declared, be shorter than planned from now on, each as many rows of its first axis; those that are not named are
+        as planned. The shapes of all other values follow from the Programs, as they did, and every step is bound anew: `steps` and `sequence` are others.
+
+        Raises BindingError for a name that is no input or view, for more rows than were planned, and for what does not fit then; nothing has changed then.
+        """
+        planner = self._planner.shortened(rows)
+        planner.resolve(self._given)
+        before = self.arena.set_shapes({name: shape for name, (_, shape) in planner.known.items()})
+        try:
+            self.steps, self.sequence = _bound(self.arena, planner.steps)
+        except BaseException:
+            self.arena.set_shapes(before)
+            raise
 
     def __call__(self) -> None:
         """Enqueues everything. Raises what a sequence raises."""
@@ -99,7 +115,7 @@ def plan_chain(
     device.require_usable()
     planner = _Chain(device)
     planner.declare(inputs, views)
-    planner.resolve(listed("steps", steps))
+    planner.resolve(given := listed("steps", steps))
     filled = listed("zeroed", zeroed)
     if unknown := [name for name in filled if not isinstance(name, str) or name not in planner.known]:
         raise BindingError("chain", [f"zeroed {shown(name)} is no value" for name in unknown])
@@ -108,7 +124,7 @@ def plan_chain(
     try:
         for name, array in planner.arrays.items():
             arena[name].write(array)
-        return _bound(device, arena, planner.steps)
+        return Chain(arena, planner, given)
     except BaseException:
         arena.free()
         raise
@@ -133,6 +149,7 @@ class _Chain:
     relations: dict[str, tuple[str, str]] = field(default_factory=dict)
     arrays: dict[str, Host] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
+    declared: dict[str, tuple[Type, tuple[int, ...]]] = field(default_factory=dict)  # what the caller gave a type and a shape
 
     def declare(self, inputs: Any, views: Any) -> None:
         """Inputs and views, whose types and shapes the caller gives."""
@@ -152,6 +169,23 @@ class _Chain:
             source, type_, shape = given
             self.know(name, type_, shape)
             self.relations[name] = (source, "")
+
+        self.declared = dict(self.known)
+
+    def shortened(self, rows: Any) -> _Chain:
+        """One that knows what the caller declared, of so many rows, and no steps yet."""
+        if not isinstance(rows, Mapping):
+            raise BindingError("chain", [f"rows go as a mapping of names to whole numbers, got {shown(rows)}"])
+        problems = [f"{shown(name)} is no input and no view; those are {shown(list(self.declared))}" for name in rows if name not in self.declared]
+        problems += [
+            f"{name!r} was planned with {shape[0]} rows, got {shown(rows[name])}"
+            for name, (_, shape) in self.declared.items()
+            if name in rows and not (is_count(rows[name]) and rows[name] <= shape[0])
+        ]
+        if problems:
+            raise BindingError("chain", problems)
+        known = {name: (type_, (int(rows.get(name, shape[0])), *shape[1:])) for name, (type_, shape) in self.declared.items()}
+        return _Chain(self.device, known, declared=self.declared)
 
     def know(self, name: str, type_: Any, shape: Any) -> None:
         """The type and shape of a value that the caller gives."""
@@ -233,8 +267,8 @@ def _solve(memory: Memory, shape: tuple[int, ...], sizes: dict[str, int]) -> Non
             sizes.setdefault(expr.name, size)
 
 
-def _bound(device: Device, arena: Arena, steps: list[_Step]) -> Chain:
-    """Binds the steps, each after the fills and copies that the plan wants before it."""
+def _bound(arena: Arena, steps: list[_Step]) -> tuple[tuple[Launch, ...], Sequence]:
+    """The steps, bound, and a sequence of them, each after the fills and copies that the plan wants before it."""
     plan = arena.plan
     before: dict[int, list[SequenceStep]] = {}
     for number, name in plan.fills:
@@ -249,8 +283,9 @@ def _bound(device: Device, arena: Arena, steps: list[_Step]) -> Chain:
         except BindingError as error:
             raise BindingError(f"step {number}, {step.pipeline.name}", error.problems) from error
         launches += [*before.get(number, ()), bound[-1]]
-    return Chain(arena, bound, device.sequence(*launches))
+    return tuple(bound), arena.device.sequence(*launches)
 
 
 def _bytes(arena: Arena, name: str) -> Buffer:
-    return arena[name].view(u8, arena.plan.values[name].size_bytes)
+    """All bytes that were planned for a value, however long it is this time."""
+    return Buffer(arena.device, arena.allocation, arena.plan.offsets[name], (arena.plan.values[name].size_bytes,), u8)

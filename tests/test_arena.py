@@ -311,6 +311,21 @@ def test_explain_is_a_table() -> None:
     assert "#" * 64 + " 0-999" in long.explain()
 
 
+def test_a_value_of_fewer_rows_than_planned() -> None:
+    device = open_device("cpu")
+    arena = device.arena(plan_arena([ArenaValue("x", (6, 4), vp.f32)], [ArenaStep(("x",), ())], inputs=("x",)))
+    arena["x"].write(np.arange(24, dtype=np.float32).reshape(6, 4))
+    arena.set_actual_len("x", 2)
+    assert arena["x"].read().tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    for name, rows in (("x", 7), ("x", -1), ("x", True), ("y", 1)):
+        with pytest.raises(BindingError):
+            arena.set_actual_len(name, rows)
+    with pytest.raises(BindingError, match="more than the 96 bytes"):
+        arena.set_shapes({"x": (5, 5)})
+    arena.set_actual_len("x", 6)
+    assert arena["x"].shape == (6, 4)
+
+
 X, H = ArenaValue("x", (8,), vp.f32), ArenaValue("h", (8,), vp.f32)
 REFUSED = {
     "alignment 3 is not a power of two": {"alignment": 3},

@@ -137,6 +137,41 @@ def test_a_step_may_read_what_it_makes_in_place(device: Device, later: bool, vie
     chain.free()
 
 
+def test_values_shorter_than_planned(device: Device) -> None:
+    steps = [(DOUBLE, {"a": "x", "out": "h"}), (NEGATE, {"out": ("h", "k")}), (COUNT, {"x": "k", "bins": "bins"}), (ADD, {"a": "k", "b": "x", "out": "s"})]
+    chain = plan_chain(device, steps, inputs={"x": (vp.f32, (9,))}, outputs=("s", "bins"), zeroed=("bins",))
+    allocated = device.telemetry.allocations
+    for rows in (9, 4, 0, 9, 7):
+        chain.set_actual_len({} if rows == 9 else {"x": rows})
+        xs = np.arange(rows, dtype=np.float32)
+        chain["x"].write(xs)
+        chain()
+        assert np.array_equal(chain["s"].read(), -xs) and chain["bins"].read().sum() == rows
+        assert chain["k"].shape == (rows,) and len(chain.steps) == 4
+    assert device.telemetry.allocations == allocated
+    for wrong, words in [({"x": 10}, "planned with 9 rows, got 10"), ({"x": -1}, "got -1"), ({"h": 3}, "is no input and no view"), (7, "a mapping of names")]:
+        with pytest.raises(BindingError, match=words):
+            chain.set_actual_len(wrong)  # type: ignore[arg-type]  # the mistake under test
+    assert chain["s"].shape == (7,)
+    chain()
+    chain.free()
+    with pytest.raises(BindingError, match="freed"):
+        chain.set_actual_len({"x": 3})
+
+
+def test_what_does_not_fit_together_when_shorter_changes_nothing(device: Device) -> None:
+    chain = plan_chain(device, [(ADD, {"a": "x", "b": "y", "out": "s"})], inputs={"x": (vp.f32, (5,)), "y": (vp.f32, (5,))}, outputs=("s",))
+    with pytest.raises(BindingError, match="dim 'n' is 3 from"):
+        chain.set_actual_len({"x": 3})
+    assert chain["x"].shape == chain["s"].shape == (5,)
+    chain.set_actual_len({"x": 3, "y": 3})
+    chain["x"].write(np.ones(3, np.float32))
+    chain["y"].write(np.ones(3, np.float32))
+    chain()
+    assert chain["s"].read().tolist() == [2, 2, 2]
+    chain.free()
+
+
 def test_shapes_that_come_to_nothing(device: Device) -> None:
     with vp.ProgramBuilder("fewer") as b:
         n = b.dim("n")

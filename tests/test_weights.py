@@ -72,6 +72,54 @@ def test_one_allocation_half_the_bytes(device: Device) -> None:
     assert "8 arrays as bf16" in repr(weights) and weights.overflows == {}
 
 
+def test_both_kinds_side_by_side_and_more_later(device: Device) -> None:
+    with vp.ProgramBuilder("both") as b:
+        n = b.dim("n")
+        u, v, out = b.read("u", vp.f16, n), b.read("v", vp.bf16, n), b.write("out", vp.f32, n)
+        i = b.global_id(0)
+        out[i] = vp.cast(u[i], vp.f32) + vp.cast(v[i], vp.f32)
+    weights = vp.Weights(device, {"u": np.full(5, 1e30), "v": np.full(5, 1e30), "empty": np.zeros(0)}, type={"u": vp.f16, "v": vp.bf16, "empty": vp.f16})
+    assert weights.types == {"u": vp.f16, "v": vp.bf16, "empty": vp.f16} and weights.overflows == {"u": 5}
+    assert weights["u"].allocation is weights["v"].allocation and "as bf16 and f16" in repr(weights)
+    weights.update("u", np.arange(5))
+    weights.update("v", np.full(5, 0.5))
+    out = device.allocate(5, vp.f32)
+    launch = device.compile_native(b.program).bind(u=weights["u"], v=weights["v"], out=out)
+    size, full, bound = weights.size_bytes, weights.full_bytes, weights["u"].allocation
+    for wrong, type_, words in (
+        ({"u": np.ones(3)}, vp.f16, "'u' is here already"), ({"w": np.ones(3)}, vp.f32, "f16 or bf16, got f32"), ({"w": np.ones(3)}, {}, "'w' has no type"),
+        ({"w": np.ones(3)}, {"w": vp.f16, "x": vp.f16}, "'x' is no array"), ({"w": "text"}, vp.f16, "is a str"),
+    ):
+        with pytest.raises(BindingError, match=words):
+            weights.add(wrong, type=type_)
+    assert (weights.size_bytes, weights.full_bytes, len(weights)) == (size, full, 3)
+    weights.add({"w": np.arange(4.0), "t": [0.25]}, type={"w": vp.bf16, "t": vp.f16})
+    assert weights.types["w"] is vp.bf16 and weights["w"].read().astype(float).tolist() == [0, 1, 2, 3] and weights["t"].read().tolist() == [0.25]
+    assert weights["u"].allocation is bound and weights.offsets["w"] == size and weights.size_bytes == size + 512 and weights.full_bytes == full + 512
+    weights.update("w", np.ones(4))
+    assert weights["w"].read().astype(float).tolist() == [1] * 4
+    launch()
+    assert out.read().tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    weights.free()
+    assert weights.freed
+    for call in (launch, weights["w"].read, lambda: weights.add({"z": np.ones(1)})):
+        with pytest.raises(BindingError, match="freed"):
+            call()
+
+
+def test_the_copy_of_what_lies_at_an_offset_of_an_arena() -> None:
+    values = [vp.ArenaValue(name, (300,), vp.f32) for name in ("x", "w1", "w2", "h", "y")]
+    steps = [vp.ArenaStep(("x", "w1"), ("h",)), vp.ArenaStep(("h", "w2"), ("y",))]
+    plan = vp.plan_arena(values, steps, inputs=("x", "w1", "w2"), outputs=("y",))
+    weights = vp.Weights(open_device("cpu"), {"w1": np.full(300, 1.0), "w2": np.full(300, 2.0)})
+    for number, name in ((1, "w1"), (2, "w2")):
+        found = weights.at(plan, plan.offsets[name])
+        assert found.type is vp.f16 and found.address == weights[name].address and found.read()[0] == number
+    for nowhere in (plan.offsets["x"], plan.offsets["w1"] + 256, -1):
+        with pytest.raises(BindingError, match="begin no values"):
+            weights.at(plan, nowhere)
+
+
 def test_an_array_is_replaced_in_place(device: Device) -> None:
     with vp.ProgramBuilder("widen") as b:
         n = b.dim("n")
