@@ -92,7 +92,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "arena_kept_bytes": _held("device memory of freed arenas that is kept for others"),
     "constants": _now("constant buffers on the device"),
     "constant_hits": _count("constants asked for that were on the device already"),
-    "oom_retries": _count("allocations tried again after memory was given back"),
+    "oom_retries": _count("calls of the driver made again after memory was given back"),
     # waiting and time
     "syncs": _count("waits of the host for the device"),
     "waits": _count("waits of one stream for another, which the host does not notice"),

@@ -48,20 +48,36 @@ def bytes_from(variable: str, default: int) -> int:
 class SizePool(Generic[_Block]):
     """Blocks that wait to be used again, in lists by size class; the last one given is the first to be taken.
 
-    At most `keep_bytes` wait: when more are given, blocks of other classes go first, those of the class that holds most bytes, since what is given
-    now is likelier to be asked for again. `drop(block, size)` is told what goes; it must not raise. `cached_bytes` is what waits.
+    At most `keep_bytes` wait, less the `reserved_bytes` that the owner keeps elsewhere: when more are given, blocks of other classes go first, those of the
+    class that holds most bytes, since what is given now is likelier to be asked for again. `drop(block, size)` is told what goes; it must not raise.
+    `cached_bytes` is what waits.
 
     It takes no lock, since a finaliser may give a block back at any moment, even within a call of the pool: a list changes by single
     operations of CPython, a list never goes, and `cached_bytes` counts a block before it waits and until it was taken.
     """
 
-    __slots__ = ("_drop", "_lists", "cached_bytes", "keep_bytes")
+    __slots__ = ("_drop", "_lists", "cached_bytes", "keep_bytes", "reserved_bytes")
 
     def __init__(self, keep_bytes: int, drop: Callable[[_Block, int], None]) -> None:
         self.keep_bytes = keep_bytes
-        self.cached_bytes = 0
+        self.cached_bytes = self.reserved_bytes = 0
         self._drop = drop
         self._lists: dict[int, list[_Block]] = {}
+
+    @property
+    def room_bytes(self) -> int:
+        """The most that may wait now."""
+        return max(0, self.keep_bytes - self.reserved_bytes)
+
+    def reserve(self, size_bytes: int) -> None:
+        """Counts what the owner keeps elsewhere under the same cap, or no longer where it is negative; what waits makes room."""
+        self.reserved_bytes += size_bytes
+        self.shrink(self.room_bytes)
+
+    def set_keep_bytes(self, size_bytes: int) -> None:
+        """Another cap."""
+        self.keep_bytes = size_bytes
+        self.shrink(self.room_bytes)
 
     def take(self, size: int) -> _Block | None:
         """A waiting block of a class, or None."""
@@ -75,7 +91,7 @@ class SizePool(Generic[_Block]):
     def give(self, block: _Block, size: int) -> None:
         """Keeps a block of a class, or drops it where it does not fit under the cap."""
         self.cached_bytes += size
-        if self.cached_bytes > self.keep_bytes and not (size <= self.keep_bytes and self._make_room(size)):
+        if self.cached_bytes > self.room_bytes and not (size <= self.room_bytes and self._make_room(size)):
             self.cached_bytes -= size
             self._drop(block, size)
             return
@@ -99,7 +115,7 @@ class SizePool(Generic[_Block]):
 
     def _make_room(self, size: int) -> bool:
         """Drops blocks of other classes until the cap holds; whether it does."""
-        while self.cached_bytes > self.keep_bytes:
+        while self.cached_bytes > self.room_bytes:
             if not self._drop_one(size):
                 return False
         return True

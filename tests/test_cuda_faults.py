@@ -502,7 +502,7 @@ def test_no_call_breaks_a_capture(world: Any, name: str) -> None:
 SILENT = {
     "properties.choose_arch": "the probe is loaded, and that is all that was to be known",
     "memory._make_pool": "virtual GPUs report pools that they don't give",
-    **dict.fromkeys(("memory._try", "pinned._make"), "it is asked again after memory was given back"),
+    **dict.fromkeys(("memory._try", "context.with_relief"), "it is asked again after memory was given back"),
     "transfer._is_pinned": "memory that the driver does not know is not pinned",
     "pinned._collect": "it is asked again later",
     **dict.fromkeys(("marks._is_captured", "marks.after", "marks.join", "marks.wait", "marks.leave"), "a stream of others may be gone: the host waits"),
@@ -626,7 +626,7 @@ def test_no_host_memory_for_the_results_of_a_dispatch(world: Any) -> None:
         def copy(self, *arguments: Any) -> Any:
             raise MemoryError("no room")
 
-    (idle,) = [some for some in made.pipeline._prepared._idle.values() if some and 4 in next(iter(some))._views["y"].shape]
+    (idle,) = [row.idle for row in made.pipeline._prepared.sets.values() if row.idle and 4 in row.idle[0]._views["y"].shape]
     views = idle[0]._views
     plain = views["y"]
     views["y"] = plain.view(Full)

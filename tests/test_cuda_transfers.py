@@ -282,7 +282,7 @@ def test_pinned_memory_runs_out(device: Any, fake: Any) -> None:
     fake.fail["cuMemHostAlloc"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY]
     block = device.pinned_pool.take(9000)
     assert "cuMemFreeHost" in fake.log and block.bytes.size == 9000
-    fake.fail["cuMemHostAlloc"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY] * 2
+    fake.fail["cuMemHostAlloc"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY] * 3
     with pytest.raises(OutOfMemory, match="page-locked") as caught:
         device.pinned_pool.take(1 << 20)
     assert caught.value.asked == 1 << 20 and caught.value.held == block.capacity

@@ -18,7 +18,7 @@ from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.assembler import makes_machine_code
 from vyre_py.drivers.cuda.context import Context, Mode
 from vyre_py.drivers.cuda.cooperative import occupancy
-from vyre_py.drivers.cuda.dispatch import Dispatcher
+from vyre_py.drivers.cuda.dispatch import Dispatcher, Preparations
 from vyre_py.drivers.cuda.events import (
     DeviceStreams,
     Event,
@@ -119,10 +119,11 @@ class CudaDevice(Device):
         self.dlpack_device = (dlpack.CUDA, ordinal)
         self.words = Words(self.context)
         self._transfers = Transfers(self.context, self.memory, self.pinned_pool, self.telemetry)
-        self.memory.pressure.append(self._let_go)
+        self.context.relief = [self._drop_kept, self._let_go]
+        self.context.on_retry = self._count_retry
         self._peers: set[str] = set()
         self._modules: Watched[Module] = Watched()
-        self._dispatchers: Watched[Dispatcher] = Watched()
+        self.preparations = Preparations(self.memory, self.pinned_pool)
         self.strided_kernels = StridedKernels(self.context, target.arch, self._modules)
         self.graphs = Executables()
         self.telemetry.gauge("graphs", self.graphs.__len__)
@@ -384,9 +385,7 @@ class CudaDevice(Device):
         return self.context.later(action)
 
     def _dispatcher(self, pipeline: Pipeline) -> Dispatcher:
-        made = Dispatcher(pipeline)
-        self._dispatchers.add(made)
-        return made
+        return self.preparations.dispatcher(pipeline)
 
     def _submit(self, run: Run) -> Pending:
         if run.config.fixpoint is not None or run.config.timeout is not None:
@@ -411,8 +410,7 @@ class CudaDevice(Device):
 
     def _trim(self) -> None:
         with self.context.entered():
-            for dispatcher in self._dispatchers.now():
-                dispatcher.clear()
+            self.preparations.clear()
             self.graphs.trim()
             self._loop_module = None  # loops hold it
             self._transfers.trim()
@@ -422,16 +420,23 @@ class CudaDevice(Device):
             self.context.events.trim()
             self.context.streams.trim()
 
+    def _count_retry(self) -> None:
+        self.telemetry.oom_retries += 1
+
+    def _drop_kept(self) -> None:
+        """When memory is short: gives back what the pools keep."""
+        self.memory.drop_kept()
+        self.pinned_pool.trim()
+
     def _let_go(self) -> None:
-        """When memory is short: drops what holds some for speed alone."""
-        for dispatcher in self._dispatchers.now():
-            dispatcher.clear()
+        """When memory is still short: drops what holds some for speed alone."""
+        self.preparations.clear()
         self.constants.clear()
         self.arenas.clear()
         self.resident.evict()
-        self.pinned_pool.trim()
         self._pipelines.clear()
         self._codes.clear()
+        self._drop_kept()
 
     def close(self) -> None:
         """See `Device.close`. Nothing is touched in a forked child, since all of it is the parent's, nor behind a kernel that never ends."""
@@ -452,8 +457,7 @@ class CudaDevice(Device):
                 self.gemm_library.close()
             for module in self._modules.now():
                 module.unload()
-            for dispatcher in self._dispatchers.now():
-                dispatcher.clear()
+            self.preparations.clear()
             self.memory.close()
             self._transfers.close()
             self.pinned_pool.close()

@@ -121,9 +121,10 @@ class Replay:
             with context.relaxed(doing):
                 self._handles.drop()  # one that an earlier attempt left
                 device.graphs.admit(self)
-                status, executable = cuda.cuGraphInstantiate(self._handles.graph, 0)
+                status, *executables = context.with_relief(lambda: cuda.cuGraphInstantiate(self._handles.graph, 0))
             if status:
                 raise context.failure(status, doing, LaunchError)
+            (executable,) = executables
             self._handles.executable = executable
             self.calls.patch(0, 0, int(executable))
             self._ready.value = 1

@@ -7,10 +7,9 @@ before by events (`marks`). A free within a capture waits for its end.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.context import NO_MEMORY_STATUS, Context
 from vyre_py.drivers.cuda.marks import Marks
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
 from vyre_py.drivers.errors import DriverError, OutOfMemory
@@ -21,7 +20,7 @@ __all__ = ["Memory"]
 
 _KEPT_BYTES: Final = 256 << 20
 _THRESHOLD_BYTES: Final = 256 << 20
-_NO_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
+_NO_MEMORY: Final = 2
 
 
 class Memory:
@@ -31,13 +30,12 @@ class Memory:
     which wait for the device when they are given back to the driver.
 
     Attributes: `limit_bytes`, the most that is asked of the driver in all (None: what the device has); `marks` of streams of others;
-    `pressure`, functions that let go of memory which is kept for speed alone; `held_bytes`, all that the driver gave, in use or kept.
+    `held_bytes`, all that the driver gave, in use or kept.
     """
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         """Raises DriverError for VYRE_DEVICE_POOL_BYTES or VYRE_POOL_RELEASE_THRESHOLD that is no number of bytes."""
         self.marks = Marks(context, telemetry)
-        self.pressure: list[Callable[[], None]] = []
         self.limit_bytes: int | None = None
         self.held_bytes = 0
         self._context = context
@@ -53,13 +51,12 @@ class Memory:
 
     @property
     def keep_bytes(self) -> int:
-        """The most that is kept for reuse, 256 MiB unless VYRE_DEVICE_POOL_BYTES says otherwise; may be set."""
+        """The most that is kept for reuse, what prepared dispatches hold included, 256 MiB unless VYRE_DEVICE_POOL_BYTES says otherwise; may be set."""
         return self._kept.keep_bytes
 
     @keep_bytes.setter
     def keep_bytes(self, size_bytes: int) -> None:
-        self._kept.keep_bytes = size_bytes
-        self._kept.shrink(size_bytes)
+        self._kept.set_keep_bytes(size_bytes)
 
     @property
     def release_threshold(self) -> int:
@@ -77,6 +74,15 @@ class Memory:
     def cached_bytes(self) -> int:
         """What is kept for reuse."""
         return self._kept.cached_bytes
+
+    def prepare(self, size_bytes: int) -> None:
+        """Counts what dispatches that are prepared hold, or no longer, as kept: see `SizePool.reserve`."""
+        self._kept.reserve(size_bytes)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """What dispatches that are prepared hold."""
+        return self._kept.reserved_bytes
 
     @property
     def allocated_bytes(self) -> int:
@@ -152,39 +158,29 @@ class Memory:
         return address
 
     def _ask(self, size_bytes: int, size: int) -> int:
-        """New memory of the driver. When there is none, first what is kept here and by the driver is given back, then what others keep for speed."""
+        """New memory of the driver; where it has none, or the budget leaves none, after `Context.with_relief`."""
         self._telemetry.device_pool_misses += 1
-        doing = f"{self._context.name} cannot allocate {size_bytes} bytes"
-        with self._context.entered(), self._context.using(doing):
+        context, doing = self._context, f"{self._context.name} cannot allocate {size_bytes} bytes"
+        with context.entered(), context.using(doing):
             self._reap()
-            for relieve in (self._drop_kept, self._drop_caches):
-                if self._over_budget(size):
-                    relieve()
-            address = self._try(size, doing)
-            for relieve in (self._drop_kept, self._drop_caches):
-                if address is None and not self._over_budget(size):
-                    relieve()
-                    self._telemetry.oom_retries += 1
-                    address = self._try(size, doing)
-            if address is None:
+            given = context.with_relief(lambda: self._try(size))
+            if given[0] and given[0].name == NO_MEMORY_STATUS:
                 raise self._exhausted(size_bytes, size)
+            address = int(context.ok(given, doing))
             self.held_bytes += size
         return address
 
-    def _try(self, size: int, doing: str) -> int | None:
-        """What the driver gives, or None when it has no memory, or the budget leaves none."""
+    def _try(self, size: int) -> tuple[Any, ...]:
+        """What the driver gives; over the budget, that it has no memory."""
         context, cuda = self._context, self._context.cuda
         if self._over_budget(size):
-            return None
-        given = cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, context.stream)
-        if given[0] and given[0].name == _NO_MEMORY:
-            return None
-        return int(context.ok(given, doing))
+            return (context.status(_NO_MEMORY),)
+        return cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, context.stream)  # type: ignore[no-any-return]  # the driver's answer
 
     def _over_budget(self, size: int) -> bool:
         return self.limit_bytes is not None and self.held_bytes + size > self.limit_bytes
 
-    def _drop_kept(self) -> None:
+    def drop_kept(self) -> None:
         """Gives back what is kept here and by the driver, buffers that only the garbage collector knows of included."""
         self._kept.shrink()
         gc.collect()
@@ -193,11 +189,6 @@ class Memory:
         self._context.wait(f"{self._context.name} failed while it ran")
         self._trim_driver()
 
-    def _drop_caches(self) -> None:
-        for let_go in list(self.pressure):
-            let_go()
-        self._drop_kept()
-
     def _exhausted(self, size_bytes: int, size: int) -> OutOfMemory:
         context = self._context
         status, free, total = context.cuda.cuMemGetInfo()
@@ -205,7 +196,7 @@ class Memory:
         budget = self.limit_bytes
         fits = not self._over_budget(size)
         return OutOfMemory(
-            f"{context.name} cannot allocate {size_bytes} bytes", status=f"{_NO_MEMORY} (2)" if fits else "",
+            f"{context.name} cannot allocate {size_bytes} bytes", status=f"{NO_MEMORY_STATUS} ({_NO_MEMORY})" if fits else "",
             meaning="the device has too little free memory" if fits else f"the budget of device.memory.limit_bytes is {budget}",
             cause="buffers of this process, or of another on the same device" if fits else "buffers of this process",
             remedy="free buffers, call device.trim(), or ask for less" if fits else "free buffers, ask for less, or raise the budget",

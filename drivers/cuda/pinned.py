@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.context import NO_MEMORY_STATUS, Context
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
@@ -25,7 +25,6 @@ _KEPT_BYTES: Final = 128 << 20
 _PAGE_BYTES: Final = 4096
 _IN_FLIGHT: Final = 32  # blocks that wait for events, of which there are few
 _NOT_READY: Final = "CUDA_ERROR_NOT_READY"
-_NO_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 class PinnedBlock:
@@ -75,18 +74,31 @@ class PinnedPool:
 
     @property
     def keep_bytes(self) -> int:
-        """The most that is kept for reuse; may be set."""
+        """The most that is kept for reuse, what prepared dispatches hold included; may be set."""
         return self._kept.keep_bytes
 
     @keep_bytes.setter
     def keep_bytes(self, size_bytes: int) -> None:
-        self._kept.keep_bytes = size_bytes
-        self._kept.shrink(size_bytes)
+        self._kept.set_keep_bytes(size_bytes)
 
     @property
     def cached_bytes(self) -> int:
         """What is kept for reuse."""
         return self._kept.cached_bytes
+
+    def prepare(self, size_bytes: int) -> None:
+        """Counts what dispatches that are prepared hold, or no longer, as kept: see `SizePool.reserve`."""
+        self._kept.reserve(size_bytes)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """What dispatches that are prepared hold."""
+        return self._kept.reserved_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """What callers hold, and what is on its way."""
+        return self.held_bytes - self._kept.cached_bytes - self._kept.reserved_bytes
 
     def take(self, size_bytes: int) -> PinnedBlock:
         """A block of at least so many bytes. Raises OutOfMemory, DeviceLost."""
@@ -153,14 +165,10 @@ class PinnedPool:
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot pin {size} bytes of host memory"
         flags = int(cuda.CU_MEMHOSTALLOC_PORTABLE) | int(cuda.CU_MEMHOSTALLOC_DEVICEMAP)
         with context.relaxed(doing):
-            given = cuda.cuMemHostAlloc(size, flags)
-            if given[0] and given[0].name == _NO_MEMORY:
-                self._kept.shrink()
-                self._telemetry.oom_retries += 1
-                given = cuda.cuMemHostAlloc(size, flags)
-        if given[0] and given[0].name == _NO_MEMORY:
+            given = context.with_relief(lambda: cuda.cuMemHostAlloc(size, flags))
+        if given[0] and given[0].name == NO_MEMORY_STATUS:
             raise OutOfMemory(
-                doing, status=f"{_NO_MEMORY} (2)", meaning="the system has too little memory that may be page-locked",
+                doing, status=f"{NO_MEMORY_STATUS} (2)", meaning="the system has too little memory that may be page-locked",
                 cause="large transfers, or arrays of device.pinned", remedy="drop such arrays, call device.trim(), or ask for less",
                 asked=size, held=self.held_bytes,
             )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,9 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.calls import Calls
 from vyre_py.drivers.cuda.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import Call
+from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.hostarray import Bytes, Host, no_memory
+from vyre_py.drivers.pool import class_bytes
 from vyre_py.drivers.resident import Allocation, Buffer, host_shape
 
 if TYPE_CHECKING:
@@ -36,7 +39,10 @@ _OWN_BYTES: Final = 32 << 10
 
 
 class Prepared(ABC):
-    """One set of shapes. One dispatch at a time uses it."""
+    """One set of shapes. One dispatch at a time uses it. Attributes: `pinned_bytes` and `device_bytes`, what it holds of either memory."""
+
+    pinned_bytes: int
+    device_bytes: int
 
     def __init__(self, pipeline: Pipeline, binding: BindingPlan, device: CudaDevice) -> None:
         self._device = device
@@ -110,6 +116,7 @@ class Mapped(Prepared):
     def _buffers(self) -> dict[str, Buffer]:
         places, total = self._laid_out(list(self._memories))
         block = self._device.pinned_pool.take(total)
+        self.pinned_bytes, self.device_bytes = block.capacity, 0
         allocation = Allocation(self._device, block.device_address, total, block.give)  # the block goes back when the last buffer over it does
         self._views = {name: self._view(block.bytes, place, name) for name, place in places.items()}
         self._cleared = [view for name, view in self._views.items() if name not in self._inputs]
@@ -139,6 +146,7 @@ class Staged(Prepared):
         self._kept = Allocation(device, self._block.device_address, total, self._block.give)
         self._views = {name: self._view(self._block.bytes, place, name) for name, place in self._places.items()}
         self._resident = {n: device.allocate(self._shapes[n], m.type) for n, m in self._memories.items()}
+        self.pinned_bytes, self.device_bytes = self._block.capacity, sum(class_bytes(buffer.size_bytes) for buffer in self._resident.values())
         return dict(self._resident)
 
     def _copy(self, function: str, *arguments: int) -> Call:
@@ -190,7 +198,10 @@ class Staged(Prepared):
         if name not in self._own:
             return None
         pool = self._device.pinned_pool
-        found = pool.lease(self._bytes(name)) if pool.held_bytes - pool.cached_bytes <= pool.keep_bytes else None
+        found = None
+        if pool.lent_bytes <= pool.keep_bytes:
+            with suppress(OutOfMemory):
+                found = pool.lease(self._bytes(name))
         if found is None:
             self._device.telemetry.overflows += 1  # callers hold as much page-locked memory as they may
         address = self._block.address + self._places[name] if found is None else found[0]
