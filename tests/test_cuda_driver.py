@@ -155,7 +155,8 @@ def test_out_of_memory_trims_and_tries_again(device, fake):
     fake.fail["cuMemAllocFromPoolAsync"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY]
     fake.log.clear()
     device.allocate(4, u8)
-    assert fake.log[:6] == ["cuCtxGetCurrent", "cuMemAllocFromPoolAsync", "cuCtxGetCurrent", "cuStreamSynchronize", "cuMemPoolTrimTo", "cuMemAllocFromPoolAsync"]
+    asked = ["cuCtxGetCurrent", "cuMemAllocFromPoolAsync"]
+    assert fake.log[:6] == [*asked, "cuCtxGetCurrent", "cuStreamSynchronize", "cuMemPoolTrimTo", asked[1]]
     held = device.allocate(900_000, u8)
     with pytest.raises(OutOfMemory, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
         device.allocate(200_000, u8)

@@ -500,7 +500,7 @@ def test_no_call_breaks_a_capture(world: Any, name: str) -> None:
 
 # Where a failure comes to nothing, and why that is right: the function that makes the call.
 SILENT = {
-    "properties.choose_arch": "the probe is loaded, and that is all that was to be known",
+    "properties._loaded": "the probe is loaded, and that is all that was to be known",
     "memory._make_pool": "virtual GPUs report pools that they don't give",
     **dict.fromkeys(("memory._try", "context.with_relief"), "it is asked again after memory was given back"),
     "transfer._is_pinned": "memory that the driver does not know is not pinned",

@@ -15,6 +15,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from device_kinds import need_nvjitlink
 from fake_cuda import CUresult
 from fake_graphs import FakeGraphDriver
 from ptxas import assemble
@@ -30,6 +31,7 @@ from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, 
 from vyre_py.ir.parser import parse
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.llvm import nvjitlink
 
 AXPY = parse("""program axpy(n) workgroup(256) {
   param a: f32
@@ -268,6 +270,72 @@ def test_steps_run_by_themselves(device, fake):
     for wrong in (lambda: vp.copy_step(x, wide), lambda: vp.copy_step(x, x), lambda: vp.copy_step(x, 3), lambda: vp.fill_step(y, "a")):
         with pytest.raises(BindingError):
             wrong()
+
+
+# ---- a driver without a compiler
+
+
+class Uncompiling(FakeGraphDriver):
+    """The stand-in where the driver's compiler for PTX is not installed, or must not be used."""
+
+    why = CUresult.CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+
+    def cuModuleLoadData(self, image):
+        return super().cuModuleLoadData(image) if image.startswith(b"\x7fELF") else (self.why, None)
+
+    def cuModuleLoadDataEx(self, image, count, options, values):
+        return super().cuModuleLoadDataEx(image, count, options, values) if image.startswith(b"\x7fELF") else (self.why, None)
+
+
+@pytest.fixture
+def uncompiling(monkeypatch):
+    driver = Uncompiling(total=1 << 28)
+    monkeypatch.setattr(library, "load", lambda: driver)
+    monkeypatch.setattr(cuda, "load", lambda: driver)
+    return driver
+
+
+@pytest.mark.parametrize("why", ["COMPILER_NOT_FOUND", "COMPILATION_DISABLED"])
+def test_without_the_drivers_compiler_machine_code_is_loaded(uncompiling, monkeypatch, why):
+    need_nvjitlink()
+    monkeypatch.delenv("VYRE_ASSEMBLER", raising=False)
+    monkeypatch.setattr(Uncompiling, "why", CUresult[f"CUDA_ERROR_JIT_{why}"])
+    uncompiling.kernel = axpy_kernel
+    device = CudaDevice(0)
+    assert str(device.target) == "sm_90" and not device.loads_ptx
+    x, y = device.upload(np.arange(N, dtype=np.float32)), device.upload(np.ones(N, np.float32))
+    launch = device.compile_native(AXPY).bind(x=x, y=y, a=2.0)
+    launch()
+    assert values(y) == [1, 3, 5, 7]
+    uncompiling.kernel = lambda block: None
+    device.copy_strided(x, N - 1, (-1,), y, 0, (1,), (N,))  # by a kernel of our own
+    flag = device.upload(np.zeros(1, np.uint32))
+    assert device.capture_while(flag, launch).conditional == "host"
+    for refused in (
+        lambda: device.load_ptx(PTX, "axpy", [("x", vp.f32, "read")]), lambda: device.load(vp.compile_native(AXPY, "compute_90")),
+    ):  # fmt: skip
+        with pytest.raises(ToolchainError, match=rf"CUDA_ERROR_JIT_{why}[\s\S]*PTX"):
+            refused()
+    device.close()
+
+
+def test_without_any_compiler_code_from_elsewhere_is_loaded(uncompiling, monkeypatch):
+    need_nvjitlink()
+    artifact = vp.compile_native(AXPY, "sm_90")
+    monkeypatch.setattr(nvjitlink, "available", lambda: False)
+    monkeypatch.setattr(nvjitlink, "_library", lambda: (_ for _ in ()).throw(ImportError("it is not here")))
+    device = CudaDevice(0)
+    device.load(artifact)
+    with pytest.raises(ToolchainError, match="CUDA_ERROR_JIT_COMPILER_NOT_FOUND"):
+        device.compile_native(AXPY)
+    device.close()
+
+
+def test_a_driver_that_loads_nothing_at_all_is_refused(uncompiling, monkeypatch):
+    need_nvjitlink()
+    uncompiling.fail["cuModuleLoadData"] = [None, CUresult.CUDA_ERROR_INVALID_PTX]
+    with pytest.raises(DeviceUnavailable, match="JIT_COMPILER_NOT_FOUND"):
+        CudaDevice(0)
 
 
 # ---- graphs

@@ -80,7 +80,8 @@ _EXACT: Final = 1 << 16
 class CudaDevice(Device):
     """One GPU: its primary context, one stream, one pool.
 
-    Attributes besides the contract's: `properties`, `capability` (major, minor), `context`, `memory` (the pool of device memory), `pinned_pool`.
+    Attributes besides the contract's: `properties`, `capability` (major, minor), `context`, `memory` (the pool of device memory), `pinned_pool`;
+    `loads_ptx`: whether the driver has a compiler for PTX, and may use it.
     Raises DeviceUnavailable for GPUs before sm_70, and for a driver that loads nothing that is compiled for it.
     """
 
@@ -103,7 +104,7 @@ class CudaDevice(Device):
         """What `__init__` does in the context."""
         self.properties = found = probe(self.context)
         self.capability = found.compute_capability
-        arch = choose_arch(self.context, self.capability)
+        arch, self.loads_ptx = choose_arch(self.context, self.capability)
         target = Target("ptx", arch, cubin=makes_machine_code(arch))
         limits = Limits(found.grid, found.workgroup_invocations, found.workgroup_bytes, found.memory_bytes)
         super().__init__(ordinal, target, limits, found.description)
@@ -124,7 +125,7 @@ class CudaDevice(Device):
         self._peers: set[str] = set()
         self._modules: Watched[Module] = Watched()
         self.preparations = Preparations(self.memory, self.pinned_pool)
-        self.strided_kernels = StridedKernels(self.context, target.arch, self._modules)
+        self.strided_kernels = StridedKernels(self.context, target.arch, self._modules, self.loads_ptx)
         self.graphs = Executables()
         self.telemetry.gauge("graphs", self.graphs.__len__)
         self.gemm_library: Library | None = None

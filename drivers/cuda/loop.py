@@ -69,7 +69,10 @@ _BLOCK: Final = struct.Struct("<QQQII")
 
 
 def has_loops(device: CudaDevice) -> bool:
-    """Whether the driver and its bindings have conditional nodes."""
+    """Whether the driver and its bindings have conditional nodes, and the driver compiles the kernel that sets their conditions: its own linker alone knows
+    what that calls."""
+    if not device.loads_ptx:
+        return False
     status, version = device.context.cuda.cuDriverGetVersion()
     return not status and version >= _DRIVER and hasattr(device.context.cuda, "cuGraphConditionalHandleCreate")
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
-from vyre_py.lowering.llvm.architectures import ARCHITECTURES, fitting_archs
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.llvm import nvjitlink
+from vyre_py.lowering.llvm.architectures import ARCHITECTURES, fitting_archs, generation
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
@@ -17,6 +19,9 @@ __all__ = ["Properties", "choose_arch", "probe"]
 _NOT_FOR_IT: Final = frozenset(
     {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "CUDA_ERROR_INVALID_PTX", "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_SOURCE"}
 )
+
+# Statuses with which it compiles nothing at all.
+_NO_COMPILER: Final = frozenset({"CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "CUDA_ERROR_JIT_COMPILATION_DISABLED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,9 @@ def _probe_text(arch: str) -> bytes:
     return f".version {ARCHITECTURES[arch]}\n.target {arch}\n.address_size 64\n.visible .entry probe()\n{{\n ret;\n}}\n".encode()
 
 
-def choose_arch(context: Context, capability: tuple[int, int]) -> str:
-    """The architecture to compile for: the GPU's own if the driver loads code for it, else the newest before it that it loads.
+def choose_arch(context: Context, capability: tuple[int, int]) -> tuple[str, bool]:
+    """The architecture to compile for: the GPU's own if the driver loads code for it, else the newest before it that it loads; and whether it loads PTX,
+    since it may have no compiler, or must not use it. Then the architecture is the GPU's own, and machine code alone is loaded.
 
     Raises DeviceUnavailable for GPUs before sm_70, and for a driver that loads none.
     """
@@ -114,13 +120,33 @@ def choose_arch(context: Context, capability: tuple[int, int]) -> str:
         found = f"its compute capability is {capability[0]}.{capability[1]}, 7.0 is needed"
         raise DeviceUnavailable(f"{context.name} is too old", meaning=found, remedy="choose another device")
     for arch in fitting:
-        result = context.cuda.cuModuleLoadData(_probe_text(arch))
-        if not result[0]:
-            context.note(context.cuda.cuModuleUnload(result[1]), f"{context.name} cannot unload code")
-            return arch
-        if result[0].name not in _NOT_FOR_IT:
-            raise context.failure(result[0], f"{context.name} loads no code", DeviceUnavailable)
+        status = _loaded(context, _probe_text(arch))
+        if not status:
+            return arch, True
+        if status.name in _NO_COMPILER and _loads_machine_code(context, fitting[0], capability):
+            return fitting[0], False
+        if status.name not in _NOT_FOR_IT:
+            raise context.failure(status, f"{context.name} loads no code", DeviceUnavailable)
     raise DeviceUnavailable(
         f"{context.name} loads no code that this compiler writes", meaning=f"tried {', '.join(fitting)}", cause="an old driver",
         remedy="update NVIDIA's display driver",
     )  # fmt: skip
+
+
+def _loaded(context: Context, code: bytes) -> Any:
+    """The status with which the driver loads code, which is unloaded again."""
+    status, *found = context.cuda.cuModuleLoadData(code)
+    if not status:
+        context.note(context.cuda.cuModuleUnload(*found), f"{context.name} cannot unload code")
+    return status
+
+
+def _loads_machine_code(context: Context, arch: str, capability: tuple[int, int]) -> bool:
+    """Whether the driver loads machine code of the GPU's own architecture: believed where there is nothing here to make some with."""
+    if generation(arch) != 10 * capability[0] + capability[1]:
+        return False
+    try:
+        code = nvjitlink.link(_probe_text(arch), arch, name="probe").code
+    except Unsupported:
+        return True
+    return not _loaded(context, code)

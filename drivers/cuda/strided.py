@@ -20,6 +20,7 @@ from vyre_py.drivers.sequence import SequenceStep
 from vyre_py.drivers.strided import Axis, Move, StridedCopy, simplified, widened
 from vyre_py.drivers.watched import Watched
 from vyre_py.lowering.artifact import Image
+from vyre_py.lowering.llvm import nvjitlink
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -95,9 +96,9 @@ def _part(width: int, move: Move) -> Part:
 class StridedKernels:
     """The kernels of one device, each loaded when it is first wanted."""
 
-    def __init__(self, context: Context, arch: str, modules: Watched[Module]) -> None:
+    def __init__(self, context: Context, arch: str, modules: Watched[Module], loads_ptx: bool) -> None:
         """`modules` are those that the device unloads when it is closed."""
-        self._context, self._arch, self._modules = context, arch, modules
+        self._context, self._arch, self._modules, self._loads_ptx = context, arch, modules, loads_ptx
         self._lock = threading.Lock()
         self._loaded: dict[Kernel, Module] = {}
         self._functions: dict[Kernel, int] = {}
@@ -110,11 +111,16 @@ class StridedKernels:
     def _load(self, kernel: Kernel) -> int:
         with self._lock:
             if kernel not in self._loaded:
-                module = Module(self._context, Image("ptx", kernel.text(self._arch).encode()), kernel.name, 0)
+                module = Module(self._context, self._image(kernel), kernel.name, 0)
                 self._modules.add(module)
                 self._loaded[kernel] = module
                 self._functions[kernel] = int(module.function)
             return self._functions[kernel]
+
+
+    def _image(self, kernel: Kernel) -> Image:
+        text = kernel.text(self._arch).encode()
+        return Image("ptx", text) if self._loads_ptx else Image("cubin", nvjitlink.link(text, self._arch, name=kernel.name).code)
 
 
 class _Parameter(ctypes.Structure):
