@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from fake_cuda import GIVES, NATIVE, OK, CUresult, FakeDriver
 
 NATIVE.update(
-    cuCtxSetCurrent=1, cuGraphExecKernelNodeSetParams=3, cuGraphKernelNodeSetParams=2, cuGraphLaunch=2, cuLaunchKernel=11, cuMemcpyDtoDAsync=4,
+    cuStreamWaitEvent=3, cuGraphExecKernelNodeSetParams=3, cuGraphKernelNodeSetParams=2, cuGraphLaunch=2, cuLaunchKernel=11, cuMemcpyDtoDAsync=4,
     cuMemsetD16Async=4, cuMemsetD32Async=4, cuMemsetD8Async=4,
 )  # fmt: skip
 GIVES.update({

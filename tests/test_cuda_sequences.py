@@ -484,7 +484,7 @@ def test_a_closure_that_raises_leaves_all_usable(device, fake, axpy):
     fake.fail["cuStreamBeginCapture"] = [CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED]
     with pytest.raises(LaunchError, match="cannot capture a graph"):
         device.capture(launch)
-    fake.fail["cuGraphInstantiate"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY]
+    fake.fail["cuGraphInstantiate"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY] * 3
     with pytest.raises(vp.OutOfMemory, match="cannot be instantiated"):
         device.capture(launch)
     fake.fail["cuLaunchKernel"] = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
@@ -1034,6 +1034,58 @@ def test_a_failing_product_is_named(device, lt):
         sequence()
     with pytest.raises(LaunchError, match="product of 4x4 and 4x4 cannot be enqueued"):
         step()
+
+
+def test_a_product_leaves_the_current_context_as_it_was(device, fake, lt):
+    a, b, out = [device.upload(np.ones((4, 4), np.float32)) for _ in range(3)]
+    step = vp.gemm_step(a, b, out)
+    runs = {"step": step, "sequence": device.sequence(vp.fill_step(a, 1), step, vp.fill_step(b, 1))}
+    for name, run in runs.items():
+        for lt.status in (0, 13):
+            fake.current.context = 55
+            with pytest.raises(LaunchError) if lt.status else contextlib.nullcontext():
+                run()
+            assert fake.current.context == 55, (name, lt.status)
+    fake.current.context = 55
+    fake.fail["cuCtxPushCurrent"] = [CUresult.CUDA_ERROR_INVALID_VALUE]
+    with pytest.raises(LaunchError, match="CUDA_ERROR_INVALID_VALUE"):
+        step()
+    assert fake.current.context == 55
+
+
+def test_graphs_with_products_keep_the_order_of_our_stream_where_they_go(device, fake, lt, axpy):
+    """All products share one workspace, which only that order keeps apart."""
+    order = []
+    fake.cuEventRecord = lambda event, stream: order.append(("record", int(stream))) or (CUresult.CUDA_SUCCESS,)
+    fake.cuStreamWaitEvent = lambda stream, event, flags: order.append(("wait", int(stream))) or (CUresult.CUDA_SUCCESS,)
+    fake.cuGraphLaunch = lambda executable, stream: order.append(("graph", int(stream))) or (CUresult.CUDA_SUCCESS,)
+    launch, _, _ = axpy()
+    step = vp.gemm_step(*[device.upload(np.ones((4, 4), np.float32)) for _ in range(3)])
+    own, other = int(device.context.stream), 42
+
+    def ran(call):
+        order.clear()
+        call()
+        return list(order)
+
+    between = [("record", own), ("wait", other), ("graph", other), ("record", other), ("wait", own)]
+    inner = device.capture(lambda: (launch(), step()))
+    for graph in (inner, device.capture(inner)):
+        before = graph.__call__
+        assert ran(graph) == [("graph", own)]
+        graph.on(Foreign(other))
+        assert ran(graph) == ran(before) == between and ran(lambda graph=graph: graph.repeat(2)) == 2 * between
+        device.graphs.trim()  # made anew at the next replay
+        assert ran(graph)[-5:] == between
+        graph.on(device.streams.compute)
+        assert ran(graph) == ran(before) == [("graph", own)]
+    plain = device.capture(launch).on(Foreign(other))
+    assert ran(plain) == [("graph", other)]
+    events = device.context.events
+    used = events.made - events.idle
+    del inner, graph, before
+    gc.collect()
+    assert events.made - events.idle == used - 2
 
 
 def test_gemm_without_the_package(device, monkeypatch):

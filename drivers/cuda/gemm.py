@@ -69,7 +69,8 @@ def _destroy(context: Context, bindings: Any, handle: int) -> None:
 
 
 class Library:
-    """cuBLASLt on one device: its handle, and the workspace that all products share, since they run one after the other.
+    """cuBLASLt on one device: its handle, and the workspace that all products share, since they run one after the other: in the order of our stream, which
+    graphs that were moved to another one keep as well.
 
     Attributes: `bindings`, `handle`, `matmul` (an address), `workspace`.
     """
@@ -220,7 +221,7 @@ class CudaGemm(GemmStep):
         leave = Call(context.function("cuCtxPopCurrent"), (ctypes.addressof(_POPPED),))
         kept = (self, library, device)
         calls = (enter, Call(library.matmul, arguments), leave)
-        return Piece(self.name, calls, None, self.buffers, kept, {}, partial(_failure, context, library.bindings))
+        return Piece(self.name, calls, None, self.buffers, kept, {}, partial(_failure, context, library.bindings), shares=True)
 
     def _run(self) -> None:
         self._direct.calls.builtin()()

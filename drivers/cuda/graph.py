@@ -34,13 +34,14 @@ GRAPH_LIMIT: Final = 64
 
 
 class _Handles:
-    """What has to be destroyed: the captured graph, and the executable one if there is one now."""
+    """What has to be given back: the captured graph, the executable one if there is one now, and an event where one is needed."""
 
-    __slots__ = ("context", "executable", "graph")
+    __slots__ = ("context", "event", "executable", "graph")
 
     def __init__(self, context: Context, graph: Any) -> None:
         self.context, self.graph = context, graph
         self.executable: Any = None
+        self.event: Any = None
 
     def drop(self) -> None:
         """Destroys the executable graph; what it has running goes on to its end. Quiet, since a finaliser may call it."""
@@ -57,18 +58,21 @@ class _Handles:
             with context.visited():
                 self.drop()
                 context.note(context.cuda.cuGraphDestroy(self.graph), f"{context.name} cannot destroy a graph")
+            if self.event is not None:
+                context.events.give(self.event)
 
 
 class Replay:
     """A captured graph, its executable form, and the native list with its one call.
 
     `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, so that native code comes to the handler. Its
-    lock is held by whoever changes it. Attributes: `kernels`, `stream` (a handle), `calls`.
+    lock is held by whoever changes it. Attributes: `kernels`, `stream` (a handle), `calls`, `shares` (see `Piece`).
     """
 
     def __init__(self, device: CudaDevice, graph: Any, recorder: Recorder, loops: bool) -> None:
         context = device.context
         self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.buffers, recorder.kept
+        self.shares = recorder.shares
         self.lock = threading.RLock()
         self.stream = int(context.stream)
         self._owner: Any = None
@@ -85,10 +89,7 @@ class Replay:
                 if name != "parameter_bytes":  # which the graph holds already
                     counts[name] = counts.get(name, 0) + amount
         self._record = device.telemetry.record(**counts)
-        words = self._words()
-        room = 1 + len(self._others) + sum(len(node.held) for node in self.kernels)
-        counters = ((device.telemetry.address("graph_replays"), 1), (self._record.address, 1))
-        self.calls = CallList([self.call()], self.trouble, context.mode_address, words, counters, exclusive=True, room=room)
+        self.calls = self._list()
         with self.lock:
             self._instantiate()
 
@@ -101,6 +102,21 @@ class Replay:
         """The call that replays the graph, as it is now."""
         executable = self._handles.executable
         return Call(self.device.context.function("cuGraphLaunch"), (0 if executable is None else int(executable), self.stream))
+
+    def _list(self) -> CallList:
+        """The native list: one call, or where the graph shares memory and was moved to another stream, that call in the order of our own stream as well."""
+        device, context = self.device, self.device.context
+        own, calls = int(context.stream), [self.call()]
+        if self.shares and self.stream != own:
+            if self._handles.event is None:
+                self._handles.event = context.events.take()
+            event, record, wait = int(self._handles.event), context.function("cuEventRecord"), context.function("cuStreamWaitEvent")
+            before = [Call(record, (event, own)), Call(wait, (self.stream, event, 0))]
+            calls = [*before, *calls, Call(record, (event, self.stream)), Call(wait, (own, event, 0))]
+        self._at = len(calls) // 2
+        room = 1 + len(self._others) + sum(len(node.held) for node in self.kernels)
+        counters = ((device.telemetry.address("graph_replays"), 1), (self._record.address, 1))
+        return CallList(calls, self.trouble, context.mode_address, self._words(), counters, exclusive=True, room=room)
 
     def names(self) -> list[tuple[str, Buffer]]:
         """The buffers that the graph uses, with the names that they have in Programs and steps."""
@@ -126,7 +142,7 @@ class Replay:
                 raise context.failure(status, doing, LaunchError)
             (executable,) = executables
             self._handles.executable = executable
-            self.calls.patch(0, 0, int(executable))
+            self.calls.patch(self._at, 0, int(executable))
             self._ready.value = 1
             with suppress(LaunchError), context.using(doing):  # within a capture, which refuses it, the first replay does it
                 context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
@@ -235,7 +251,10 @@ class Replay:
             self.stream, self._owner = stream, owner
             self.device.use_on(stream, owner, [buffer for _, buffer in self.names()])
             self._kernels_use(stream, owner)
-            self.calls.patch(0, 1, stream)
+            if self.shares:
+                old, self.calls = self.calls, self._list()
+                old.retire()
+            self.calls.patch(self._at, 1, stream)
             self._ready.value = self.instantiated
 
     def _kernels_use(self, stream: int, owner: Any) -> None:
@@ -354,7 +373,8 @@ class CudaGraph(Graph):
 
     def on(self, stream: Any) -> Self:
         """The graph, replayed on another stream from now on: any object whose `__cuda_stream__()` gives (version, handle). It comes after what the
-        device's own stream holds so far; what follows is ordered as for `launch.on`. Raises BindingError for any other object."""
+        device's own stream holds so far; what follows is ordered as for `launch.on`. Each replay of a graph with products of matrices also comes after what
+        the own stream holds then, and before what it is given later: products share a workspace. Raises BindingError for any other object."""
         handle, context = stream_handle(stream), self._replay.device.context
         self._replay.device.require_usable()
         self._replay.device.require_no_capture("a graph cannot go to another stream")
@@ -362,6 +382,7 @@ class CudaGraph(Graph):
             if handle != int(context.stream):
                 self._replay.device.memory.marks.after([handle])
             self._replay.move(handle, stream)
+        self.__call__ = self._replay.calls.builtin()  # type: ignore[method-assign]  # as in `__init__`
         return self
 
     def close(self) -> None:

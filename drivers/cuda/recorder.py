@@ -92,7 +92,8 @@ _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 
 class Recorder(Recording):
-    """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive."""
+    """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive;
+    `shares`, whether a step shares memory with steps elsewhere (`Piece`)."""
 
     def __init__(self, device: CudaDevice) -> None:
         super().__init__(device)
@@ -100,6 +101,7 @@ class Recorder(Recording):
         self.kernels: list[KernelNode] = []
         self.buffers: list[tuple[str, Buffer]] = []
         self.kept: list[Any] = []
+        self.shares = False
 
     # ---- what is captured
 
@@ -135,6 +137,7 @@ class Recorder(Recording):
         self._add_child(replay.stream, replay.plain(doing), doing)
         self.buffers += replay.names()
         self.kept.append(replay)
+        self.shares |= replay.shares
 
     def _add_child(self, stream: int, child: Any, doing: str) -> None:
         """Adds a copy of a graph behind what a stream has captured: replays themselves are not captured."""
@@ -158,6 +161,7 @@ class Recorder(Recording):
             perform(self._device, piece.calls, doing, piece.failure)
         self.buffers += [(name, buffer) for name, buffer in piece.buffers.items()]
         self.kept.append(piece.kept)
+        self.shares |= piece.shares
 
     def _require_captured(self, stream: int, doing: str) -> None:
         context, cuda = self._device.context, self._device.context.cuda

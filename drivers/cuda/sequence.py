@@ -27,7 +27,8 @@ __all__ = ["CudaSequence", "Piece", "SequenceCalls", "piece_of"]
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One step as native calls: `name` for people, the launch's `kernel` if it is one, `buffers` by name and `kept`, which the calls use, `counts`, what
-    the step adds to counters, and `failure`, where a status of its calls is not the driver's: it makes the error."""
+    the step adds to counters, and `failure`, where a status of its calls is not the driver's: it makes the error. It `shares` memory with other steps that
+    only the order of our own stream keeps apart."""
 
     name: str
     calls: tuple[Call, ...]
@@ -36,6 +37,7 @@ class Piece:
     kept: Any = None
     counts: Mapping[str, int] = field(default_factory=dict)
     failure: Failure | None = None
+    shares: bool = False
 
     def require_memory(self) -> None:
         """Raises BindingError when a buffer was freed."""
