@@ -502,7 +502,7 @@ def test_no_call_breaks_a_capture(world: Any, name: str) -> None:
 SILENT = {
     "properties._loaded": "the probe is loaded, and that is all that was to be known",
     "memory._make_pool": "virtual GPUs report pools that they don't give",
-    **dict.fromkeys(("memory._try", "context.with_relief"), "it is asked again after memory was given back"),
+    **dict.fromkeys(("memory._try", "relief.attempt"), "it is asked again after memory was given back"),
     "pinned._make": "a dispatch that cannot be prepared goes the general way",
     "transfer._is_pinned": "memory that the driver does not know is not pinned",
     "pinned._collect": "it is asked again later",

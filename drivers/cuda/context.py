@@ -13,8 +13,9 @@ from enum import IntFlag
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda import library, relief
 from vyre_py.drivers.cuda.native import NO_MEMORY, CallList
+from vyre_py.drivers.cuda.relief import Relief
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
@@ -22,7 +23,7 @@ from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.recorder import Recorder
 
-__all__ = ["NO_MEMORY_STATUS", "Context", "Mode"]
+__all__ = ["Context", "Mode"]
 
 
 class Mode(IntFlag):
@@ -36,9 +37,6 @@ class Mode(IntFlag):
 
 
 _UNUSABLE: Final = int(Mode.CLOSED | Mode.LOST | Mode.FORKED)  # an int: what launches look at has no enum in between
-
-
-NO_MEMORY_STATUS: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 class _Unnamed(NamedTuple):
@@ -80,9 +78,9 @@ class Context:
 
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle` and its `number`, `stream`, `copy_stream`, `streams` and `events` (pools);
     `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
-    somebody captures or observes; `relief`, what gives memory back where the driver has none, the least first, and `on_retry`, which counts;
-    `first`, why it was lost, and `on_loss`, which is told; `refuse`, which raises that again; `gone`: whether handles mean nothing any more, and
-    `hands_off`: whether no call at all may be made, in a forked child and behind a kernel that never ends.
+    somebody captures or observes; `relief`, what is done when the driver has no memory; `first`, why it was lost, and `on_loss`, which is told; `refuse`,
+    which raises that again; `gone`: whether handles mean nothing any more, and `hands_off`: whether no call at all may be made, in a forked child and
+    behind a kernel that never ends.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
@@ -95,9 +93,7 @@ class Context:
         self.on_call: Callable[[CallList, str, Mapping[str, str]], None] | None = None
         self.intercept: Callable[[Any], None] | None = None
         self.capture: Recorder | None = None
-        self.relief: list[Callable[[], None]] = []
-        self.on_retry: Callable[[], None] = lambda: None
-        self._climbed = threading.local()
+        self.relief = Relief(self)
         self._later: list[Callable[[], object]] = []
         # What native code looks at, and the number of threads that are in calls of our stream, which it counts in the word after; threads of C, which
         # have not got the interpreter's lock, count themselves in the third.
@@ -307,7 +303,7 @@ class Context:
                     calls.resume(0)  # who captured has ended meanwhile
             return
         failed = self.status(status)
-        if failed.name == NO_MEMORY_STATUS and self._tried_again(partial(calls.resume, index)):
+        if failed.name == relief.NO_MEMORY and self.relief.resume(partial(calls.resume, index)):
             return
         if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._is_current():
             raise self.failure(failed, doing, otherwise)
@@ -317,43 +313,6 @@ class Context:
                 return
             with self.using(doing):  # a capture of another thread may have begun meanwhile
                 calls.resume(index)
-
-    # ---- memory
-
-    def with_relief(self, attempt: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """What a call of the driver that takes memory gives; where there is none, what is kept for speed is given back, a step at a time, and the call made
-        again. Raises what giving back raises: whoever waits for the device may be told that a kernel failed."""
-        given = attempt()
-        for step in self.relief:
-            if not given[0] or given[0].name != NO_MEMORY_STATUS or not self._relieved(step):
-                break
-            given = attempt()
-        return given
-
-    def _relieved(self, step: Callable[[], None]) -> bool:
-        """Gives memory back; false while somebody captures, since that waits for our stream."""
-        self.busy.value += 1  # none begins meanwhile
-        try:
-            if self.capture is not None:
-                return False
-            with self.entered():
-                step()
-        finally:
-            self.busy.value -= 1
-        self.on_retry()
-        return True
-
-    def _tried_again(self, resume: Callable[[], object]) -> bool:
-        """Gives memory back and makes a native call again, which comes here again if there is still none; false where there is nothing left to give."""
-        climbed = getattr(self._climbed, "steps", 0)
-        if climbed == len(self.relief) or not self._relieved(self.relief[climbed]):
-            return False
-        self._climbed.steps = climbed + 1
-        try:
-            resume()
-        finally:
-            self._climbed.steps = climbed
-        return True
 
     def _is_current(self) -> bool:
         status, current = self.cuda.cuCtxGetCurrent()

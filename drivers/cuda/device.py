@@ -120,8 +120,8 @@ class CudaDevice(Device):
         self.dlpack_device = (dlpack.CUDA, ordinal)
         self.words = Words(self.context)
         self._transfers = Transfers(self.context, self.memory, self.pinned_pool, self.telemetry)
-        self.context.relief = [self._drop_kept, self._let_go]
-        self.context.on_retry = self._count_retry
+        self.context.relief.steps = [self._drop_kept, self._let_go]
+        self.context.relief.on_retry = self._count_retry
         self._peers: set[str] = set()
         self._modules: Watched[Module] = Watched()
         self.preparations = Preparations(self.memory, self.pinned_pool)

@@ -137,7 +137,7 @@ class Replay:
             with context.relaxed(doing):
                 self._handles.drop()  # one that an earlier attempt left
                 device.graphs.admit(self)
-                status, *executables = context.with_relief(lambda: cuda.cuGraphInstantiate(self._handles.graph, 0))
+                status, *executables = context.relief.attempt(lambda: cuda.cuGraphInstantiate(self._handles.graph, 0))
             if status:
                 raise context.failure(status, doing, LaunchError)
             (executable,) = executables

@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 from typing import Any, Final
 
-from vyre_py.drivers.cuda.context import NO_MEMORY_STATUS, Context
+from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.marks import Marks
+from vyre_py.drivers.cuda.relief import NO_MEMORY
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
 from vyre_py.drivers.errors import DriverError, OutOfMemory
 from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
@@ -20,7 +21,7 @@ __all__ = ["Memory"]
 
 _KEPT_BYTES: Final = 256 << 20
 _THRESHOLD_BYTES: Final = 256 << 20
-_NO_MEMORY: Final = 2
+_STATUS: Final = 2  # the number of NO_MEMORY
 
 
 class Memory:
@@ -158,13 +159,13 @@ class Memory:
         return address
 
     def _ask(self, size_bytes: int, size: int) -> int:
-        """New memory of the driver; where it has none, or the budget leaves none, after `Context.with_relief`."""
+        """New memory of the driver; where it has none, or the budget leaves none, after `Relief.attempt`."""
         self._telemetry.device_pool_misses += 1
         context, doing = self._context, f"{self._context.name} cannot allocate {size_bytes} bytes"
         with context.entered(), context.using(doing):
             self._reap()
-            given = context.with_relief(lambda: self._try(size))
-            if given[0] and given[0].name == NO_MEMORY_STATUS:
+            given = context.relief.attempt(lambda: self._try(size))
+            if given[0] and given[0].name == NO_MEMORY:
                 raise self._exhausted(size_bytes, size)
             address = int(context.ok(given, doing))
             self.held_bytes += size
@@ -174,7 +175,7 @@ class Memory:
         """What the driver gives; over the budget, that it has no memory."""
         context, cuda = self._context, self._context.cuda
         if self._over_budget(size):
-            return (context.status(_NO_MEMORY),)
+            return (context.status(_STATUS),)
         return cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, context.stream)  # type: ignore[no-any-return]  # the driver's answer
 
     def _over_budget(self, size: int) -> bool:
@@ -196,7 +197,7 @@ class Memory:
         budget = self.limit_bytes
         fits = not self._over_budget(size)
         return OutOfMemory(
-            f"{context.name} cannot allocate {size_bytes} bytes", status=f"{NO_MEMORY_STATUS} ({_NO_MEMORY})" if fits else "",
+            f"{context.name} cannot allocate {size_bytes} bytes", status=f"{NO_MEMORY} ({_STATUS})" if fits else "",
             meaning="the device has too little free memory" if fits else f"the budget of device.memory.limit_bytes is {budget}",
             cause="buffers of this process, or of another on the same device" if fits else "buffers of this process",
             remedy="free buffers, call device.trim(), or ask for less" if fits else "free buffers, ask for less, or raise the budget",

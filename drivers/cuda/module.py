@@ -77,7 +77,7 @@ def _function(context: Context, handle: Any, symbol: str, workgroup_bytes: int) 
     """A kernel of a loaded module, ready for launches that give it so much workgroup memory."""
     doing = f"{context.name} cannot load {symbol}"
     with context.entered():
-        status, *found = context.with_relief(lambda: context.cuda.cuModuleGetFunction(handle, symbol.encode()))
+        status, *found = context.relief.attempt(lambda: context.cuda.cuModuleGetFunction(handle, symbol.encode()))
     if status:
         error = context.failure(status, doing)
         if status.name == "CUDA_ERROR_NOT_FOUND":
@@ -95,7 +95,7 @@ def _load(context: Context, image: Image, symbol: str, level: int) -> Any:
     option = cuda.CUjit_option
     options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_OPTIMIZATION_LEVEL]
     values = [log, _LOG_BYTES, level]
-    result = context.with_relief(lambda: cuda.cuModuleLoadDataEx(image.code + b"\0", len(options), options, values))
+    result = context.relief.attempt(lambda: cuda.cuModuleLoadDataEx(image.code + b"\0", len(options), options, values))
     if not result[0]:
         return result[1]
     error = context.failure(result[0], f"{context.name} cannot load {symbol}")

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.drivers.cuda.context import NO_MEMORY_STATUS, Context
+from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.relief import NO_MEMORY
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
@@ -165,10 +166,10 @@ class PinnedPool:
         context, cuda, doing = self._context, self._context.cuda, f"{self._context.name} cannot pin {size} bytes of host memory"
         flags = int(cuda.CU_MEMHOSTALLOC_PORTABLE) | int(cuda.CU_MEMHOSTALLOC_DEVICEMAP)
         with context.relaxed(doing):
-            given = context.with_relief(lambda: cuda.cuMemHostAlloc(size, flags))
-        if given[0] and given[0].name == NO_MEMORY_STATUS:
+            given = context.relief.attempt(lambda: cuda.cuMemHostAlloc(size, flags))
+        if given[0] and given[0].name == NO_MEMORY:
             raise OutOfMemory(
-                doing, status=f"{NO_MEMORY_STATUS} (2)", meaning="the system has too little memory that may be page-locked",
+                doing, status=f"{NO_MEMORY} (2)", meaning="the system has too little memory that may be page-locked",
                 cause="large transfers, or arrays of device.pinned", remedy="drop such arrays, call device.trim(), or ask for less",
                 asked=size, held=self.held_bytes,
             )  # fmt: skip

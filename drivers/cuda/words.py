@@ -47,7 +47,7 @@ class Words:
         context, cuda = self._context, self._context.cuda
         doing = f"{context.name} has no memory for a kernel's own words"
         with context.relaxed(doing):
-            slab = int(context.ok(context.with_relief(lambda: cuda.cuMemAlloc(ctypes.sizeof(_ZEROS))), doing))
+            slab = int(context.ok(context.relief.attempt(lambda: cuda.cuMemAlloc(ctypes.sizeof(_ZEROS))), doing))
             try:
                 stream = context.control_stream
                 context.ok(cuda.cuMemcpyHtoDAsync(slab, ctypes.addressof(_ZEROS), ctypes.sizeof(_ZEROS), stream), doing)
