@@ -32,13 +32,15 @@ BODIES = {
     "past the end": "buffer x: T[m] read; buffer y: T[n] write; let i = global_id.x; y[i - 2u32] = x[i + 3u32]",
     "workgroup": "buffer x: T[n] read; buffer y: T[n] write; workgroup s: T[32]; let i = global_id.x; let l = local_id.x; s[l] = x[i]; barrier;"
                  " y[i] = s[31u32 - l]",
+    "two axes": "buffer x: T[n, m] read; buffer y: T[n, m] write; let i = global_id.x; for k in 0u32..m { y[i, k] = x[i, m - 1u32 - k] }",
+    "side by side in rows": "buffer x: T[m, n] read; buffer y: T[m, n] write; let i = global_id.x; for k in 0u32..m { y[k, i] = x[k, i + 1u32] }",
     "loop": "buffer x: T[m] read; buffer y: T[n] write; let i = global_id.x; for k in 0u32..m { if x[k] == x[i] { y[i] = x[k] } }",
 }  # fmt: skip
 
 
 def program(body: str, type_: str, workgroup: int = 32) -> Program:
     body = body.replace("if x[k] == x[i]", "if all(x[k] == x[i])").replace(": T[", f": {type_}[")
-    dims = "n, m" if "[m]" in body else "n"
+    dims = "n, m" if "[m" in body or ", m]" in body else "n"
     return parse(f"program p({dims}) workgroup({workgroup}) over(n) {{\n" + "\n".join(body.split(";")) + "\n}")
 
 
@@ -160,3 +162,19 @@ def test_options_keep_whole_vectors() -> None:
     made = program(BODIES["loop"], "f32x4")
     for options, entries in ((CompileOptions(interruptible=True), 2), (CompileOptions(persistent=True), 2), (CompileOptions(opt=1), 1)):
         assert len(vp.compile_native(made, "compute_90", options).parts[0].steps[0].entries) == entries
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_half_a_line_is_no_neighbour_of_the_next_half(first: int) -> None:
+    """Lanes step along the axis of lines, each of which is longer than what is read of it."""
+    parts = ", ".join(f"x[1u32, i, {first + k}u32]" for k in range(4))
+    made = parse(f"""program p(m) workgroup(4) over(4) {{
+  buffer x: f32[m, 4, 8] read
+  buffer y: f32x4[4] write
+  let i = global_id.x
+  y[i] = vec4({parts})
+}}""")
+    x = np.arange(64, dtype=np.float32).reshape(2, 4, 8)
+    for kind in ("cpu", "reference"):
+        got = open_device(kind).compile_native(made).dispatch({"x": x})["y"]
+        assert np.array_equal(got, x[1, :, first : first + 4])

@@ -97,7 +97,7 @@ PLACES = (
 
 
 def of_type(type_: str) -> list[int]:
-    ends = np.iinfo(vp.__dict__[type_].dtype)
+    ends = np.iinfo(getattr(vp, type_).dtype)
     return [place for place in PLACES if ends.min <= place <= ends.max]
 
 
@@ -118,7 +118,7 @@ MACHINES = ("interpreter", "plain walk", "walk")
 @pytest.mark.parametrize("name", MACHINES)
 def test_elements_past_words(name: str, type_: str) -> None:
     places = of_type(type_)
-    at, y, old = np.array(places, vp.__dict__[type_].dtype), large(LARGE), np.full(len(places), 99, np.uint8)
+    at, y, old = np.array(places, getattr(vp, type_).dtype), large(LARGE), np.full(len(places), 99, np.uint8)
     inside = {place: number + 1 for number, place in enumerate(places) if 0 <= place < LARGE}
     for place in inside:
         y[place] = 100 + place % 97
@@ -151,7 +151,7 @@ def test_axes_that_are_words_and_counts_that_are_not(name: str, indices: str) ->
     places = [(1, 2), (65_000, 65_000), (side - 1, side - 1), (side - 1, 0), (61_356, 47_295), (61_356, 47_296), (side, 0), (0, side), (-1, 3), (3, -1)]
     places = [place for place in places if min(place) >= 0 or "u" not in indices]
     y, seen = large(side, side), np.zeros(len(places), np.uint8)
-    row, column = (np.array(column, vp.__dict__[t].dtype) for column, t in zip(zip(*places, strict=True), (first, second), strict=True))
+    row, column = (np.array(column, getattr(vp, t).dtype) for column, t in zip(zip(*places, strict=True), (first, second), strict=True))
     machine(name)(program, {"row": row, "column": column, "y": y, "seen": seen}, {"r": side, "c": side, "m": len(places)})
     inside = [max(place) < side and min(place) >= 0 for place in places]
     assert seen.tolist() == [number + 1 if here else 0 for number, here in enumerate(inside)]
@@ -496,7 +496,7 @@ def test_six_gibibytes_on_a_gpu() -> None:
     assert_filled(y, [(first, first + 256) for first in sampled])
 
     for type_ in ("i32", "u32", "i64", "u64"):
-        dtype = vp.__dict__[type_].dtype
+        dtype = getattr(vp, type_).dtype
         ends = np.iinfo(dtype)
         places = [
             3, WORD - 1, WORD, WORD + 5, SIX_GIB - 1, SIX_GIB, SIX_GIB + 1, 2 * WORD - 3, 2 * WORD, 2 * WORD + 5, 3 * WORD + 5, (1 << 63) + 7, (1 << 64) - 1,
