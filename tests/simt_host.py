@@ -176,7 +176,7 @@ def _run_all(threads):
 def _workgroup(kernel, workgroup, grid, place, block, waits, shared_bytes):
     """The threads of a workgroup, one for each invocation; none where it has no barriers, and then it was run."""
     count = int(np.prod(workgroup))
-    shared = ctypes.create_string_buffer(shared_bytes + 16)
+    shared = ctypes.create_string_buffer(b"\xa5" * (shared_bytes + 16))  # it holds anything at all
     meeting = _Meeting(count)
 
     @_WAIT

@@ -9,7 +9,7 @@ from typing import Final
 
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
-from vyre_py.ir.nodes import MemoryStatement
+from vyre_py.ir.nodes import Memory, MemoryStatement
 from vyre_py.ir.passes.bounds import axis_checks, bounds
 from vyre_py.ir.passes.cse import cse
 from vyre_py.ir.passes.dce import dce
@@ -18,6 +18,7 @@ from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.passes.guards import guards
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
+from vyre_py.ir.passes.written import written_first
 from vyre_py.ir.program import Program
 
 __all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "optimise", "unoptimised"]
@@ -38,7 +39,7 @@ PASSES: Final[Mapping[str, Rewrite]] = {
 _CHEAP: Final = ("fold", "simplify", "dce")
 _THOROUGH: Final = ("fold", "simplify", "cse", "dce")
 _LEVELS: Final[tuple[tuple[str, ...], ...]] = ((), (*_CHEAP, *_CHEAP), (*_THOROUGH, *_THOROUGH, "guards"))
-_BOUNDS_LEVEL: Final = 2
+_PROOFS_LEVEL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,15 @@ class Optimised:
     """A Program that is ready for an emitter or the interpreter.
 
     `proven[i]` has bit k set where the index of axis k of access i is known to lie inside, so that it needs no check; it is 0 for
-    other statements. It and `uniformity` hold for this very Program.
+    other statements. `written_first` holds the workgroup arrays whose elements are all known to be written before any is read: they need no zeros
+    to begin with. All of it, and `uniformity`, hold for this very Program.
     """
 
     program: Program
     uniformity: Uniformity
     proven: tuple[int, ...]
     report: PassReport
+    written_first: frozenset[Memory] = frozenset()
 
 
 class _Run:
@@ -102,13 +105,14 @@ class _Run:
         if not silent or self.program is not before:
             self.steps.append(PassStep(name, len(before.body), len(self.program.body), begin_ns, perf_counter_ns()))
 
-    def result(self, proven: tuple[int, ...]) -> Optimised:
-        """The Program as it is now, with what is known of it."""
+    def result(self, *, proves: bool) -> Optimised:
+        """The Program as it is now, with what is known of it; facts about its memory only where it is asked for `proves`."""
         program = self.program
+        proven = bounds(program) if proves else (0,) * len(program.body)
         removed = sum([bits.bit_count() for bits in proven])
         report = PassReport(tuple(self.steps), axis_checks(program) - removed, removed)
         uniformity = self.checked.uniformity if program is self.checked.program else analyse(program)
-        return Optimised(program, uniformity, proven, report)
+        return Optimised(program, uniformity, proven, report, written_first(program, uniformity) if proves else frozenset())
 
 
 def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = ()) -> Optimised:
@@ -116,8 +120,9 @@ def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrit
     `legal` take what the target lacks out of it, and the passes of `level` make it better. The rewrites in `fast` give results up for speed;
     they see the ops that the Program asks for, before any is expanded.
 
-    Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under
-    guards and removes those that are proven. Each pass takes time linear in the number of statements.
+    Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under guards, removes
+    those that are proven, and says which workgroup arrays are written before they are read. Each pass takes time linear in the number of
+    statements.
     """
     run = _Run(checked)
     run.take("scalarise", scalarise, silent=True)
@@ -131,14 +136,14 @@ def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrit
         if settled.get(name) is not run.program:
             run.take(name, PASSES[name])
             settled[name] = run.program
-    return run.result(bounds(run.program) if level >= _BOUNDS_LEVEL else (0,) * len(run.program.body))
+    return run.result(proves=level >= _PROOFS_LEVEL)
 
 
 def unoptimised(checked: Checked, *, expand: frozenset[str]) -> Optimised:
     """The Program as it was written, vectors included, but for the ops named in `expand`."""
     run = _Run(checked)
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
-    return run.result((0,) * len(run.program.body))
+    return run.result(proves=False)
 
 
 def annotate(optimised: Optimised) -> Callable[[int], str]:

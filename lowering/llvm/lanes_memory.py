@@ -93,10 +93,10 @@ class Memories:
         self.w.run("llvm.memset.p0.i64", ("ptr", pointer), ("i8", "0"), ("i64", str(size_bytes)), ("i1", "false"))
 
     def begin_workgroup(self) -> None:
-        """Zeroes what a workgroup finds zero."""
+        """Zeroes what a workgroup finds zero, unless it writes that before it reads it."""
         for memory in self.state.program.memories:
             shared = self.state.plan.has_barriers and memory.space is Space.PRIVATE
-            if shared or memory.space is Space.WORKGROUP:
+            if shared or (memory.space is Space.WORKGROUP and memory not in self.state.written_first):
                 self.zero(self.bases[memory], self.state.areas[self.bases[memory]])
 
     def begin_chunk(self) -> None:

@@ -40,6 +40,7 @@ class State:
         self.program = optimised.program
         self.uniformity = optimised.uniformity
         self.proven = optimised.proven
+        self.written_first = optimised.written_first
         self.width = width
         self.module = ModuleText()
         self.w = LaneWriter(self.module, width, rows)

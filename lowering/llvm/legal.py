@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from vyre_py.ir.nodes import Barrier, Let, Memory, Space, UniformLoad
+from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Program
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
@@ -42,12 +43,14 @@ def has_barrier(program: Program) -> bool:
     return any(isinstance(statement, (Barrier, UniformLoad)) for statement in program.body)
 
 
-def workgroup_offsets(program: Program) -> tuple[Mapping[Memory, int], int]:
-    """Where each workgroup array lies in the workgroup's block, and the block's size, in bytes."""
+def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, int]:
+    """Where each workgroup array lies in the workgroup's block, how much of the block has to be zero before it is read, and the block's size, in
+    bytes: the arrays that are not written first come first."""
     offsets: dict[Memory, int] = {}
-    size = 0
-    for memory in program.memories:
-        if memory.space is Space.WORKGROUP:
-            offsets[memory] = size
-            size += -(-element_count(memory) * memory.type.size_bytes // WORKGROUP_ALIGN) * WORKGROUP_ALIGN
-    return offsets, size
+    size = zeros = 0
+    memories = [memory for memory in optimised.program.memories if memory.space is Space.WORKGROUP]
+    for memory in sorted(memories, key=optimised.written_first.__contains__):
+        offsets[memory] = size
+        size += -(-element_count(memory) * memory.type.size_bytes // WORKGROUP_ALIGN) * WORKGROUP_ALIGN
+        zeros = zeros if memory in optimised.written_first else size
+    return offsets, zeros, size

@@ -98,6 +98,7 @@ class _Walk:
         self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
         self.rows = coarsened.rows() if coarsened is not None and options.codegen == "llvm" else {}  # libNVVM makes its own
+        self.optimised = optimised
         self.program = optimised.program
         self.proven = optimised.proven
         self.module = module
@@ -157,8 +158,8 @@ class _Walk:
         return f", !invariant.load {self.unchanged}"
 
     def memories(self) -> int:
-        """Declares what is no argument and fills it with zeros; gives the bytes of workgroup memory."""
-        offsets, size = workgroup_offsets(self.program)
+        """Declares what is no argument and fills it with zeros where it may be read so; gives the bytes of workgroup memory."""
+        offsets, zeros, size = workgroup_offsets(self.optimised)
         for index, memory in enumerate(self.program.memories):
             if memory.space is Space.PRIVATE:
                 size_bytes = element_count(memory) * memory.type.size_bytes
@@ -171,8 +172,8 @@ class _Walk:
                 table = f'@table_{index} = internal addrspace(1) constant [{len(memory.data)} x i8] c"{data}", align {WORKGROUP_ALIGN}'
                 self._global(table)
                 self.bases[memory] = f"@table_{index}"
-        if size:
-            self._clear_workgroup(size)
+        if zeros:
+            self._clear_workgroup(zeros)
         if any(is_told(s) for s in self.program.body):
             self.told = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {size})"
             size += WORKGROUP_ALIGN
@@ -187,7 +188,7 @@ class _Walk:
             self.module.globals.append(text)
 
     def _clear_workgroup(self, size_bytes: int) -> None:
-        """The workgroup's threads fill its block with zeros, 16 bytes each in turn, and wait."""
+        """The workgroup's threads fill the beginning of its block with zeros, 16 bytes each in turn, and wait."""
         w = self.w
         x, y, z = self.program.workgroup
         start = self._local_index()

@@ -349,7 +349,7 @@ class Kernel:
         x, y, z = self._program.workgroup
         self._body()
         helpers = [HELPERS[name] for name in with_requirements(self._helpers)]
-        head = [*_GRID, *self.arrays.head, *self._named.values(), *zero_lines(self.arrays, x * y * z)]
+        head = [*_GRID, *self.arrays.head, *self._named.values(), *zero_lines(self.arrays, self._optimised.written_first, x * y * z)]
         parts = [
             f"struct Block {{\n  words: array<vec4<u32>, {block_words(self._layout) // 4}>,\n}}",
             "\n".join(["@group(0) @binding(0) var<uniform> block: Block;", *self.arrays.module]),

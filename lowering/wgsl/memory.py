@@ -234,10 +234,10 @@ def _is_packed(memory: Memory) -> bool:
     return memory.space is Space.BUFFER and packed_bits(memory.type) > 0
 
 
-def zero_lines(arrays: Arrays, invocations: int) -> list[str]:
-    """Lines that zero the workgroup's memory together, since not every implementation does."""
+def zero_lines(arrays: Arrays, written_first: frozenset[Memory], invocations: int) -> list[str]:
+    """Lines that zero the workgroup's memory together, since not every implementation does, but for what is written before it is read."""
     lines: list[str] = []
-    for array in arrays.workgroup:
+    for array in [a for a in arrays.workgroup if a.memory not in written_first]:
         (store,) = array.store("z", zero(array.element))
         lines += [f"for (var z = local_index; z < {element_count(array.memory)}u; z += {invocations}u) {{", f"  {store}", "}"]
     return [*lines, "workgroupBarrier();"] if lines else []

@@ -29,7 +29,7 @@ start:
   br label %fill.1
 fill.1:
   %v9 = phi i32 [ %v8, %start ], [ %v10, %fill_more.2 ]
-  %v11 = icmp ult i32 %v9, 17
+  %v11 = icmp ult i32 %v9, 1
   br i1 %v11, label %fill_more.2, label %filled.3
 fill_more.2:
   %v12 = zext i32 %v9 to i64
@@ -71,7 +71,7 @@ past.5:
   %v39 = mul i32 %v26, 8
   %v40 = add i32 %v39, %v27
   %v41 = zext i32 %v40 to i64
-  %v42 = getelementptr float, ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared, i64 0), i64 %v41
+  %v42 = getelementptr float, ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared, i64 16), i64 %v41
   store float %v38, ptr addrspace(3) %v42, align 4
   call void @llvm.nvvm.barrier0()
   store float 0x0000000000000000, ptr %v43
@@ -97,7 +97,7 @@ endif.12:
   %v53 = mul i32 %v26, 8
   %v54 = add i32 %v53, %v51
   %v55 = zext i32 %v54 to i64
-  %v56 = getelementptr float, ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared, i64 0), i64 %v55
+  %v56 = getelementptr float, ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared, i64 16), i64 %v55
   %v57 = load float, ptr addrspace(3) %v56, align 4
   %v58 = freeze float %v57
   %v59 = fadd float %v52, %v58
@@ -234,7 +234,7 @@ endif.39:
   %v128 = extractvalue { i32, i1 } %v127, 0
   %v129 = freeze i32 %v128
   %v130 = zext i32 1 to i64
-  %v131 = getelementptr i32, ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared, i64 256), i64 %v130
+  %v131 = getelementptr i32, ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared, i64 0), i64 %v130
   %v132 = atomicrmw add ptr addrspace(3) %v131, i32 %v129 syncscope("block") monotonic, align 4
   %v133 = freeze i32 %v132
   %v134 = icmp eq i32 %v120, 1
