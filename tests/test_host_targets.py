@@ -291,7 +291,7 @@ def test_rows_of_floats_on_an_emulated_arm() -> None:
     module, rows = ModuleText(), host._rows("aarch64")
     for (k, case), width in itertools.product(enumerate(FLOATING), (1, 8)):
         write_loop(module, case, width, rows, f"f{k}_{width}")
-    core = Core(host._compile(str(module), host.target_machine("aarch64", 1), 1))
+    core = Core(host._compile(str(module), "aarch64", 1))
     drawn, count = np.random.default_rng(5), 512
     for (k, case), width in itertools.product(enumerate(FLOATING), (1, 8)):
         columns = [np.frombuffer(drawn.bytes(count * t.size_bytes), t.dtype) for t in case.operands]

@@ -18,7 +18,7 @@ from vyre_py.ir.passes import Optimised, optimise, unoptimised
 from vyre_py.ir.program import Program
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import host
+from vyre_py.lowering.llvm import host, large
 from vyre_py.lowering.llvm.lanes import emit_lanes
 from vyre_py.lowering.llvm.regions import Escape, plan_regions
 from vyre_py.lowering.options import CompileOptions
@@ -69,7 +69,7 @@ def test_programs(name: str, width: int) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_few_passes_for_large_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_LARGE_LINES", 1)
+    monkeypatch.setattr(large, "_LARGE_LINES", 1)
     device(8).trim()
     assert_agrees(program(name), arguments(133, 3), (8,), (BEST,))
     device(8).trim()

@@ -17,7 +17,7 @@ from vyre_py.drivers.cpu.module import load_object
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.ops import ATOMICS, OPS, Operand, Result
 from vyre_py.ir.types import SCALARS, Type, bf16, bool_, f16, f32
-from vyre_py.lowering.llvm import host
+from vyre_py.lowering.llvm import host, large
 from vyre_py.lowering.llvm.atomics import OPERATIONS
 from vyre_py.lowering.llvm.host_targets import TARGETS, runs_here
 from vyre_py.lowering.llvm.idioms import Emitter
@@ -116,8 +116,9 @@ def write_loop(module: ModuleText, case: Case, width: int, rows: Mapping[str, Em
 def compiled_as_kernels(module: ModuleText, machine: str, opt: int) -> bytes:
     """The object of a module of any size; what LLVM can't expand inline would be refused as an undefined symbol, or end the process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "_LARGE_LINES", 1 << 30)
-        return host._compile(str(module), host.target_machine(machine, opt), opt)
+        for limit in ("_LARGE_LINES", "_STRAIGHT_LINES", "_MOST_LINES"):
+            patch.setattr(large, limit, 1 << 30)
+        return host._compile(str(module), machine, opt)
 
 
 class Linked:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llvmlite import binding as llvm
 
@@ -27,6 +27,7 @@ from vyre_py.lowering.llvm.host_targets import (
 )
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lanes import SYMBOL, emit_lanes
+from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.ops import host_emitters
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 
 __all__ = ["assembly", "choose_lanes", "described", "has_fma", "lower", "target_machine"]
+
+_T = TypeVar("_T")
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 _SHORTEST_ROW: Final = 4
@@ -118,18 +121,14 @@ def _unknown_symbols(code: bytes) -> list[str]:
     return sorted(set(read_elf(code).wanted()) - LIBRARY) if code.startswith(b"\x7fELF") else []
 
 
-# Past so many lines of text, which some 6,000 statements make, LLVM's pipeline takes minutes where a few linear passes take a second.
-_LARGE_LINES: Final = 20_000
-
-
-def _optimise(text: str, module: Any, machine: Any, opt: int) -> None:
+def _optimise(module: Any, machine: Any, opt: int, large: bool) -> None:
     """Runs LLVM's pipeline over a module, or what is linear of it over a large one."""
     tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
     # The walk has made vectors already; and the loop vectoriser of LLVM 22 fails an assertion, which ends the process, on loops with
     # many exits.
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, tuning)
-    if text.count("\n") - text.count(" !DILocation(") < _LARGE_LINES:
+    if not large:
         builder.getModulePassManager().run(module, builder)
         return
     passes = llvm.create_new_module_pass_manager()
@@ -140,35 +139,43 @@ def _optimise(text: str, module: Any, machine: Any, opt: int) -> None:
     passes.run(module, builder)
 
 
-def _optimised(text: str, machine: Any, opt: int) -> Any:
+def _optimised(text: str, machine: Any, opt: int, large: bool) -> Any:
     """The module of a text, after LLVM's passes. Raises ToolchainError with the text when LLVM refuses it."""
     try:
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
-        _optimise(text, module, machine, opt)
+        _optimise(module, machine, opt, large)
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error
     return module
 
 
+def _generated(text: str, arch: str, opt: int, generate: Callable[[Any, Any], _T]) -> _T:
+    """What `generate` makes of the target machine and the optimised module. Raises Unsupported for a text that is too long, and what `_optimised` raises."""
+    size = measure(text)
+    size.require("the cpu target")
+    machine = target_machine(arch, size.generation(opt))
+    return size.run(lambda: generate(machine, _optimised(text, machine, opt, size.large)))
+
+
 def assembly(text: str, target: Target, options: CompileOptions) -> str:
     """The host's assembly of LLVM IR that `lower` emitted for the same target and options."""
-    machine = target_machine(target.arch, options.opt)
-    return str(machine.emit_assembly(_optimised(text, machine, options.opt)))
+    return _generated(text, target.arch, options.opt, lambda machine, module: str(machine.emit_assembly(module)))
 
 
-def _compile(text: str, machine: Any, opt: int) -> bytes:
-    """The object of a module. Raises ToolchainError with the text when LLVM refuses it, or the object needs what no process has."""
-    code = bytes(machine.emit_object(_optimised(text, machine, opt)))
+def _compile(text: str, arch: str, opt: int) -> bytes:
+    """The object of a module. Raises Unsupported for a text that is too long, ToolchainError with the text when LLVM refuses it, or the object needs what no
+    process has."""
+    code = _generated(text, arch, opt, lambda machine, module: bytes(machine.emit_object(module)))
     if unknown := _unknown_symbols(code):
         raise ToolchainError("LLVM", f"the object wants {', '.join(unknown)}, which no process has", text)
     return code
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, and for grid barriers."""
+    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for grid barriers, and for bodies that are too long."""
     options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug"}), numerics=("strict", "fast"))
     if missing := list(missing_grid_barriers(optimised.program)):
         raise Unsupported("the cpu target", missing)
@@ -179,7 +186,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     with watch("emit"):
         kernel = emit_lanes(optimised, width, _rows(target.arch), options.debug)
     with watch("llvm"):
-        code = _compile(kernel.text, target_machine(target.arch, options.opt), options.opt)
+        code = _compile(kernel.text, target.arch, options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes, **({"machine": machine_number()} if target.arch == NATIVE else {})}
     fast = options.numerics == "fast" and has_fma(target.arch) and not is_exact(optimised.program)
     entry = Entry(SYMBOL, details=details)

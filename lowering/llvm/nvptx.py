@@ -20,6 +20,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm import dependent
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.heap import keep_heap
+from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
 from vyre_py.lowering.llvm.lines import LineTables
 from vyre_py.lowering.llvm.ptx_text import mend
@@ -73,16 +74,22 @@ def _initialize() -> None:
 
 def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
     """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
-    Raises ToolchainError with the text that LLVM refuses."""
+    Raises Unsupported for a text that is too long, ToolchainError with the one that LLVM refuses."""
     _initialize()
     machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=generation)
     module.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
     text = str(module)
-    try:
+
+    def generate() -> str:
         parsed = llvm.parse_assembly(text)
         parsed.verify()
         _optimise(parsed, machine, level)
         return mend(str(machine.emit_assembly(parsed)))
+
+    size = measure(text)
+    size.require(f"target {arch}")
+    try:
+        return size.run(generate)
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error
 
@@ -178,7 +185,7 @@ def prepare() -> None:
 def _machine_code(ptx: str, target: Target, options: CompileOptions, name: str) -> Image:
     from vyre_py.lowering.llvm import nvjitlink
 
-    linked = nvjitlink.link(ptx.encode(), target.arch, level=options.opt, debug=options.debug, name=name)
+    linked = measure(ptx).run(lambda: nvjitlink.link(ptx.encode(), target.arch, level=options.opt, debug=options.debug, name=name))
     return Image("cubin", linked.code, log=linked.log, resources=linked.resources)
 
 

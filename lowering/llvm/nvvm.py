@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES, generation
+from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.nvvm_dialect import rewrite
 from vyre_py.lowering.llvm.ptx_text import mend
 from vyre_py.lowering.llvm.text import ModuleText
@@ -152,13 +153,16 @@ def assemble(module: ModuleText | str, arch: str, level: int, *, fast: bool) -> 
     """The PTX of a module, written for LLVM, for an architecture of `ARCHITECTURES`; at level 0, of 3, libNVVM optimises nothing. `fast` has it flush the
     subnormal numbers of f32. Lines of source are kept where the module has them.
 
-    Raises Unsupported where the library is missing or lacks the architecture, ToolchainError with the library's log and the text that it refuses.
+    Raises Unsupported where the library is missing or lacks the architecture, or the text is too long; ToolchainError with the library's log and the text
+    that it refuses.
     """
     text = nvvm_text(module, arch)
     options = [f"-arch={arch.replace('sm_', 'compute_')}", *_ALWAYS, f"-ftz={int(fast)}", f"-opt={3 if level else 0}"]
     if generation(arch) >= _OPAQUE_SINCE and _takes_version():
         options.append(f"-ptx-version-target={ARCHITECTURES[arch].replace('.', '')}")
-    ptx = mend(_compile(text, options))
+    size = measure(text)
+    size.require(_WHO)
+    ptx = mend(size.run(lambda: _compile(text, options)))
     if ".extern .func" in ptx:
         raise ToolchainError(_WHO, "it made a call of something that it should know", text)
     return _bounded(ptx, arch)
