@@ -107,6 +107,47 @@ def library(name):
 # ---- sequences
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_kernel_bound_within_a_capture_has_its_words(device, first):
+    """An interruptible kernel with a grid barrier: its flag and its count are zero before the first replay, and no node of the graph."""
+    spin = parse("""program spin(n) workgroup(64) {
+      buffer y: u32[n] read_write
+      for k in 0u32..4u32 { y[global_id.x] = y[global_id.x] + k }
+      grid_barrier
+      y[global_id.x] = y[global_id.x] + 1
+    }""")
+    pipeline = device.compile_native(spin, vp.CompileOptions(interruptible=True))
+    y, made = device.allocate(1000, vp.u32), []
+    device.trim()  # no words are there
+    graph = device.capture(lambda: (made.append(pipeline.bind(y=y)), made[0]()))
+    assert graph.nodes == 1
+    for call in (made[0], graph) if first else (graph, made[0]):
+        call()
+    graph()
+    assert (y.read() == 21).all()
+
+
+def test_products_on_several_streams_share_no_workspace_at_once(device):
+    library("nvmath")
+    rng = np.random.default_rng(7)
+    steps, wanted, outs = [], [], []
+    for _ in range(2):  # long sums of few results are split, and their parts lie in the workspace
+        a, b = [rng.integers(-2, 3, shape).astype(np.float16) for shape in ((64, 65536), (65536, 64))]
+        out = device.allocate((64, 64), vp.f32)
+        steps.append(vp.gemm_step(device.upload(a), device.upload(b), out))
+        wanted.append(a.astype(np.float32) @ b.astype(np.float32))
+        outs.append(out)
+    with device.stream() as stream:
+        graph = device.capture(steps[0]).on(stream)
+        for _ in range(200):
+            graph()
+            steps[1]()
+        device.synchronize()
+        stream.synchronize()
+        for out, right in zip(outs, wanted, strict=True):
+            assert np.array_equal(out.read(), right)
+
+
 def test_a_long_sequence_is_right(device, axpy):
     launch, _, y = axpy(1.0)
     z = device.allocate(N, vp.f32)

@@ -226,6 +226,73 @@ def test_memory_runs_out_and_comes_back(device: Any) -> None:
     assert device.memory.held_bytes < 64 * MIB or device.memory.allocated_bytes < 64 * MIB
 
 
+# Its launches need so much local memory that the driver has to find more.
+DEEP = """
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry deep(.param .u64 y, .param .u32 k)
+{
+    .local .align 8 .b8 depot[65536];
+    .reg .b32 %k, %v;
+    .reg .b64 %y, %at, %depot;
+    ld.param.u64 %y, [y];
+    ld.param.u32 %k, [k];
+    mov.u64 %depot, depot;
+    mul.wide.u32 %at, %k, 4;
+    add.u64 %at, %at, %depot;
+    st.local.u32 [%at], %k;
+    ld.local.u32 %v, [%at];
+    st.global.u32 [%y], %v;
+    ret;
+}
+"""
+
+
+def test_all_that_takes_memory_gets_what_is_kept(device: Any) -> None:
+    """Others hold nearly all of the GPU's memory, and our pool the rest."""
+    device.trim()
+    driver, context = device.context.cuda, device.context
+    y = device.allocate(1, vp.u32)
+    deep = device.load_ptx(DEEP, "deep", [("y", vp.u32, "write"), ("k", vp.u32)]).bind(y=y, k=3, grid=1, workgroup=32)
+    before, eaten = device.memory.keep_bytes, []
+    device.memory.keep_bytes = 1 << 40
+    try:
+        device.allocate(min(48 << 30, driver.cuMemGetInfo()[1] // 2), vp.u8).free()
+        kept, retries = device.memory.cached_bytes, device.telemetry.oom_retries
+        with context.entered():
+            size = 1 << 30
+            while size >= 2 * MIB:
+                status, address = driver.cuMemAlloc(size)
+                if status:
+                    size //= 2
+                else:
+                    eaten.append(address)
+        deep()
+        assert y.read()[0] == 3
+        assert device.telemetry.oom_retries > retries and device.memory.cached_bytes < kept
+    finally:
+        device.memory.keep_bytes = before
+        with context.entered():
+            for address in eaten:
+                driver.cuMemFree(address)
+        device.trim()
+
+
+def test_prepared_dispatches_stay_under_the_caps(device: Any) -> None:
+    device.trim()
+    pools = device.pinned_pool, device.memory
+    base = [pool.held_bytes for pool in pools]
+    text = "program p{k}(n) workgroup(64) over(n) {{\n buffer x: u8[n] read\n buffer y: u8[n] write\n y[global_id.x] = x[global_id.x] + {k}u8\n}}"
+    for k in (1, 2, 3):
+        pipeline = device.compile_native(parse(text.format(k=k)))
+        for turn in range(16):
+            x = np.full(4 * MIB - 4096 * turn, turn, np.uint8)
+            assert (pipeline.dispatch(x=x)["y"] == turn + k).all()
+            assert all(pool.held_bytes - held <= pool.keep_bytes + 16 * MIB for pool, held in zip(pools, base, strict=True))
+    device.trim()
+
+
 def test_a_budget(device: Any) -> None:
     device.trim()
     device.memory.limit_bytes = device.memory.held_bytes + 100 * MIB

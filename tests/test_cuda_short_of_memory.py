@@ -164,6 +164,8 @@ def test_what_fits_under_no_cap_goes_the_general_way(device: CudaDevice, fake: L
     for _ in range(2):
         assert pipeline.dispatch(x=np.zeros(MIB, np.uint8))["y"].shape == (MIB,)
     assert device.memory.prepared_bytes == device.memory.held_bytes == 0
+    pipeline.dispatch(x=np.zeros(100, np.uint8))  # through page-locked memory alone
+    assert device.pinned_pool.prepared_bytes == 4096 and device.memory.prepared_bytes == 0
 
 
 def test_a_limit_on_page_locked_memory_fails_nothing_while_what_holds_it_is_ours(device: CudaDevice, fake: Limited) -> None:

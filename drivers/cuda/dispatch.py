@@ -61,11 +61,12 @@ class Preparations:
         self._dispatchers.add(made)
         return made
 
-    def make_room(self, size_bytes: int) -> bool:
+    def make_room(self, device_bytes: int, pinned_bytes: int) -> bool:
         """Drops what was used longest ago until the caps leave room for so much of either memory; false where they never do."""
-        if any(size_bytes > pool.keep_bytes for pool in self._pools):
+        wanted = [(pool, size) for pool, size in zip(self._pools, (device_bytes, pinned_bytes), strict=True) if size]
+        if any(size > pool.keep_bytes for pool, size in wanted):
             return False
-        while any(pool.prepared_bytes + size_bytes > pool.keep_bytes for pool in self._pools):
+        while any(pool.prepared_bytes + size > pool.keep_bytes for pool, size in wanted):
             rows = [(row.used, one, key) for one in self._dispatchers.now() for key, row in list(one.sets.items()) if row.idle]
             if not rows:
                 return False
@@ -167,7 +168,7 @@ class Dispatcher:
                 return None
             way = Mapped if total <= _MAPPED_BYTES and step.streaming else Staged
             try:
-                if not self._preparations.make_room(total):
+                if not self._preparations.make_room(0 if way is Mapped else total, total):
                     return None
                 made = way(pipeline, binding, device)  # type: ignore[arg-type]  # who makes a Dispatcher is a CudaDevice
             except OutOfMemory:  # the general way may do with less
