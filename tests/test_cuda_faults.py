@@ -237,6 +237,8 @@ ANSWERS: dict[str, Callable[[World], Any]] = {
     "graph.close": lambda w: w.graph.close(),
     "loop.close": lambda w: w.loop.close(),
     "stream.close": lambda w: w.stream.close(),
+    "arena.set_actual_len": lambda w: w.arena.set_actual_len("a", 3),
+    "arena.set_shapes": lambda w: w.arena.set_shapes({"a": (2,)}),
     "arena.free": lambda w: w.arena.free(),
     "buffer.free": lambda w: (w.x.free(), w.y.free()),
     "device.close": lambda w: w.device.close(),
