@@ -1,25 +1,29 @@
 """Random valid Programs over all types and ops, by construction free of races, of atomic order and of endless loops.
 
 How: an invocation writes only its own element of a written buffer and reads back only that; shared memory is written at the own
-place, then a barrier, then read anywhere, then a barrier; an atomic memory sees one commuting operation and its old values are not
-looked at; loops count. So every device must agree to the bit with the interpreter.
+place, then a barrier, then read anywhere, then a barrier; an atomic memory sees one commuting operation, and of what it holds meanwhile only that a
+workgroup agrees on it is looked at; loops count. So every device must agree to the bit with the interpreter.
 
 A `Source` answers "which of n?"; Hypothesis and a seeded generator both make one, so what one finds the other can replay.
+
+Kinds of several statements that a random draw would seldom put together are in `shapes`.
 
 One module because the kinds of statement share the scopes, and each is a few lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from elements import INTERESTING, random_array
+from shapes import SHAPES
 
 from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import Dim, DimConst, dim_op
+from vyre_py.ir.dims import Dim, DimConst, dim_op, evaluate_dim
 from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.ops import ATOMICS, OPS, Level, Op, Operand, Result
 from vyre_py.ir.program import Grid, Program
@@ -54,6 +58,9 @@ _OPS = [row for row in OPS.values() if not row.is_query]
 _QUERIES = [row for row in OPS.values() if row.is_query]
 _ATOMIC_GROUPS = (("add", "sub"), ("min",), ("max",), ("and",), ("or",), ("xor",))
 _FLOAT_GROUPS = (("min",), ("max",))  # the order of float additions is unspecified
+_AXES = ("x", "y", "z")
+# Grids of one axis count `n`; the others' axes are odd, so that the last workgroup of each is seldom full.
+_EXTENTS = ((1, 3, 5, 7, 13), (1, 3, 5, 7), (1, 3))
 _WORKGROUPS = ((32, 1, 1), (64, 1, 1), (8, 4, 1), (5, 3, 2), (48, 1, 1), (1, 1, 1), (16, 2, 2))
 # Beside u32, i32 and bool, which every Program uses, one more type for so many statements of its budget.
 _STATEMENTS_A_TYPE = 32
@@ -150,11 +157,13 @@ class _Generator:
             return self.a.let(OPS["sub"], (masked, const(t, self.pick((0, 1, 3)))))
         return value
 
-    def own_index(self) -> Atom:
-        """The own element, by an index of any type that has 32 bits or more."""
+    def own_place(self, memory: Memory) -> tuple[Atom, ...]:
+        """The own element of an output: by its place in the grid, or by an index of any type that has 32 bits or more."""
+        if memory.rank > 1:
+            return tuple([self.a.let(OPS[f"global_id.{axis}"], ()) for axis in reversed(_AXES[: memory.rank])])
         if self.wide and self.chance(4):
-            return self.a.let(OPS["cast"], (self.own,), self.pick(self.wide))
-        return self.own
+            return (self.a.let(OPS["cast"], (self.own,), self.pick(self.wide)),)
+        return (self.own,)
 
     # ---- declarations
 
@@ -180,7 +189,11 @@ class _Generator:
             self.counted = self.pick(_FLOAT_GROUPS if self.counts.type is f32 else _ATOMIC_GROUPS)
         self.privates = [a.memory(f"private_{t.name}", Space.PRIVATE, t, (DimConst(6),), Access.READ_WRITE) for t in self.types if self.chance(2)]
         self.tables = [self.table(t) for t in (u32, self.pick(self.types))]
-        a.grid = Grid(True, (self.n, DimConst(1), DimConst(1)))
+        self.axes = [a.dim(axis) for axis in ("width", "height", "depth")[: self.pick((0, 0, 2, 3))]]
+        extents = [*(self.axes or [self.n]), DimConst(1), DimConst(1)]
+        a.grid = Grid(True, (extents[0], extents[1], extents[2]))
+        if len(self.axes) == 3 or (self.axes and a.workgroup[2] == 1):  # every invocation has a place of its own there
+            self.outputs.append(a.memory("out_grid", Space.BUFFER, u32, tuple(reversed(self.axes)), Access.READ_WRITE))
 
     def table(self, t: Type) -> Memory:
         rng = np.random.default_rng(self.source.below(1 << 16))
@@ -191,13 +204,18 @@ class _Generator:
         for row in (self.pick(_QUERIES) for _ in range(3)):
             level = row.level
             self.keep(a.let(row, ()), level is not None and level <= Level.WORKGROUP)
-        # The own element: the place in the whole grid, x fastest. Places past n write nothing.
-        x, groups = a.let(OPS["workgroup_id.x"], ()), a.let(OPS["num_workgroups.x"], ())
-        self.keep(x, True)
-        self.keep(groups, True)
+        # The own element: the place in the whole grid, workgroup by workgroup, x fastest. Places past n write nothing.
+        group: Atom = const(u32, 0)
+        for axis in reversed(_AXES[: max(1, len(self.axes))]):
+            turned = a.let(OPS["mul"], (group, self.keep(a.let(OPS[f"num_workgroups.{axis}"], ()), True)))
+            group = a.let(OPS["add"], (turned, self.keep(a.let(OPS[f"workgroup_id.{axis}"], ()), True)))
+        self.keep(group, True)
         local = self.local = a.let(OPS["local_index"], ())
-        first = a.let(OPS["mul"], (x, Const(u32, self.invocations)))
-        self.own = self.keep(a.let(OPS["add"], (first, local)))
+        if not self.axes and a.workgroup[0] == self.invocations and self.chance(2):
+            self.own: Atom = self.keep(a.let(OPS["global_id.x"], ()))
+        else:
+            first = a.let(OPS["mul"], (group, Const(u32, self.invocations)))
+            self.own = self.keep(a.let(OPS["add"], (first, local)))
         for t in self.types:
             self.keep(a.load(next(m for m in self.inputs if m.type is t), (self.own,)))
         self.mixed = a.var(u32, self.own)
@@ -238,11 +256,15 @@ class _Generator:
         self.keep(self.a.load(memory, tuple(self.index() for _ in memory.shape)))
 
     def own_load(self) -> None:
-        self.seen(self.a.load(self.pick(self.outputs), (self.own_index(),)))
+        memory = self.pick(self.outputs)
+        self.seen(self.a.load(memory, self.own_place(memory)))
 
     def store(self) -> None:
         memory = self.pick(self.outputs)
-        self.a.store(memory, (self.own_index(),), self.operand(memory.type))
+        self.store_own(memory, self.operand(memory.type))
+
+    def store_own(self, memory: Memory, value: Atom) -> None:
+        self.a.store(memory, self.own_place(memory), value)
 
     def private_store(self) -> None:
         if self.privates:
@@ -349,10 +371,16 @@ class _Generator:
 
     def turn(self, counter: Value, uniform: bool) -> None:
         """The body of a loop, and its end."""
+        with self.turns(counter, uniform):
+            self.statements(1 + self.source.below(8), uniform)
+
+    @contextmanager
+    def turns(self, counter: Value, uniform: bool) -> Iterator[None]:
+        """Around what is done in each turn of a loop, whose end is written here."""
         self.loops.append("uniform" if uniform else "varying")
         self.scopes.append(_Scope())
         self.keep(counter, uniform)
-        self.statements(1 + self.source.below(8), uniform)
+        yield
         self.stir()
         self.scopes.pop()
         self.loops.pop()
@@ -399,10 +427,13 @@ class _Generator:
         self.block(uniform)
         self.a.end()
 
+    def shape(self, uniform: bool) -> None:
+        self.pick(SHAPES)(self, uniform)
+
     def statements(self, count: int, uniform: bool) -> None:
         often = (self.op, self.op, self.op, self.op, self.store, self.store, self.set, self.set)
         plain = (*often, self.load, self.own_load, self.private_store, self.atomic, self.var, self.get)
-        nested = (self.if_, self.if_, self.for_, self.loop, self.escape, self.exchange, self.exchange, self.tally, self.region)
+        nested = (self.if_, self.if_, self.for_, self.loop, self.escape, self.exchange, self.exchange, self.tally, self.region, *[self.shape] * 4)
         for _ in range(count):
             if self.budget <= 0:
                 return
@@ -414,13 +445,12 @@ class _Generator:
             self.budget -= len(self.a.body) - before
 
     def arguments(self) -> tuple[dict[str, Any], dict[str, int]]:
-        sizes = {"n": self.pick((0, 1, 5, 31, 64, 100, 200)), "m": self.pick((1, 2, 3))}
+        sizes = {"n": self.pick((0, 1, 5, 31, 64, 77, 100, 200)), "m": self.pick((1, 2, 3))}
+        sizes |= {dim.name: self.pick(extents) for dim, extents in zip(self.axes, _EXTENTS, strict=False)}
         rng = np.random.default_rng(self.source.below(1 << 16))
-        given: dict[str, Any] = {"n": sizes["n"], "m": sizes["m"]}
+        given: dict[str, Any] = dict(sizes)
         for memory in (*self.inputs, *self.outputs, *self.atomics):
-            shape = {1: (sizes["n"],), 2: (sizes["m"], sizes["n"] + 1)}[memory.rank]
-            shape = (8,) if memory in self.atomics else shape
-            given[memory.name] = random_array(rng, memory.type, shape)
+            given[memory.name] = random_array(rng, memory.type, tuple([evaluate_dim(dim, sizes) for dim in memory.shape]))
         for param in self.params:
             given[param.name] = random_array(rng, param.type, (1,))[0]
         return given, sizes
@@ -436,6 +466,7 @@ def generate(source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics:
     for variable in g.scopes[0].variables:
         g.mix(g.a.get(variable))
     for memory in g.outputs:
-        g.a.store(memory, (g.own,), g.a.get(g.mixed) if memory.type is u32 else g.operand(memory.type))
+        place = (g.own,) if memory.rank == 1 else g.own_place(memory)
+        g.a.store(memory, place, g.a.get(g.mixed) if memory.type is u32 else g.operand(memory.type))
     given, sizes = g.arguments()
     return Case(g.a.finish(), given, sizes, any(t.is_float for t in g.types))
