@@ -2,6 +2,7 @@
 # make test               the whole test suite, on every device here
 # make test-gpu           what of it is about NVIDIA GPUs, which must be here
 # make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
+# make long               what takes longer than CI may: generated Programs, hostile text, all architectures, mutants; says at its end what it found
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
 # make check              ruff, and mypy in strict mode
 # make clean              removes what the others made
@@ -39,7 +40,7 @@ NOT_GPU := not [reference and not [cpu and not [wgpu
 MEMCHECK_TESTS ?= tests/test_devices.py tests/test_sequences.py tests/test_cuda_sequences.py tests/test_filetests.py
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
-.PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu check clean
+.PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu long check clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -60,6 +61,10 @@ test-gpu-memcheck: $(VENV)/dev.stamp
 	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest tests/test_sanitizer.py
 	VYRE_REQUIRE_DEVICES=cuda VYRE_DEVICE_POOL_BYTES=0 $(SANITIZER) --tool memcheck --error-exitcode 99 --report-api-errors no \
 	  $(BIN)/python -m pytest -p no:cacheprovider -k '$(NOT_GPU)' $(MEMCHECK_TESTS) $(PYTEST_ARGS)
+
+# All of it runs, whatever fails before.
+long: $(VENV)/dev.stamp
+	$(BIN)/python tests/long.py --workers $(WORKERS)
 
 bench-gpu: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench.cuda

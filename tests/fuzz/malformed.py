@@ -454,7 +454,9 @@ def main() -> None:
     arguments.add_argument("--count", type=int, default=0, help="0: enough to flip every byte and cut at each, at least 500,000")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--form", choices=[*FORMS], default=None)
+    arguments.add_argument("--part", default="1/1", help="K/N: every N-th input, from the K-th")
     given = arguments.parse_args()
+    part, parts = map(int, given.part.split("/"))
     gc.freeze()
     total = 0
     forms = [given.form] if given.form else list(FORMS)
@@ -462,7 +464,7 @@ def main() -> None:
     count = given.count or max(500_000, -(-everything * 8 // 5))
     for form in forms:
         judge, start = Judge(form), time.perf_counter()
-        for data in inputs(form, count * every(form) // everything, 0, 1, given.seed):
+        for data in inputs(form, count * every(form) // everything, part - 1, parts, given.seed):
             judge.run(data)
             total += 1
         seconds = time.perf_counter() - start
