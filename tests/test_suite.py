@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from children import child_environment
+from long import Stage, run_stages, stages
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -72,3 +73,21 @@ def test_a_plugin_that_warns_of_nothing_here_does_not_end_the_run(tmp_path: Path
     (tmp_path / "test_well.py").write_text("def test_that_is_well():\n    pass\n")
     status, said = run(tmp_path, plugin=f"import warnings\n\ndef pytest_configure(config):\n    warnings.warn({text!r}, UserWarning)\n")
     assert status == ends, said
+
+
+def test_what_is_long_goes_on_after_a_failure_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def says(text: str, status: int = 0) -> list[str]:
+        return [sys.executable, "-c", f"import sys; print('first line'); print('{text}'); sys.exit({status})"]
+
+    wanted = [Stage("one", [says("found two", 3), says("found none")]), Stage("another", [says("all well")])]
+    assert run_stages(wanted, tmp_path / "long") == 1
+    said = capsys.readouterr().out.split("\n\n")[-1]
+    assert re.search(r"FAILED +one, .*\n +found two  \(.*one_0.log, exit 3\)\n +found none\nwell +another, .*\n +all well", said)
+    assert run_stages(wanted[1:], tmp_path / "long") == 0
+
+
+def test_what_is_long_can_be_started() -> None:
+    commands = [command for stage in stages(2, Path("out")) for command in stage.commands]
+    assert len([command for command in commands if "tests/fuzz/malformed.py" in command]) == 2
+    for command in commands:
+        assert all((ROOT / word).exists() for word in command if word.startswith("tests/"))
