@@ -18,6 +18,7 @@ from typing import Final
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import Atom, Const, Load, MemoryStatement, Space, Statement, Store
 from vyre_py.ir.passes import Optimised
+from vyre_py.ir.passes.simplify import same
 from vyre_py.ir.types import u32
 from vyre_py.lowering.artifact import Aligned, Need
 
@@ -85,7 +86,7 @@ def _beside(optimised: Optimised, first: int, leader: Load | Store) -> Iterator[
 
 
 def _same(one: Sequence[Atom], other: Sequence[Atom]) -> bool:
-    return all(a is b or (isinstance(a, Const) and a == b) for a, b in zip(one, other, strict=True))
+    return all(same(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _row(leader: Load | Store, places: Sequence[int]) -> Row | None:
