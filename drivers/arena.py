@@ -141,10 +141,10 @@ class ArenaPool:
         else:
             size_bytes = plan.peak_bytes
             try:
-                handle = device._new_memory(size_bytes, zeroed=False)
+                handle = device._new_memory(size_bytes, device._allocate_unset)
             except OutOfMemory:
                 self.clear()
-                handle = device._new_memory(size_bytes, zeroed=False)
+                handle = device._new_memory(size_bytes, device._allocate_unset)
         telemetry.arenas += 1
         return Arena(device, plan, Allocation(device, handle, size_bytes, recycle=self._keep, owner=_OWNER))
 

@@ -227,15 +227,15 @@ class Device(Stationary, ABC):
             raise BindingError("allocate", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
         if not isinstance(type_, Type):
             raise BindingError("allocate", [f"a type of the language is needed, got {shown(type_)}"])
-        return self._new_buffer(sizes, type_)
+        return self._new_buffer(sizes, type_, self._allocate)
 
-    def _new_buffer(self, sizes: tuple[int, ...], type_: Type, zeroed: bool = True) -> Buffer:
-        """A buffer of zeros; with anything in it for who writes all of it next. Raises OutOfMemory."""
+    def _new_buffer(self, sizes: tuple[int, ...], type_: Type, allocate: Callable[[int], Any]) -> Buffer:
+        """A buffer over memory that a hook gives. Raises OutOfMemory."""
         size_bytes = prod(sizes) * type_.size_bytes
-        return Buffer(self, Allocation(self, self._new_memory(size_bytes, zeroed), size_bytes), 0, sizes, type_)
+        return Buffer(self, Allocation(self, self._new_memory(size_bytes, allocate), size_bytes), 0, sizes, type_)
 
-    def _new_memory(self, size_bytes: int, zeroed: bool = True) -> Any:
-        """A handle for memory, counted: of zeros, or with anything in it. Raises OutOfMemory."""
+    def _new_memory(self, size_bytes: int, allocate: Callable[[int], Any]) -> Any:
+        """A handle for memory that a hook gives (`_allocate`, `_allocate_unset`), counted. Raises OutOfMemory."""
         self.require_no_capture(f"{self.name} cannot allocate memory")
         if size_bytes > self.limits.buffer_bytes:
             raise OutOfMemory(
@@ -243,7 +243,7 @@ class Device(Stationary, ABC):
                 meaning=f"one buffer holds at most {self.limits.buffer_bytes} bytes",
                 remedy="ask for less, or split the data",
             )
-        handle = self._allocate(size_bytes) if zeroed else self._allocate_unset(size_bytes)
+        handle = allocate(size_bytes)
         self.telemetry.allocations += 1
         self.telemetry.bytes_allocated += size_bytes
         return handle
@@ -636,9 +636,15 @@ class Device(Stationary, ABC):
 
     def _stage(self, array: Host, shape: tuple[int, ...], type_: Type) -> Buffer:
         """A new buffer that holds a host array."""
-        buffer = self._new_buffer(shape, type_, zeroed=False)
+        return self._staged(array, shape, type_, self._allocate_unset, self._write_array)
+
+    def _staged(
+        self, array: Host, shape: tuple[int, ...], type_: Type, allocate: Callable[[int], Any], write: Callable[[Any, int, Host], None]
+    ) -> Buffer:
+        """As `_stage`, by these hooks for the memory and the copy."""
+        buffer = self._new_buffer(shape, type_, allocate)
         try:
-            buffer.write(array.reshape(buffer.host_shape))
+            buffer._upload(array.reshape(buffer.host_shape), write)
         except BaseException:
             buffer.free()
             raise

@@ -79,10 +79,14 @@ class SizePool(Generic[_Block]):
         self.keep_bytes = size_bytes
         self.shrink(self.room_bytes)
 
-    def take(self, size: int) -> _Block | None:
-        """A waiting block of a class, or None."""
+    def waiting(self, size: int) -> int:
+        """How many blocks of a class wait."""
+        return len(self._lists.get(size, ()))
+
+    def take(self, size: int, oldest: bool = False) -> _Block | None:
+        """A waiting block of a class, the one that was given last or first; or None."""
         try:
-            block = self._lists[size].pop()
+            block = self._lists[size].pop(0 if oldest else -1)
         except (KeyError, IndexError):
             return None
         self.cached_bytes -= size

@@ -223,20 +223,24 @@ class Buffer(Stationary):
             self.device._lacks("addresses of buffers")
         return int(at) + self.offset_bytes
 
-    @spanned("upload", lambda buffer: {"bytes": buffer.size_bytes})
     def write(self, array: Any) -> None:
         """Copies a host array of `host_shape` and the components' dtype in, or for vectors of two complex numbers of `shape`. Raises BindingError for any
         other, and after `free`; DeviceLost."""
         data = components_of(host_array(array, "array"), self.type)
         if data.dtype != self.type.dtype or data.shape != self.host_shape:
             raise BindingError("write", [f"{self.type.dtype}{list(self.host_shape)} is needed, got {data.dtype}{list(data.shape)}"])
-        handle = self.handle
         self._require_writeable("write")
+        self._upload(data, self.device._write_array)
+
+    @spanned("upload", lambda buffer: {"bytes": buffer.size_bytes})
+    def _upload(self, data: Host, write: Callable[[Any, int, Host], None]) -> None:
+        """Copies an array that fits in, by a hook of the device."""
+        handle = self.handle
         self.device.require_usable()
         self.device.require_no_capture(f"a buffer on {self.device.name} cannot be written")
         if self.size_bytes:
             with self.allocation.held():
-                self.device._write_array(handle, self.offset_bytes, data)
+                write(handle, self.offset_bytes, data)
             self.device.telemetry.uploads += 1
             self.device.telemetry.bytes_uploaded += self.size_bytes
 

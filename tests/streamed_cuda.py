@@ -25,7 +25,7 @@ class StreamedDriver(FakeDriver):
     """Work waits in the queue of its stream. Some of it runs at each call, a stream at a time chosen at random, and all that a wait needs.
 
     As with the real one, pageable memory is read before a copy to the device returns, and a copy to it has been made when it returns; pinned memory is
-    read and written when the copy runs. What is freed is poisoned.
+    read and written when the copy runs. What is freed is poisoned, and so is what is allocated, when its stream comes to that.
     """
 
     def __init__(self, seed=0, eager=0.3, **options):
@@ -85,6 +85,12 @@ class StreamedDriver(FakeDriver):
     def cuCtxSynchronize(self):
         return self.run_until(lambda: not any(self.queues.values()))
 
+    def cuStreamQuery(self, stream):
+        with self.running:
+            if self.random.random() < self.eager:
+                self.step()
+            return (CUresult.CUDA_ERROR_NOT_READY,) if self.queues.get(int(stream)) else OK
+
     def cuEventRecord(self, event, stream):
         mark = self.marks[int(event)] = Mark()
         return self.enqueue(stream, lambda: setattr(mark, "done", True))
@@ -105,6 +111,13 @@ class StreamedDriver(FakeDriver):
             return OK if mark is None or mark.done else (CUresult.CUDA_ERROR_NOT_READY,)
 
     # ---- work
+
+    def cuMemAllocFromPoolAsync(self, size, pool, stream):
+        """The memory is there at once, and what it holds before the stream has come so far is lost."""
+        status, address = FakeDriver.cuMemAlloc(self, size)
+        if not status:
+            self.enqueue(stream, lambda: ctypes.memset(address, POISON, size))
+        return status, address
 
     def cuMemFreeAsync(self, address, stream):
         def free():

@@ -639,6 +639,80 @@ def test_a_read_after_an_event_needs_nothing_of_a_stream_that_others_wait_on(mon
     device.close()
 
 
+def arrived(driver: StreamedDriver, buffer: Any) -> bytes:
+    """What a buffer's memory holds once the streams have run that are not the device's own two."""
+    context = buffer.device.context
+    for stream in set(driver.queues) - {int(context.stream), int(context.copy_stream)}:
+        driver.cuStreamSynchronize(stream)
+    return ctypes.string_at(buffer.handle, buffer.size_bytes)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("count", [65, 200, 1025, 5000])
+def test_an_upload_does_not_wait_for_what_is_enqueued(monkeypatch: pytest.MonkeyPatch, count: int, pinned: bool) -> None:
+    """While a kernel runs it goes to memory of the driver's; what comes later on our stream finds it there. Once all is over it takes what was freed."""
+    driver = install(monkeypatch, StreamedDriver(eager=0.0, total=1 << 24))
+    device = CudaDevice(0)
+    data = device.pinned(count, vp.f32) if pinned else np.empty(count, np.float32)
+    data[:] = np.arange(count)
+    freed, y = device.upload(data), device.upload(np.ones(count, np.float32))
+    place = freed.handle
+    held = driver.hold(device.context.stream)
+    freed.free()
+    x = device.upload(data)
+    assert x.handle != place and arrived(driver, x) == data.tobytes()
+    device.compile_native(AXPY).bind(x=x, y=y, a=2.0)()
+    held.done = True
+    assert np.array_equal(y.read(), 1 + 2 * data)
+    again = device.upload(data)
+    assert again.handle == place and arrived(driver, again) == data.tobytes()
+    device.close()
+    assert not driver.blocks
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(6))
+def test_an_upload_takes_what_was_freed_once_its_last_use_is_over(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """A loop of upload, launch, free: while the kernels are late two blocks take turns, each waiting for its own last use and no later one."""
+    driver = install(monkeypatch, StreamedDriver(seed, eager=0.0, total=1 << 24))
+    device = CudaDevice(0)
+    pipeline, total = device.compile_native(AXPY), device.allocate(1000, vp.f32)
+    holds, places = [], []
+    for turn in range(6):
+        x = device.upload(np.full(1000, turn + 1, np.float32))
+        places.append(x.handle)
+        holds.append(driver.hold(device.context.stream))
+        pipeline.bind(x=x, y=total, a=1.0)()
+        x.free()
+        if turn:
+            holds[turn - 1].done = True  # before the kernel that used the block that the next turn takes
+    assert len(set(places)) == 2 and places[2:] == places[:4] and device.memory.held_bytes == 3 * 4096
+    for hold in holds:
+        hold.done = True
+    assert total.read().tolist() == [21] * 1000
+    device.close()
+
+
+@pytest.mark.usefixtures("small")
+def test_both_ways_are_busy_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload comes to its end while a read waits on its stream, and the other way round."""
+    driver = install(monkeypatch, StreamedDriver(eager=0.0, total=1 << 24))
+    device = CudaDevice(0)
+    data = np.arange(5000, dtype=np.float32)
+    x, out = device.upload(data), np.zeros(5000, np.float32)
+    device.synchronize()
+    held = driver.hold(device.context.copy_stream)
+    reader = threading.Thread(target=x.read, args=(out,))
+    reader.start()
+    up = device.upload(data + 1)
+    assert arrived(driver, up) == (data + 1).tobytes() and reader.is_alive()
+    held.done = True
+    reader.join()
+    assert np.array_equal(out, data) and np.array_equal(up.read(), data + 1)
+    device.close()
+
+
 @pytest.mark.parametrize("reached", [True, False])
 def test_copies_between_gpus_are_ordered_with_both(monkeypatch: pytest.MonkeyPatch, reached: bool) -> None:
     for seed in range(10):

@@ -286,6 +286,18 @@ class CudaDevice(Device):
         with self.context.moving():
             self._transfers.write(handle + offset, source)
 
+    def _stage(self, array: Host, shape: tuple[int, ...], type_: Type) -> Buffer:
+        """See `Device._stage`. Large arrays go beside what is enqueued, to memory that nothing uses any more."""
+        with self._transfers.apart(array.nbytes) as stream:
+            if stream is None:
+                return super()._stage(array, shape, type_)
+
+            def write(handle: int, offset: int, source: Host) -> None:
+                with self.context.moving():
+                    self._transfers.write_apart(stream, handle + offset, source)
+
+            return self._staged(array, shape, type_, lambda size_bytes: self.memory.take_apart(size_bytes, stream), write)
+
     def _read(self, handle: int, offset: int, target: Bytes) -> None:
         with self.context.moving():
             self._transfers.read(handle + offset, target)

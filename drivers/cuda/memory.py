@@ -1,6 +1,7 @@
 """Device memory: a pool of our own over the driver's stream-ordered one, zeroing and filling, and copies within the device.
 
-What is freed is used again in the order of our stream, with no call of the driver and no wait. Streams of others that use the memory are ordered
+What is freed is used again in the order of our stream, with no call of the driver and no wait. Uploads go beside our stream: they take what nothing uses
+any more, which `fences` tell. Streams of others that use the memory are ordered
 before by events (`marks`). A free within a capture waits for its end.
 """
 
@@ -10,6 +11,7 @@ import gc
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.fences import Fences
 from vyre_py.drivers.cuda.marks import Marks
 from vyre_py.drivers.cuda.relief import NO_MEMORY
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
@@ -22,6 +24,12 @@ __all__ = ["Memory"]
 _KEPT_BYTES: Final = 256 << 20
 _THRESHOLD_BYTES: Final = 256 << 20
 _STATUS: Final = 2  # the number of NO_MEMORY
+# So many blocks of a class are kept before an upload waits for one of them that is in use.
+_AHEAD: Final = 2
+
+
+# An address, and the number of its free.
+_Kept = tuple[int, int]
 
 
 class Memory:
@@ -43,7 +51,8 @@ class Memory:
         self._telemetry = telemetry
         self._live: dict[int, int] = {}  # address -> class
         self._late: list[tuple[int, int]] = []  # freed, and some stream that uses it can't be waited for now: somebody captures it
-        self._kept: SizePool[int] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
+        self._fences = Fences(context)
+        self._kept: SizePool[_Kept] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
         self._pool = self._make_pool(bytes_from("VYRE_POOL_RELEASE_THRESHOLD", _THRESHOLD_BYTES)) if context.attribute("MEMORY_POOLS_SUPPORTED") else None
         telemetry.gauge("device_pool_cached_bytes", lambda: self.cached_bytes)
         telemetry.gauge("device_pool_held_bytes", lambda: self.held_bytes)
@@ -150,33 +159,77 @@ class Memory:
             self._context.require_no_capture(f"{self._context.name} cannot allocate {size_bytes} bytes")
         self._telemetry.device_pool_bytes_asked += size_bytes
         size = class_bytes(size_bytes)
-        address = self._kept.take(size)
-        if address is None:
-            address = self._ask(size_bytes, size)
+        kept = self._kept.take(size)
+        if kept is None:
+            address = self._ask(size_bytes, size, self._context.stream)
         else:
+            address, _ = kept
             self._telemetry.device_pool_hits += 1
         self._live[address] = size
         return address
 
-    def _ask(self, size_bytes: int, size: int) -> int:
-        """New memory of the driver; where it has none, or the budget leaves none, after `Relief.attempt`."""
+    def take_apart(self, size_bytes: int, stream: Any) -> int:
+        """As `take`, for a stream beside ours (CUstream), which may use it at once; ours comes after that stream's work so far.
+
+        Of what is kept only that is taken at once which nothing uses any more. Where all of it is in use, the driver is asked while little is kept; else the
+        stream waits for what was freed longest ago, so that no more memory is held than uploads run ahead by.
+        """
+        context, doing = self._context, f"{self._context.name} cannot allocate {size_bytes} bytes"
+        size = class_bytes(size_bytes)
+        self._telemetry.device_pool_bytes_asked += size_bytes
+        with context.entered(), context.using(doing):
+            address = self._oldest(size, stream)
+            if address is None:
+                address = self._ask(size_bytes, size, stream)
+            else:
+                self._telemetry.device_pool_hits += 1
+            self._live[address] = size
+            try:
+                context.order(int(stream), None)
+                self._fences.put()
+            except DriverError:
+                context.note(context.cuda.cuStreamSynchronize(stream), doing)
+                self.free(address)
+                raise
+        return address
+
+    def _oldest(self, size: int, stream: Any) -> int | None:
+        """Of a class what was freed longest ago, ready for a stream; None where nothing is kept, or it is better to ask for more."""
+        kept = self._kept.take(size, oldest=True)
+        if kept is None:
+            return None
+        address, number = kept
+        try:
+            if self._fences.is_over(number):
+                return address
+            if self._kept.waiting(size) + 1 >= _AHEAD:
+                self._fences.order(number, stream)
+                return address
+        except DriverError:
+            self._kept.give(kept, size)
+            raise
+        self._kept.give(kept, size)
+        return None
+
+    def _ask(self, size_bytes: int, size: int, stream: Any) -> int:
+        """New memory of the driver, in the order of a stream; where it has none, or the budget leaves none, after `Relief.attempt`."""
         self._telemetry.device_pool_misses += 1
         context, doing = self._context, f"{self._context.name} cannot allocate {size_bytes} bytes"
         with context.entered(), context.using(doing):
             self._reap()
-            given = context.relief.attempt(lambda: self._try(size))
+            given = context.relief.attempt(lambda: self._try(size, stream))
             if given[0] and given[0].name == NO_MEMORY:
                 raise self._exhausted(size_bytes, size)
             address = int(context.ok(given, doing))
             self.held_bytes += size
         return address
 
-    def _try(self, size: int) -> tuple[Any, ...]:
+    def _try(self, size: int, stream: Any) -> tuple[Any, ...]:
         """What the driver gives; over the budget, that it has no memory."""
         context, cuda = self._context, self._context.cuda
         if self._over_budget(size):
             return (context.status(_STATUS),)
-        return cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, context.stream)  # type: ignore[no-any-return]  # the driver's answer
+        return cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, stream)  # type: ignore[no-any-return]  # the driver's answer
 
     def _over_budget(self, size: int) -> bool:
         return self.limit_bytes is not None and self.held_bytes + size > self.limit_bytes
@@ -217,7 +270,7 @@ class Memory:
         if self.marks or self._late:
             self._put_back(address, size)
         else:
-            self._kept.give(address, size)
+            self._kept.give((address, self._fences.number()), size)
 
     def _put_back(self, address: int, size: int) -> None:
         """Keeps memory once our stream waits for the streams of others that use it."""
@@ -228,7 +281,7 @@ class Memory:
                 self._late.append((address, size))
                 return
         self.marks.remove(address)
-        self._kept.give(address, size)
+        self._kept.give((address, self._fences.number()), size)
 
     def _ordered(self, address: int, size: int) -> bool:
         """Whether our stream, or at worst the host, has waited for the others; if not, nobody may use the memory again."""
@@ -256,9 +309,9 @@ class Memory:
             self.marks.remove(address)
         return address
 
-    def _return(self, address: int, size: int) -> None:
+    def _return(self, kept: _Kept, size: int) -> None:
         """Gives memory back to the driver. Quiet: a context that was closed has freed it already, and that of a forked child is its parent's."""
-        context = self._context
+        context, (address, _) = self._context, kept
         self.held_bytes -= size
         if context.gone or context.later(lambda: self._give_driver(address)):
             return
@@ -299,6 +352,7 @@ class Memory:
         with self._context.using(f"{self._context.name} cannot trim its memory"):
             self._reap()
             self._kept.shrink()
+            self._fences.clear()
             self._context.wait(f"{self._context.name} failed while it ran")
             self._trim_driver()
 
@@ -309,9 +363,10 @@ class Memory:
     def close(self) -> None:
         """Frees everything, whatever the context's state. A forked child leaves that to its parent."""
         context, cuda = self._context, self._context.cuda
-        blocks = [*self._live, *(address for address, _ in self._late), *self._kept.drain()]
+        blocks = [*self._live, *(address for address, _ in self._late), *(address for address, _ in self._kept.drain())]
         self._live.clear()
         self._late.clear()
+        self._fences.clear()
         self.held_bytes = 0
         if context.hands_off:
             return

@@ -113,15 +113,32 @@ class Transfers:
             with context.using(doing):
                 streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
                 self._order(None, int(stream))
-            try:
-                self._move(_Way(True, address, source, stream, doing))
-            except BaseException:
-                with suppress(DriverError):
-                    self._order(int(stream), None)  # what other threads still write is not used again before
-                raise
-            with context.using(doing):
-                self._order(int(stream), None)
-                self._marks.after(streams)
+            self._bring(_Way(True, address, source, stream, doing), streams)
+
+    @contextmanager
+    def apart(self, size_bytes: int) -> Iterator[Any]:
+        """A stream for an upload of so many bytes to memory that nobody uses (`Memory.take_apart`), by `write_apart`; None where it had better be `write`."""
+        if size_bytes <= _SMALL_BYTES:
+            yield None
+            return
+        with self._context.entered(), self._context.streams.borrowed(TRANSFER) as stream:
+            yield stream
+
+    def write_apart(self, stream: Any, address: int, source: Host) -> None:
+        """As `write`, on the stream that the memory was taken for; waits for nothing that is enqueued."""
+        self._bring(_Way(True, address, source, stream, f"{self._context.name} cannot be written"), [])
+
+    def _bring(self, way: _Way, streams: list[int]) -> None:
+        """Moves an array up, and has our stream, and those of others that use the memory, come after that."""
+        try:
+            self._move(way)
+        except BaseException:
+            with suppress(DriverError):
+                self._order(int(way.stream), None)  # what other threads still write is not used again before
+            raise
+        with self._context.using(way.doing):
+            self._order(int(way.stream), None)
+            self._marks.after(streams)
 
     def _send(self, way: _Way, parts: deque[Piece], chunk_bytes: int, sort: int) -> None:
         """One thread's part of an upload: takes pieces until there are none. A chunk is filled again once what left it has arrived."""

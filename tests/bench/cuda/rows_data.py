@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.bench.cuda.peers import cupy, torch
 from tests.bench.cuda.programs import AXPY, DENSE, TWICE
 from tests.bench.cuda.table import Bench, Row, at_least, at_most, within
 from tests.bench.cuda.timing import Work, repeated
+from vyre_py.drivers.event import Event
 
 __all__ = ["DATA_ROWS"]
 
@@ -150,6 +152,61 @@ def down_into_new(bench: Bench) -> dict[str, float]:
     return _rates(found, 4 * count)
 
 
+def _both_ways(bench: Bench, pinned: bool) -> dict[str, float]:
+    """64 MiB to a new buffer and 64 MiB from another, in two threads at once, and each alone: bytes a second in all."""
+    device, count = bench.device, bench.size(16 << 20, 1 << 15)
+    source, target = (device.pinned(count, vp.f32) if pinned else np.ones(count, np.float32) for _ in range(2))
+    buffer = device.upload(source)
+    event = device.record_event()
+
+    def up() -> None:
+        device.upload(source).free()
+
+    def down() -> None:
+        buffer.read(target, after=event)
+
+    with ThreadPoolExecutor(1) as crew:
+
+        def together() -> None:
+            other = crew.submit(down)
+            up()
+            other.result()
+
+        found = bench.race({"ours": repeated(together), "up": repeated(up), "down": repeated(down)}, rounds=15)
+    buffer.free()
+    rates = _rates(found, 4 * count)
+    return {"ours": 2 * rates["ours"], "one way": max(rates["up"], rates["down"])}
+
+
+def both_ways_pinned(bench: Bench) -> dict[str, float]:
+    """Of page-locked memory."""
+    return _both_ways(bench, True)
+
+
+def both_ways_pageable(bench: Bench) -> dict[str, float]:
+    """Of pageable memory."""
+    return _both_ways(bench, False)
+
+
+def read_after(bench: Bench) -> dict[str, float]:
+    """16 MiB read after an event with some 20 ms of fills enqueued behind it; and with the reads of those who wait for the fills, too."""
+    device, count = bench.device, bench.size(4 << 20, 1 << 12)
+    buffer, large = device.upload(np.ones(count, np.float32)), device.allocate(bench.size(1 << 28, 1 << 12), vp.f32)
+    out = np.zeros(count, np.float32)
+
+    def busy() -> Event:
+        event = device.record_event()
+        for _ in range(bench.size(64, 2)):
+            large.fill(1.0)
+        return event
+
+    works = {"ours": repeated(lambda: buffer.read(out, after=busy())), "plain": repeated(lambda: (busy(), buffer.read(out)))}
+    found = bench.race(works, rounds=7)
+    for one in (buffer, large):
+        one.free()
+    return found
+
+
 # ---- the pool
 
 
@@ -164,7 +221,7 @@ def pool(bench: Bench) -> dict[str, float]:
 
     works = {
         "ours": repeated(lambda: memory.free(memory.take(4 * count))),
-        "buffer": repeated(lambda: device._new_buffer((count,), vp.f32, zeroed=False).free()),
+        "buffer": repeated(lambda: device._new_buffer((count,), vp.f32, device._allocate_unset).free()),
         "zeroed": repeated(lambda: device.allocate(count, vp.f32).free()),
     }
     return bench.race(works, {"PyTorch empty": by_torch}, calls=300, rounds=21)
@@ -261,6 +318,9 @@ DATA_ROWS = (
     *[Row(f"{what}, pageable", "GB/s", measure, "PyTorch pageable", at_least(2.0)) for what, measure in _WAYS],
     *[Row(f"{what}, pageable", "GB/s", measure, "PyTorch pinned") for what, measure in _WAYS],
     *[Row(f"{what}, pinned", "GB/s", measure, "PyTorch pinned", None, "pinned") for what, measure in _WAYS],
+    Row("64 MiB up and 64 MiB down at once, pinned", "GB/s", both_ways_pinned, "one way", at_least(1.7)),
+    Row("64 MiB up and 64 MiB down at once, pageable", "GB/s", both_ways_pageable, "one way"),
+    Row("16 MiB read after an event, 20 ms of work behind it", "us", read_after, "plain", at_most(0.5)),
     Row("64 MiB down into new memory", "GB/s", down_into_new, "PyTorch .cpu()"),
     Row("pool, 1 MiB taken and given back", "us", pool, "PyTorch empty", within(1.5)),
     Row("buffer of 1 MiB, made and freed", "us", pool, "PyTorch empty", None, "buffer"),
