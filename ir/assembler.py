@@ -123,14 +123,14 @@ class Assembler:
     def emit(self, statement: Statement) -> None:
         """Appends a statement. Else and End must have a block to close; IndexError says that there is none."""
         index = len(self.body)
-        matched = -1
-        if isinstance(statement, Else):
+        matched, kind = -1, type(statement)
+        if kind is Else:
             self.match[self.open[-1]] = index
             self._else[self.open[-1]] = index
-        elif isinstance(statement, End):
+        elif kind is End:
             matched = self.open.pop()
             self.match[self._else.pop(matched, matched)] = index
-        elif statement.opens:
+        elif kind.opens:
             self.open.append(index)
         self.body.append(statement)
         self.match.append(matched)

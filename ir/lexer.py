@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from array import array
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from typing import Final
 
 from vyre_py.ir.errors import Diagnostic, ParseError, Place
+from vyre_py.ir.lines import Lines
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.rules import finding
 from vyre_py.ir.types import SCALARS, TYPES, Kind, Type, bf16, decode, element, encode, f16, f32, f64
@@ -22,7 +23,6 @@ __all__ = [
 MAX_TEXT: Final = 64 << 20
 MAX_TOKENS: Final = 4 << 20
 MAX_NUMBER: Final = 400
-MAX_SOURCE: Final = 512
 MAX_FINDINGS: Final = 20
 _BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
 
@@ -48,15 +48,18 @@ QUERIES: Final = frozenset(name.partition(".")[0] for name, row in OPS.items() i
 
 # Possessive quantifiers: a hostile text must cost neither time nor memory for ways back.
 _TOKEN: Final = re.compile(
-    r"""(?P<skip>[ \t\r]++|//[^\n]*+)
-    |(?P<newline>\n)
-    |(?P<name>[A-Za-z_][A-Za-z0-9_]*+)
+    r"""[ \t\r]*+(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*+)
+    |(?P<newline>\n(?:[ \t\r]*+\n)*+)
+    |(?P<comment>//[^\n]*+)
+    |(?P<mark>\.\.|==|!=|<=|>=|<<|>>|&&|\|\||[-+*/%&|^~!<>=(){}\[\],;:.])
     |(?P<number>0[xX][0-9a-fA-F]*+(?:[iu][0-9]*+)?|[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+[A-Za-z0-9_]*+)
     |(?P<string>"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"?)
-    |(?P<mark>\.\.|==|!=|<=|>=|<<|>>|&&|\|\||[-+*/%&|^~!<>=(){}\[\],;:.])
-    |(?P<bad>.)""",
+    |(?P<end>\Z)
+    |(?P<bad>.))""",
     re.VERBOSE | re.DOTALL,
 )
+# One string for each mark, whatever text it is cut from.
+_MARKS: Final = {mark: mark for mark in (*["..", "==", "!=", "<=", ">=", "<<", ">>", "&&", "||"], *"-+*/%&|^~!<>=(){}[],;:.")}
 _NUMBER: Final = re.compile(r"(?:(0[xX][0-9a-fA-F]+)|([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))([A-Za-z_][A-Za-z0-9_]*)?")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SWIZZLE: Final = re.compile("[xyzw]{1,4}")
@@ -66,19 +69,18 @@ _UNESCAPES: Final = {value: "\\" + key for key, value in _ESCAPES.items()}
 
 
 class Tokens:
-    """The tokens of a text, in parallel lists: `kinds` ("name", "number", "string", "newline", "end", or the mark itself),
-    `texts`, and `starts` (offsets into the text). Newlines inside brackets are left out.
+    """The tokens of a text, in parallel columns: `kinds` ("name", "number", "string", "newline", "end", or the mark itself), and the offsets
+    `starts` and `ends`, which are all that is kept of a token's text: 16 bytes a token. Newlines inside brackets, and all but the first of
+    several in a row, are left out.
 
-    Raises ParseError with all malformed tokens (at most 20), or when the text is too large.
+    Raises ParseError with the malformed tokens (the first 20 of them), or when the text is too large.
     """
 
     def __init__(self, text: str, file: str) -> None:
-        self.text, self.file = text, file
+        self.text = text
         self.kinds: list[str] = []
-        self.texts: list[str] = []
-        self.starts: list[int] = []
-        self._line_starts = [0]
-        self._near: dict[int, str] = {}  # the line last asked for and its neighbours
+        self.starts, self.ends = array("I"), array("I")
+        self.place = Lines(text, file).place
         found: list[Diagnostic] = []
         if len(text) > MAX_TEXT:
             raise ParseError(finding("P108", f"the text has {len(text)} characters; at most {MAX_TEXT} are read", Place(file, 1)))
@@ -87,48 +89,58 @@ class Tokens:
             raise ParseError(found)
 
     def _scan(self, found: list[Diagnostic]) -> None:
-        self._line_starts += [m.end() for m in re.finditer("\n", self.text)]
-        depth, held = 0, -1  # held: the offset of a newline inside brackets, dropped unless a leading word follows
-        for match in _TOKEN.finditer(self.text):
-            kind, start = match.lastgroup, match.start()
-            if kind == "skip":
-                continue
-            if kind == "newline":
-                if depth:
-                    held = start
-                    continue
+        text, kinds = self.text, self.kinds
+        add_kind, add_start, add_end = kinds.append, self.starts.append, self.ends.append
+        depth, held, before = 0, -1, "newline"  # held: the offset of a newline inside brackets, dropped unless a leading word follows
+        for match in _TOKEN.finditer(text):
+            kind = match.lastgroup or "bad"
+            start, end = match.span(kind)
+            if kind == "name":
+                if held >= 0 and text[start:end] in LEADING:
+                    add_kind("newline")
+                    add_start(held)
+                    add_end(held + 1)
+                    depth = 0
             elif kind == "mark":
-                kind = match.group()
+                kind = _MARKS[text[start:end]]
                 if kind in "([":
                     depth += 1
                 elif kind in ")]":
                     depth = max(0, depth - 1)
                 elif kind in "{}":
                     depth = 0
-            elif kind == "name":
-                if held >= 0 and match.group() in LEADING:
-                    self._add("newline", "\n", held)
-                    depth = 0
+            elif kind == "newline":
+                if depth:
+                    held = start
+                    continue
+                if before == "newline":  # with comments between
+                    continue
+                end = start + 1
+            elif kind == "comment":
+                continue
+            elif kind == "end":
+                break
             else:
-                message = self._malformed(kind, match.group())
-                if message and len(found) < MAX_FINDINGS:
-                    found.append(finding(message[0], message[1], self.place(start, match.end())))
+                message = self._malformed(kind, text[start:end])
+                if message:
+                    found.append(finding(message[0], message[1], self.place(start, end)))
+                    if len(found) >= MAX_FINDINGS:
+                        return
                 if kind == "bad":
                     continue
-            held = -1
-            self._add(kind or "", match.group(), start)
-            if len(self.kinds) > MAX_TOKENS:
+            held, before = -1, kind
+            add_kind(kind)
+            add_start(start)
+            add_end(end)
+            if len(kinds) > MAX_TOKENS:
                 found.append(finding("P108", f"the text has more than {MAX_TOKENS} tokens", self.place(start, start + 1)))
                 return
-        self._add("end", "", len(self.text))
-
-    def _add(self, kind: str, text: str, start: int) -> None:
-        self.kinds.append(kind)
-        self.texts.append(text)
-        self.starts.append(start)
+        add_kind("end")
+        add_start(len(text))
+        add_end(len(text))
 
     @staticmethod
-    def _malformed(kind: str | None, text: str) -> tuple[str, str] | None:
+    def _malformed(kind: str, text: str) -> tuple[str, str] | None:
         if kind == "bad":
             return "P101", f"the character {quote(text)} means nothing here"
         if kind == "string":
@@ -142,28 +154,13 @@ class Tokens:
             return "P101", f"{text[:40]} is no number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
         return None
 
-    def place(self, start: int, end: int) -> Place:
-        """The place of the characters from offset `start` to `end`, cut at the line's end."""
-        line = bisect_right(self._line_starts, start)
-        if line not in self._near or line + 1 not in self._near or line - 1 not in self._near:
-            # Places of neighbouring lines share their texts.
-            self._near = {k: self._near[k] if k in self._near else self._line(k) for k in (line - 1, line, line + 1)}
-        column = start - self._line_starts[line - 1] + 1
-        source = self._near[line]
-        width = end - start if not source else min(end - start, len(source) - column + 1)
-        return Place(self.file, line, column, max(1, width), source, (self._near[line - 1], self._near[line + 1]))
-
-    def _line(self, line: int) -> str:
-        """The text of a line, if there is one. That of a very long line is left out: it helps nobody, and every statement's place would carry it."""
-        if not 1 <= line <= len(self._line_starts):
-            return ""
-        first = self._line_starts[line - 1]
-        last = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.text)
-        return self.text[first:last].rstrip("\r") if last - first <= MAX_SOURCE else ""
+    def word(self, index: int) -> str:
+        """The text of a token."""
+        return self.text[self.starts[index] : self.ends[index]]
 
     def describe(self, index: int) -> str:
         """A token, as an error message names it."""
-        kind, text = self.kinds[index], self.texts[index]
+        kind, text = self.kinds[index], self.word(index)
         if kind in ("end", "newline"):
             return "the end of the text" if kind == "end" else "the end of the line"
         return f"`{text[:40]}`" if kind != "string" else text[:40]
@@ -242,7 +239,7 @@ def literal_bits(type_: Type, digits: str, negative: bool, suffixed: bool = True
     if digits == "nan":
         return encode(type_, math.nan)
     bits = encode(type_, _rounded(type_, digits))
-    if not word and bits == encode(type_, math.inf):
+    if not word and bits == _INFINITIES[type_]:
         raise ValueError(f"{sign}{digits} is beyond {type_}; the infinity is written {sign}inf")
     return bits | 1 << (type_.bits - 1) if negative else bits
 
@@ -254,6 +251,7 @@ def _suffixed(digits: str, type_: Type) -> str:
     return digits if type_.kind is Kind.BOOL else f"{digits}{type_}"
 
 
+_INFINITIES: Final = {type_: encode(type_, math.inf) for type_ in (f16, bf16, f32, f64)}
 # Float type -> (bits of the significand behind its point, exponent of the least normal number).
 _FLOATS: Final = {f16: (10, -14), bf16: (7, -126), f32: (23, -126), f64: (52, -1022)}
 

@@ -27,7 +27,6 @@ declared counts as known, so that one mistake gives one finding.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -160,7 +159,7 @@ class _Parser(DeclarationParser):
         after = self.position
         while block.kind in ("if", "block") and self.take("newline"):
             pass
-        if block.kind in ("if", "block") and self.kind == "name" and self.texts[self.position] == "else":
+        if block.kind in ("if", "block") and self.kind == "name" and self.word(self.position) == "else":
             self._else(block)
             return
         self.position = after
@@ -194,9 +193,9 @@ class _Parser(DeclarationParser):
 
     def _declare(self) -> str:
         """Steps over a name that the block at hand does not declare yet."""
-        place = self.place()
         name = self.name("a name")
         if name in self.blocks[-1].hidden:
+            place = self.place(self.position - 1)
             raise Failed(finding("P106", f"{name if name.isidentifier() else quote(name)} is declared twice in one block", place))
         self.doomed = name
         return name
@@ -204,7 +203,7 @@ class _Parser(DeclarationParser):
     # ---- statements
 
     def _statement(self) -> None:
-        kind, text = self.kind, self.texts[self.position]
+        kind, text = self.kind, self.word(self.position)
         read = _STATEMENTS.get(text) if kind == "name" else None
         following = self.kinds[self.position + 1] if kind in ("name", "string") else ""
         if read is not None:
@@ -221,7 +220,7 @@ class _Parser(DeclarationParser):
         elif kind == "name" and following == "(":
             raise self.unexpected("a statement", f"give the value a name: let name = {text}(...)")
         else:
-            close = difflib.get_close_matches(text, LEADING, 1)
+            close = self.near(text, LEADING)
             raise self.unexpected("a statement", f"did you mean {close[0]}?" if close else None)
 
     def _let(self) -> None:
@@ -244,15 +243,15 @@ class _Parser(DeclarationParser):
         self._bind(name, self.assembler.var(type_, atom, name))
 
     def _set(self) -> None:
-        place = self.place()
+        at = self.position
         name = self.name("a variable")
         if name not in self.names:
-            raise self.unknown("the variable", name, (n for n, b in self.names.items() if isinstance(b, Variable)), place)
+            raise self.unknown("the variable", name, (n for n, b in self.names.items() if isinstance(b, Variable)), self.place(at))
         variable = self.names[name]
         if variable is None:
             raise Failed(None)
         if not isinstance(variable, Variable):
-            raise Failed(finding("P109", f"{name} is no variable", place))
+            raise Failed(finding("P109", f"{name} is no variable", self.place(at)))
         self._assign()
         value = self.expression()
         self.fix(value, variable.type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from heapq import nlargest
 from typing import Final
 
 from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
@@ -16,7 +17,11 @@ __all__ = ["Cursor", "Failed"]
 
 MAX_SIZE: Final = 1 << 64
 _DIM_INFIX: Final = {infix: name for name, (_, infix) in DIM_OPS.items() if infix}
-_CLOSE_NAMES: Final = 2000
+# What looking for names near unknown ones may cost in one text: for each name that is looked at so many steps, and one for each pair of characters.
+_NEAR_STEPS: Final = 250_000
+_NEAR_NAME: Final = 100
+_NEAR_LENGTH: Final = 64
+_NEAR_RATIO: Final = 0.6
 
 
 class Failed(Exception):
@@ -32,9 +37,10 @@ class Cursor:
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
-        self.kinds, self.texts, self.starts = tokens.kinds, tokens.texts, tokens.starts
+        self.kinds, self.starts, self.ends, self.word = tokens.kinds, tokens.starts, tokens.ends, tokens.word
         self.position = 0
         self.dims: dict[str, Dim] = {}
+        self._steps_left = _NEAR_STEPS
 
     # ---- tokens
 
@@ -52,23 +58,23 @@ class Cursor:
 
     def take_word(self, word: str) -> bool:
         """Steps over this word, if it is the token at hand."""
-        return self.texts[self.position] == word and self.take("name")
+        return self.kinds[self.position] == "name" and self.word(self.position) == word and self.take("name")
 
     def expect(self, kind: str, what: str = "") -> str:
         """Steps over a token of this kind and gives its text. Raises Failed."""
         if self.kinds[self.position] != kind:
             raise self.unexpected(what or f"`{kind}`")
         self.position += 1
-        return self.texts[self.position - 1]
+        return self.word(self.position - 1)
 
-    def place(self) -> Place:
-        """The place of the token at hand."""
-        start = self.starts[self.position]
-        return self.tokens.place(start, start + len(self.texts[self.position]))
+    def place(self, at: int | None = None) -> Place:
+        """The place of the token at hand, or at another position."""
+        at = self.position if at is None else at
+        return self.tokens.place(self.starts[at], self.ends[at])
 
     def end(self) -> int:
         """The offset after the last token stepped over."""
-        return self.starts[self.position - 1] + len(self.texts[self.position - 1])
+        return self.ends[self.position - 1]
 
     def unexpected(self, what: str, help: str | None = None) -> Failed:
         """The failure to find `what` at the cursor."""
@@ -76,27 +82,40 @@ class Cursor:
 
     def unknown(self, what: str, name: str, known: Iterable[str], place: Place) -> Failed:
         """The failure to know a name, with the nearest known ones."""
-        candidates = list(known)
-        close = difflib.get_close_matches(name, candidates, 2) if len(candidates) <= _CLOSE_NAMES and len(name) <= 64 else []
+        close = self.near(name, known)
         help = f"did you mean {' or '.join(close)}?" if close else None
         shown = name if name.replace(".", "").isidentifier() else quote(name)
         return Failed(finding("P103", f"{what} {shown} is not known here", place, help))
 
+    def near(self, name: str, known: Iterable[str]) -> list[str]:
+        """The two known names nearest to an unknown one, of those that are near, as far as there are steps left."""
+        scored: list[tuple[float, str]] = []
+        matcher = difflib.SequenceMatcher(None, "", name if len(name) <= _NEAR_LENGTH else "", autojunk=False)
+        for candidate in known if len(name) <= _NEAR_LENGTH else ():
+            self._steps_left -= _NEAR_NAME + len(name) * len(candidate)
+            if self._steps_left < 0:
+                break
+            matcher.set_seq1(candidate)
+            quick = matcher.real_quick_ratio() >= _NEAR_RATIO and matcher.quick_ratio() >= _NEAR_RATIO
+            if quick and (ratio := matcher.ratio()) >= _NEAR_RATIO:
+                scored.append((ratio, candidate))
+        return [candidate for _, candidate in nlargest(2, scored)]
+
     def name(self, what: str) -> str:
         """Steps over a name, bare or quoted."""
-        text = self.texts[self.position]
-        if self.take("string"):
-            return unquote(text)
-        if self.kind == "name" and text in KEYWORDS:
+        kind, text = self.kinds[self.position], self.word(self.position)
+        if kind == "name" and text not in KEYWORDS:
+            self.position += 1
+            return text
+        if kind == "name":
             raise self.unexpected(what, f'{text} is a word of the language; quote the name: "{text}"')
-        return self.expect("name", what)
+        return unquote(self.expect("string", what))
 
     def type_name(self) -> Type:
         """Steps over a type's name."""
-        place = self.place()
         text = self.expect("name", "a type")
         if text not in TYPES:
-            raise self.unknown("the type", text, TYPES, place)
+            raise self.unknown("the type", text, TYPES, self.place(self.position - 1))
         return TYPES[text]
 
     # ---- sizes
@@ -119,7 +138,7 @@ class Cursor:
         return made
 
     def _dim_operand(self, depth: int) -> DimExpr:
-        place, name = self.place(), self.texts[self.position]
+        place, name = self.place(), self.word(self.position)
         if depth > MAX_DIM_TERMS:
             raise Failed(finding("P107", f"a dim expression nests more than {MAX_DIM_TERMS} deep", place))
         if self.kind == "number":

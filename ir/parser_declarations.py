@@ -40,9 +40,9 @@ class DeclarationParser(ExpressionParser):
             self.names[name] = self.dims[name]
         if self.take_word("workgroup"):
             a.workgroup = self._extents(self.size, 1)
-        if self.kind == "name" and self.texts[self.position] in ("over", "grid"):
+        if self.kind == "name" and self.word(self.position) in ("over", "grid"):
             self.position += 1
-            over = self.texts[self.position - 1] == "over"
+            over = self.word(self.position - 1) == "over"
             one: DimExpr = DimConst(1)
             a.grid = Grid(over, self._extents(self.dim_expression, one))
         self.expect("{", "`workgroup(`, `over(`, `grid(` or `{`")
@@ -130,13 +130,13 @@ class DeclarationParser(ExpressionParser):
         component = type_.scalar
 
         def literal() -> int:
-            place = self.place()
+            at = self.position
             node = self.literal()
             if node is None:
                 raise self.unexpected("a literal")
             self.fix(node, component)
             if node.type is not component:
-                raise Failed(finding("P105", f"an element of {node.type} stands in a table of {type_}", place))
+                raise Failed(finding("P105", f"an element of {node.type} stands in a table of {type_}", self.place(at)))
             return self.constant(node).bits
 
         def vector() -> list[int]:

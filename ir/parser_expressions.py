@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.assembler import Assembler, OperandTypeError
-from vyre_py.ir.errors import Place
 from vyre_py.ir.lexer import (
     INFIX,
     LEVEL_COMPARISON,
@@ -35,6 +34,8 @@ __all__ = ["MAX_NESTING", "MAX_NODES", "Binding", "ExpressionParser", "Node"]
 
 MAX_NESTING: Final = 64
 MAX_NODES: Final = 4096  # of one statement
+_LITERAL_KINDS: Final = ("number", "name", "-")
+_LITERAL_WORDS: Final = frozenset({*SCALARS, "true", "false", "inf", "nan"})
 _CALLS: Final = ("dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS), *(name for name, row in OPS.items() if not row.is_query))
 
 
@@ -42,7 +43,8 @@ _CALLS: Final = ("dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS),
 class Node:
     """A part of an expression. `make` turns the children's atoms into this one's, emitting a statement where one is needed; `type` is
     None while nothing fixes it. `group` holds the children whose type follows from the node's while both are open: the same one, or that
-    of a component where `vector` is true. `start` and `end` are offsets into the text."""
+    of a component where `vector` is true. One that has an `atom` from the start is not computed; one that is `literal` emits nothing.
+    `start` and `end` are offsets into the text."""
 
     start: int
     end: int
@@ -52,6 +54,7 @@ class Node:
     group: tuple[Node, ...] = ()
     negative: bool = False
     vector: bool = False
+    literal: bool = False
     atom: Atom | None = None
 
 
@@ -71,10 +74,10 @@ class ExpressionParser(Cursor):
 
     # ---- nodes
 
-    def find_memory(self, name: str, place: Place) -> Memory:
-        """The memory of this name. Raises Failed."""
+    def find_memory(self, name: str) -> Memory:
+        """The memory of this name, which is the token before the cursor. Raises Failed."""
         if name not in self.memories:
-            raise self.unknown("the array", name, self.memories, place)
+            raise self.unknown("the array", name, self.memories, self.place(self.position - 1))
         memory = self.memories[name]
         if memory is None:
             raise Failed(None)
@@ -82,10 +85,14 @@ class ExpressionParser(Cursor):
 
     def add(self, node: Node) -> Node:
         """Puts a node after all that were computed before it. Raises Failed where there are too many."""
-        if len(self.nodes) >= MAX_NODES:
-            raise Failed(finding("P107", f"an expression has more than {MAX_NODES} parts", self.tokens.place(node.start, node.end)))
+        self.bound(len(self.nodes), node)
         self.nodes.append(node)
         return node
+
+    def bound(self, parts: int, node: Node) -> None:
+        """Raises Failed at a node where an expression has so many parts already that there may be no more."""
+        if parts >= MAX_NODES:
+            raise Failed(finding("P107", f"an expression has more than {MAX_NODES} parts", self.tokens.place(node.start, node.end)))
 
     @staticmethod
     def fix(node: Node, type_: Type) -> None:
@@ -119,17 +126,19 @@ class ExpressionParser(Cursor):
 
     def emit(self, *roots: Node) -> tuple[Atom, ...]:
         """Hoists the expressions parsed since the last time, in the order in which they stand; gives the roots' atoms. Raises Failed."""
+        place = self.tokens.place
         for node in self.nodes:
-            self.assembler.place = place = self.tokens.place(node.start, node.end)
             if node.type is None:
-                raise Failed(finding("P104", "nothing here fixes the type of this literal", place))
+                raise Failed(finding("P104", "nothing here fixes the type of this literal", place(node.start, node.end)))
             try:
+                if not node.literal:
+                    self.assembler.place = place(node.start, node.end)
                 node.atom = node.make(node, _atoms(node.children))
             except OperandTypeError as error:
                 message, help = refusal(error.op, error.operands, error.given)
-                raise Failed(finding("V201", message, place, help)) from None
+                raise Failed(finding("V201", message, self.assembler.place, help)) from None
             except ValueError as error:
-                raise Failed(finding("P105", str(error), place)) from None
+                raise Failed(finding("P105", str(error), place(node.start, node.end))) from None
         self.nodes.clear()
         return _atoms(roots)
 
@@ -141,7 +150,7 @@ class ExpressionParser(Cursor):
         if self.depth > MAX_NESTING:
             raise Failed(finding("P107", f"expressions nest more than {MAX_NESTING} deep", self.place()))
         left = self.operand()
-        while (row := INFIX.get(self.kind)) is not None and row[1] >= least:
+        while (row := INFIX.get(self.kinds[self.position])) is not None and row[1] >= least:
             self.position += 1
             while self.take("newline"):
                 pass
@@ -155,7 +164,7 @@ class ExpressionParser(Cursor):
     def operand(self) -> Node:
         """A literal, name, access or call with the components picked behind it, or one with an operator before it."""
         start = self.starts[self.position]
-        row = PREFIX.get(self.kind)
+        row = PREFIX.get(self.kinds[self.position])
         literal = self.literal()
         if literal is None and row is not None:
             self.position += 1
@@ -163,35 +172,41 @@ class ExpressionParser(Cursor):
         if literal is not None and literal.type is None and self.kind == ".":
             raise self.unexpected("an operator", "say the number's type before its components are picked: 1.0f32.xxx")
         node = self.add(literal) if literal is not None else self.primary()
-        while self.take("."):
+        while self.kinds[self.position] == ".":
+            self.position += 1
             node = self.swizzle(node)
         return node
 
     def primary(self) -> Node:
         """An expression in parentheses, an access, a call, a query or a name."""
-        if self.take("("):
+        kind = self.kinds[self.position]
+        if kind == "(":
+            self.position += 1
             inner = self.expression()
             self.expect(")")
             return inner
-        following = self.kinds[self.position + 1] if self.kind in ("name", "string") else ""
+        following = self.kinds[self.position + 1] if kind in ("name", "string") else ""
         if following == "[":
             return self.access(self.assembler.load)
-        if self.kind == "name" and following == "(":
+        if kind == "name" and following == "(":
             return self.call()
-        if self.kind == "name" and (self.texts[self.position] == "local_index" or (following == "." and self.texts[self.position] in QUERIES)):
+        if kind == "name" and (self.word(self.position) == "local_index" or (following == "." and self.word(self.position) in QUERIES)):
             return self.query()
         return self.reference()
 
     def literal(self) -> Node | None:
         """A literal if one stands at the cursor, sign included."""
         begin, start = self.position, self.starts[self.position]
+        kind = self.kinds[begin]
+        if kind not in _LITERAL_KINDS or (kind == "name" and self.word(begin) not in _LITERAL_WORDS):
+            return None
         type_: Type | None = None
-        if self.kind == "name" and self.texts[begin] in SCALARS and self.kinds[begin + 1] == ":":
-            type_ = SCALARS[self.texts[begin]]
+        if kind == "name" and self.word(begin) in SCALARS and self.kinds[begin + 1] == ":":
+            type_ = SCALARS[self.word(begin)]
             self.position += 2
         named = type_ is not None
         negative = self.take("-")
-        digits = self.texts[self.position]
+        digits = self.word(self.position)
         if self.kind == "number":
             digits, suffix = split_literal(digits)
             type_ = type_ or suffix
@@ -213,38 +228,37 @@ class ExpressionParser(Cursor):
                 raise ValueError(f"{digits} has more than {node.type.bits} bits")
             return Const(node.type, int(digits, 16))
 
-        return Node(start, self.end(), make, type_, negative=negative)
+        return Node(start, self.end(), make, type_, negative=negative, literal=True)
 
     def reference(self) -> Node:
         """A name: a value, a variable (which is read), a param or a dim."""
-        place, start = self.place(), self.starts[self.position]
+        at = self.position
         name = self.name("an expression")
         if name not in self.names:
             if name in self.memories:
-                raise Failed(finding("P103", f"{name} is an array", place, f"say which element: {name}[index]"))
-            raise self.unknown("the name", name, self.names, place)
+                raise Failed(finding("P103", f"{name} is an array", self.place(at), f"say which element: {name}[index]"))
+            raise self.unknown("the name", name, self.names, self.place(at))
         bound = self.names[name]
         if bound is None:
             raise Failed(None)
         if isinstance(bound, Variable):
             variable = bound
-            return self.add(Node(start, self.end(), lambda node, args: self.assembler.get(variable), variable.type))
-        atom = bound
-        return self.add(Node(start, self.end(), lambda node, args: atom, atom.type))
+            return self.add(Node(self.starts[at], self.ends[at], lambda node, args: self.assembler.get(variable), variable.type))
+        return Node(self.starts[at], self.ends[at], _known, bound.type, atom=bound)
 
     def query(self) -> Node:
         """Such as global_id.x or local_index."""
-        place, start = self.place(), self.starts[self.position]
+        at = self.position
         name = self.expect("name")
         if self.take("."):
             name += "." + self.expect("name", "an axis: x, y or z")
         if name not in OPS:
-            raise self.unknown("the query", name, (n for n, row in OPS.items() if row.is_query), place)
-        return self.op_node(OPS[name], (), start)
+            raise self.unknown("the query", name, (n for n, row in OPS.items() if row.is_query), self.place(at))
+        return self.op_node(OPS[name], (), self.starts[at])
 
     def swizzle(self, node: Node) -> Node:
         """The components after a dot, of the expression before it."""
-        names = self.texts[self.position]
+        names = self.word(self.position)
         if self.kind != "name" or not swizzle_named(names):
             raise self.unexpected("1 to 4 components, each x, y, z or w", "r, g, b and a are x, y, z and w here" if set(names) <= set("rgba") else None)
         self.position += 1
@@ -262,14 +276,14 @@ class ExpressionParser(Cursor):
         made: list[Node] = []
         while not self.take(closer):
             made.append(self.expression())
+            self.bound(len(made), made[-1])
             if not self.take(",") and self.kind != closer:
                 raise self.unexpected(f"`,` or `{closer}`")
         return tuple(made)
 
     def indices(self) -> tuple[Memory, tuple[Node, ...]]:
         """`name[index, ...]`; a bare literal becomes u32, or i32 when it is negative."""
-        place = self.place()
-        memory = self.find_memory(self.name("an array"), place)
+        memory = self.find_memory(self.name("an array"))
         self.expect("[")
         indices = self.arguments("]")
         for index in indices:
@@ -284,13 +298,13 @@ class ExpressionParser(Cursor):
 
     def call(self) -> Node:
         """`name(...)`: an op, a conversion, a dim expression, a uniform load or an atomic."""
-        place, start = self.place(), self.starts[self.position]
+        at, start = self.position, self.starts[self.position]
         name = self.expect("name")
         self.expect("(")
         if name == "dim":
             expr = self.dim_expression()
             self.expect(")")
-            return self.add(Node(start, self.end(), lambda node, args: expr, u32))
+            return Node(start, self.end(), _known, u32, atom=expr)
         if name == "uniform_load":
             node = self.access(self.assembler.uniform_load)
             self.expect(")")
@@ -299,7 +313,7 @@ class ExpressionParser(Cursor):
             return self.atomic(name[7:], start)
         row = OPS.get(name)
         if row is None or row.is_query:
-            raise self.unknown("the operation", name, _CALLS, place)
+            raise self.unknown("the operation", name, _CALLS, self.place(at))
         if row.result is not Result.GIVEN:
             return self.op_node(row, self.arguments(")"), start)
         operands = [self.expression()]
@@ -324,6 +338,12 @@ class ExpressionParser(Cursor):
             return self.assembler.atomic(ATOMICS[name], memory, args[: len(indices)], args[len(indices) :])
 
         return self.add(Node(start, self.end(), make, memory.type, (*indices, *operands)))
+
+
+def _known(node: Node, args: tuple[Atom, ...]) -> Atom:
+    """What a node with an atom of its own makes."""
+    assert node.atom is not None  # given where it was made
+    return node.atom
 
 
 def _atoms(nodes: tuple[Node, ...]) -> tuple[Atom, ...]:

@@ -36,7 +36,7 @@ class Arguments:
         if kind and self.tokens.kinds[self.position] != kind:
             self.fail(f"expected {kind}")
         self.position += 1
-        return self.tokens.texts[self.position - 1]
+        return self.tokens.word(self.position - 1)
 
     def read(self) -> dict[str, Any]:
         """The values by name: arrays for buffers, Python or NumPy scalars for params and dims."""
@@ -63,10 +63,10 @@ class Arguments:
         return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
 
     def literal(self, type_: Type) -> int:
-        if self.tokens.texts[self.position] in SCALARS:
+        if self.tokens.word(self.position) in SCALARS:
             self.next("name")
             self.next(":")
-            text = self.tokens.texts[self.position]
+            text = self.tokens.word(self.position)
             if text.startswith("0x"):
                 return int(self.next("number"), 16)
         negative = self.tokens.kinds[self.position] == "-"
@@ -81,7 +81,7 @@ class Arguments:
     def array(self, type_: Type, rank: int) -> Array:
         """An array of this rank; the components of vectors are one axis more, the last."""
         axes = rank + type_.is_vector
-        if self.tokens.kinds[self.position] == "name" and self.tokens.texts[self.position] in ("zeros", "iota", "fill"):
+        if self.tokens.kinds[self.position] == "name" and self.tokens.word(self.position) in ("zeros", "iota", "fill"):
             return self.made(type_)
         bits: list[int] = []
         shape = self.nested(type_.scalar, bits)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import random
 import re
 import struct
 import sys
+import tracemalloc
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -16,8 +18,9 @@ import pytest
 
 from vyre_py.ir.assembler import Assembler, OperandTypeError
 from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.errors import ParseError, ProgramError, ValidationError
+from vyre_py.ir.errors import ParseError, Place, ProgramError, ValidationError
 from vyre_py.ir.lexer import KEYWORDS, MAX_NUMBER, literal_bits, literal_text, quote, unquote, written_name
+from vyre_py.ir.lines import MAX_SOURCE, Lines
 from vyre_py.ir.nodes import Access, Atom, Const, Let, Space, Store, Variable, const
 from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
 from vyre_py.ir.parser import MAX_BLOCKS, parse
@@ -472,7 +475,8 @@ def test_a_sum_of_two_thousand_terms_prints_as_lines() -> None:
 
 
 def test_the_parts_of_an_expression_are_bounded() -> None:
-    assert refused_line("let s = " + " + ".join(["a"] * MAX_NODES)).codes == ("P107",)
+    assert refused_line("let s = " + " + ".join(["a"] * (MAX_NODES + 2))).codes == ("P107",)
+    assert refused_line("let s = min(" + "a, " * MAX_NODES + "a)").codes == ("P107",)
 
 
 def test_nesting_keeps_the_order_of_statements() -> None:
@@ -688,3 +692,77 @@ def test_printing_is_linear() -> None:
 def test_bits_of_python_numbers_agree() -> None:
     for value in (0.1, -0.0, 1e-45, 3.4e38, 16777217.0):
         assert literal_bits(f32, repr(abs(value)), value < 0 or str(value).startswith("-")) == encode(f32, float(np.float32(value)))
+
+
+# ---------------------------------------------------------------- what hostile text costs
+
+
+def exact_place(text: str, start: int, end: int) -> Place:
+    """By a list of all lines. That of more than `MAX_SOURCE` characters is left out, and its neighbours with it."""
+    lines = [line if len(line) <= MAX_SOURCE else "" for line in text.split("\n")]
+    number = text.count("\n", 0, start)
+    column = start - (text.rfind("\n", 0, start) + 1) + 1
+    shown = ["", *[line.rstrip("\r") for line in lines], ""]
+    source = shown[number + 1]
+    width = min(end - start, len(source) - column + 1) if source else end - start
+    return Place("f", number + 1, column, max(1, width), source, (shown[number], shown[number + 2]) if source else ("", ""))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_places_are_right_in_whatever_order_they_are_asked_for(seed: int) -> None:
+    r = random.Random(seed)
+    size, often = r.choice((0, 1, 5, 512, 513, 514, 1026, 9000, 20000)), r.choice((0.5, 0.05, 0.005, 0.002, 0.0005, 0.0))
+    text = "".join("\n" if r.random() < often else r.choice("ab \r") for _ in range(size))
+    starts = [r.randrange(size + 1) for _ in range(60)]
+    lines = Lines(text, "f")
+    for start in sorted(starts) if seed % 2 else starts:
+        end = min(size, start + r.choice((0, 1, 5, 50)))
+        assert lines.place(start, end) == exact_place(text, start, end)
+
+
+SIZE = 1 << 17
+FLOODS = {
+    "newlines": ("\n" * SIZE, 0), "blank lines": ("program p() {" + "\n \t\r" * (SIZE // 4), 0), "comments": ("//\n" * (SIZE // 3), 0),
+    "spaces": (" " * SIZE, 0), "control characters": ("\x01" * SIZE, 0), "a name": ("a" * SIZE, 2), "a number": ("1" * SIZE, 0),
+    "a word where a statement stands": ("program p() { " + "a" * SIZE + " }", 2),
+    "semicolons": (";" * SIZE, 18), "strings": ('""' * (SIZE // 2), 18), "names": ("a " * (SIZE // 2), 18),
+    "different names": (" ".join(f"n{k}" for k in range(SIZE // 6)), 18), "minuses": ("program p() {\nlet a=" + "-" * SIZE, 18),
+    "open brackets": ("program p() {" + "let a=(" * (SIZE // 7), 18),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_refused_text_costs_so_many_bytes_a_character(name: str) -> None:
+    text, each = FLOODS[name]
+    with pytest.raises(ProgramError):
+        parse("program p() { let a = b }")  # what the first refusal of all loads
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProgramError) as caught:
+            parse(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(caught.value.diagnostics) <= 20
+    assert peak < each * len(text) + (1 << 18)
+
+
+def test_names_near_unknown_ones_cost_a_bounded_number_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def look(self: difflib.SequenceMatcher[str], a: str) -> None:
+        nonlocal looks
+        looks += 1
+        plain(self, a)
+
+    plain = difflib.SequenceMatcher.set_seq1
+    monkeypatch.setattr(difflib.SequenceMatcher, "set_seq1", look)
+    r = random.Random(1)
+    name = lambda: "".join(r.choice("ab") for _ in range(64))  # noqa: E731 - read beside its one use
+    lines = [f"let {name()} = 1u32" for _ in range(1000)] + [f"let q{k} = {name()}" for k in range(20)]
+    with pytest.raises(ParseError) as caught:
+        parse("program p {\n" + "\n".join(lines) + "\n}")
+    assert caught.value.codes == ("P103",) * 20
+    assert looks < 1000 + 100
+    with pytest.raises(ParseError, match="did you mean total or totals"):
+        body("let totals = 1u32\nlet total = 2u32\nlet q = totl")
