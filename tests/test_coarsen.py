@@ -49,7 +49,7 @@ KINDS = {
     ),
     "another component each": ("buffer x: f32[n, 2] read; buffer y: f32[n] write; let i = global_id.x; y[i] = x[i, i & 1u32]", 2, {"x": 16, "y": 8}),
     "stores to other rows": (
-        "buffer x: u32[n] read; buffer y: u32[2, n] write; let i = global_id.x; y[i & 1u32, i] = x[i] + 1u32", 4, {"x": 16, "y": 16},
+        "over(n); buffer x: u32[n] read; buffer y: u32[2, n] write; let i = global_id.x; y[i & 1u32, i] = x[i] + 1u32", 4, {"x": 16, "y": 16},
     ),
     "fill": ("param a: f32; buffer y: f32[n] write; let i = global_id.x; y[i] = a", 4, {"y": 16}),
     "table": ("table t: u32[4] = [9, 8, 7, 6]; buffer y: u32[n] write; let i = global_id.x; y[i] = t[i % 4u32] + i", 4, {"y": 16}),
@@ -79,18 +79,21 @@ NOT = {
     "local place": "buffer y: u32[n] write; let i = global_id.x; y[i] = local_id.x",
     "number of workgroups": "buffer y: u32[n] write; let i = global_id.x; y[i] = num_workgroups.x",
     "loop": "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x; var v: u32 = 0u32; for k in 0u32..x[i] { v = v + k }; y[i] = v",
-    "atomic": "buffer y: u32[n] read_write; let i = global_id.x; y[i] = atomic_add(y[0u32], 1u32)",
+    "atomic": "over(n); buffer y: u32[n] read_write; let i = global_id.x; y[i] = atomic_add(y[0u32], 1u32)",
     "jump": "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x; if x[i] == 3u32 { return }; y[i] = 1u32",
-    "store without a check": "buffer y: u32[4] write; buffer z: u32[n] write; let i = global_id.x; z[i] = 1u32; y[i % 4u32] = 2u32",
-    "another end": "buffer x: u32[m] read; buffer y: u32[n] write; let i = global_id.x; y[i] = 1u32; if i < m { y[n - 1u32] = 2u32 }",
-    "elsewhere": "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x + 1u32; y[i] = x[i]",
+    "store without a check": "over(4); buffer y: u32[4] write; buffer z: u32[n] write; let i = global_id.x; z[i] = 1u32; y[i % 4u32] = 2u32",
+    "another end": "over(n); buffer x: u32[m] read; buffer y: u32[n] write; let i = global_id.x; y[i] = 1u32; if i < m { y[n - 1u32] = 2u32 }",
+    "elsewhere": "over(n); buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x + 1u32; y[i] = x[i]",
     "workgroup memory": "workgroup w: u32[64]; buffer y: u32[n] write; let i = global_id.x; w[local_id.x] = i; y[i] = w[local_id.x]",
     "wide": "buffer y: u8[n] write; let i = cast(global_id.x, u64); y[i] = 1u8",
-    "across": "buffer x: f32[n, m] read; buffer y: f32[m, n] write; let i = global_id.y; let j = global_id.x; y[i, j] = x[j, i]; y[0u32, 0u32] = 1.0",
+    "across": "over(n,m); buffer x: f32[n, m] read; buffer y: f32[m, n] write; let i = global_id.y; let j = global_id.x;y[i, j] = x[j, i]; y[0u32, 0u32] = 1.0",
 }
 
 
 def program(body: str, over: str = "") -> Program:
+    """The Program of a body, which may begin with the grid."""
+    if body.startswith("over("):
+        over, _, body = body.partition(";")
     dims = ", ".join(name for name in ("n", "m") if f"[{name}" in body or f", {name}]" in body)
     return parse(f"program p({dims}) workgroup(64) {over} {{\n" + "\n".join(body.split(";")) + "\n}")
 

@@ -21,7 +21,7 @@ from vyre_py.ir.nodes import Access, Space, const
 from vyre_py.ir.ops import OPS, Operand
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import optimise, unoptimised
-from vyre_py.ir.program import Program
+from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import SCALARS, bool_, f32, f64, u32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
@@ -119,6 +119,7 @@ def test_every_row_assembles(arch, opt, tmp_path):
 def every_op(t) -> Program:
     """One kernel that stores the result of every op over a scalar type, and of every cast of it; operands are loaded, so that nothing folds."""
     a = Assembler("ops", (32, 1, 1))
+    a.grid = Grid(True, (DimConst(1000), DimConst(1), DimConst(1)))
     types = {t, bool_, u32, *SCALARS.values()}
     memories = {x: a.memory(f"in_{x}", Space.BUFFER, x, (DimConst(3),), Access.READ) for x in sorted(types, key=str)}
     outs = {x: a.memory(f"out_{x}", Space.BUFFER, x, (DimConst(1000),), Access.WRITE) for x in memories}
@@ -195,6 +196,7 @@ def test_refusals():
     with pytest.raises(Unsupported, match="op exp"):
         nvptx.lower(raw, Target("ptx", "sm_90"), CompileOptions())
     a = Assembler("many")
+    a.grid = Grid(True, (DimConst(4), DimConst(1), DimConst(1)))
     buffers = [a.memory(f"b{k}", Space.BUFFER, f32, (DimConst(4),), Access.READ_WRITE) for k in range(513)]
     a.store(buffers[0], (const(u32, 0),), const(f32, 1.0))
     with pytest.raises(Unsupported, match="4104 bytes of arguments"):
