@@ -74,7 +74,8 @@ class Pipeline(Portable):
 
     @spanned("bind", lambda pipeline: {"program": pipeline.name})
     def bind(self, arguments: Any = None, /, *, config: DispatchConfig | None = None, **named: Any) -> Launch:
-        """A launch over resident buffers and scalars, given as one mapping or sequence and keywords.
+        """A launch over resident buffers and scalars, given as one mapping or sequence and keywords. What another library holds on the device is taken as it
+        is; on the CPU that is also NumPy's arrays and whatever has the buffer protocol. Over a grid of no workgroups the launch does nothing.
 
         Raises BindingError with every mismatch; Unsupported for a config that the device can't honour, and for options of a dispatch as a whole.
         """
@@ -106,9 +107,9 @@ class Pipeline(Portable):
     ) -> dict[str, Any]:
         """Runs once over host arrays (never changed) and resident buffers, waits, and gives the written buffers by name.
 
-        A buffer that is only written may be left out. A written host argument comes back as a new array, or in `out[name]`, which
-        is written in place; a written resident buffer comes back as itself. Raises BindingError with every mismatch, and then
-        nothing was run.
+        A buffer that is only written may be left out. A written host argument comes back as a new array, or in `out[name]`, which is written in place and
+        shares memory with no other result and no other argument; a written resident buffer comes back as itself. Raises BindingError with every mismatch,
+        and then nothing was run.
         """
         if self._prepared is not None and config is None and out is None:
             self.device.require_usable()
