@@ -139,7 +139,7 @@ UNKNOWN: list[tuple[str, str, int, str, str]] = [
     ("sm_90", "images.0.format", 3, MACHINE, "format 3"),
     ("sm_90", "images.0.format", 5, MACHINE, "format 5"),
     ("sm_90", "images.0.code", 0, MACHINE, "no code"),
-    ("sm_90", "images.0.data", 1 << 30, MACHINE, "bytes of code"),
+    ("sm_90", "images.0.data", 1 << 30, MACHINE, "bytes of code are wanted where"),
     ("sm_90", "images.0.bounds", 1, MACHINE, "only a Program"),
     ("sm_90", "images.0.passes", 1, MACHINE, "only a Program"),
     ("sm_90", "images.0.log", 999, MACHINE, "string 999"),
@@ -198,6 +198,16 @@ def test_repeated_names_are_refused() -> None:
     for first, second, words in (("labels.0.name", "labels.1.name", "labels"), ("resources.0.symbol", "resources.1.symbol", "resources")):
         (name,) = struct.unpack_from("<I", inside, at[first])
         assert words in str(refused(edited(FULL, "sm_90", second, name)))
+
+
+def test_what_may_be_wide_is_named_once() -> None:
+    inside = section_of(FULL, "sm_90")[1]
+    at = offsets(PART, inside)
+    once = FULL
+    for word in ("kind", "number"):
+        (value,) = struct.unpack_from("<I", inside, at[f"wide.0.{word}"])
+        once = edited(once, "sm_90", f"wide.1.{word}", value)
+    assert "none after the one before it" in str(refused(once))
 
 
 def test_text_that_is_none_is_refused() -> None:

@@ -19,6 +19,7 @@ from vyre_py.drivers.launch import choose_entry
 from vyre_py.ir.check import check
 from vyre_py.ir.dims import evaluate_dim
 from vyre_py.ir.interpret import interpret
+from vyre_py.ir.nodes import Const, Let
 from vyre_py.ir.parser import parse
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Aligned, Divisible
@@ -62,6 +63,10 @@ KINDS = {
         "param k: u32; buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if k > 2u32 { y[i] = x[i] } else { y[i] = 0.5 }",
         4, {"x": 16, "y": 16},
     ),
+    "a store elsewhere, under its check": (
+        "over(n); buffer x: u32[n] read; buffer y: u32[n] write; buffer z: u32[n] write; let i = global_id.x; if i < n { y[i] = x[i]; z[n - 1u32 - i] = x[i] }",
+        4, {"x": 16, "y": 16},
+    ),
     "variables": (
         "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x; var v: u32 = x[i]; if v > 5u32 { v = v * 2u32 }; y[i] = v + i",
         4, {"x": 16, "y": 16},
@@ -83,6 +88,8 @@ NOT = {
     "jump": "buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x; if x[i] == 3u32 { return }; y[i] = 1u32",
     "store without a check": "over(4); buffer y: u32[4] write; buffer z: u32[n] write; let i = global_id.x; z[i] = 1u32; y[i % 4u32] = 2u32",
     "another end": "over(n); buffer x: u32[m] read; buffer y: u32[n] write; let i = global_id.x; y[i] = 1u32; if i < m { y[n - 1u32] = 2u32 }",
+    "a store under another's check": "over(n); buffer x: u32[n] read; buffer y: u32[n] write; buffer z: u32[n] write; let i = global_id.x; let j = x[i];"
+    " y[i] = j; if j < n { z[n - 1u32 - j] = 2u32 }",
     "elsewhere": "over(n); buffer x: u32[n] read; buffer y: u32[n] write; let i = global_id.x + 1u32; y[i] = x[i]",
     "workgroup memory": "workgroup w: u32[64]; buffer y: u32[n] write; let i = global_id.x; w[local_id.x] = i; y[i] = w[local_id.x]",
     "wide": "buffer y: u8[n] write; let i = cast(global_id.x, u64); y[i] = 1u8",
@@ -228,3 +235,10 @@ def test_options_that_need_every_invocation_to_be_its_own() -> None:
         assert [e.elements for e in vp.compile_native(made, "compute_90", options).parts[0].steps[0].entries] == [1]
     fast = vp.compile_native(made, "compute_90", replace(PLAIN, numerics="fast")).parts[0].steps[0]
     assert [entry.elements for entry in fast.entries] == [4, 1]
+
+
+def test_a_joined_check_leaves_what_it_was_joined_to() -> None:
+    made = coarsened(program("param k: u32; buffer x: f32[n] read; buffer y: f32[n] write; let i = global_id.x; if i < n && k > 2u32 { y[i] = x[i] }"))
+    assert made is not None
+    joined = [s.args for s in made.optimised.program.body if isinstance(s, Let) and s.op.name == "logical_and"]
+    assert not any(isinstance(arg, Const) for args in joined for arg in args)

@@ -24,6 +24,7 @@ from vyre_py.ir.ops import OPS
 from vyre_py.ir.program import Program
 from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.llvm import host, host_targets
+from vyre_py.lowering.llvm.host import described
 from vyre_py.lowering.llvm.host_targets import LIBRARY, NATIVE, TARGETS, obstacle, own_machine, rank_here, runs_here
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.target import Target, parse_target
@@ -114,6 +115,12 @@ def test_the_best_level_is_found(elsewhere: pytest.MonkeyPatch, machine: str, fl
     assert max(ranks, key=lambda arch: ranks[arch]) == best
     assert (rank_here(NATIVE) or 0) > max(ranks.values())
     assert all(runs_here(arch) for arch in ranks) and not any(runs_here(arch) for arch in TARGETS if arch not in ranks)
+
+
+@pytest.mark.skipif(own_machine() != "x86_64" or not Path("/proc/cpuinfo").exists(), reason="the kernel of Linux on x86-64 says what its CPU has")
+def test_this_cpu_is_what_its_kernel_says() -> None:
+    flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
+    assert (described(NATIVE).fma, described(NATIVE).halves) == ("fma" in flags, "f16c" in flags)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,15 @@ from vyre_py.ir.check import check
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Access, Atom, If, Let, Space, const
+from vyre_py.ir.nodes import Access, Atom, Const, If, Let, Space, const
 from vyre_py.ir.ops import OPS
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import PASSES, Optimised, annotate, optimise, unoptimised
+from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.passes.ranges import Ranges
 from vyre_py.ir.printer import print_program
 from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import f32, u32
+from vyre_py.ir.types import f32, i64, u32
 from vyre_py.lowering.compile import STRICT_EXPANSIONS
 
 AXPY = """
@@ -251,3 +252,14 @@ def test_visits_are_linear(monkeypatch: pytest.MonkeyPatch) -> None:
         optimise(check(long_program(size)), expand=frozenset())
         visits.append(count)
     assert visits[1] < 2.1 * visits[0] and visits[2] < 2.1 * visits[1]
+
+
+@pytest.mark.parametrize(("size", "known"), [(0, True), (5, True), ((1 << 63) - 1, True), (1 << 63, False)])
+def test_a_size_that_is_known_is_a_constant_where_its_type_holds_it(size: int, known: bool) -> None:
+    a = Assembler("sized", (1, 1, 1))
+    y = a.memory("y", Space.BUFFER, i64, (DimConst(1),), Access.WRITE)
+    a.store(y, (const(u32, 0),), a.let(OPS["cast"], (DimConst(size),), i64))
+    a.grid = Grid(True, (DimConst(1), DimConst(1), DimConst(1)))
+    folded = fold(a.finish())
+    stored = folded.body[-1].args[-1]
+    assert (stored.type, stored.value) == (i64, size) if isinstance(stored, Const) else not known
