@@ -254,7 +254,6 @@ def test_all_that_takes_memory_gets_what_is_kept(device: Any) -> None:
     device.trim()
     driver, context = device.context.cuda, device.context
     y = device.allocate(1, vp.u32)
-    deep = device.load_ptx(DEEP, "deep", [("y", vp.u32, "write"), ("k", vp.u32)]).bind(y=y, k=3, grid=1, workgroup=32)
     before, eaten = device.memory.keep_bytes, []
     device.memory.keep_bytes = 1 << 40
     try:
@@ -268,7 +267,7 @@ def test_all_that_takes_memory_gets_what_is_kept(device: Any) -> None:
                     size //= 2
                 else:
                     eaten.append(address)
-        deep()
+        device.load_ptx(DEEP, "deep", [("y", vp.u32, "write"), ("k", vp.u32)]).bind(y=y, k=3, grid=1, workgroup=32)()
         assert y.read()[0] == 3
         assert device.telemetry.oom_retries > retries and device.memory.cached_bytes < kept
     finally:
