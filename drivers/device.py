@@ -659,6 +659,11 @@ class Device(Stationary, ABC):
         start()
         return lambda: None
 
+    def _run_by(self, launch: Launch, deadline: float, timeout: float) -> None:
+        """Runs an interruptible launch until a time by `time.monotonic`; raises what `_finish_by` raises."""
+        launch()
+        self._finish_by(launch, deadline, timeout)
+
     def _finish_by(self, launch: Launch, deadline: float, timeout: float) -> None:
         """Waits for an interruptible launch until a time by `time.monotonic`, and stops it then. Raises DispatchTimeout, which says how many seconds
         were allowed."""

@@ -96,8 +96,7 @@ class Run:
         if self.config.fixpoint is not None:
             self._repeat(self.binding.buffers[self.config.fixpoint])
             return
-        self.launch()
-        self._await(None if self.config.timeout is None else time.monotonic() + self.config.timeout)
+        self._launch(None if self.config.timeout is None else time.monotonic() + self.config.timeout)
 
     def _repeat(self, flag: Buffer) -> None:
         """Launches until the flag, cleared before each launch, stays zero, or as often as is allowed."""
@@ -105,15 +104,17 @@ class Run:
         limit, turns = self.config.fixpoint_limit, 0
         while limit is None or turns < limit:
             flag.fill(0)
-            self.launch()
-            self._await(deadline)
+            self._launch(deadline)
             turns += 1
             if not flag.read().any():
                 return
 
-    def _await(self, deadline: float | None) -> None:
-        if deadline is not None and not isinstance(self.launch, EmptyLaunch):
-            self.pipeline.device._finish_by(self.launch, deadline, self.config.timeout or 0.0)
+    def _launch(self, deadline: float | None) -> None:
+        """Enqueues the kernel; with a deadline, waits for it."""
+        if deadline is None or isinstance(self.launch, EmptyLaunch):
+            self.launch()
+        else:
+            self.pipeline.device._run_by(self.launch, deadline, self.config.timeout or 0.0)
 
     def collect(self) -> dict[str, Any]:
         """Waits, and gives the written buffers by name: those that were staged as arrays, resident ones as themselves."""

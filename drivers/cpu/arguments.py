@@ -18,14 +18,27 @@ class Arguments:
     """An argument block at `address`, and the bytes of the buffers by name, `held` so that they stay for as long as this object does.
 
     `launch.set` makes another one (`changed`): a call that runs meanwhile, in another thread or further up in this one, goes on with what it began with.
+    Interruptible code finds the address of a word of theirs in the block, at `flag_offset`.
     """
 
-    __slots__ = ("address", "block", "held")
+    __slots__ = ("_flag", "_flag_offset", "address", "block", "held")
 
-    def __init__(self, block: bytes, held: Mapping[str, Bytes]) -> None:
+    def __init__(self, block: bytes, held: Mapping[str, Bytes], flag_offset: int | None = None) -> None:
         self.block = (ctypes.c_char * max(1, len(block))).from_buffer_copy(block or b"\0")
         self.address = ctypes.addressof(self.block)
         self.held = held
+        self._flag, self._flag_offset = ctypes.c_uint32(0), flag_offset
+        if flag_offset is not None:
+            _ADDRESS.pack_into(self.block, flag_offset, ctypes.addressof(self._flag))
+
+    @property
+    def ended(self) -> bool:
+        """Whether what runs with these arguments was told to end."""
+        return bool(self._flag.value)
+
+    def end(self) -> None:
+        """Has the loops of all that runs with these arguments end."""
+        self._flag.value = 1
 
     def changed(self, buffers: Mapping[str, tuple[int, int, Bytes]], values: Sequence[tuple[int, bytes]]) -> Arguments:
         """Others with some `buffers` (name -> offset in the block, address, bytes) and `values` (offset in the block, bytes) replaced."""
@@ -34,4 +47,4 @@ class Arguments:
             _ADDRESS.pack_into(block, offset, address)
         for offset, data in values:
             block[offset : offset + len(data)] = data
-        return Arguments(bytes(block), {**self.held, **{name: held for name, (_, _, held) in buffers.items()}})
+        return Arguments(bytes(block), {**self.held, **{name: held for name, (_, _, held) in buffers.items()}}, self._flag_offset)

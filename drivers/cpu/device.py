@@ -45,6 +45,7 @@ class CpuDevice(Device):
     """All cores that this process may use, as one device. Launches run to their end before the call returns."""
 
     kind: ClassVar[str] = "cpu"
+    honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
     dlpack_device: tuple[int, int] | None = (dlpack.CPU, 0)
 
     def __init__(self, ordinal: int) -> None:
@@ -105,6 +106,11 @@ class CpuDevice(Device):
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Kernel, ...]) -> Launch:
         return CpuLaunch(self, plan, codes[plan.entry])
+
+    def _run_by(self, launch: Launch, deadline: float, timeout: float) -> None:
+        inner = launch.inner
+        assert isinstance(inner, CpuLaunch)
+        inner.run_by(deadline, timeout)
 
     def _synchronize(self) -> None:
         pass  # launches run to their end

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel
-from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together
-from vyre_py.drivers.errors import BindingError, LaunchError
+from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together, run_watched
+from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
-from vyre_py.lowering.layout import Slot
+from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
@@ -30,7 +30,7 @@ _CALL_NS: Final = 1_500
 class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
-    __slots__ = ("__weakref__", "_arguments", "_device", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
+    __slots__ = ("__weakref__", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: Kernel) -> None:
         super().__init__(plan)
@@ -45,12 +45,14 @@ class CpuLaunch(Launch):
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
         self._stale = False
         self._record = plan.record()
-        self._arguments = Arguments(bytes(plan.block), {})
+        flag = plan.step.layout.find(SlotKind.CANCEL)
+        self._interruptible = flag is not None
+        self._arguments = Arguments(bytes(plan.block), {}, None if flag is None else flag.offset_bytes)
         self._put({slot.name: plan.buffers[slot.name] for slot in plan.step.layout.buffers}, ())
         device.watch(self)
 
     def __call__(self) -> None:
-        """Runs the kernel."""
+        """Runs the kernel. What a signal handler raises meanwhile, as KeyboardInterrupt, ends an interruptible one: what it has written by then stays."""
         if (recording := self._device._recording) is not None:
             recording.take(self)
             return
@@ -58,7 +60,9 @@ class CpuLaunch(Launch):
             self._refuse()
         arguments = self._arguments  # the call's own to its end, whatever `set` and `free` do meanwhile
         try:
-            if self._total == 1:
+            if self._interruptible:
+                self._run_watched(arguments, None)
+            elif self._total == 1:
                 run_alone(self._kernel, arguments, 0, 1, self.plan.grid)
             elif self._large and self._threads > 1:
                 run_together(self._kernel, arguments, 0, self._total, self.plan.grid, self._threads)
@@ -86,6 +90,42 @@ class CpuLaunch(Launch):
                 run_together(self._kernel, arguments, end, total, self.plan.grid, self._threads)
                 return
             begin, count = end, count * 8
+
+    def run_by(self, deadline: float, timeout: float) -> None:
+        """Runs an interruptible kernel, and has its loops end at a time by `time.monotonic`. Raises DispatchTimeout then, which says how many seconds were
+        allowed."""
+        if self._stale:
+            self._refuse()
+        try:
+            in_time = self._run_watched(self._arguments, deadline)
+        except MemoryError as error:
+            raise self._failure(error) from error
+        self._device.telemetry.launches += self.counted
+        self._record.count()
+        if not in_time:
+            self._device.telemetry.timeouts += 1
+            raise DispatchTimeout(
+                f"{self.plan.binding.interface.name!r} ran longer than {timeout} s on {self._device.name}",
+                meaning="its loops were ended; resident buffers hold what it had written by then, and nothing else of its results is kept",
+                remedy="allow more time, or give it less work",
+            )
+
+    def _run_watched(self, arguments: Arguments, deadline: float | None) -> bool:
+        """Gives whether the kernel ended before the deadline. Raises LaunchError where a call in another thread, with the same arguments, was ended, and
+        this one with it."""
+        try:
+            in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._threads, deadline)
+        finally:
+            if arguments.ended:
+                self._put({}, ())  # the next call has a word of its own
+                if self._c_launch is not None:
+                    self._c_launch.follow(self)
+        if in_time and arguments.ended:
+            raise LaunchError(
+                f"{self.plan.binding.interface.name!r} was ended on {self._device.name}", cause="another call of the same launch was interrupted",
+                remedy="bind a launch for each thread",
+            )  # fmt: skip
+        return in_time
 
     def _failure(self, error: BaseException) -> LaunchError:
         scratch = self._kernel.scratch_bytes

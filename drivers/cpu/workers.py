@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from queue import SimpleQueue
 
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import aligned_bytes
 from vyre_py.drivers.cpu.module import Kernel
 
-__all__ = ["Job", "core_count", "run_alone", "run_together"]
+__all__ = ["Job", "core_count", "run_alone", "run_together", "run_watched"]
 
 
 def core_count() -> int:
@@ -55,6 +56,11 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
+def _seconds_until(deadline: float | None) -> float:
+    """How long a lock is to be waited for, up to a time by `time.monotonic`: -1 is without end."""
+    return -1 if deadline is None else max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX))
+
+
 class Job:
     """A grid being run by several threads: they take ranges of `step` workgroups from a shared counter.
 
@@ -71,6 +77,8 @@ class Job:
         self._lock = threading.Lock()
         self._helpers = 0
         self._closed = False
+        self._done = threading.Lock()  # released by the first helper that finds nothing more to do
+        self._done.acquire()
         self._left = threading.Lock()  # released by the last helper that leaves a closed job
         self._left.acquire()
 
@@ -98,18 +106,26 @@ class Job:
             self.error = error
         with self._lock:
             self._helpers -= 1
+            if self._done.locked():
+                self._done.release()
             if self._closed and not self._helpers:
                 self._left.release()
 
-    def finish(self) -> None:
-        """Lets no more threads in, and waits for those that are. Interrupted by what a signal handler raises, it can be called again."""
+    def wait(self, deadline: float | None) -> bool:
+        """Waits until there is nothing more to do, up to a time by `time.monotonic`; gives whether all have left."""
+        return self._done.acquire(timeout=_seconds_until(deadline)) and self.finish(deadline)
+
+    def finish(self, deadline: float | None = None) -> bool:
+        """Lets no more threads in, and waits for those that are, up to a time; gives whether all have left. Interrupted by what a signal handler raises, it
+        can be called again."""
         with self._lock:
             self._closed = True
             waits = self._helpers > 0
-        if waits:
-            self._left.acquire()
+        if waits and not self._left.acquire(timeout=_seconds_until(deadline)):
+            return False
         self.arguments = None  # helpers that were asked for and are busy elsewhere keep the job for a while
         self.over = True
+        return True
 
 
 class _Pool:
@@ -161,10 +177,25 @@ def run_alone(kernel: Kernel, arguments: Arguments, first: int, end: int, grid: 
         kernel.run(arguments.address, 0, first, end, *grid)
 
 
+def _step(workgroups: int, threads: int) -> int:
+    """How many workgroups make a range: four ranges a thread even out kernels whose workgroups differ."""
+    return max(1, -(-workgroups // (4 * threads)))
+
+
+def _abandon(job: Job, error: BaseException) -> None:
+    """Waits for the threads of a job that an exception ends. A signal handler may raise at any moment, at the first instruction of `finish` as well, and more
+    than once."""
+    job.error = error
+    while not job.over:
+        try:
+            job.finish()
+        except BaseException as later:  # noqa: BLE001 - whatever it is, the first is raised
+            job.error = later
+
+
 def run_together(kernel: Kernel, arguments: Arguments, first: int, total: int, grid: tuple[int, int, int], threads: int) -> None:
     """Runs workgroups `first` to `total` in up to `threads` threads, this one included, and raises what went wrong in any."""
-    # Four ranges a thread even out kernels whose workgroups differ.
-    step = max(1, -(-(total - first) // (4 * threads)))
+    step = _step(total - first, threads)
     job = Job(kernel, arguments, total, first, step, grid)
     try:
         try:
@@ -173,13 +204,32 @@ def run_together(kernel: Kernel, arguments: Arguments, first: int, total: int, g
         finally:
             job.finish()
     except BaseException as error:
-        # A signal handler may raise at any moment, at the first instruction of `finish` as well, and more than once.
-        job.error = error
-        while not job.over:
-            try:
-                job.finish()
-            except BaseException as later:  # noqa: BLE001 - whatever it is, the first is raised
-                job.error = later
+        _abandon(job, error)
         raise
     if job.error is not None:
         raise job.error
+
+
+def run_watched(kernel: Kernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int, deadline: float | None) -> bool:
+    """Runs all workgroups of an interruptible kernel in up to `threads` threads of their own, while this one waits, in which Python handles signals.
+
+    Past the deadline, a time by `time.monotonic`, or where a handler raises, the kernel's loops are ended. Gives whether all was done in time, and raises what
+    a handler raises.
+    """
+    step = _step(total, threads)
+    job = Job(kernel, arguments, total, 0, step, grid)
+    try:
+        for number in range(min(threads, -(-total // step))):
+            threading.Thread(target=job.help, name=f"vyre-cpu-watched-{number}", daemon=True).start()
+        in_time = job.wait(deadline)
+        if not in_time:
+            arguments.end()
+            job.error = TimeoutError()
+            job.finish()
+    except BaseException as error:
+        arguments.end()
+        _abandon(job, error)
+        raise
+    if in_time and job.error is not None:
+        raise job.error
+    return in_time

@@ -176,7 +176,7 @@ def _compile(text: str, arch: str, opt: int) -> bytes:
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for grid barriers, and for bodies that are too long."""
-    options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug"}), numerics=("strict", "fast"))
+    options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug", "interruptible"}), numerics=("strict", "fast"))
     if missing := list(missing_grid_barriers(optimised.program)):
         raise Unsupported("the cpu target", missing)
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
@@ -184,7 +184,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
     watch = Stopwatch()
     with watch("emit"):
-        kernel = emit_lanes(optimised, width, _rows(target.arch), options.debug)
+        kernel = emit_lanes(optimised, width, _rows(target.arch), options)
     with watch("llvm"):
         code = _compile(kernel.text, target.arch, options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes, **({"machine": machine_number()} if target.arch == NATIVE else {})}

@@ -27,6 +27,7 @@ from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.regions import Run
 from vyre_py.lowering.llvm.types import bits_type, llvm_type
+from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import WIDEST_BYTES
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
 
 SYMBOL: Final = "vyre_kernel"
+_PLAIN: Final = CompileOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,12 @@ class LaneKernel:
 class _Walk:
     """Writes one kernel, statement by statement."""
 
-    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], debug: bool) -> None:
-        self.state = State(optimised, width, rows)
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
+        self.state = State(optimised, width, rows, options)
         self.w = self.state.w
         # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
         self.state.module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
-        if debug:
+        if options.debug:
             self.state.module.line_tables = LineTables(self.state.module, "object")
         self.lines = lines_of(self.state.module, self.state.program)
         self.w.place = self.lines.head
@@ -84,6 +86,8 @@ class _Walk:
         now = w.let(f"load i64, ptr {number}")
         w.branch(w.let(f"icmp ult i64 {now}, %end"), body, done)
         w.block(body)
+        state.ended = done
+        state.look()
         for axis, place in zip("xyz", places, strict=True):
             state.groups[f"workgroup_id.{axis}"] = w.let(f"load i32, ptr {place}")
         self.memories.begin_workgroup()
@@ -322,7 +326,7 @@ _HANDLERS: Final[Mapping[type[Statement], Callable[..., int]]] = {
 }
 
 
-def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, debug: bool = False) -> LaneKernel:
-    """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`), `debug` says that
-    the code keeps the Program's places. The text is deterministic."""
-    return _Walk(optimised, width, rows, debug).module()
+def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN) -> LaneKernel:
+    """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`); of the
+    options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic."""
+    return _Walk(optimised, width, rows, options).module()

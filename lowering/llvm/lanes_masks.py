@@ -305,6 +305,7 @@ class Control:
         if isinstance(frame, Turns):
             self.turns.pop()
             w.block(frame.latch)
+            state.look()
             if frame.count:
                 turn = w.let(f"load i32, ptr {frame.count}")
                 w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {frame.count}")

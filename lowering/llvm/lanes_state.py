@@ -10,13 +10,14 @@ from vyre_py.ir.dims import DimConst, DimExpr
 from vyre_py.ir.nodes import Atom, Const, Let, Param, Statement, Value, const
 from vyre_py.ir.ops import Level
 from vyre_py.ir.types import Kind, Type, u32, u64
-from vyre_py.lowering.layout import Layout, lay_out
+from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lanes_forms import Form, LaneWriter, Mask, Spread, calculate
 from vyre_py.lowering.llvm.regions import Plan, Run, plan_regions
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
+from vyre_py.lowering.options import CompileOptions
 
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
@@ -32,10 +33,10 @@ class State:
 
     `mask` is the lanes that are on at the current statement, of which there is always at least one. `run` is the run being
     written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
-    of its first lane (i32). `areas` are pieces of scratch memory, by name, with their size in bytes.
+    of its first lane (i32). `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
     """
 
-    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter]) -> None:
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
         self.optimised = optimised
         self.program = optimised.program
         self.uniformity = optimised.uniformity
@@ -45,7 +46,7 @@ class State:
         self.module = ModuleText()
         self.w = LaneWriter(self.module, width, rows)
         self.plan: Plan = plan_regions(self.program, self.uniformity, width)
-        self.layout: Layout = lay_out(self.program)
+        self.layout: Layout = lay_out(self.program, options)
         self.invocations = prod(self.program.workgroup)
         self.chunks = -(-self.invocations // width)
         self.mask: Mask = None
@@ -58,6 +59,7 @@ class State:
         self._atoms: dict[Atom, str] = {}
         self._sizes: dict[tuple[DimExpr, Type], str] = {}
         self.groups: dict[str, str] = {}
+        self._flag = self.ended = ""
         self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
 
     # ---- scratch memory
@@ -90,6 +92,18 @@ class State:
                 self._atoms[slot.param] = param_value(w, slot.type, word)
             elif slot.expr is not None:
                 self._sizes[slot.expr, slot.type] = word
+
+        if (flag := self.layout.find(SlotKind.CANCEL)) is not None:
+            self._flag = w.let(f"load ptr, ptr {w.let(f'getelementptr i8, ptr %block, i64 {flag.offset_bytes}')}, align {flag.size_bytes}")
+
+    def look(self) -> None:
+        """In interruptible code: leaves the function where the flag is set. The load is volatile, so it is made each time, and unordered, so that it holds up
+        no other access."""
+        if self._flag:
+            found = self.w.let(f"load atomic volatile i32, ptr {self._flag} unordered, align 4")
+            on = self.w.label("on")
+            self.w.branch(self.w.let(f"icmp eq i32 {found}, 0"), on, self.ended)
+            self.w.block(on)
 
     def form(self, atom: Atom) -> Form:
         """What an operand is across the lanes, here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -68,6 +69,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+    return value
+
+
 def _options(parser: argparse.ArgumentParser) -> None:
     """The options that change code; those that are not given are None."""
     group = parser.add_argument_group("code")
@@ -126,6 +137,7 @@ def _runs(commands: _Commands) -> None:
         parser.add_argument("--device", help=_DEVICE)
         _options(parser)
     run.add_argument("--out", action="append", type=destination, default=[], metavar="NAME=FILE.npy", help="keep a result; or FILE.npz for all of them")
+    run.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end the kernel after so long; on cpu and cuda, as Ctrl-C ends it")
     run.add_argument("--time", action="store_true", help="say how long it took")
     bench.add_argument("--repeat", type=_count, default=9, metavar="N", help="how many rounds of launches are timed (default %(default)s)")
 

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from vyre_py.cli.output import CommandError, name_text, say, say_json, time_text
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_code
 from vyre_py.cli.values import Destination, parse_arguments, write_results
+from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.errors import shown
 from vyre_py.ir.lexer import literal_text
 from vyre_py.ir.nodes import Memory
@@ -31,14 +33,16 @@ Array = np.ndarray[Any, Any]
 _SHOWN: Final = 8  # elements of each result
 
 
-def opened(arguments: argparse.Namespace) -> tuple[Pipeline, dict[str, Any]]:
-    """The code in a file on the device that was asked for, and the arguments for it. Raises what reading, compiling and loading raise."""
+def opened(arguments: argparse.Namespace, interruptible: bool = False) -> tuple[Pipeline, dict[str, Any]]:
+    """The code in a file on the device that was asked for, and the arguments for it; `interruptible` where the device has that. Raises what reading,
+    compiling and loading raise."""
     from vyre_py.drivers.registry import device
 
     code = read_code(arguments.file)
     options = compile_options(arguments)
     if isinstance(code, Program):
-        pipeline = device(arguments.device).compile_native(code, options)
+        found = device(arguments.device)
+        pipeline = found.compile_native(code, replace(options, interruptible=interruptible and "timeout" in found.honoured_options))
     elif options != CompileOptions():
         raise CommandError(f"{label_of(arguments.file)}: this code is compiled already, and options that change code come too late")
     else:
@@ -80,10 +84,10 @@ def _require_results(destinations: list[Destination], buffers: Mapping[str, Memo
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the code in a file once, keeps results where that is asked for, and shows them."""
-    pipeline, values = opened(arguments)
+    pipeline, values = opened(arguments, interruptible=True)
     written = {m.name: m for m in pipeline.artifact.interface.buffers if m.access.writes}
     _require_results(arguments.out, written)
-    timed = pipeline.dispatch_timed(values)
+    timed = pipeline.dispatch_timed(values, config=DispatchConfig(timeout=arguments.timeout))
     results: dict[str, Array] = timed.results
     write_results(arguments.out, results)
     data = [_result_data(written[name], array) for name, array in results.items()]
