@@ -307,7 +307,7 @@ def test_memory_freed_by_another_thread_within_a_call() -> None:
         cpu._copy(memory, 0, x.handle, 0, 400)
     stale: Any = SimpleNamespace(handle=memory, offset_bytes=0)
     with refused(BindingError):
-        launch._set_buffer("y", stale)
+        launch._put({"y": stale}, ())
     launch()
     assert np.array_equal(y.read(), XS * np.uint32(4))
 

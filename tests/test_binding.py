@@ -166,6 +166,7 @@ def differences() -> vp.Program:
         n = b.dim("n")
         x, y, last = b.read("x", vp.f32, n), b.write("y", vp.f32, n - 1), b.write("last", vp.u32, n)
         i = b.global_id(0)
+        b.over(n)
         y[i] = x[vp.min(i + 1, n - 1)] - x[i]
         last[i] = n - 1
     return b.program
