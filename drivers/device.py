@@ -227,6 +227,8 @@ class Device(Stationary, ABC):
             raise BindingError("allocate", [f"shape {shown(shape)} is not one or more whole numbers that an array can have"])
         if not isinstance(type_, Type):
             raise BindingError("allocate", [f"a type of the language is needed, got {shown(type_)}"])
+        if self._recording is not None:
+            return self._recording.allocate(sizes, type_)
         return self._new_buffer(sizes, type_, self._allocate)
 
     def _new_buffer(self, sizes: tuple[int, ...], type_: Type, allocate: Callable[[int], Any]) -> Buffer:
@@ -349,9 +351,10 @@ class Device(Stationary, ABC):
     def capture(self, function: Callable[..., Any], /, *arguments: Any) -> Graph:
         """A graph of what `function(*arguments)` launches, copies and fills on this device. Nothing of it runs until the graph is called.
 
-        Inside, memory is frozen: allocating, uploading, reading and waiting raise LaunchError, in other threads too, whose launches on this device are
-        refused as well. What the function raises is raised; then, as after any other error, the device is as before. Raises LaunchError for a
-        function that launches nothing, and while another capture runs.
+        Inside, memory is frozen, but for `allocate` on CUDA, which gives memory that each replay allocates, and frees where the function frees it or at its
+        end, and that nothing outside may use. Allocating elsewhere, uploading, reading and waiting raise LaunchError, in other threads too, whose
+        launches on this device are refused as well. What the function raises is raised; then, as after any other error, the device is as before. Raises
+        LaunchError for a function that launches nothing, and while another capture runs.
         """
         self.require_usable()
         if not callable(function):

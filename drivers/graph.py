@@ -17,7 +17,7 @@ from vyre_py.drivers.sequence import SequenceStep, freed_names
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.ir.travel import Stationary
-from vyre_py.ir.types import u32
+from vyre_py.ir.types import Type, u32
 from vyre_py.lowering.layout import SlotKind
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Recording:
     def take(self, what: Launch | SequenceStep) -> None:
         """Makes a launch or a step part of the graph."""
         raise NotImplementedError
+
+    def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
+        """A buffer of zeros in memory of the graph. Raises LaunchError where graphs have none."""
+        raise self.refusal(f"{self.device.name} cannot allocate memory")
 
 
 class Graph(Stationary):

@@ -129,7 +129,7 @@ def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buf
 def _is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) -> bool:
     if isinstance(need, Aligned):
         buffer = buffers[need.buffer]
-        address = buffer.device._address(buffer.handle)
+        address = buffer.device._address(buffer.allocation.handle)
         return address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
     try:
         return evaluate_dim(need.expr, sizes) % need.by == 0

@@ -25,7 +25,7 @@ GIVES.update({
 
 # What the driver refuses in a thread that captures: each could wait for the device, or is no part of the work that is captured.
 UNSAFE = {
-    "cuMemAlloc", "cuMemAllocFromPoolAsync", "cuMemFree", "cuMemFreeAsync", "cuMemHostAlloc", "cuMemFreeHost", "cuMemPoolCreate", "cuMemPoolDestroy",
+    "cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuMemPoolCreate", "cuMemPoolDestroy",
     "cuMemPoolTrimTo", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleUnload", "cuGraphInstantiate", "cuGraphUpload", "cuGraphExecDestroy",
     "cuCtxSynchronize", "cuCtxEnablePeerAccess", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuEventQuery", "cuEventSynchronize", "cuStreamQuery",
 }  # fmt: skip
@@ -61,6 +61,7 @@ class FakeGraphDriver(FakeDriver):
         self.ends, self.broken_end = 0, 0  # captures that ended, and which of them is to end as a broken one
         self.handles = 100  # modules have fixed ones below
         self.unordered = 0
+        self.reserved, self.graph_memory = {}, set()  # addresses of graphs' own memory, and those that a replay has allocated
 
     def cuDriverGetVersion(self):
         return *OK, self.version
@@ -126,6 +127,38 @@ class FakeGraphDriver(FakeDriver):
             self.misuse.append("cuStreamSynchronize")
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         return super().cuStreamSynchronize(stream)
+
+    def cuMemAllocFromPoolAsync(self, size, pool, stream):
+        """A node of a graph, at an address that only replays back by memory; in a thread that captures no other stream may be asked."""
+        if int(stream) not in self.capturing:
+            if status := self.refusal("cuMemAlloc"):
+                return status, None
+            return super().cuMemAllocFromPoolAsync(size, pool, stream)
+        block = ctypes.create_string_buffer(b"\xaa" * size, size)
+        address = ctypes.addressof(block)
+        self.reserved[address] = block
+
+        def allocate(driver):
+            assert address not in driver.graph_memory, "it is there already"
+            driver.graph_memory.add(address)
+            ctypes.memset(address, 0xAA, size)
+
+        self._add(stream, "allocate", allocate)
+        return *OK, address
+
+    def cuMemFreeAsync(self, address, stream):
+        if int(stream) not in self.capturing:
+            if status := self.refusal("cuMemFree"):
+                return (status,)
+            return super().cuMemFreeAsync(address, stream)
+        size = len(self.reserved[address])
+
+        def free(driver):
+            driver.graph_memory.remove(address)
+            ctypes.memset(address, 0xDD, size)
+
+        self._add(stream, "free", free)
+        return OK
 
     def cuMemcpyDtoDAsync(self, target, source, size, stream):
         done = self._add(stream, "copy", lambda driver: ctypes.memmove(target, source, size))

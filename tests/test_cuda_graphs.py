@@ -273,7 +273,7 @@ def test_what_fails_leaves_the_stream_usable(device, axpy):
 
     with pytest.raises(LaunchError, match="INVALIDATED"):
         device.capture(wait)
-    for forbidden in (device.synchronize, lambda: device.allocate(4, vp.f32), x.read, lambda: x.write(X), device.trim):
+    for forbidden in (device.synchronize, lambda: device.upload(X), x.read, lambda: x.write(X), device.trim):
         with pytest.raises(LaunchError, match="a graph is being captured"):
             device.capture(lambda forbidden=forbidden: (launch(), forbidden()))
     graph = device.capture(launch)

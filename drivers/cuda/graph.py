@@ -71,12 +71,12 @@ class Replay:
 
     def __init__(self, device: CudaDevice, graph: Any, recorder: Recorder, loops: bool) -> None:
         context = device.context
-        self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.buffers, recorder.kept
+        self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.outside(), recorder.kept
         self.shares = recorder.shares
         self.lock = threading.RLock()
         self.stream = int(context.stream)
         self._owner: Any = None
-        self._loops = loops
+        self._loops, self.has_memory = loops, bool(recorder.memory)
         self._closed = False
         self._seen = 0
         self._ready = ctypes.c_uint64(0)
@@ -273,7 +273,7 @@ class Replay:
             self._prepare()
             chosen = [node for node in self.kernels if not kernels or node.kernel in kernels]
             for node in chosen:
-                node.kernel.require_memory()
+                node.kernel.require_memory(in_graph=True)
             self._pause()
             try:
                 changed = [node for node in chosen if node.update()]

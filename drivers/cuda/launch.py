@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.cooperative import require_resident
+from vyre_py.drivers.cuda.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
 from vyre_py.drivers.cuda.persistent import launched_grid
@@ -298,10 +299,11 @@ class Kernel:
         finally:
             calls.fly(-1)
 
-    def require_memory(self) -> None:
-        """Raises BindingError when a bound buffer was freed."""
+    def require_memory(self, in_graph: bool = False) -> None:
+        """Raises BindingError when a bound buffer was freed; what a graph allocates is there within it."""
         names = [slot.name for slot in self.plan.step.layout.buffers]
-        freed = sorted(name for name, buffer in zip(names, self.held, strict=True) if buffer.allocation.freed)
+        freed = sorted(name for name, buffer in zip(names, self.held, strict=True)
+                       if buffer.allocation.freed and not (in_graph and isinstance(buffer.allocation, GraphMemory)))  # fmt: skip
         if freed:
             raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
 

@@ -15,7 +15,7 @@ from vyre_py.drivers.cuda.fences import Fences
 from vyre_py.drivers.cuda.marks import Marks
 from vyre_py.drivers.cuda.relief import NO_MEMORY
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
-from vyre_py.drivers.errors import DriverError, OutOfMemory
+from vyre_py.drivers.errors import DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
 from vyre_py.drivers.telemetry import Telemetry
 
@@ -230,6 +230,16 @@ class Memory:
         if self._over_budget(size):
             return (context.status(_STATUS),)
         return cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, stream)  # type: ignore[no-any-return]  # the driver's answer
+
+    def allocate_node(self, size_bytes: int, doing: str) -> int:
+        """Memory of the graph that our stream is captured into, from this node on. Raises LaunchError where the driver has none."""
+        context = self._context
+        if self._pool is None:
+            raise LaunchError(doing, cause="the driver has no pools of memory", remedy="allocate before the capture")
+        given = context.cuda.cuMemAllocFromPoolAsync(size_bytes, self._pool, context.stream)
+        if given[0]:
+            raise context.failure(given[0], doing, LaunchError)
+        return int(given[1])
 
     def _over_budget(self, size: int) -> bool:
         return self.limit_bytes is not None and self.held_bytes + size > self.limit_bytes

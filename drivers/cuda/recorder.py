@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cuda.calls import perform
+from vyre_py.drivers.cuda.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.launch import Kernel
 from vyre_py.drivers.cuda.sequence import Piece, SequenceCalls, piece_of
 from vyre_py.drivers.errors import DeviceLost, LaunchError
@@ -19,6 +21,7 @@ from vyre_py.drivers.graph import Recording, empty_capture
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import SequenceStep
+from vyre_py.ir.types import Type
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -64,13 +67,14 @@ class KernelNode:
         return ctypes.addressof(self._parameters)
 
     def names(self) -> list[tuple[str, Buffer]]:
-        """The buffers that the graph uses, by the names of their slots."""
-        return list(zip([slot.name for slot in self.kernel.plan.step.layout.buffers], self.held, strict=True))
+        """The buffers that the graph uses and has not allocated itself, by the names of their slots."""
+        pairs = zip([slot.name for slot in self.kernel.plan.step.layout.buffers], self.held, strict=True)
+        return [(name, buffer) for name, buffer in pairs if not isinstance(buffer.allocation, GraphMemory)]
 
     def update(self) -> bool:
         """Takes the arguments that the launch has now; false if they are the same. Raises BindingError when a buffer was freed."""
         kernel = self.kernel
-        kernel.require_memory()
+        kernel.require_memory(in_graph=True)
         with kernel.changing():
             self.held, block, entry = tuple(kernel.held), bytes(kernel.block), kernel.plan.entry
             if entry != self._entry:
@@ -102,6 +106,8 @@ class Recorder(Recording):
         self.buffers: list[tuple[str, Buffer]] = []
         self.kept: list[Any] = []
         self.shares = False
+        self.memory: list[GraphMemory] = []
+        self._loops = False
 
     # ---- what is captured
 
@@ -129,10 +135,39 @@ class Recorder(Recording):
             else:
                 self._piece(piece)
 
+    def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
+        """A buffer of zeros that each replay allocates here, and frees where it is freed in the captured function, else at its end.
+
+        Raises LaunchError in other threads, in the body of a loop, where the driver has no pools, and when it refuses; OutOfMemory over its limits.
+        """
+        device, context, size_bytes = self._device, self._device.context, prod(sizes) * type_.size_bytes
+        doing = f"{device.name} cannot allocate memory in a graph"
+        self.require_own(doing)
+        if self._loops or not size_bytes or size_bytes > device.limits.buffer_bytes:
+            raise LaunchError(doing, cause=f"{size_bytes} bytes are asked for" + " in a loop's body" * self._loops, remedy="allocate before the capture")
+        address = device.memory.allocate_node(size_bytes, doing)
+        memory = GraphMemory(self, address, size_bytes)
+        self.memory.append(memory)
+        context.ok(context.cuda.cuMemsetD8Async(address, 0, size_bytes, context.stream), doing)
+        return Buffer(device, memory, 0, sizes, type_)
+
+    def outside(self) -> list[tuple[str, Buffer]]:
+        """What else the graph uses and has not allocated itself, with names."""
+        return [(name, buffer) for name, buffer in self.buffers if not isinstance(buffer.allocation, GraphMemory)]
+
+    def release(self, memory: GraphMemory) -> None:
+        """Frees memory of the graph here. Raises LaunchError in other threads."""
+        doing = f"{self.device.name} cannot free memory of a graph"
+        self.require_own(doing)
+        context = self._device.context
+        context.ok(context.cuda.cuMemFreeAsync(memory.handle, context.stream), doing)
+
     def graph(self, replay: Replay) -> None:
         """Makes another graph, as it is now, one node."""
         doing = f"the graph was not replayed on {self.device.name}"
         self.require_own(doing)
+        if replay.has_memory:
+            raise LaunchError(doing, cause="it allocates memory, which the driver does not allow of a part of another graph", remedy="replay it by itself")
         self._require_captured(replay.stream, doing)
         self._add_child(replay.stream, replay.plain(doing), doing)
         self.buffers += replay.names()
@@ -200,6 +235,7 @@ class Recorder(Recording):
         """
         context, cuda = self._device.context, self._device.context.cuda
         doing = f"{context.name} cannot capture a graph"
+        self._loops = into is not None
         context.begin_capture(self)
         try:
             self._device._recording = self
@@ -207,6 +243,8 @@ class Recorder(Recording):
                 self._begin(into, doing)
                 try:
                     value = function()
+                    for memory in self.memory:
+                        memory.free()
                 except BaseException:
                     status, graph = cuda.cuStreamEndCapture(context.stream)
                     if context.note((status,), doing) and into is None:
@@ -214,6 +252,8 @@ class Recorder(Recording):
                     raise
                 status, graph = cuda.cuStreamEndCapture(context.stream)
         finally:
+            for memory in self.memory:
+                memory.abandon()
             self._device._recording = None
             context.end_capture()
         if status:
