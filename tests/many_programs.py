@@ -26,6 +26,7 @@ def named(name: str, turns: int = 1) -> Program:
 def invalid(name: str) -> Program:
     """A barrier that not all of a workgroup reach."""
     with vp.ProgramBuilder(name) as b:
+        b.grid(1)
         y = b.write("y", vp.u32, b.dim("n"))
         with b.if_(b.global_id(0) < 3):
             b.barrier()

@@ -30,7 +30,7 @@ def shell(words: str, **settings: str) -> tuple[int, str, str]:
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "one.vir"
-    path.write_text("program one workgroup(1) {\n  buffer y: u32[1] write\n  y[0] = 1\n}\n")
+    path.write_text("program one workgroup(1) grid(1) {\n  buffer y: u32[1] write\n  y[0] = 1\n}\n")
     return path
 
 

@@ -151,6 +151,7 @@ def test_the_first_error_by_place_is_raised(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_in_place_of_artifacts(workers: int) -> None:
     with vp.ProgramBuilder("wide") as b:
+        b.grid(1)
         b.write("y", vp.f64, b.dim("n"))[0] = 1.0
     items = [named("a"), invalid("b"), b.program, AXPY.to_bytes()[:-1], invalid("e").to_bytes(), named("f")]
     many = vp.compile_many(items, "wgsl", workers=workers, errors="return")

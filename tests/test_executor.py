@@ -211,6 +211,7 @@ def test_arrays_with_few_elements_or_none(cpu: vp.Executor, shape: tuple[int, ..
 
 def test_params_of_every_form(cpu: vp.Executor) -> None:
     with vp.ProgramBuilder("params", workgroup=1) as b:
+        b.grid(1)
         flag, small, wide = b.param("flag", vp.bool_), b.param("small", vp.bf16), b.param("wide", vp.i64)
         vector, real = b.param("vector", vp.f32x3), b.param("real", vp.f64)
         out = b.write("out", vp.f64, 4)
@@ -269,6 +270,7 @@ def test_large_arrays_go_through_shared_memory(cpu: vp.Executor, monkeypatch: py
 
 def test_options_of_a_launch_go_along(cpu: vp.Executor) -> None:
     with vp.ProgramBuilder("half", workgroup=1) as b:
+        b.grid(1)
         left, again = b.read_write("left", vp.u32, 1), b.read_write("again", vp.u32, 1)
         left[0] = left[0] >> 1
         again[0] = vp.select(left[0] != 0, vp.const(1, vp.u32), vp.const(0, vp.u32))
@@ -452,6 +454,7 @@ def test_what_a_target_lacks_is_named_with_its_place() -> None:
 
 def test_memory_that_the_device_has_not(cpu: vp.Executor) -> None:
     with vp.ProgramBuilder("huge") as b:
+        b.grid(1)
         out = b.write("out", vp.f64, b.dim("n"), b.dim("m"), 1 << 16)
         out[0, 0, 0] = 1.0
     program = b.program

@@ -186,6 +186,7 @@ def test_a_worker_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Requests of many bytes do not wait for it either."""
     monkeypatch.setattr(worker_process, "command", liar(tmp_path, "write(frame(opened(first['id'])))\ntime.sleep(1000)\n"))
     with vp.ProgramBuilder("many", workgroup=1) as b:
+        b.grid(1)
         out = b.write("out", vp.u32, 1)
         params = [b.param(f"p{k}", vp.u64) for k in range(8000)]
         out[0] = vp.cast(params[0], vp.u32)
