@@ -15,6 +15,7 @@ import pytest
 from arm_machine import ArmDevice, Core
 from elftools.elf.elffile import ELFFile
 from filetest import Case, Failure, files, read_cases, run_program
+from llvmlite import binding as llvm
 from test_llvm_ops import CASES, write_loop
 
 import vyre_py as vp
@@ -115,6 +116,27 @@ def test_the_best_level_is_found(elsewhere: pytest.MonkeyPatch, machine: str, fl
     assert max(ranks, key=lambda arch: ranks[arch]) == best
     assert (rank_here(NATIVE) or 0) > max(ranks.values())
     assert all(runs_here(arch) for arch in ranks) and not any(runs_here(arch) for arch in TARGETS if arch not in ranks)
+
+
+def relocated(code: bytes) -> set[int]:
+    """How an object's code refers to what lies elsewhere."""
+    sections = ELFFile(io.BytesIO(code)).iter_sections("SHT_RELA")
+    return {row["r_info_type"] for section in sections if section.name == ".rela.text" for row in section.iter_relocations()}
+
+
+def test_only_what_is_loaded_elsewhere_by_llvm_writes_addresses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where objects are not loaded by us, LLVM's JIT loads native code; other targets' objects still go to our loader."""
+    own = "aarch64" if own_machine() == "aarch64" else "x86-64"
+    kinds = {}
+    for ours in (True, False):
+        monkeypatch.setattr(host, "loads_objects", lambda ours=ours: ours)
+        host.target_machine.cache_clear()
+        for arch in (NATIVE, own):
+            machine = host.target_machine(arch, 2)  # LLVM is ready then
+            code = llvm.parse_assembly("declare double @sin(double)\ndefine double @f(double %x) { %y = call double @sin(double %x)\n ret double %y }")
+            kinds[arch, ours] = relocated(machine.emit_object(code))
+    host.target_machine.cache_clear()
+    assert kinds[NATIVE, True] == kinds[own, True] == kinds[own, False] != kinds[NATIVE, False]
 
 
 @pytest.mark.skipif(own_machine() != "x86_64" or not Path("/proc/cpuinfo").exists(), reason="the kernel of Linux on x86-64 says what its CPU has")

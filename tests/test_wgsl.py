@@ -13,6 +13,7 @@ from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.nodes import Access, Atom, Const, Space, const
 from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.parser import parse
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u32, vector_of
 from vyre_py.lowering.compile import emit_text, prepare
@@ -24,6 +25,7 @@ from vyre_py.lowering.wgsl import lower
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import _ATOMICS
 from vyre_py.lowering.wgsl.ops import QUERIES
+from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.types import is_sayable, literal
 from vyre_py.lowering.wgsl.words import block_words, offset_word, scalar_word, word_text
 
@@ -273,3 +275,14 @@ def test_tables_share_one_binding_in_whole_words() -> None:
     image = lower(prepare(made, WGSL, CompileOptions()), WGSL, CompileOptions()).images[0]
     assert image.data == bytes([1, 2, 3, 4, 5, 0, 0, 0, 4, 3, 2, 1, 6, 0, 0, 0])
     assert b"+ 2u]" in image.code
+
+
+@pytest.mark.parametrize(("error", "rounded"), [("fma(a, b, -c)", {"c"}), ("fma(b, a, -c)", {"c"}), ("fma(a, a, -c)", set()), ("fma(a, b, d)", set())])
+def test_a_product_whose_own_error_is_asked_for_is_rounded(error, rounded):
+    program = parse(f"""program p(n) over(n) {{
+  buffer x: f32[n] read; buffer y: f32[n] write
+  let a = x[0u32]; let b = x[1u32]; let d = x[2u32]
+  let c = a * b
+  y[global_id.x] = {error} * c
+}}""")
+    assert {program.value_names[number] for number in rounded_results(program)} == rounded
