@@ -325,6 +325,28 @@ def test_a_child_forked_while_another_thread_compiles_compiles_itself() -> None:
     vp.compile_native(text(3), ["cpu"])
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_while_another_thread_digests_a_program_does_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    within, go_on = threading.Event(), threading.Event()
+    found = vars(Program)["code_digest"]
+    real = found.func
+    monkeypatch.setattr(found, "func", lambda program: (within.set(), go_on.wait(60), real(program))[2])
+    digester = threading.Thread(target=lambda: Program.from_text(BLOCKS).code_digest)
+    digester.start()
+    assert within.wait(60)
+    monkeypatch.setattr(found, "func", real)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)  # ends a child that hangs
+        os._exit(0 if Program.from_text(COUNT).code_digest else 1)
+    status = os.waitpid(child, 0)[1]
+    go_on.set()
+    digester.join()
+    assert status == 0
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_call_keeps_its_arguments_while_another_thread_sets_others(cpu: CpuDevice, threads: int) -> None:
     """What `set` replaces stays, and is written, until the calls that began with it are over."""
