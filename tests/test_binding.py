@@ -165,6 +165,7 @@ def differences() -> vp.Program:
     with vp.ProgramBuilder("differences") as b:
         n = b.dim("n")
         x, y, last = b.read("x", vp.f32, n), b.write("y", vp.f32, n - 1), b.write("last", vp.u32, n)
+        b.over(n - 1)
         i = b.global_id(0)
         b.over(n)
         y[i] = x[vp.min(i + 1, n - 1)] - x[i]

@@ -17,11 +17,12 @@ from vyre_py.drivers.binding import bind_arguments
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.launch import choose_entry
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import evaluate_dim
+from vyre_py.ir.dims import DimConst, evaluate_dim
+from vyre_py.ir.grids import first_written
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.nodes import Const, Let
 from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
+from vyre_py.ir.program import Grid, Program
 from vyre_py.lowering.artifact import Aligned, Divisible
 from vyre_py.lowering.coarsen import Coarsened, coarsen
 from vyre_py.lowering.compile import prepare
@@ -102,7 +103,12 @@ def program(body: str, over: str = "") -> Program:
     if body.startswith("over("):
         over, _, body = body.partition(";")
     dims = ", ".join(name for name in ("n", "m") if f"[{name}" in body or f", {name}]" in body)
-    return parse(f"program p({dims}) workgroup(64) {over} {{\n" + "\n".join(body.split(";")) + "\n}")
+    made = parse(f"program p({dims}) workgroup(64) {over} {{\n" + "\n".join(body.split(";")) + "\n}")
+    written = first_written(made.memories)
+    if over or written is None:
+        return made
+    x, y, z = [*reversed(written.shape), DimConst(1), DimConst(1)][:3]
+    return replace(made, grid=Grid(True, (x, y, z)))  # also where the stores don't say so
 
 
 def coarsened(made: Program) -> Coarsened | None:

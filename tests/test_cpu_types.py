@@ -13,12 +13,12 @@ from exact_samples import EDGES, array
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.dims import Dim
+from vyre_py.ir.dims import Dim, DimConst
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.nodes import Access, Space, const
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS, Operand, Result
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.program import Program
+from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import SCALARS, TYPES, Type, bf16, bool_, f16, f32, f64, i32, i64, u8, u32, u64, vector_of
 from vyre_py.lowering.llvm.host_targets import runs_here
 from vyre_py.lowering.options import CompileOptions
@@ -222,6 +222,7 @@ def test_params_of_every_type() -> None:
         given[f"p_{t}"] = value.tolist() if t.is_vector and t.kind is not f32.kind else value
         a.store(a.memory(f"y_{t}", Space.BUFFER, t, (Dim("one"),), Access.WRITE), (zero,), a.param(f"p_{t}", t))
     a.dims.append(Dim("one"))
+    a.grid = Grid(True, (Dim("one"), DimConst(1), DimConst(1)))
     for lanes in (1, 8):
         out = device(lanes).compile_native(a.finish()).dispatch({**given, "one": 1})
         for t in TYPES.values():
