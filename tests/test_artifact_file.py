@@ -468,3 +468,10 @@ def test_encoding_reads_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = artifact_file.decode
     monkeypatch.setattr(artifact_file, "decode", lambda data: seen.append(len(data)) or decode(data))
     assert seen == [] and len(compiled(AXPY, "wgsl").to_bytes()) in seen
+
+
+@pytest.mark.parametrize("limit", ["MAX_SECTIONS", "MAX_BYTES"])
+def test_what_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(artifact_file, limit, 1)
+    with pytest.raises(ArtifactError, match="at most .* are written"):
+        encode(full())
