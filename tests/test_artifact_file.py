@@ -473,5 +473,5 @@ def test_encoding_reads_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("limit", ["MAX_SECTIONS", "MAX_BYTES"])
 def test_what_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(artifact_file, limit, 1)
-    with pytest.raises(ArtifactError, match="at most .* are written"):
+    with pytest.raises(ArtifactError, match=r"at most .* are written"):
         encode(full())
