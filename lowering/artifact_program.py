@@ -1,7 +1,7 @@
 """The Program in a part of the reference target: in the wire form, so a hostile one is as safe as any Program from a stranger.
 
 Whatever memory safety rests on is found out again when it is read: the Program is checked, its argument layout laid out, and the facts about bounds
-proven anew. The names of dims, params and buffers are those of the interface that it is read for.
+and workgroup arrays proven anew. The names of dims, params and buffers are those of the interface that it is read for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from vyre_py.ir.errors import ProgramError, WireError
 from vyre_py.ir.nodes import Let, Memory, Param, Space
 from vyre_py.ir.passes import Optimised, PassReport, PassStep
 from vyre_py.ir.passes.bounds import axis_checks, bounds
+from vyre_py.ir.passes.written import written_first
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Interface, Step
 from vyre_py.lowering.artifact_form import OWN_ARRAY, OWN_VALUE, OWN_VARIABLE
@@ -129,7 +130,8 @@ def read_program(section: Section, data: bytes, said: tuple[int, int, int], layo
     program = _declared(section, checked.program, _names(section, checked.program, names), layout, interface)
     facts = bounds(program) if proven else (0,) * len(program.body)
     removed = sum([bits.bit_count() for bits in facts])
-    return Optimised(program, checked.uniformity, facts, PassReport(steps, axis_checks(program) - removed, removed))
+    arrays = written_first(program, checked.uniformity) if proven else frozenset()
+    return Optimised(program, checked.uniformity, facts, PassReport(steps, axis_checks(program) - removed, removed), arrays)
 
 
 def check_program(section: Section, step: Step) -> None:

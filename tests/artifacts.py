@@ -95,8 +95,12 @@ def _plainer(step: Step, format_: str) -> Step:
     )  # fmt: skip
 
 
+# What no file says, since whoever reads a Program proves it again.
+FOUND_ANEW = ("written_first",)
+
+
 def plain(thing: Any) -> Any:
-    """Anything that an artifact holds as data that JSON has, all fields of all records included. Times are left out."""
+    """Anything that an artifact holds as data that JSON has, all fields of all records included. Times, and what is found anew, are left out."""
     if isinstance(thing, Program):
         own = {f.name: plain(getattr(thing, f.name)) for f in fields(thing) if f.name in ("dims", "params", "memories", "workgroup", "grid")}
         return {"digest": thing.code_digest.hex(), "interface": thing.interface_digest.hex(), "names": plain(dict(thing.value_names)), **own}
@@ -105,7 +109,7 @@ def plain(thing: Any) -> Any:
     if isinstance(thing, Enum):
         return thing.value
     if is_dataclass(thing):
-        return {f.name: plain(getattr(thing, f.name)) for f in fields(thing) if f.name not in ("stages", "begin_ns", "end_ns")}
+        return {f.name: plain(getattr(thing, f.name)) for f in fields(thing) if f.name not in ("stages", "begin_ns", "end_ns", *FOUND_ANEW)}
     if isinstance(thing, bytes):
         return thing.hex()
     if isinstance(thing, Mapping):

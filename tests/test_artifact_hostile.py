@@ -365,7 +365,23 @@ def optimised(text: str) -> Optimised:
     return unoptimised(check(parse(text)), expand=frozenset())
 
 
-UNGUARDED = AXPY.replace("y[i] = a * x[i] + y[i]", "y[i + 1000000u32] = a * x[i * 7777777u32] + y[0]")
+UNGUARDED = AXPY.replace("workgroup(64)", "workgroup(64) over(n)").replace("y[i] = a * x[i] + y[i]", "y[i + 1000000u32] = a * x[i * 7777777u32] + y[0]")
+
+
+def test_facts_about_workgroup_arrays_are_found_out_again() -> None:
+    artifact = compiled(parse("""program turned(n) workgroup(64) over(n) {
+  buffer x: f32[n] read_write
+  workgroup whole: f32[64]
+  workgroup part: f32[65]
+  let l = local_index
+  whole[l] = x[global_id.x]
+  part[l] = x[global_id.x]
+  barrier
+  x[global_id.x] = whole[63u32 - l] + part[64u32 - l]
+}"""), "reference")
+    assert {memory.name for memory in artifact.parts[0].steps[0].images[0].program.written_first} == {"whole"}
+    (part,) = Artifact.from_bytes(artifact.to_bytes()).parts
+    assert {memory.name for memory in part.steps[0].images[0].program.written_first} == {"whole"}
 
 
 def test_facts_about_bounds_are_found_out_again() -> None:

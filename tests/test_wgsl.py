@@ -184,7 +184,7 @@ def test_what_wgsl_cannot_say_is_named_all_at_once() -> None:
     a = Assembler("many", (1, 1, 1))
     params = [a.param(f"p{k}", u32) for k in range(5000)]
     y = a.memory("y", Space.BUFFER, u32, (a.dim("n"),), Access.WRITE)
-    a.store(y, (const(u32, 0),), params[-1])
+    a.store(y, (a.let(OPS["global_id.x"], ()),), params[-1])
     with pytest.raises(Unsupported, match="scalar arguments"):
         emit_text(a.finish(), "wgsl")
 
