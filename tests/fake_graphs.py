@@ -56,6 +56,7 @@ class FakeGraphDriver(FakeDriver):
         self.capturing, self.broken, self.misuse = {}, False, []
         self.conditions = {}
         self.declared = {}  # entry -> (offset, size) of each parameter
+        self.argument_bytes = {}  # entry -> bytes of its arguments: those of entries that were launched with a block, and others that a test names
         self.version = 13000
         self.graph_streams, self.own_graphs = [], set()
         self.ends, self.broken_end = 0, 0  # captures that ended, and which of them is to end as a broken one
@@ -203,10 +204,26 @@ class FakeGraphDriver(FakeDriver):
         elif (kernel := self.kernels.get(name) or self.kernels.get(name.rpartition("_x")[0], self.kernel)) is not None:
             kernel(block)  # an entry with several elements an invocation means what the kernel does
 
-    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
+    def cuLaunchKernelEx(self, config, function, pointers, extra):
+        # Seen on a GPU: a cooperative launch whose arguments come as a block is not captured, and ends the capture.
+        *_, stream, attributes, count = struct.unpack("<7I4xQQI4x", ctypes.string_at(config, 56))
+        asked = [struct.unpack("<I4xI", ctypes.string_at(attributes + 72 * k, 12)) for k in range(count)]
+        if (2, 1) in asked and extra and stream in self.capturing:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        return super().cuLaunchKernelEx(config, function, pointers, extra)
+
+    def block_of(self, function, pointers, extra):
+        """The argument block of a launch, whichever way it is given."""
+        if not extra:
+            found, base = self.argument_bytes[self.functions[function]], ctypes.c_uint64.from_address(pointers).value
+            return ctypes.string_at(base, found)
         words = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
         assert (words[0], words[2], words[4]) == (1, 2, 0)
-        block = ctypes.string_at(words[1], ctypes.c_uint64.from_address(words[3]).value)
+        self.argument_bytes[self.functions[function]] = size = ctypes.c_uint64.from_address(words[3]).value
+        return ctypes.string_at(words[1], size)
+
+    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
+        block = self.block_of(function, pointers, extra)
         shape = ((gx, gy, gz), (bx, by, bz), shared, stream)
         if not self._add(stream, "kernel", None, function=function, block=block, shape=shape):
             self.launches.append(shape)

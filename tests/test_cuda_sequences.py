@@ -118,6 +118,7 @@ def test_a_kernel_bound_within_a_capture_has_its_words_at_once(device, fake, wai
     seen = []
     kinds = [slot.kind for slot in pipeline.part.steps[0].layout.slots]
     assert kinds.count(SlotKind.CANCEL) == kinds.count(SlotKind.ARRIVALS) == 1
+    fake.argument_bytes["vyre_spin"] = pipeline.part.steps[0].layout.size_bytes
     graph = device.capture(lambda: (made.append(pipeline.bind(y=y)), made[0]()))
     assert not fake.misuse and [node.kind for node in fake.graphs[int(graph._replay._handles.graph)].nodes] == ["kernel"]
     fake.kernel = lambda block: seen.extend(ctypes.c_uint64.from_address(word).value for word in made[0].kernel._words.values())

@@ -299,6 +299,7 @@ RISKY = (
 def test_an_op_over_constants_compiles(device: Device, name: str) -> None:
     """Compilers of WGSL compute constants themselves, and refuse what overflows or divides by zero: level 0 leaves such ops in."""
     a = Assembler("constants", (1, 1, 1))
+    a.grid = Grid(False, (DimConst(1), DimConst(1), DimConst(1)))
     wanted: list[tuple[str, Array]] = []
     limit = int(device.raw.device.limits["max-storage-buffers-per-shader-stage"])
     rng = np.random.default_rng(7)
@@ -385,7 +386,7 @@ def test_atomics(device: Device, name: str, type_: Type) -> None:
 def test_atomics_on_floats(device: Device) -> None:
     """Old and new values of add, min and max, over NaN and zeros of both signs too, in a buffer and in workgroup memory."""
     for name in ("add", "min", "max"):
-        text = """program floats(n) workgroup(32) {
+        text = """program floats(n) workgroup(32) over(n) {
   buffer x: f32[n] read
   buffer y: f32[n] read_write
   buffer old: f32[n] write

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.drivers.cuda.calls import perform
 from vyre_py.drivers.cuda.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.launch import Kernel
+from vyre_py.drivers.cuda.native import LAUNCH_EX, Call
 from vyre_py.drivers.cuda.sequence import Piece, SequenceCalls, piece_of
 from vyre_py.drivers.errors import DeviceLost, LaunchError
 from vyre_py.drivers.graph import Recording, empty_capture
@@ -39,6 +40,22 @@ class _NodeParameters(ctypes.Structure):
     )  # fmt: skip
 
 
+def _one_by_one(kernel: Kernel, base: int) -> ctypes.Array[ctypes.c_void_p]:
+    """The address of each argument in a kernel's block, which begins at `base`."""
+    slots = kernel.plan.step.layout.slots
+    return (ctypes.c_void_p * max(1, len(slots)))(*[base + slot.offset_bytes for slot in slots])
+
+
+def _captured(kernel: Kernel) -> tuple[Call, Any]:
+    """A kernel's call as a capture takes it, and what it reads: of a cooperative launch the driver captures arguments that are given one by one, and none
+    that come as a block."""
+    call = kernel.call()
+    if call.form != LAUNCH_EX:
+        return call, None
+    pointers = _one_by_one(kernel, kernel.block_address)
+    return Call(call.function, (*call.arguments[:2], ctypes.addressof(pointers), 0)), pointers
+
+
 class KernelNode:
     """A captured launch: its node in the graph, and the arguments that the graph has for it, which later changes of the launch leave alone.
 
@@ -53,9 +70,7 @@ class KernelNode:
         self.dirty = False
         plan, module = kernel.plan, kernel.module
         self._block = (ctypes.c_char * len(kernel.block)).from_buffer_copy(kernel.block)
-        base = ctypes.addressof(self._block)
-        slots = plan.step.layout.slots
-        self._pointers = (ctypes.c_void_p * max(1, len(slots)))(*[base + slot.offset_bytes for slot in slots])
+        self._pointers = _one_by_one(kernel, ctypes.addressof(self._block))
         self._parameters = _NodeParameters(
             int(module.function), kernel.grid, plan.step.workgroup, module.workgroup_bytes, ctypes.addressof(self._pointers), None, None, None
         )
@@ -117,7 +132,8 @@ class Recorder(Recording):
         self.require_own(doing)
         self._require_captured(kernel.stream, doing)
         with kernel.changing():  # the node's buffers are those of the call
-            perform(self._device, (kernel.call(),), doing)
+            call, _arguments = _captured(kernel)
+            perform(self._device, (call,), doing)
             self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream)))
 
     def take(self, what: Launch | SequenceStep) -> None:
