@@ -6,6 +6,8 @@ import gc
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import child_environment
 
 import vyre_py as vp
 from vyre_py.drivers.cpu import count, open_device, workers
@@ -472,3 +475,54 @@ def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
     finally:
         sys.setprofile(None)
     assert entered == ["__call__", "run_alone", "take", "give", "count"]
+
+
+@pytest.mark.parametrize(("type_", "start"), [(vp.u8, 1), (vp.u8, 2), (vp.u8, 3), (vp.u16, 1), (vp.i16, 3)], ids=str)
+def test_small_elements_are_gathered_from_memory_that_begins_anywhere(type_: Any, start: int) -> None:
+    """Processors gather words: the word that holds an element is found from where the memory begins, in buffers and in workgroup arrays."""
+    made = Program.from_text(f"""program gather(n, m) workgroup(64) over(n) {{
+  buffer at: u32[n] read
+  buffer x: {type_}[m] read
+  buffer y: {type_}[n] write
+  buffer z: {type_}[n] write
+  workgroup w: {type_}[64]
+  let i = global_id.x
+  w[local_index] = x[i]
+  barrier
+  y[i] = x[at[i]]
+  z[i] = w[at[i] % 64u32]
+}}""")
+    device = vp.device("cpu")
+    x = np.arange(64 + start).astype(type_.dtype)
+    at = np.random.default_rng(1).permutation(64).astype(np.uint32)
+    view = device.upload(x)[start:]
+    y, z = device.allocate(64, type_), device.allocate(64, type_)
+    device.compile_native(made).bind({"at": device.upload(at), "x": view, "y": y, "z": z})()
+    assert np.array_equal(y.read(), x[start:][at]) and np.array_equal(z.read(), x[start:][at])
+
+
+AT_A_PAGES_END = '''
+import ctypes, mmap
+import numpy as np, vyre_py as vp
+page = mmap.PAGESIZE
+room = mmap.mmap(-1, 2 * page)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(room))
+assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + page), ctypes.c_size_t(page), 0) == 0
+x = np.frombuffer(room, np.uint8, 61, page - 61)
+x[:] = np.arange(61)
+at = np.arange(61, dtype=np.uint32)[::-1].copy()
+made = vp.Program.from_text("""program gather(n, m) workgroup(64) over(n) {
+  buffer at: u32[n] read
+  buffer x: u8[m] read
+  buffer y: u8[n] write
+  y[global_id.x] = x[at[global_id.x]]
+}""")
+y = np.zeros(61, np.uint8)
+vp.device("cpu").compile_native(made).bind({"at": at, "x": x, "y": y})()
+assert (y == at).all()
+'''
+
+
+def test_a_gather_reads_nothing_past_the_page_that_an_array_ends_with() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_A_PAGES_END], env=child_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
