@@ -251,9 +251,9 @@ def _suffixed(digits: str, type_: Type) -> str:
     return digits if type_.kind is Kind.BOOL else f"{digits}{type_}"
 
 
-_INFINITIES: Final = {type_: encode(type_, math.inf) for type_ in (f16, bf16, f32, f64)}
 # Float type -> (bits of the significand behind its point, exponent of the least normal number).
 _FLOATS: Final = {f16: (10, -14), bf16: (7, -126), f32: (23, -126), f64: (52, -1022)}
+_INFINITIES: Final = {type_: ((1 << type_.bits - 1 - fraction) - 1) << fraction for type_, (fraction, _) in _FLOATS.items()}
 
 
 def _rounded(type_: Type, digits: str) -> float:

@@ -273,7 +273,7 @@ def test_what_the_target_refuses() -> None:
     program_ = Program.from_text(AXPY)
     for target, options, word in (
         ("cpu:pentium-of-2077", None, "pentium-of-2077"), ("cpu:native:3", None, "3 lanes"), ("cpu", CompileOptions(persistent=True), "persistent"),
-        ("cpu", CompileOptions(interruptible=True), "interruptible"), ("cpu", CompileOptions(numerics="native"), "numerics"),
+        ("cpu", CompileOptions(dependent=True), "dependent"), ("cpu", CompileOptions(numerics="native"), "numerics"),
     ):  # fmt: skip
         with pytest.raises(Unsupported, match=word):
             emit_text(program_, target, options)
