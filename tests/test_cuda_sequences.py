@@ -127,6 +127,22 @@ def test_a_kernel_bound_within_a_capture_has_its_words_at_once(device, fake, wai
     assert seen == [0] * 4
 
 
+def test_no_flag_is_a_word_that_counted_arrivals(device):
+    """An odd number of grid barriers leaves the top bit of its word set, which would end an interruptible kernel before it begins."""
+    pipeline = device.compile_native(SPIN, vp.CompileOptions(interruptible=True))
+    y, flags, counts = device.allocate(1, vp.u32), set(), set()
+    for _ in range(4):
+        launches = [pipeline.bind(y=y) for _ in range(3)]
+        for words in (launch.kernel._words for launch in launches):
+            assert ctypes.c_uint64.from_address(words[SlotKind.CANCEL]).value == 0
+            ctypes.c_uint32.from_address(words[SlotKind.ARRIVALS]).value ^= 1 << 31
+            flags.add(words[SlotKind.CANCEL])
+            counts.add(words[SlotKind.ARRIVALS])
+        del launches, words
+        gc.collect()
+    assert not flags & counts and len(flags) == len(counts) == 3  # they were used again
+
+
 def test_words_that_a_timeout_left_set_are_reset_beside_a_capture(device, fake):
     kernel = device.compile_native(SPIN, vp.CompileOptions(interruptible=True)).bind(y=device.allocate(1, vp.u32)).kernel
     cancel = ctypes.c_uint64.from_address(kernel._words[SlotKind.CANCEL])

@@ -86,15 +86,15 @@ def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tupl
     return found
 
 
-def _give_words(device: CudaDevice, taken: tuple[int, ...], streams: dict[int, Any]) -> None:
+def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], streams: dict[int, Any]) -> None:
     """Gives words back once our stream, in whose order they are used again, waits for the streams of others that the kernel went to: it may still run
     there. Quiet, since a finaliser calls it; where that can't be, nobody gets the words again."""
     context = device.context
     if context.capture is not None and context.later(lambda: _give_words(device, taken, streams)):
         return
     if context.usable and device.memory.marks.join_all(streams):
-        for word in taken:
-            device.words.give(word)
+        for use, word in taken:
+            device.words.give(use, word)
 
 
 class Kernel:
@@ -146,10 +146,10 @@ class Kernel:
         words: dict[SlotKind, int] = {}
         for kind in (SlotKind.CANCEL, SlotKind.ARRIVALS):
             if (slot := self.plan.step.layout.find(kind)) is not None:
-                words[kind] = self.device.words.take()
+                words[kind] = self.device.words.take(kind)
                 struct.pack_into("<Q", self.block, slot.offset_bytes, words[kind])
         if words:
-            weakref.finalize(self, _give_words, self.device, tuple(words.values()), self.streams).atexit = False
+            weakref.finalize(self, _give_words, self.device, tuple(words.items()), self.streams).atexit = False
         return words
 
     def cancel(self) -> None:

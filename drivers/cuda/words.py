@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.errors import DriverError
+from vyre_py.lowering.layout import SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
@@ -23,24 +25,28 @@ _ZEROS: Final = (ctypes.c_uint64 * _SLAB_WORDS)()
 class Words:
     """Words of 8 bytes that are zero at first, made in slabs that stay until the device is closed.
 
-    A kernel that ran to its end leaves its words ready for the next one, so they are zeroed only once: beside whatever is enqueued, and done when `take`
-    returns, so that no capture takes that for its own, and no launch comes before it.
+    A kernel that ran to its end leaves its words ready for the next one of the same use, so they are zeroed only once: beside whatever is enqueued, and
+    done when `take` returns, so that no capture takes that for its own, and no launch comes before it. A flag is zero then. A count of arrivals may have
+    its top bit set (`lowering.llvm.grid`), so that a word never serves as both.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._slabs: list[int] = []
-        self._idle: list[int] = []
+        self._fresh: list[int] = []
+        self._idle: dict[SlotKind, list[int]] = defaultdict(list)
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
-    def take(self) -> int:
+    def take(self, use: SlotKind) -> int:
         """The address of a word that is ready for whatever is enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
         with self._context.entered(), self._lock:
-            if not self._idle:
+            if self._idle[use]:
+                return self._idle[use].pop()
+            if not self._fresh:
                 slab = self._slab()
                 self._slabs.append(slab)
-                self._idle += range(slab, slab + WORD_BYTES * _SLAB_WORDS, WORD_BYTES)
-            return self._idle.pop()
+                self._fresh += range(slab, slab + WORD_BYTES * _SLAB_WORDS, WORD_BYTES)
+            return self._fresh.pop()
 
     def _slab(self) -> int:
         """New words, all of them zero."""
@@ -76,18 +82,18 @@ class Words:
         finally:
             context.busy.value -= 1
 
-    def give(self, word: int) -> None:
+    def give(self, use: SlotKind, word: int) -> None:
         """Takes a word back: nothing that is enqueued after what our stream holds uses it. Quiet after `close`, and in a forked child."""
         if self._context.gone:  # a thread of the parent of a forked child may have held the lock
             return
         with self._lock:
             if self._slabs:
-                self._idle.append(word)
+                self._idle[use].append(word)
 
     def trim(self) -> None:
         """Frees them where nobody has any. Call it once nothing is enqueued."""
         with self._lock:
-            if len(self._idle) == _SLAB_WORDS * len(self._slabs):
+            if len(self._fresh) + sum(map(len, self._idle.values())) == _SLAB_WORDS * len(self._slabs):
                 self.close()
 
     def close(self) -> None:
@@ -97,4 +103,5 @@ class Words:
             for slab in self._slabs:
                 context.note(context.cuda.cuMemFree(slab), f"{context.name} cannot free memory")
             self._slabs.clear()
+            self._fresh.clear()
             self._idle.clear()
