@@ -336,6 +336,17 @@ def test_without_the_drivers_compiler_machine_code_is_loaded(uncompiling, monkey
     device.close()
 
 
+@pytest.mark.parametrize(("switch", "loads"), [("1", False), ("0", True), ("", True)])
+@pytest.mark.parametrize("name", ["CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT"])
+def test_a_probe_from_the_drivers_cache_proves_no_compiler(fake, monkeypatch, name, switch, loads):
+    """A driver that must not compile still loads PTX that an earlier process has compiled, as the probe is."""
+    need_nvjitlink()
+    monkeypatch.setenv(name, switch)
+    device = CudaDevice(0)
+    assert device.loads_ptx is loads
+    device.close()
+
+
 def test_without_any_compiler_code_from_elsewhere_is_loaded(uncompiling, monkeypatch):
     need_nvjitlink()
     artifact = vp.compile_native(AXPY, "sm_90")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,9 @@ _NOT_FOR_IT: Final = frozenset(
 
 # Statuses with which it compiles nothing at all.
 _NO_COMPILER: Final = frozenset({"CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "CUDA_ERROR_JIT_COMPILATION_DISABLED"})
+
+# The environment's variables that forbid the driver to compile.
+_SWITCHES: Final = ("CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +125,22 @@ def choose_arch(context: Context, capability: tuple[int, int]) -> tuple[str, boo
         raise DeviceUnavailable(f"{context.name} is too old", meaning=found, remedy="choose another device")
     for arch in fitting:
         status = _loaded(context, _probe_text(arch))
+        forbidden = status.name in _NO_COMPILER if status else _switched_off()
+        if forbidden and _loads_machine_code(context, fitting[0], capability):
+            return fitting[0], False
         if not status:
             return arch, True
-        if status.name in _NO_COMPILER and _loads_machine_code(context, fitting[0], capability):
-            return fitting[0], False
         if status.name not in _NOT_FOR_IT:
             raise context.failure(status, f"{context.name} loads no code", DeviceUnavailable)
     raise DeviceUnavailable(
         f"{context.name} loads no code that this compiler writes", meaning=f"tried {', '.join(fitting)}", cause="an old driver",
         remedy="update NVIDIA's display driver",
     )  # fmt: skip
+
+
+def _switched_off() -> bool:
+    """Whether the driver is told to compile no PTX. It loads the probe even then where its own cache on disk has it from another process."""
+    return any(os.environ.get(name, "0").strip() not in ("", "0") for name in _SWITCHES)
 
 
 def _loaded(context: Context, code: bytes) -> Any:
