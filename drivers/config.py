@@ -27,6 +27,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "timeout": (lambda v: v is None or (isinstance(v, (int, float)) and v >= 0), "a time in seconds"),
     "stream": (lambda v: v is None or hasattr(v, "__cuda_stream__"), "an object with __cuda_stream__"),
     "max_output_bytes": (lambda v: v is None or is_count(v), "a whole number of bytes"),
+    "races": (lambda v: isinstance(v, bool), "true or false"),
     "cluster": (_is_cluster, "three positive whole numbers, workgroups along x, y, z"),
     "speculation": (
         lambda v: isinstance(v, str) and v in ("auto", "off"),
@@ -43,7 +44,9 @@ class DispatchConfig:
     is looked at between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in
     seconds; `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA
     GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `speculation` is a hint: "off" asks
-    that nothing runs before it is known to be needed, which is what every device here does anyway. Raises Unsupported for a value that no device
+    that nothing runs before it is known to be needed, which is what every device here does anyway. `races`, on the reference device, raises RaceError
+    where two invocations race for an element of memory; the code that runs is looked at, which with `CompileOptions(opt=0)` is the Program as it was
+    written. Raises Unsupported for a value that no device
     takes.
     """
 
@@ -57,6 +60,7 @@ class DispatchConfig:
     fixpoint_limit: int | None = None
     cluster: tuple[int, int, int] | None = None
     speculation: Literal["auto", "off"] = "auto"
+    races: bool = False
 
     def __post_init__(self) -> None:
         wrong = [

@@ -19,7 +19,16 @@ from vyre_py.drivers.errors import (
     LaunchError,
     OutOfMemory,
 )
-from vyre_py.ir.errors import Diagnostic, ParseError, Place, ProgramError, ValidationError, VyreError, WireError
+from vyre_py.ir.errors import (
+    Diagnostic,
+    ParseError,
+    Place,
+    ProgramError,
+    RaceError,
+    ValidationError,
+    VyreError,
+    WireError,
+)
 from vyre_py.lowering.errors import ArtifactError, LoweringError, Missing, ToolchainError, Unsupported
 
 __all__ = ["ErrorDataBroken", "describe", "rebuild"]
@@ -36,7 +45,7 @@ _PROGRAM: Final[Mapping[str, Any]] = {"diagnostics": Diagnostic}
 # these go along as they are.
 _CLASSES: Final[Mapping[type[VyreError], Mapping[str, Any]]] = {
     VyreError: {},
-    ProgramError: _PROGRAM, ParseError: _PROGRAM, ValidationError: _PROGRAM, WireError: {**_PROGRAM, "where": None},
+    ProgramError: _PROGRAM, ParseError: _PROGRAM, ValidationError: _PROGRAM, RaceError: _PROGRAM, WireError: {**_PROGRAM, "where": None},
     LoweringError: {}, Unsupported: {"who": "", "items": Missing}, ToolchainError: {"tool": "", "text": ""}, ArtifactError: {"part": "", "path": ""},
     DriverError: _DRIVER, DeviceUnavailable: _DRIVER, OutOfMemory: _DRIVER, BindingError: {**_DRIVER, "problems": str},
     LaunchError: _DRIVER, DispatchTimeout: _DRIVER, DeviceLost: _DRIVER, CacheError: _DRIVER,

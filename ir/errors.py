@@ -5,6 +5,7 @@
     |  +- ParseError                     text
     |  +- WireError                      bytes, JSON or flat arrays
     |  +- ValidationError                a Program that breaks a rule, or a wrong call on a builder
+    |  +- RaceError                      invocations that race, seen while the Program ran
     +- InterpretError                    vyre_py.ir.interpret
     +- LoweringError                     vyre_py.lowering.errors
     +- DriverError                       vyre_py.drivers.errors
@@ -16,7 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Diagnostic", "ParseError", "Place", "ProgramError", "ProgramWarning", "ValidationError", "VyreError", "WireError", "printable", "shown"]
+__all__ = [
+    "Diagnostic", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "ValidationError", "VyreError", "WireError", "printable", "shown",
+]  # fmt: skip
 
 
 _SHOWN: Final = 80  # characters of a value that a message shows
@@ -151,3 +154,8 @@ class WireError(ProgramError):
 
 class ValidationError(ProgramError):
     """A Program that breaks a rule of the language, or a wrong call on a builder."""
+
+
+class RaceError(ProgramError):
+    """Two invocations that race for an element of memory, seen while the Program ran: a finding at the place of the later access, and one at that of the
+    earlier. What the Program had written by then stays written."""

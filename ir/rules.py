@@ -1,7 +1,7 @@
 """The diagnostics table: one row per code. A finding names a row; the row says why the rule stands and what helps.
 
 P: text that does not parse. W: bytes, JSON or arrays that are no Program. B: a wrong call on a builder. V1: structure and scope.
-V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits.
+V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits. R: what is seen while a Program runs.
 """
 
 from __future__ import annotations
@@ -135,6 +135,8 @@ _ROWS: tuple[Rule, ...] = (
     Rule("V507", "the tables are too large", "Tables become part of the code.", "pass a read buffer"),
     Rule("V508", "a dim expression has too many terms", "It is evaluated at each bind.", "pass the value as a param"),
     Rule("V599", "there are more findings", "A report stays readable.", "mend these first"),
+    Rule("R101", "invocations race for an element", "One writes it, another reads or writes it, and nothing orders the two: on a device it then holds either value. A barrier orders the invocations of a workgroup, a grid_barrier all. Atomics are no races beside each other and beside reads, and writes of one value are none.",
+         "put b.barrier() between them (in text: barrier)"),
 )
 
 RULES: Final[Mapping[str, Rule]] = {row.code: row for row in _ROWS}

@@ -16,6 +16,8 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // needs on wgpu: words            compiling may do so, where the device is one that lacks it
              // tolerance: ulp 2                for floats, everywhere; on one kind of device: // tolerance on wgpu: ulp 4 abs 0.001
                  finite results only are compared there, subnormals count as zero: WGSL may assume that there are no others
+    races/   // run: ...             as in run/, on the reference device, which watches for races; nothing is expected of Programs that have one:
+             // races: R101 words       in the finding about it, with its places and help
     passes/  // pass: fold              then the Program, `// ---- becomes`, and the Program that comes out
     lower/   // lower: sm_90            a target's name, and numerics and options if need be: sm_90 fast persistent; then, for the text that it emits:
              // contains: text          in this order
@@ -23,6 +25,8 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // golden                  the whole text is tests/golden/FILE.PROGRAM.TARGET.txt
 
 VYRE_UPDATE=1 in the environment rewrites what comes out of passes, and goldens.
+
+One module because the folders share their directives, and each is a few lines.
 """
 
 from __future__ import annotations
@@ -39,8 +43,9 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from filetest_arguments import Arguments
 
+from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import Diagnostic, ProgramError
+from vyre_py.ir.errors import Diagnostic, ProgramError, RaceError
 from vyre_py.ir.parser import parse
 from vyre_py.ir.passes import PASSES, annotate, optimise
 from vyre_py.ir.printer import print_program
@@ -51,20 +56,22 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
-    "UPDATE", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
-    "run_pass", "run_program",
+    "UPDATE", "WATCHING", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
+    "run_pass", "run_program", "run_races",
 ]  # fmt: skip
 
 ROOT: Final = Path(__file__).parent / "filetests"
 GOLDEN: Final = Path(__file__).parent / "golden"
 UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
 
-_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks"
+_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races"
 _DIRECTIVE: Final = re.compile(rf"//[ ]?({_WORDS}):[ \t]*(.*)|//[ ]?(golden)[ \t]*$")
 _MISTAKEN: Final = re.compile(r"//[ ]?([a-z][a-z ]*):")
 _BECOMES: Final = "// ---- becomes"
 # The interpreter runs Programs as they are written and as the passes leave them: a pass that changes a meaning shows at once.
 _LEVELS: Final = {"reference": (0, 3)}
+
+WATCHING: Final = DispatchConfig(races=True)
 
 _NUMERICS: Final = ("strict", "fast", "native")
 
@@ -190,11 +197,11 @@ def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
 # ---------------------------------------------------------------- run
 
 
-def run_on(device: str, program: Program, arguments: Mapping[str, Any], opt: int = 3) -> dict[str, Array]:
+def run_on(device: str, program: Program, arguments: Mapping[str, Any], opt: int = 3, config: DispatchConfig | None = None) -> dict[str, Array]:
     """Compiles and runs a Program on the device of this kind; gives the written buffers."""
     from device_kinds import open_device
 
-    result: dict[str, Array] = open_device(device).compile_native(program, CompileOptions(opt=opt)).dispatch(arguments)
+    result: dict[str, Array] = open_device(device).compile_native(program, CompileOptions(opt=opt)).dispatch(arguments, config=config)
     return result
 
 
@@ -206,7 +213,7 @@ def devices_of(path: Path, kinds: tuple[str, ...]) -> list[str]:
     return [kind for kind in kinds if kind not in never and (not only or kind in only)]
 
 
-def run_program(case: Case, device: str) -> None:
+def run_program(case: Case, device: str, config: DispatchConfig | None = None) -> None:
     """Runs a Program's cases on a device and compares bits. Raises Failure with all that differ."""
     program = case.parse()
     runs = case.all("run")
@@ -229,7 +236,7 @@ def run_program(case: Case, device: str) -> None:
             return
         for opt in _LEVELS.get(device, (3,)):
             try:
-                results = run_on(device, program, arguments, opt)
+                results = run_on(device, program, arguments, opt, config)
             except Unsupported as error:
                 if any(d.text in str(error) for d in case.all(f"needs on {device}")):
                     return
@@ -307,6 +314,29 @@ def _near(got: Array, want: Array, ulp: int, absolute: float, loose: bool) -> Ar
         tiny = _least_normal(want)
         near |= ~np.isfinite(wanted) | ((np.abs(found) < tiny) & (np.abs(wanted) < tiny))
     return np.asarray(near)
+
+
+# ---------------------------------------------------------------- races
+
+
+def run_races(case: Case) -> None:
+    """Runs a Program's cases while the reference device watches: it finds what is expected, or nothing. Raises Failure."""
+    expected = case.all("races")
+    if not expected:
+        run_program(case, "reference", WATCHING)
+        return
+    program = case.parse()
+    for directive in case.all("run") or case.fail(case.line, "no run directive follows this Program"):
+        arguments = Arguments(program, directive.text, partial(case.fail, directive.line)).read()
+        for opt in _LEVELS["reference"]:
+            try:
+                run_on("reference", program, arguments, opt, WATCHING)
+            except RaceError as error:
+                missing = [d.text for d in expected if d.text not in str(error)]
+                if missing:
+                    case.fail(directive.line, f"opt {opt}: {missing} not in what is found:\n{error}")
+            else:
+                case.fail(directive.line, f"opt {opt}: no race is found")
 
 
 # ---------------------------------------------------------------- passes

@@ -54,6 +54,7 @@ _FAMILIES: Final = {
     "V40": "Uniformity",
     "V47": "What is hardly meant",
     "V5": "Limits",
+    "R": "What is seen while a Program runs",
 }
 
 _OPS_HEAD: Final = f"""# Ops

@@ -453,3 +453,43 @@ def test_on_an_nvidia_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["bytes_per_launch"] == 12_000_000 and report["launch_ns"]["median"] > 0, report
     (found,) = [row for row in told(capsys, "doctor")["findings"] if row["name"] == device.name]
     assert found["status"] == "ok" and "self test right" in found["detail"], found
+
+
+RACE = """program race(n) workgroup(64) {
+  buffer x: f32[n] read_write
+  workgroup w: f32[64]
+  w[local_id.x] = x[global_id.x]
+  x[global_id.x] = w[63 - local_id.x]
+}
+"""
+
+
+def test_run_finds_a_missing_barrier(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VYRE_DEVICE", "cpu")
+    Path("race.vir").write_text(RACE, encoding="utf-8")
+    Path("mended.vir").write_text(RACE.replace("  x[global_id.x] =", "  barrier\n  x[global_id.x] ="), encoding="utf-8")
+    status, out, err = said(capsys, "run", "race.vir", "--races", "x=1,2,3", "--out", "x=x.npy")
+    assert (status, out, Path("x.npy").exists()) == (1, "", False)
+    assert "R101 w[63]: invocation 0 of workgroup 0 reads it, invocation 63 writes it" in err
+    assert "race.vir:5:20" in err and "race.vir:4:3" in err
+    status, out, _ = said(capsys, "run", "race.vir", "--races", "--json", "x=1,2,3")
+    found = json.loads(out)["error"]["diagnostics"]
+    assert (status, [(d["code"], d["line"]) for d in found]) == (1, [("R101", 5), ("R101", 4)])
+    assert said(capsys, "run", "race.vir", "x=1,2,3")[0] == 0
+    status, out, err = said(capsys, "run", "mended.vir", "--races", "--json", "x=1,2,3")
+    assert (status, err, json.loads(out)["device"]) == (0, "", "reference:0")
+
+
+def test_run_looks_at_the_program_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """The passes drop a load that nothing uses, and the race with it."""
+    Path("race.vir").write_text(RACE.replace("  x[global_id.x] =", "  let unused =").replace("(64) {", "(64) over(n) {"), encoding="utf-8")
+    status, _, err = said(capsys, "run", "race.vir", "--races", "x=1,2,3")
+    assert (status, "R101 w[63]" in err) == (1, True)
+    assert said(capsys, "run", "race.vir", "--races", "--opt", "2", "x=1,2,3")[0] == 0
+    assert said(capsys, "compile", "race.vir", "--target", "reference")[0] == 0
+    assert said(capsys, "run", "race.vyre", "--races", "x=1,2,3")[0] == 0
+
+
+def test_only_the_reference_device_finds_races(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = said(capsys, "run", "axpy.vir", "--races", "--device", "cpu", "a=1", "x=1,2", "y=1,2")
+    assert (status, "cpu:0 does not support dispatch option races" in err) == (1, True)

@@ -9,6 +9,7 @@ import pytest
 from device_kinds import KINDS, open_device
 from filetest import (
     UPDATE,
+    WATCHING,
     Case,
     Failure,
     devices_of,
@@ -20,8 +21,10 @@ from filetest import (
     run_lower,
     run_pass,
     run_program,
+    run_races,
 )
 
+from vyre_py.ir.errors import RaceError
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.errors import Unsupported
 
@@ -50,11 +53,18 @@ def test_run(path: Path, kind: str) -> None:
     problems = []
     for case in read_cases(path):
         try:
-            run_program(case, kind)
+            # Programs here are free of races, which the interpreter looks at while it runs them.
+            run_program(case, kind, WATCHING if kind == "reference" else None)
         except Failure as failure:
             problems.append(str(failure))
     if problems:
         raise Failure("\n".join(problems))
+
+
+@pytest.mark.parametrize("path", files("races"), ids=lambda path: path.stem)
+def test_races(path: Path) -> None:
+    for case in read_cases(path):
+        run_races(case)
 
 
 @pytest.mark.parametrize("path", files("lower"), ids=lambda path: path.stem)
@@ -139,6 +149,28 @@ def test_components_are_one_list_more(tmp_path: Path, run: str) -> None:
 def test_the_runner_notices_components(tmp_path: Path, line: str, why: str) -> None:
     with pytest.raises(Failure, match=why):
         run_program(one(tmp_path, DOUBLED + line), "reference")
+
+
+RACING = """program racing(n) workgroup(4) over(n) {
+  buffer y: u32[1] read_write
+  y[0] = local_id.x
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (RACING + "// run: n = 4 y = [0] ==> y = [3]", "R101"),
+        (RACING + "// races: R101 y[1]\n// run: n = 4 y = [0]", r"one.vir:6: opt 0: .'R101 y.1.'. not in what is found:\nR101 y.0."),
+        (RACING + "// races: R101 y[0]\n// run: n = 1 y = [0]\n// run: n = 0 y = [0]", "one.vir:7: opt 0: no race is found"),
+        (RACING + "// races: R101 y[0]", "no run directive"),
+        (AXPY + "// run: x = [1] ==> y = [3]", r"y\[0\] = 2.0, expected 3.0"),
+    ],
+)
+def test_the_runner_notices_races(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises((Failure, RaceError), match=why):
+        run_races(one(tmp_path, text))
 
 
 def test_a_need_may_be_missing_but_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

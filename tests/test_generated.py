@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from lane_programs import ControlFlow
 from ptxas import assemble_together
 
+from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
 from vyre_py.ir.dims import DimConst, evaluate_dim
@@ -85,7 +86,9 @@ def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[An
 
 
 def assert_agrees(device: Device, case: Case, options: CompileOptions | None = None) -> None:
-    assert_same(case, expected(case), device.compile_native(case.program, options).dispatch(case.arguments))
+    """The interpreter watches for races, which generated Programs are free of."""
+    config = DispatchConfig(races=device.kind == "reference")
+    assert_same(case, expected(case), device.compile_native(case.program, options).dispatch(case.arguments, config=config))
 
 
 def assert_same(case: Case, want: Mapping[str, Any], got: Mapping[str, Any]) -> None:

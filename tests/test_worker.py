@@ -29,7 +29,7 @@ from vyre_py.drivers.errors import (
     OutOfMemory,
 )
 from vyre_py.drivers.shared import SharedMemory
-from vyre_py.ir.errors import Diagnostic, ParseError, Place, ValidationError, VyreError, WireError
+from vyre_py.ir.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
 from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
 
 SPECIMENS: list[VyreError] = [
@@ -44,7 +44,7 @@ SPECIMENS: list[VyreError] = [
     Unsupported("w", [Missing("op exp", Place("f.vir", 3, 4, 2, "  y = exp(x)", ("a", "b")), "h"), "type f64"]),
     ToolchainError("ptxas", "bad", "text"),
     ArtifactError("part sm_90", "it was damaged", "a.vyre"),
-    ValidationError([Diagnostic("V201", "m", Place("f", 1), "h"), Diagnostic("V202", "n")]),
+    ValidationError([Diagnostic("V201", "m", Place("f", 1), "h"), Diagnostic("V202", "n")]), RaceError(Diagnostic("R101", "m", Place("f", 1))),
     ParseError(Diagnostic("P101", "m")),
     WireError(Diagnostic("W101", "m"), where=17),
     WireError(Diagnostic("W101", "m"), where="/body/3"),

@@ -58,7 +58,15 @@ if TYPE_CHECKING:
     from vyre_py.headers import include_dir
     from vyre_py.ir.builder import ProgramBuilder
     from vyre_py.ir.check import Checked, check
-    from vyre_py.ir.errors import ParseError, ProgramError, ProgramWarning, ValidationError, VyreError, WireError
+    from vyre_py.ir.errors import (
+        ParseError,
+        ProgramError,
+        ProgramWarning,
+        RaceError,
+        ValidationError,
+        VyreError,
+        WireError,
+    )
     from vyre_py.ir.expressions import const
     from vyre_py.ir.functions import (
         abs_diff,
@@ -205,8 +213,8 @@ __all__ = [
     "Arena", "ArenaPlan", "ArenaStep", "ArenaValue", "Artifact", "ArtifactError", "BindingError", "Buffer", "CacheError", "Chain",
     "Checked", "CompileOptions", "Device", "DeviceLost", "DeviceUnavailable", "DiskCache", "DispatchConfig", "DispatchTimeout",
     "DriverError", "Executor", "Graph", "Launch", "LaunchError", "LoweringError", "OutOfMemory", "ParseError", "Pipeline", "Program",
-    "ProgramBuilder", "ProgramError", "ProgramWarning", "ResidentStore", "Sequence", "Snapshot", "Sobol", "ToolchainError", "Unsupported", "ValidationError",
-    "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bf16",
+    "ProgramBuilder", "ProgramError", "ProgramWarning", "RaceError", "ResidentStore", "Sequence", "Snapshot", "Sobol", "ToolchainError", "Unsupported",
+    "ValidationError", "VyreError", "Weights", "WireError", "abs_diff", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bf16",
     "bf16x2", "bf16x3", "bf16x4", "bitcast", "bool_", "boolx2", "boolx3", "boolx4", "cache_layers", "cast", "cbrt", "ceil", "ceil_div",
     "check", "clamp", "clz", "compile_many", "compile_native", "const", "copy_step", "cos", "cosh", "cross", "ctz", "device", "devices",
     "disk_cache", "dot", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "export_c", "extract_bits", "f16", "f16x2", "f16x3", "f16x4",

@@ -9,7 +9,7 @@ __all__ = ["LAZY"]
 
 _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.builder": ("ProgramBuilder",),
-    "vyre_py.ir.errors": ("ParseError", "ProgramError", "ProgramWarning", "ValidationError", "VyreError", "WireError"),
+    "vyre_py.ir.errors": ("ParseError", "ProgramError", "ProgramWarning", "RaceError", "ValidationError", "VyreError", "WireError"),
     "vyre_py.ir.expressions": ("const",),
     "vyre_py.ir.functions": (
         "abs_diff", "bitcast", "cast", "ceil", "ceil_div", "clamp", "clz", "ctz", "extract_bits", "floor", "fma", "fract", "insert_bits",

@@ -50,7 +50,7 @@ class ReferenceLaunch(Launch):
         plan = self.plan
         plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
-        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes)
+        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes, races=plan.config.races)
         plan.device.telemetry.launches += self.counted
         self._record.count()
 
@@ -74,6 +74,7 @@ class ReferenceDevice(Device):
     """The interpreter as a device."""
 
     kind: ClassVar[str] = "reference"
+    honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"races"}
 
     def __init__(self, ordinal: int) -> None:
         super().__init__(ordinal, Target("reference"), _LIMITS, f"NumPy {np.__version__} interpreter on {platform.machine()}")

@@ -14,6 +14,7 @@ from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.params import InterpretError
+from vyre_py.ir.interpret.watched import Watch, WatchedMachine
 from vyre_py.ir.program import Program
 
 __all__ = ["InterpretError", "interpret"]
@@ -27,7 +28,7 @@ class HasProgram(Protocol):
         """The Program to run."""
 
 
-def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mapping[str, int], *, races: bool = False) -> None:
     """Runs a Program to its end; the arrays of written buffers are changed in place.
 
     `arguments` maps each buffer's name to a C-contiguous array of its exact dtype and shape (uint8 will do for bool; of vectors,
@@ -35,10 +36,14 @@ def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mappin
     dtype; a vector to a list of numbers or an array of its components. `sizes` maps each dim's name to its size. Bounds facts that
     passes may have proven are not looked at: every index is checked. Raises InterpretError, before anything has run, for arguments
     that do not fit and for a Program with ops that are yet to be expanded.
+
+    With `races` it watches for invocations that race (`ir.interpret.races` says what a race is), and raises RaceError at the first that is seen. That takes
+    32 bytes for each element of a memory that is stored to, for each of reads, writes and atomics there, and makes accesses some times slower.
     """
     program = optimised.program
     bound = Arguments(program, arguments, sizes)
+    watch = Watch(program) if races else None
     # Inactive lanes compute on whatever they hold, so a NaN, an overflow or a division by zero says nothing.
     with np.errstate(all="ignore"):
         for lanes in Batches(program, bound):
-            Machine(program, bound, lanes).run()
+            (Machine(program, bound, lanes) if watch is None else WatchedMachine(program, bound, lanes, watch)).run()

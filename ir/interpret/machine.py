@@ -7,7 +7,7 @@ the whole batch may be an array of one element. Of a vector, the second axis is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,7 +43,9 @@ from vyre_py.ir.program import Program
 from vyre_py.ir.types import Array
 from vyre_py.ir.widths import whole_size
 
-__all__ = ["Machine"]
+__all__ = ["Machine", "Step"]
+
+Step = Callable[[Any, int, Any], int]
 
 
 class _Block:
@@ -72,7 +74,9 @@ class _Turns(_Block):
 
 
 class Machine:
-    """Runs a Program for one batch of lanes."""
+    """Runs a Program for one batch of lanes. `steps` has what each kind of statement does: given its index, it gives that of the next."""
+
+    steps: ClassVar[Mapping[type[Statement], Step]]
 
     def __init__(self, program: Program, arguments: Arguments, lanes: Lanes) -> None:
         self.program = program
@@ -91,10 +95,10 @@ class Machine:
 
     def run(self) -> None:
         """Runs to the end of the Program."""
-        body, index = self.program.body, 0
+        body, steps, index = self.program.body, self.steps, 0
         while index < len(body):
             statement = body[index]
-            index = _STEPS[type(statement)](self, index, statement)
+            index = steps[type(statement)](self, index, statement)
 
     # ---- operands
 
@@ -248,7 +252,7 @@ class Machine:
         return self.blocks[-1].close
 
 
-_STEPS: Final[Mapping[type[Statement], Callable[[Machine, int, Any], int]]] = {
+Machine.steps = {
     Let: Machine._let, Load: Machine._load, Store: Machine._store, UniformLoad: Machine._uniform_load, Atomic: Machine._atomic,
     Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,

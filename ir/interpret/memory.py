@@ -14,10 +14,10 @@ from vyre_py.ir.nodes import Memory, Space
 from vyre_py.ir.ops import AtomicOp
 from vyre_py.ir.types import Array, Kind
 
-__all__ = ["Bank"]
+__all__ = ["Bank", "of_lanes"]
 
 
-def _of(lanes: Array, values: Array) -> Array:
+def of_lanes(lanes: Array, values: Array) -> Array:
     """The values of these lanes, from an array over all lanes or one element that stands for all."""
     return np.broadcast_to(values, (lanes.size, *values.shape[1:])) if len(values) == 1 else values[lanes]
 
@@ -42,7 +42,7 @@ class Bank:
         self.flat = np.zeros((count, *axis_of_components(memory.type)), storage_dtype(memory.type))
         self.base = (np.arange(lanes.count, dtype=np.int64) if private else lanes.group) * share
 
-    def _locate(self, indices: tuple[Array, ...]) -> tuple[Array, Array]:
+    def locate(self, indices: tuple[Array, ...]) -> tuple[Array, Array]:
         """Where the elements lie (anywhere at all for those outside), and which are inside, each axis by itself."""
         offset: Array = np.zeros(1, np.int64)
         inside: Array = np.ones(1, np.bool_)
@@ -56,7 +56,7 @@ class Bank:
 
     def load(self, indices: tuple[Array, ...]) -> Array:
         """The elements, bits kept; zero outside."""
-        offset, inside = self._locate(indices)
+        offset, inside = self.locate(indices)
         if self.flat.size == 0:
             return np.zeros((1, *self.flat.shape[1:]), self.memory.type.dtype)
         found: Array = self.flat.take(offset, axis=0, mode="clip")
@@ -67,20 +67,20 @@ class Bank:
 
     def store(self, indices: tuple[Array, ...], value: Array, active: Array) -> None:
         """Writes the elements of active lanes, bits kept; drops those outside. Of several lanes at one element one wins."""
-        offset, inside = self._locate(indices)
+        offset, inside = self.locate(indices)
         lanes = np.flatnonzero(active & inside)
         if lanes.size:
-            self.flat[_of(lanes, offset)] = _of(lanes, value)
+            self.flat[of_lanes(lanes, offset)] = of_lanes(lanes, value)
 
     def atomic(self, op: AtomicOp, indices: tuple[Array, ...], operands: tuple[Array, ...], active: Array, wants_old: bool) -> Array:
         """Applies `op` once for each active lane that is inside, lane by lane; the old values, zero where nothing was done
         (and anywhere when `wants_old` is false)."""
-        offset, inside = self._locate(indices)
+        offset, inside = self.locate(indices)
         lanes = np.flatnonzero(active & inside)
         old: Array = np.zeros(active.shape, self.flat.dtype)
         if lanes.size:
-            chosen = tuple(_of(lanes, operand) for operand in operands)
-            found = atomics.apply(op, self.flat, _of(lanes, offset), chosen, wants_old)
+            chosen = tuple(of_lanes(lanes, operand) for operand in operands)
+            found = atomics.apply(op, self.flat, of_lanes(lanes, offset), chosen, wants_old)
             if found is not None:
                 old[lanes] = found
         return old

@@ -33,20 +33,21 @@ Array = np.ndarray[Any, Any]
 _SHOWN: Final = 8  # elements of each result
 
 
-def opened(arguments: argparse.Namespace, interruptible: bool = False) -> tuple[Pipeline, dict[str, Any]]:
-    """The code in a file on the device that was asked for, and the arguments for it; `interruptible` where the device has that. Raises what reading,
-    compiling and loading raise."""
+def opened(arguments: argparse.Namespace, interruptible: bool = False, races: bool = False) -> tuple[Pipeline, dict[str, Any]]:
+    """The code in a file on the device that was asked for, and the arguments for it; `interruptible` where the device has that; with `races` on the one
+    that watches for them, as it was written unless a level was asked for. Raises what reading, compiling and loading raise."""
     from vyre_py.drivers.registry import device
 
     code = read_code(arguments.file)
     options = compile_options(arguments)
+    found = device(arguments.device or ("reference" if races else None))
     if isinstance(code, Program):
-        found = device(arguments.device)
-        pipeline = found.compile_native(code, replace(options, interruptible=interruptible and "timeout" in found.honoured_options))
+        opt = 0 if races and arguments.opt is None else options.opt
+        pipeline = found.compile_native(code, replace(options, opt=opt, interruptible=interruptible and "timeout" in found.honoured_options))
     elif options != CompileOptions():
         raise CommandError(f"{label_of(arguments.file)}: this code is compiled already, and options that change code come too late")
     else:
-        pipeline = device(arguments.device).load(code)
+        pipeline = found.load(code)
     return pipeline, parse_arguments(pipeline.artifact.interface, arguments.arguments)
 
 
@@ -84,10 +85,10 @@ def _require_results(destinations: list[Destination], buffers: Mapping[str, Memo
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the code in a file once, keeps results where that is asked for, and shows them."""
-    pipeline, values = opened(arguments, interruptible=True)
+    pipeline, values = opened(arguments, interruptible=True, races=arguments.races)
     written = {m.name: m for m in pipeline.artifact.interface.buffers if m.access.writes}
     _require_results(arguments.out, written)
-    timed = pipeline.dispatch_timed(values, config=DispatchConfig(timeout=arguments.timeout))
+    timed = pipeline.dispatch_timed(values, config=DispatchConfig(timeout=arguments.timeout, races=arguments.races))
     results: dict[str, Array] = timed.results
     write_results(arguments.out, results)
     data = [_result_data(written[name], array) for name, array in results.items()]

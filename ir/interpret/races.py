@@ -1,0 +1,159 @@
+"""Which invocations race: who touched each element of memory, as far as it can still matter, and how to tell that nothing orders two of them.
+
+Two accesses of one element by different invocations race where one of them is a plain write and nothing orders the two. A barrier orders the invocations
+of a workgroup, a grid barrier all; what different workgroups do is not ordered otherwise. These are no races: atomics beside atomics, plain reads beside
+atomics, and writes that leave the value that another has written.
+
+Time is counted in moments: each statement that touches memory, and each barrier, is one. Of the accesses of one kind to an element two are kept, which
+is enough: of different workgroups where there are such, since one of them then races with whoever comes; else the latest of their workgroup and, since
+that was last at a barrier, one of another invocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from vyre_py.ir.errors import Diagnostic, RaceError
+from vyre_py.ir.lexer import written_name
+from vyre_py.ir.nodes import Memory
+from vyre_py.ir.program import Program
+from vyre_py.ir.rules import finding
+from vyre_py.ir.types import Array
+
+__all__ = ["AGAINST", "Access", "History", "Race", "Touch", "invocation"]
+
+_LOCAL_BITS: Final = 10  # a workgroup has 1024 invocations at most (V504)
+
+
+class Access(Enum):
+    """What is done to an element; the value says it of an invocation."""
+
+    READ = "reads"
+    WRITE = "writes"
+    ATOMIC = "changes"
+
+
+# What each kind of access races with.
+AGAINST: Final[Mapping[Access, tuple[Access, ...]]] = {
+    Access.READ: (Access.WRITE,),
+    Access.WRITE: (Access.READ, Access.WRITE, Access.ATOMIC),
+    Access.ATOMIC: (Access.WRITE,),
+}
+
+
+def invocation(group: Array, local: Array) -> Array:
+    """The number of each invocation in the grid, from those of its workgroup and within that."""
+    return group << _LOCAL_BITS | local
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One statement's accesses to a memory: the elements touched, the invocation that touches each, when its workgroup was last at a barrier and when the
+    grid was, and the moment it is now."""
+
+    at: Array
+    who: Array
+    since: Array
+    grid_since: int
+    now: int
+
+    def only(self, chosen: Array) -> Touch:
+        """Those of some invocations."""
+        return Touch(self.at[chosen], self.who[chosen], self.since[chosen], self.grid_since, self.now)
+
+
+class History:
+    """The accesses of one kind to each element of a memory, two of them: by whom, and when; a moment before all others stands for none."""
+
+    def __init__(self, elements: int) -> None:
+        self.who = np.zeros((2, elements), np.int64)
+        self.when = np.full((2, elements), -1, np.int64)
+
+    def racing(self, touch: Touch, number: int) -> Array:
+        """Whether access `number` of each element is one that nothing orders before this of another invocation."""
+        who, when = self._kept(number, touch.at)
+        unordered = (when >= touch.grid_since) & (_apart(who, touch.who) | (when >= touch.since))
+        found: Array = unordered & (who != touch.who)
+        return found
+
+    def add(self, touch: Touch) -> None:
+        """Takes accesses up. Of several to one element each turn takes one or two, until none is left that changes an answer."""
+        while touch.at.size:
+            (first, when_first), (second, when_second) = self._kept(0, touch.at), self._kept(1, touch.at)
+            known, full = when_first >= touch.grid_since, when_second >= touch.grid_since
+            decided = full & _apart(first, second)
+            elsewhere = _apart(first, touch.who)
+            over = ~elsewhere & (when_first < touch.since)
+            anew = ~decided & (~known | over)
+            beside = ~decided & ~anew & (elsewhere | (~full & (first != touch.who)))
+            self._put(0, touch.only(anew))
+            self.when[1][touch.at[anew]] = -1
+            self._put(1, touch.only(beside))
+            touch = touch.only(anew | beside)
+
+    def _kept(self, number: int, at: Array) -> tuple[Array, Array]:
+        return self.who[number].take(at), self.when[number].take(at)
+
+    def _put(self, number: int, touch: Touch) -> None:
+        """Makes these access `number` of their elements; of several to one element the first stays, since NumPy writes in order."""
+        self.who[number][touch.at[::-1]] = touch.who[::-1]
+        self.when[number][touch.at] = touch.now
+
+
+def _apart(a: Array, b: Array) -> Array:
+    """Whether invocations are of different workgroups."""
+    apart: Array = (a ^ b) >> _LOCAL_BITS != 0
+    return apart
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two accesses that nothing orders: of an element, given by its number in the memory or in the workgroup's share of it, what each does, by whom, and
+    the index of its statement; the later one first."""
+
+    memory: Memory
+    extents: tuple[int, ...]
+    element: int
+    does: tuple[Access, Access]
+    who: tuple[int, int]
+    statements: tuple[int, int]
+
+    def error(self, program: Program, groups: tuple[int, int, int]) -> RaceError:
+        """The finding, at the place of the later access; and one at the place of the earlier, where that is another statement."""
+        element = f"{written_name(self.memory.name)}[{', '.join(map(str, np.unravel_index(self.element, self.extents)))}]"
+        (later, earlier), shared = (self._name(who, program.workgroup, groups) for who in self.who), self.who[0] >> _LOCAL_BITS == self.who[1] >> _LOCAL_BITS
+        group = _place(self.who[0] >> _LOCAL_BITS, groups)
+        of_other = "" if shared else f" of workgroup {_place(self.who[1] >> _LOCAL_BITS, groups)}"
+        between = "without a barrier between them" if shared else "and nothing orders two workgroups"
+        does, did = self.does
+        said = f"{element}: invocation {later} of workgroup {group} {does.value} it, invocation {earlier}{of_other} {did.value} it, {between}"
+        found = [finding("R101", said, program.place(self.statements[0]), self._help(shared))]
+        if self.statements[0] != self.statements[1]:
+            said = f"the earlier of the two: invocation {earlier}{of_other} {did.value} {element} here"
+            found.append(Diagnostic("R101", said, program.place(self.statements[1])))
+        return RaceError(found)
+
+    @staticmethod
+    def _name(who: int, workgroup: tuple[int, int, int], groups: tuple[int, int, int]) -> str:
+        return _place(who & (1 << _LOCAL_BITS) - 1, workgroup)
+
+    def _help(self, shared: bool) -> str:
+        if not shared:
+            return "use atomics, give each workgroup elements of its own, or part the work by b.grid_barrier() or a second launch"
+        if self.statements[0] == self.statements[1]:
+            return "let one invocation write it, use an atomic, or put b.barrier() into the loop around it (in text: barrier)"
+        if self.statements[0] < self.statements[1]:
+            return "put b.barrier() between a turn of the loop and the next (in text: barrier)"
+        return "put b.barrier() between them (in text: barrier); what many add to, an atomic adds to"
+
+
+def _place(number: int, extents: tuple[int, int, int]) -> str:
+    """Where an invocation or workgroup is, along as many axes as there are."""
+    x, y, z = extents
+    axes = (number % x, number // x % y, number // (x * y))
+    return str(axes[0]) if y == z == 1 else f"({', '.join(map(str, axes if z > 1 else axes[:2]))})"

@@ -1,0 +1,162 @@
+"""The machine that watches for races as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from vyre_py.ir.errors import RaceError
+from vyre_py.ir.interpret.arguments import Arguments
+from vyre_py.ir.interpret.lanes import Lanes
+from vyre_py.ir.interpret.machine import Machine, Step
+from vyre_py.ir.interpret.memory import of_lanes
+from vyre_py.ir.interpret.races import AGAINST, Access, History, Race, Touch, invocation
+from vyre_py.ir.nodes import (
+    Atomic,
+    Barrier,
+    GridBarrier,
+    Load,
+    Memory,
+    MemoryStatement,
+    Space,
+    Statement,
+    Store,
+    UniformLoad,
+)
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import Array
+
+__all__ = ["Watch", "WatchedMachine"]
+
+
+class Watch:
+    """What is known of the accesses of one run, over all its batches. `stored` are the memories that can be raced for; `statements` has the index of the
+    statement of each moment, `grid_since` the moment of the last grid barrier."""
+
+    def __init__(self, program: Program) -> None:
+        self.stored = {s.memory for s in program.body if isinstance(s, Store) and s.memory.space in (Space.BUFFER, Space.WORKGROUP)}
+        self.histories: dict[tuple[Memory, Access], History] = {}
+        self.statements: list[int] = [-1]
+        self.grid_since = 0
+
+    def begin_batch(self) -> None:
+        """Forgets the memory of workgroups that have ended."""
+        self.histories = {key: history for key, history in self.histories.items() if key[0].space is Space.BUFFER}
+
+    def next_moment(self, statement: int) -> int:
+        """The moment that now begins, with what is done in it."""
+        self.statements.append(statement)
+        return len(self.statements) - 1
+
+
+def _bits(values: Array, like: Array) -> Array:
+    """Elements as words, a row each, so that they compare by their bits."""
+    stored = np.ascontiguousarray(values, like.dtype)
+    return stored.view(f"u{stored.itemsize}").reshape(len(stored), -1)
+
+
+class WatchedMachine(Machine):
+    """A machine that raises RaceError at the first access that races with an earlier one."""
+
+    steps: ClassVar[Mapping[type[Statement], Step]]
+
+    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, watch: Watch) -> None:
+        super().__init__(program, arguments, lanes)
+        watch.begin_batch()
+        self.watch = watch
+        self.who = invocation(lanes.first + lanes.group, lanes.local_index.astype(np.int64))
+        self.since = np.zeros(lanes.group_count, np.int64)  # when each workgroup was last at a barrier
+
+    # ---- what watched statements do, and then as the machine does
+
+    def _watch_load(self, index: int, s: Load) -> int:
+        if (touch := self._touch(index, s, self.active)[0]) is not None:
+            self._take(s, touch, Access.READ)
+        return self._load(index, s)
+
+    def _watch_uniform_load(self, index: int, s: UniformLoad) -> int:
+        self._pass_barrier(index)
+        if (touch := self._touch(index, s, self.active & (self.lanes.local_index == 0))[0]) is not None:
+            self._take(s, touch, Access.READ)
+        self._pass_barrier(index)
+        return self._uniform_load(index, s)
+
+    def _watch_atomic(self, index: int, s: Atomic) -> int:
+        if (touch := self._touch(index, s, self.active)[0]) is not None:
+            self._take(s, touch, Access.ATOMIC)
+        return self._atomic(index, s)
+
+    def _watch_store(self, index: int, s: Store) -> int:
+        touch, lanes = self._touch(index, s, self.active)
+        if touch is None:
+            return self._store(index, s)
+        flat = self.banks[s.memory].flat
+        wanted = _bits(of_lanes(lanes, self._atom(s.value)), flat)
+        self._take(s, touch, Access.WRITE, (_bits(flat[touch.at], flat) != wanted).any(axis=1))
+        following = self._store(index, s)
+        lost = (_bits(flat[touch.at], flat) != wanted).any(axis=1)
+        if lost.any():  # another invocation wrote another value to that element in this very statement
+            later = int(np.flatnonzero(lost)[0])
+            earlier = int(np.flatnonzero((touch.at == touch.at[later]) & ~lost)[0])
+            raise self._race(s, touch, later, (Access.WRITE, Access.WRITE), int(touch.who[earlier]), index)
+        return following
+
+    def _watch_barrier(self, index: int, s: Barrier) -> int:
+        self._pass_barrier(index)
+        return self._barrier(index, s)
+
+    def _watch_grid_barrier(self, index: int, s: GridBarrier) -> int:
+        self.watch.grid_since = self.watch.next_moment(index)
+        return self._barrier(index, s)
+
+    # ---- watching
+
+    def _pass_barrier(self, index: int) -> None:
+        """Workgroups arrive whole, as the checker has proven."""
+        arrived = self.active.reshape(self.lanes.group_count, -1).any(axis=1)
+        self.since[arrived] = self.watch.next_moment(index)
+
+    def _touch(self, index: int, s: MemoryStatement, mask: Array) -> tuple[Touch | None, Array]:
+        """What the lanes in a mask touch, and which of them are inside; None where nothing can be raced for."""
+        if s.memory not in self.watch.stored:
+            return None, mask
+        offset, inside = self.banks[s.memory].locate(self._atoms(s.indices))
+        lanes = np.flatnonzero(mask & inside)
+        if not lanes.size:
+            return None, lanes
+        since = self.since[self.lanes.group[lanes]]
+        return Touch(of_lanes(lanes, offset), self.who[lanes], since, self.watch.grid_since, self.watch.next_moment(index)), lanes
+
+    def _take(self, s: MemoryStatement, touch: Touch, access: Access, changed: Array | None = None) -> None:
+        """Holds accesses against those before them, and takes them up. `changed` are the writes that another value is there for."""
+        for other in AGAINST[access]:
+            history = self.watch.histories.get((s.memory, other))
+            for number in (0, 1) if history is not None else ():
+                assert history is not None
+                racing = history.racing(touch, number)
+                if other is access and changed is not None:
+                    racing &= changed
+                if racing.any():
+                    later = int(np.flatnonzero(racing)[0])
+                    at = number, touch.at[later]
+                    raise self._race(s, touch, later, (access, other), int(history.who[at]), self.watch.statements[int(history.when[at])])
+        history = self.watch.histories.get((s.memory, access))
+        if history is None:
+            history = self.watch.histories[s.memory, access] = History(len(self.banks[s.memory].flat))
+        history.add(touch)
+
+    def _race(self, s: MemoryStatement, touch: Touch, later: int, does: tuple[Access, Access], earlier: int, statement: int) -> RaceError:
+        extents = self.banks[s.memory].extents
+        element = int(touch.at[later]) % prod(extents)
+        who = int(touch.who[later]), earlier
+        race = Race(s.memory, extents, element, does, who, (self.watch.statements[touch.now], statement))
+        return race.error(self.program, self.lanes.groups)
+
+
+WatchedMachine.steps = {
+    **Machine.steps, Load: WatchedMachine._watch_load, Store: WatchedMachine._watch_store, Atomic: WatchedMachine._watch_atomic,
+    UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
+}  # fmt: skip
