@@ -38,6 +38,7 @@ from vyre_py.ir.nodes import (
     Value,
     Var,
     Variable,
+    VariableStatement,
 )
 from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program
@@ -293,7 +294,7 @@ class Rewriter(Assembler):
         if isinstance(old, Var):
             made = self.var(old.variable.type, args[0], self.program.variable_names.get(old.variable.id))
             self.variable_map[old.variable.id] = made
-        elif isinstance(old, (Get, Set)):
+        elif isinstance(old, VariableStatement):
             variable = self.variable_map[old.variable.id]
             assert variable is not None, "a variable is declared before it is used"
             self.emit(type(old)(result, args, variable))

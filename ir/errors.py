@@ -7,7 +7,8 @@
     |  +- ValidationError                a Program that breaks a rule, or a wrong call on a builder
     |  +- RaceError                      invocations that race, seen while the Program ran
     +- InterpretError                    vyre_py.ir.interpret
-    +- LoweringError                     vyre_py.lowering.errors
+    +- LoweringError                     a valid Program could not be lowered; more of them in vyre_py.lowering.errors
+    |  +- Unsupported                    a target, a walk or a device lacks something
     +- DriverError                       vyre_py.drivers.errors
 """
 
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 __all__ = [
-    "Diagnostic", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "ValidationError", "VyreError", "WireError", "printable", "shown",
+    "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported", "ValidationError",
+    "VyreError", "WireError", "printable", "shown",
 ]  # fmt: skip
 
 
@@ -159,3 +161,30 @@ class ValidationError(ProgramError):
 class RaceError(ProgramError):
     """Two invocations that race for an element of memory, seen while the Program ran: a finding at the place of the later access, and one at that of the
     earlier. What the Program had written by then stays written."""
+
+
+class LoweringError(VyreError):
+    """A valid Program could not be lowered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that a target lacks: what it is (`op exp`, `type u8`, `option interruptible`), where it was asked for, and
+    what to do instead."""
+
+    what: str
+    place: Place | None = None
+    help: str = ""
+
+    def __str__(self) -> str:
+        text = self.what if self.place is None else f"{self.what} at {self.place}"
+        return f"{text} ({self.help})" if self.help else text
+
+
+class Unsupported(LoweringError):
+    """A target or device lacks what was asked for; it says so by name and never does something else instead."""
+
+    def __init__(self, who: str, items: Iterable[Missing | str]) -> None:
+        self.who = who
+        self.items: tuple[Missing, ...] = tuple(i if isinstance(i, Missing) else Missing(i) for i in items)
+        super().__init__(f"{who} does not support " + "; ".join(map(str, self.items)))

@@ -7,7 +7,7 @@ statements in the same order: such values wait on a stack, and a statement may t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ from vyre_py.ir.ops import OPS, Operand, Result, swizzle_lanes
 from vyre_py.ir.printer_declarations import head_lines, print_dim
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, i32, u32
+from vyre_py.ir.walks import Handlers
 
 __all__ = ["print_program"]
 
@@ -52,7 +53,7 @@ MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 _LEVEL_ATOM: Final = LEVEL_UNARY + 1
 _COUNTS: Final = (Operand.U32, Operand.LANES)
-_PLAIN: Final = {Break: "break", Continue: "continue", Return: "return", Barrier: "barrier", GridBarrier: "grid_barrier"}
+_PLAIN: Final = (Break, Continue, Return, Barrier, GridBarrier)
 
 
 def print_program(program: Program, annotate: Callable[[int], str] | None = None) -> str:
@@ -93,6 +94,7 @@ class _Printer:
         self.silent: set[int] = set()  # End markers of an If that is printed as `else if`
 
     def text(self) -> str:
+        _PRINTERS.require(self.program)
         self.lines += head_lines(self.program)
         for index, statement in enumerate(self.program.body):
             _PRINTERS[type(statement)](self, index, statement)
@@ -335,10 +337,10 @@ class _Printer:
 
     def _print_plain(self, index: int, s: Statement) -> None:
         self._flush()
-        self._line(_PLAIN[type(s)], self._remarks(index))
+        self._line(s.spelling, self._remarks(index))
 
 
-_PRINTERS: Final[Mapping[type[Statement], Callable[[_Printer, int, Any], None]]] = {
+_PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("text", {
     Let: _Printer._print_let,
     Load: _Printer._print_load,
     Get: _Printer._print_get,
@@ -354,7 +356,7 @@ _PRINTERS: Final[Mapping[type[Statement], Callable[[_Printer, int, Any], None]]]
     Loop: _Printer._print_loop,
     Region: _Printer._print_region,
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
-}
+})  # fmt: skip
 
 
 def _component_names(swizzle: Let) -> str:

@@ -56,6 +56,7 @@ __all__ = ["Coarsened", "Run", "aligned", "coarsen"]
 # What a body grows to at most: past it compilation costs more than memory accesses of a body that computes so much.
 _MOST_STATEMENTS: Final = 1024
 _QUERIES: Final = frozenset({"global_id.x", "global_id.y", "global_id.z"})
+# By kind rather than by effect: a statement is written once for several elements where its operands agree.
 _PLAIN: Final = (Let, Load, Store, Var, Get, Set, If, Else, End, Region)
 _SPACES: Final = frozenset({Space.BUFFER, Space.TABLE})
 _TRUE: Final = const(bool_, True)

@@ -10,8 +10,9 @@ from typing import Final
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
+from vyre_py.ir.effects import Effect, at_most
 from vyre_py.ir.errors import shown
-from vyre_py.ir.nodes import Atomic, For, GridBarrier, Loop, Space
+from vyre_py.ir.nodes import Space
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
@@ -202,9 +203,16 @@ def _preparation(target: Target, options: CompileOptions) -> tuple[object, ...]:
     return (target,) if target.kind == "wgsl" or options.numerics == "fast" else (kind.table, kind.legal)
 
 
+# What an invocation comes by once at most, and does not do together with others.
+_ONCE: Final = at_most(
+    Effect.READS | Effect.WRITES | Effect.GETS | Effect.SETS | Effect.DECLARES | Effect.SYNCHRONISES | Effect.LEAVES | Effect.RETURNS | Effect.NESTS
+    | Effect.BRANCHES
+)  # fmt: skip
+
+
 def _streams(program: Program) -> bool:
     """Whether an invocation touches storage memory a few times at most, and nothing there is touched together: no loops, no atomics."""
-    return not any(isinstance(statement, (For, Loop, Atomic, GridBarrier)) for statement in program.body)
+    return all(_ONCE[type(statement)] for statement in program.body)
 
 
 def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: Stopwatch) -> Part:

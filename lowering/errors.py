@@ -9,40 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from vyre_py.ir.errors import Place, VyreError
+from vyre_py.ir.errors import LoweringError, Missing, Unsupported
 
 __all__ = ["ArtifactError", "LoweringError", "Missing", "ToolchainError", "Unsupported"]
-
-
-class LoweringError(VyreError):
-    """A valid Program could not be lowered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """One thing that a target lacks: what it is (`op exp`, `type u8`, `option interruptible`), where it was asked for, and
-    what to do instead."""
-
-    what: str
-    place: Place | None = None
-    help: str = ""
-
-    def __str__(self) -> str:
-        text = self.what if self.place is None else f"{self.what} at {self.place}"
-        return f"{text} ({self.help})" if self.help else text
-
-
-class Unsupported(LoweringError):
-    """A target or device lacks what was asked for; it says so by name and never does something else instead."""
-
-    def __init__(self, who: str, items: Iterable[Missing | str]) -> None:
-        self.who = who
-        self.items: tuple[Missing, ...] = tuple(i if isinstance(i, Missing) else Missing(i) for i in items)
-        super().__init__(f"{who} does not support " + "; ".join(map(str, self.items)))
 
 
 class ToolchainError(LoweringError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import Atomic, Const, GridBarrier, Space, Statement, UniformLoad, Value, Var
+from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.nodes import Atomic, Const, Space, Statement, UniformLoad, Value, Var
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, bf16, f16, f32, f64, i64, u64
 
@@ -43,9 +44,12 @@ def declarations(program: Program) -> tuple[int, ...]:
     return tuple([index for index, statement in enumerate(program.body) if isinstance(statement, Var)])
 
 
+_MEETS_GRID: Final = any_of(Effect.SYNCHRONISES_GRID)
+
+
 def has_grid_barrier(program: Program) -> bool:
     """Whether the workgroups wait for one another anywhere, so that all of them have to run at once."""
-    return any(isinstance(statement, GridBarrier) for statement in program.body)
+    return any(_MEETS_GRID[type(statement)] for statement in program.body)
 
 
 def is_told(statement: Statement) -> bool:

@@ -18,35 +18,18 @@ from vyre_py.ir.check.findings import HEAD, Findings, Where, number, quoted
 from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import (
+    STATEMENTS,
     Access,
-    Atomic,
-    Barrier,
-    Break,
     Const,
-    Continue,
-    Else,
-    End,
-    For,
-    Get,
-    GridBarrier,
-    If,
-    Let,
-    Load,
-    Loop,
     Memory,
     Param,
-    Region,
-    Return,
-    Set,
     Space,
     Statement,
-    Store,
-    UniformLoad,
     Value,
     Var,
     Variable,
 )
-from vyre_py.ir.ops import ATOMICS, OPS
+from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.types import SCALARS, TYPES
 
@@ -94,23 +77,15 @@ def _is_grid(thing: object) -> bool:
 
 
 _Fields = tuple[tuple[str, Callable[[object], bool]], ...]
-_MEMORY: _Fields = (("memory", _is_memory),)
-_VARIABLE: _Fields = (("variable", _is_variable),)
 
-# Kind of statement -> (whether it binds a result, its payload).
-_FORMS: Final[Mapping[type[Statement], tuple[bool, _Fields]]] = {
-    Let: (True, (("op", lambda thing: id(thing) in _OP_IDS),)),
-    Load: (True, _MEMORY),
-    Store: (False, _MEMORY),
-    UniformLoad: (True, _MEMORY),
-    Atomic: (True, (*_MEMORY, ("op", lambda thing: id(thing) in _ATOMIC_IDS))),
-    Var: (False, _VARIABLE),
-    Get: (True, _VARIABLE),
-    Set: (False, _VARIABLE),
-    For: (True, ()),
-    Region: (False, (("name", _is_text),)),
-    **dict.fromkeys((If, Else, End, Loop, Break, Continue, Return, Barrier, GridBarrier), (False, ())),
-}
+# What a statement may hold beside its operands -> whether a thing is such.
+_HELD: Final[Mapping[type, Callable[[object], bool]]] = {
+    Op: lambda thing: id(thing) in _OP_IDS, AtomicOp: lambda thing: id(thing) in _ATOMIC_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text,
+}  # fmt: skip
+
+_FORMS: Final[Mapping[type[Statement], _Fields]] = {
+    kind: tuple([(name, _HELD[held]) for name, held in kind.payload.items()]) for kind in STATEMENTS
+}  # fmt: skip
 
 
 class _Form:
@@ -173,12 +148,11 @@ class _Form:
     # ---- statements
 
     def statement(self, index: int, statement: Statement) -> None:
-        form = _FORMS.get(type(statement))
-        if form is None:
+        fields = _FORMS.get(type(statement))
+        if fields is None:
             self.fault(index, f"a {type(statement).__name__} is no statement of the language")
             return
-        binds, fields = form
-        kind = type(statement).__name__
+        kind, binds = type(statement).__name__, statement.binds
         for name, holds in fields:
             if not holds(getattr(statement, name)):
                 self.fault(index, f"the {name} of this {kind} is not what it must be")

@@ -17,7 +17,7 @@ Laws, for a Program of sound form:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
@@ -25,13 +25,22 @@ from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimO
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
+    Barrier,
+    Break,
     Const,
+    Continue,
+    Else,
+    End,
     For,
     Get,
+    GridBarrier,
     If,
     Let,
     Load,
+    Loop,
     MemoryStatement,
+    Region,
+    Return,
     Set,
     Statement,
     Store,
@@ -42,6 +51,7 @@ from vyre_py.ir.ops import Operand, Result, swizzle_lanes
 from vyre_py.ir.program import Program
 from vyre_py.ir.refusals import refusal
 from vyre_py.ir.types import Kind, Type, bool_, i32, u32
+from vyre_py.ir.walks import Handlers
 from vyre_py.ir.widths import INDEX_TYPES, whole_size
 
 __all__ = ["check_types"]
@@ -204,7 +214,7 @@ class _Types:
         self.arity(index, s, 0, f"a {type(s).__name__}")
 
 
-_RULES: Final[Mapping[type[Statement], Callable[[_Types, int, Any], None]]] = {
+_RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rules of types", {
     Let: _Types.let,
     Load: _Types.load,
     UniformLoad: _Types.load,
@@ -215,7 +225,8 @@ _RULES: Final[Mapping[type[Statement], Callable[[_Types, int, Any], None]]] = {
     Get: _Types.get,
     If: _Types.branch,
     For: _Types.count,
-}
+    **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier), _Types.plain),
+})  # fmt: skip
 
 
 def check_types(program: Program, findings: Findings) -> None:
@@ -227,7 +238,7 @@ def check_types(program: Program, findings: Findings) -> None:
     for extent in program.grid.extents:
         types.size(HEAD, extent)
     for index, statement in enumerate(program.body):
-        _RULES.get(type(statement), _Types.plain)(types, index, statement)
+        _RULES[type(statement)](types, index, statement)
         limit = WORD_LIMIT if whole_size(statement) is None else SIZE_LIMIT
         for atom in statement.args:
             if isinstance(atom, (DimConst, DimOp)):

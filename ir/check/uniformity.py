@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.findings import Findings, atom_text, place_text, quoted
+from vyre_py.ir.effects import Effect, any_of
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
@@ -47,12 +48,14 @@ from vyre_py.ir.nodes import (
     Return,
     Set,
     Statement,
+    Store,
     UniformLoad,
     Value,
     Var,
 )
 from vyre_py.ir.ops import Level
 from vyre_py.ir.program import Program
+from vyre_py.ir.walks import Handlers
 
 __all__ = ["Analysis", "Uniformity", "analyse", "check_uniformity"]
 
@@ -109,6 +112,7 @@ class Analysis:
         self.blocks: list[_Block] = []
         self.loops: list[_Block] = []
         self.control: list[int] = []  # by statement: its segment
+        _RULES.require(program)
         for index, statement in enumerate(program.body):
             self.control.append(self.current)
             rule = _RULES.get(type(statement))
@@ -300,7 +304,8 @@ class Analysis:
         return f"a load from {quoted(statement.memory.name)}, which can be written"
 
 
-_ESCAPES = (Break, Continue, Return)
+_ESCAPES: Final = (Break, Continue, Return)
+_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +324,7 @@ _TOGETHER: Final[Mapping[type[Statement], _Together]] = {
     GridBarrier: _Together("V404", "grid_barrier", Level.GRID, "grid"),
 }
 
-_RULES: Final[Mapping[type[Statement], Callable[[Analysis, int, Any], None]]] = {
+_RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the analysis of uniformity", {
     Let: Analysis._let,
     Load: Analysis._load,
     UniformLoad: Analysis._uniform_load,
@@ -336,7 +341,7 @@ _RULES: Final[Mapping[type[Statement], Callable[[Analysis, int, Any], None]]] = 
     Return: Analysis._return,
     Continue: Analysis._continue,
     Break: Analysis._break,
-}
+}, apart=(Store, Barrier, GridBarrier))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:
@@ -348,7 +353,7 @@ def check_uniformity(program: Program, findings: Findings) -> Uniformity:
     """Reports barriers and uniform loads that not all invocations of a workgroup, or of the grid, take part in, alike."""
     analysis = Analysis(program)
     for index, statement in enumerate(program.body):
-        if not isinstance(statement, (Barrier, UniformLoad)):
+        if not _SYNCHRONISES[type(statement)]:
             continue
         segment = analysis.control[index]
         rule = _TOGETHER[type(statement)]

@@ -6,7 +6,7 @@ the whole batch may be an array of one element. Of a vector, the second axis is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +41,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Array
+from vyre_py.ir.walks import Handlers
 from vyre_py.ir.widths import whole_size
 
 __all__ = ["Machine", "Step"]
@@ -76,7 +77,7 @@ class _Turns(_Block):
 class Machine:
     """Runs a Program for one batch of lanes. `steps` has what each kind of statement does: given its index, it gives that of the next."""
 
-    steps: ClassVar[Mapping[type[Statement], Step]]
+    steps: ClassVar[Handlers[Step]]
 
     def __init__(self, program: Program, arguments: Arguments, lanes: Lanes) -> None:
         self.program = program
@@ -95,6 +96,7 @@ class Machine:
 
     def run(self) -> None:
         """Runs to the end of the Program."""
+        self.steps.require(self.program)
         body, steps, index = self.program.body, self.steps, 0
         while index < len(body):
             statement = body[index]
@@ -252,9 +254,9 @@ class Machine:
         return self.blocks[-1].close
 
 
-Machine.steps = {
+Machine.steps = Handlers("the interpreter", {
     Let: Machine._let, Load: Machine._load, Store: Machine._store, UniformLoad: Machine._uniform_load, Atomic: Machine._atomic,
     Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
     Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
-}
+})  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
@@ -22,12 +21,12 @@ from vyre_py.ir.nodes import (
     Memory,
     MemoryStatement,
     Space,
-    Statement,
     Store,
     UniformLoad,
 )
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Array
+from vyre_py.ir.walks import Handlers
 
 __all__ = ["Watch", "WatchedMachine"]
 
@@ -61,7 +60,7 @@ def _bits(values: Array, like: Array) -> Array:
 class WatchedMachine(Machine):
     """A machine that raises RaceError at the first access that races with an earlier one."""
 
-    steps: ClassVar[Mapping[type[Statement], Step]]
+    steps: ClassVar[Handlers[Step]]
 
     def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, watch: Watch) -> None:
         super().__init__(program, arguments, lanes)
@@ -156,7 +155,7 @@ class WatchedMachine(Machine):
         return race.error(self.program, self.lanes.groups)
 
 
-WatchedMachine.steps = {
+WatchedMachine.steps = Handlers("the interpreter", {
     **Machine.steps, Load: WatchedMachine._watch_load, Store: WatchedMachine._watch_store, Atomic: WatchedMachine._watch_atomic,
     UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
-}  # fmt: skip
+})  # fmt: skip

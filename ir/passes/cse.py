@@ -9,14 +9,34 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Final
 
 from vyre_py.ir.assembler import Rewriter
-from vyre_py.ir.nodes import Access, Atom, Const, Else, End, For, Get, Let, Load, Loop, Set, Statement, Value, Var
+from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.nodes import (
+    Access,
+    Atom,
+    Const,
+    Else,
+    End,
+    For,
+    Get,
+    Let,
+    Load,
+    Loop,
+    Set,
+    Statement,
+    Value,
+    Var,
+    VariableStatement,
+)
 from vyre_py.ir.ops import Law
 from vyre_py.ir.passes.fold import merged_end
 from vyre_py.ir.program import Program
 
 __all__ = ["cse"]
+
+_SETS: Final = any_of(Effect.SETS)
 
 
 @dataclass(slots=True)
@@ -43,7 +63,7 @@ class _Sharer(Rewriter):
         self.loops: list[tuple[int, int]] = []  # the open loops, as ranges of statements
         self.set_at: list[list[int]] = [[] for _ in range(program.variable_count)]
         for index, statement in enumerate(program.body):
-            if isinstance(statement, Set):
+            if isinstance(statement, VariableStatement) and _SETS[type(statement)]:
                 self.set_at[statement.variable.id].append(index)
 
     # ---- scopes
@@ -112,10 +132,10 @@ class _Sharer(Rewriter):
                 self.scopes[-1].keys.append(key)
         else:
             self.copy(index)
-            if isinstance(statement, (Var, Set)):
-                self._hold(statement.variable.id, self.atom(statement.args[0]))
-            if isinstance(statement, Set):
-                self.scopes[-1].sets.add(statement.variable.id)
+            if isinstance(statement, VariableStatement) and (_SETS[type(statement)] or isinstance(statement, Var)):
+                self._hold(statement.variable.id, self.atom(statement.args[0]) if isinstance(statement, (Var, Set)) else None)
+                if not isinstance(statement, Var):
+                    self.scopes[-1].sets.add(statement.variable.id)
             if statement.opens:
                 self._open(index)
 

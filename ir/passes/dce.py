@@ -6,33 +6,23 @@ needs every set of its variable. A `for` that does nothing goes, since it ends; 
 
 from __future__ import annotations
 
+from typing import Final
+
 from vyre_py.ir.assembler import Rewriter
-from vyre_py.ir.nodes import (
-    Atomic,
-    Barrier,
-    Break,
-    Continue,
-    Else,
-    End,
-    For,
-    Get,
-    Load,
-    Loop,
-    Memory,
-    Return,
-    Set,
-    Space,
-    Statement,
-    Store,
-    UniformLoad,
-    Value,
-    Var,
-)  # fmt: skip
+from vyre_py.ir.effects import DROPPABLE, Effect, any_of, at_most
+from vyre_py.ir.nodes import Else, End, Memory, MemoryStatement, Space, Value, VariableStatement
 from vyre_py.ir.program import Program
 
 __all__ = ["dce"]
 
-_LOCAL = (Space.WORKGROUP, Space.PRIVATE)
+_LOCAL: Final = (Space.WORKGROUP, Space.PRIVATE)
+_DROPPABLE: Final = at_most(DROPPABLE)
+_READS: Final = any_of(Effect.READS)
+_STORES: Final = at_most(Effect.WRITES)
+_GETS: Final = any_of(Effect.GETS)
+_WRITES_VARIABLES: Final = any_of(Effect.SETS | Effect.DECLARES)
+_REPEATS: Final = any_of(Effect.REPEATS)
+_LEAVES: Final = any_of(Effect.LEAVES)
 
 
 class _Marker:
@@ -55,24 +45,24 @@ class _Marker:
         for index, statement in enumerate(self.program.body):
             if isinstance(statement, (End, Else)):
                 closed = blocks.pop()
-                if isinstance(statement, End) and isinstance(self.program.body[closed], (For, Loop)):
+                if isinstance(statement, End) and _REPEATS[type(self.program.body[closed])]:
                     loops.pop()
                 self.parent[index] = closed
             else:
                 self.parent[index] = blocks[-1] if blocks else -1
             if statement.result is not None:
                 self.made_at[statement.result.id] = index
-            if isinstance(statement, (Var, Set)):
+            if isinstance(statement, VariableStatement) and _WRITES_VARIABLES[type(statement)]:
                 self.variable_at[statement.variable.id].append(index)
-            elif isinstance(statement, Store) and statement.memory.space in _LOCAL:
+            elif isinstance(statement, MemoryStatement) and _STORES[type(statement)] and statement.memory.space in _LOCAL:
                 self.stored_at.setdefault(statement.memory, []).append(index)
-            elif isinstance(statement, (Break, Continue)):
+            elif _LEAVES[type(statement)]:
                 self.jumps.setdefault(loops[-1], []).append(index)
-            elif _acts(statement):
+            elif not _DROPPABLE[type(statement)]:
                 self.need(index)
             if statement.opens or isinstance(statement, Else):
                 blocks.append(index)
-                if isinstance(statement, (For, Loop)):
+                if _REPEATS[type(statement)]:
                     loops.append(index)
 
     def need(self, index: int) -> None:
@@ -91,18 +81,14 @@ class _Marker:
                 if isinstance(atom, Value):
                     self.need(self.made_at[atom.id])
             also: list[int] = []
-            if isinstance(statement, Get):
+            if isinstance(statement, VariableStatement) and _GETS[type(statement)]:
                 also, self.variable_at[statement.variable.id] = self.variable_at[statement.variable.id], []
-            elif isinstance(statement, (Load, UniformLoad, Atomic)):
+            elif isinstance(statement, MemoryStatement) and _READS[type(statement)]:
                 also = self.stored_at.pop(statement.memory, [])
-            elif isinstance(statement, (For, Loop)):
+            elif _REPEATS[type(statement)]:
                 also = self.jumps.get(index, [])
             for other in also:
                 self.need(other)
-
-
-def _acts(statement: Statement) -> bool:
-    return isinstance(statement, (Atomic, Barrier, UniformLoad, Return, Loop, Store))
 
 
 def dce(program: Program) -> Program:

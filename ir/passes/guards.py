@@ -26,28 +26,19 @@ from typing import Final
 from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.dims import DimConst, DimExpr
+from vyre_py.ir.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.nodes import (
     Access,
     Atom,
-    Atomic,
-    Barrier,
-    Break,
     Const,
-    Continue,
     Else,
     End,
     For,
-    Get,
-    Loop,
     Memory,
     MemoryStatement,
-    Return,
-    Set,
     Statement,
-    Store,
-    UniformLoad,
     Value,
-    Var,
+    VariableStatement,
     const,
 )  # fmt: skip
 from vyre_py.ir.ops import OPS
@@ -63,6 +54,12 @@ Pairs = frozenset[Pair]
 
 # Each guard lies in a block of its own, so a Program at most doubles its depth; one as deep as this stays as it is.
 MAX_NESTING: Final = 120
+
+# What may go under a condition: nothing of it is seen but by later statements of its own invocation, and stores, which the condition decides.
+_MOVABLE: Final = at_most(DROPPABLE | Effect.WRITES)
+_LEAVES: Final = any_of(Effect.LEAVES)
+_READS, _WRITES = any_of(Effect.READS), any_of(Effect.WRITES)
+_GETS, _SETS, _DECLARES = any_of(Effect.GETS), any_of(Effect.SETS), any_of(Effect.DECLARES)
 
 # A block that touches more memories or variables than this stays where it is, so that summaries stay small.
 MAX_TOUCHED: Final = 16
@@ -184,31 +181,34 @@ class _Planner:
     def _count(self, index: int, statement: Statement, block: int) -> None:
         if statement.result is not None:
             self.made_at[statement.result.id] = index
-        if isinstance(statement, Get):
-            self.get_at[statement.variable.id].append(index)
-        elif isinstance(statement, Set):
-            self.set_count[statement.variable.id] += 1
-        elif isinstance(statement, Var):
-            self.declared_in[statement.variable.id] = block
+        if isinstance(statement, VariableStatement):
+            variable, kind = statement.variable.id, type(statement)
+            if _GETS[kind]:
+                self.get_at[variable].append(index)
+            self.set_count[variable] += _SETS[kind]
+            if _DECLARES[kind]:
+                self.declared_in[variable] = block
 
     def _item(self, index: int, statement: Statement) -> _Item:
         item = _Item(index, index)
-        item.movable = not isinstance(statement, (Barrier, UniformLoad, Atomic, Loop, Return))
-        item.escapes = isinstance(statement, (Break, Continue))
+        item.movable = _MOVABLE[type(statement)]
+        item.escapes = _LEAVES[type(statement)]
         if isinstance(statement, MemoryStatement):
             pairs = self._pairs(index, statement)
             item.accesses = int(bool(pairs))
-            if isinstance(statement, Store):
+            if _WRITES[type(statement)]:
                 item.common = frozenset(pairs)
                 item.writes.add(statement.memory)
-            elif statement.memory.access is not Access.READ:
+            if _READS[type(statement)] and statement.memory.access is not Access.READ:
                 item.reads.add(statement.memory)
-        elif isinstance(statement, Get):
-            item.gets[statement.variable.id] += 1
-        elif isinstance(statement, Set):
-            item.sets.add(statement.variable.id)
-        elif isinstance(statement, Var):
-            item.declares.add(statement.variable.id)
+        elif isinstance(statement, VariableStatement):
+            variable, kind = statement.variable.id, type(statement)
+            if _GETS[kind]:
+                item.gets[variable] += 1
+            if _SETS[kind]:
+                item.sets.add(variable)
+            if _DECLARES[kind]:
+                item.declares.add(variable)
         return item
 
     def _pairs(self, index: int, statement: MemoryStatement) -> list[Pair]:
@@ -291,10 +291,9 @@ class _Planner:
             for atom in statement.args:
                 if isinstance(atom, Value):
                     group.uses[atom.id] += 1
-            if isinstance(statement, Get):
-                group.gets[statement.variable.id] += 1
-            elif isinstance(statement, Set):
-                group.sets[statement.variable.id] += 1
+            if isinstance(statement, VariableStatement):
+                group.gets[statement.variable.id] += _GETS[type(statement)]
+                group.sets[statement.variable.id] += _SETS[type(statement)]
 
     def _finish(self, group: _Group | None) -> None:
         if group is None or group.accesses < 2:

@@ -14,11 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.dims import DimConst, DimExpr, DimOp
+from vyre_py.ir.effects import Effect, any_of
 from vyre_py.ir.nodes import (
     Atom,
-    Break,
     Const,
-    Continue,
     Else,
     End,
     For,
@@ -27,7 +26,6 @@ from vyre_py.ir.nodes import (
     Load,
     Memory,
     Param,
-    Return,
     Space,
     UniformLoad,
     Value,
@@ -39,7 +37,7 @@ from vyre_py.ir.widths import whole_size
 
 __all__ = ["NEGATED", "Ranges"]
 
-JUMPS: Final = (Break, Continue, Return)
+_JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)
 NEGATED: Final = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}  # for integers
 
 # How far a condition is taken apart, and how deep a value is computed again under facts learned after it.
@@ -119,7 +117,7 @@ class Ranges:
         self._write(self._ranges, _key(atom), range_)
 
     def _jumped(self, index: int) -> bool:
-        return index > 0 and isinstance(self.program.body[index - 1], JUMPS)
+        return index > 0 and _JUMPS[type(self.program.body[index - 1])]
 
     def _turn(self, index: int) -> None:
         """From an If's first block to its second."""

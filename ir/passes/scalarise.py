@@ -7,7 +7,7 @@ axis, so a whole element is inside or outside as before. A vector param becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from vyre_py.ir.assembler import Rewriter
@@ -16,14 +16,25 @@ from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.math.packing import bitcast
 from vyre_py.ir.nodes import (
     Atom,
+    Atomic,
+    Barrier,
+    Break,
     Const,
+    Continue,
+    Else,
+    End,
+    For,
     Get,
+    GridBarrier,
+    If,
     Let,
     Load,
+    Loop,
     Memory,
     Param,
+    Region,
+    Return,
     Set,
-    Statement,
     Store,
     UniformLoad,
     Value,
@@ -33,6 +44,7 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.ops import OPS, Result, swizzle_lanes
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import u32
+from vyre_py.ir.walks import Handlers
 
 __all__ = ["scalarise"]
 
@@ -182,10 +194,11 @@ def _renewed(memory: Memory) -> Memory:
     return Memory(memory.name, memory.space, memory.type.scalar, shape, memory.access, memory.data)
 
 
-_RULES: Final[Mapping[type[Statement], Callable[[_Scalariser, Any], bool]]] = {
+# The kinds apart have scalars for operands, or none.
+_RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass scalarise", {
     Let: _Scalariser._let, Load: _Scalariser._load, UniformLoad: _Scalariser._load, Store: _Scalariser._store,
     Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set,
-}  # fmt: skip
+}, apart=(Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier))  # fmt: skip
 
 
 def scalarise(program: Program) -> Program:
@@ -196,6 +209,7 @@ def scalarise(program: Program) -> Program:
     """
     if _is_scalar(program):
         return program
+    _RULES.require(program)
     scalariser = _Scalariser(program)
     for index in range(len(program.body)):
         scalariser.take(index)

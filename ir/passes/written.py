@@ -17,25 +17,20 @@ import numpy as np
 
 from vyre_py.ir.check.uniformity import Uniformity
 from vyre_py.ir.dims import DimConst
+from vyre_py.ir.effects import Effect, any_of
 from vyre_py.ir.nodes import (
     Atom,
-    Barrier,
-    Break,
     Const,
-    Continue,
     Else,
     End,
     For,
-    GridBarrier,
     If,
     Let,
     Memory,
     MemoryStatement,
     Region,
-    Return,
     Space,
     Store,
-    UniformLoad,
     Value,
 )
 from vyre_py.ir.ops import Level
@@ -45,8 +40,8 @@ from vyre_py.ir.widths import whole_size
 
 __all__ = ["written_first"]
 
-_BARRIERS: Final = (Barrier, GridBarrier, UniformLoad)  # the last one begins with a barrier
-_JUMPS: Final = (Break, Continue, Return)
+_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
+_JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)
 _TOP: Final = -1
 # How many values are computed at most, over all invocations and turns, and what each step counts as beside them: a few ten milliseconds in all.
 _ROOM: Final = 1 << 20
@@ -88,8 +83,8 @@ class _Proof:
         self.room = _ROOM
         self.parents = list(_parents(program))
         self.defined = {s.bound.id: s for s in program.body if isinstance(s, Let)}
-        self.barriers = [index for index, s in enumerate(program.body) if isinstance(s, _BARRIERS)]
-        self.jumps = [index for index, s in enumerate(program.body) if isinstance(s, _JUMPS)]
+        self.barriers = [index for index, s in enumerate(program.body) if _SYNCHRONISES[type(s)]]
+        self.jumps = [index for index, s in enumerate(program.body) if _JUMPS[type(s)]]
         self.everybody = _Lanes(np.arange(prod(program.workgroup), dtype=np.uint32))
 
     def holds(self, memory: Memory, accesses: list[int]) -> bool:

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, repeat
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 
 from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.errors import Place
-from vyre_py.ir.nodes import (
-    Atom,
-    Atomic,
-    Const,
-    For,
-    Get,
-    Let,
-    Load,
-    Memory,
-    Region,
-    Set,
-    Statement,
-    Store,
-    UniformLoad,
-    Variable,
-)
+from vyre_py.ir.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
 from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.program import Grid, Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, OPS_BY_CODE, PLAIN, SIZE_OPS, SPACES, TYPES_BY_CODE
+from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, KINDS, OPS_BY_CODE, SIZE_OPS, SPACES, TYPES_BY_CODE
 
 __all__ = ["build"]
 
@@ -152,21 +138,30 @@ def _atomic(op: AtomicOp) -> _Maker:
     return lambda b, ref, args: b.assembler.emit(Atomic(next(b.results), args, b.memories[ref], op))
 
 
-def _plain(kind: type[Statement]) -> _Maker:
-    return lambda b, ref, args: b.assembler.emit(kind(None, args))
+# What a statement holds beside its operands -> what its reference counts.
+_REFERENCES: Final[Mapping[type, attrgetter[Any]]] = {Memory: attrgetter("memories"), Variable: attrgetter("variables"), str: attrgetter("strings")}
+
+
+def _coded(row: type[Statement]) -> _Maker:
+    """Makes statements of a kind that has a code of its own."""
+    kind: Any = row  # whose fields its payload says
+    if not kind.payload:
+        return (
+            (lambda b, ref, args: b.assembler.emit(kind(next(b.results), args))) if kind.binds
+            else lambda b, ref, args: b.assembler.emit(kind(None, args))
+        )  # fmt: skip
+    (held,) = kind.payload.values()
+    referred = _REFERENCES[held]
+    return (
+        (lambda b, ref, args: b.assembler.emit(kind(next(b.results), args, referred(b)[ref]))) if kind.binds
+        else lambda b, ref, args: b.assembler.emit(kind(None, args, referred(b)[ref]))
+    )  # fmt: skip
 
 
 # Code -> what emits the statement, given its reference and operands.
 _MAKERS: Final[Mapping[int, _Maker]] = {
+    **{code: _coded(kind) for code, kind in KINDS.items()},
     **{code: _let(op) for code, op in OPS_BY_CODE.items()},
     **{code: _atomic(op) for code, op in ATOMICS_BY_CODE.items()},
-    CODES["load"]: lambda b, ref, args: b.assembler.emit(Load(next(b.results), args, b.memories[ref])),
-    CODES["store"]: lambda b, ref, args: b.assembler.emit(Store(None, args, b.memories[ref])),
-    CODES["uniform_load"]: lambda b, ref, args: b.assembler.emit(UniformLoad(next(b.results), args, b.memories[ref])),
-    CODES["var"]: lambda b, ref, args: b.var(args),
-    CODES["get"]: lambda b, ref, args: b.assembler.emit(Get(next(b.results), args, b.variables[ref])),
-    CODES["set"]: lambda b, ref, args: b.assembler.emit(Set(None, args, b.variables[ref])),
-    CODES["for"]: lambda b, ref, args: b.assembler.emit(For(next(b.results), args)),
-    CODES["region"]: lambda b, ref, args: b.assembler.emit(Region(None, args, b.strings[ref])),
-    **{CODES[name]: _plain(kind) for name, kind in PLAIN.items()},
+    Var.code: lambda b, ref, args: b.var(args),
 }

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from vyre_py.ir.nodes import STATEMENTS
+
 __all__ = [
     "ACCESS_CODES", "ATOMIC_BASE", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST", "SIZE_DIM",
     "SIZE_FIRST_OP", "SPACE_CODES", "TYPE_CODES", "TYPE_NAMES",
@@ -40,10 +42,7 @@ SIZE_FIRST_OP: Final = 3
 SIZE_CODES: Final[Mapping[str, int]] = {"add": 3, "sub": 4, "mul": 5, "ceil_div": 6, "min": 7, "max": 8}
 
 # Statements. A `let` has no code of its own: its op's stands for it; so does an atomic's.
-_STATEMENTS: Final[Mapping[str, int]] = {
-    "load": 1, "store": 2, "uniform_load": 3, "var": 4, "get": 5, "set": 6, "if": 7, "else": 8, "end": 9, "for": 10, "loop": 11, "region": 12,
-    "break": 13, "continue": 14, "return": 15, "barrier": 16, "grid_barrier": 17,
-}
+_STATEMENTS: Final[Mapping[str, int]] = {kind.spelling: kind.code for kind in STATEMENTS if kind.spelling}
 _OPS: Final[Mapping[str, int]] = {
     "add": 1, "sub": 2, "mul": 3, "div": 4, "rem": 5, "neg": 6, "abs": 7, "sign": 8, "min": 9, "max": 10, "clamp": 11, "fma": 12, "sqrt": 13,
     "floor": 14, "ceil": 15, "trunc": 16, "round": 17, "fract": 18, "and": 19, "or": 20, "xor": 21, "not": 22, "shl": 23, "shr": 24, "rotl": 25,

@@ -9,31 +9,14 @@ import numpy as np
 
 from vyre_py.ir.dims import Dim
 from vyre_py.ir.errors import Place
-from vyre_py.ir.nodes import (
-    Atom,
-    Atomic,
-    Const,
-    For,
-    Get,
-    Let,
-    Load,
-    Memory,
-    Param,
-    Region,
-    Set,
-    Statement,
-    Store,
-    UniformLoad,
-    Value,
-    Var,
-    Variable,
-)
+from vyre_py.ir.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Value, Var, Variable
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Array
-from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES
+from vyre_py.ir.walks import Handlers
+from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange
-from vyre_py.ir.wire.tables import ATOMIC_CODES, OP_CODES, PLAIN, TYPE_NUMBERS
+from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, TYPE_NUMBERS
 
 __all__ = ["flatten"]
 
@@ -81,6 +64,7 @@ class _Flattener:
         self.operands: list[int] = []
 
     def flat(self, names: bool, places: bool) -> Flat:
+        _WRITERS.require(self.program)
         p = self.program
         name, doc = self.strings.add(p.name), self.strings.add(p.doc)
         declared = self.declarations()
@@ -194,25 +178,14 @@ class _Flattener:
         self.row(s, OP_CODES[s.op])
         self.bind(s)
 
-    def load(self, s: Load) -> None:
-        self.row(s, CODES["load"], self.memories[s.memory])
-        self.bind(s)
-
-    def uniform_load(self, s: UniformLoad) -> None:
-        self.row(s, CODES["uniform_load"], self.memories[s.memory])
-        self.bind(s)
-
     def atomic(self, s: Atomic) -> None:
         self.row(s, ATOMIC_CODES[s.op], self.memories[s.memory])
         self.bind(s)
 
-    def store(self, s: Store) -> None:
-        self.row(s, CODES["store"], self.memories[s.memory])
-
     def var(self, s: Var) -> None:
         if s.variable.id != len(self.variables):
             raise _refuse("the variables are not numbered in program order")
-        self.row(s, CODES["var"], len(self.variables))
+        self.row(s, s.code, len(self.variables))
         self.types[-1] = TYPE_NUMBERS[s.variable.type]
         self.variables.append(s.variable)
 
@@ -221,35 +194,28 @@ class _Flattener:
             raise _refuse("a variable is used that no statement here declares")
         return variable.id
 
-    def get(self, s: Get) -> None:
-        self.row(s, CODES["get"], self.variable(s.variable))
-        self.bind(s)
 
-    def set(self, s: Set) -> None:
-        self.row(s, CODES["set"], self.variable(s.variable))
+_Writer = Callable[[_Flattener, Any], None]
 
-    def for_(self, s: For) -> None:
-        self.row(s, CODES["for"])
-        self.bind(s)
-
-    def region(self, s: Region) -> None:
-        self.row(s, CODES["region"], self.strings.add(s.name))
-
-    def plain(self, s: Statement) -> None:
-        self.row(s, _PLAIN_CODES[type(s)])
+# What a statement holds beside its operands -> the number that stands for it.
+_REFERENCES: Final[Mapping[type, Callable[[_Flattener, Any], int]]] = {
+    Memory: lambda f, s: f.memories[s.memory], Variable: lambda f, s: f.variable(s.variable), str: lambda f, s: f.strings.add(s.name),
+}  # fmt: skip
 
 
-_PLAIN_CODES: Final[Mapping[type[Statement], int]] = {kind: CODES[name] for name, kind in PLAIN.items()}
-_WRITERS: Final[Mapping[type[Statement], Callable[[_Flattener, Any], None]]] = {
-    Let: _Flattener.let,
-    Load: _Flattener.load,
-    UniformLoad: _Flattener.uniform_load,
-    Atomic: _Flattener.atomic,
-    Store: _Flattener.store,
-    Var: _Flattener.var,
-    Get: _Flattener.get,
-    Set: _Flattener.set,
-    For: _Flattener.for_,
-    Region: _Flattener.region,
-    **dict.fromkeys(_PLAIN_CODES, _Flattener.plain),
-}
+def _coded(kind: type[Statement]) -> _Writer:
+    """Writes statements of a kind that has a code of its own."""
+    refers = [_REFERENCES[held] for held in kind.payload.values()]
+
+    def write(f: _Flattener, s: Statement) -> None:
+        f.row(s, kind.code, *[refer(f, s) for refer in refers])
+        if kind.binds:
+            f.bind(s)
+
+    return write
+
+
+_WRITERS: Final[Handlers[_Writer]] = Handlers("the wire format", {
+    **{kind: _coded(kind) for kind in KINDS.values()},
+    Let: _Flattener.let, Atomic: _Flattener.atomic, Var: _Flattener.var,
+})  # fmt: skip

@@ -7,27 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.nodes import (
-    Access,
-    Barrier,
-    Break,
-    Continue,
-    Else,
-    End,
-    GridBarrier,
-    If,
-    Loop,
-    Return,
-    Space,
-    Statement,
-)
+from vyre_py.ir.nodes import STATEMENTS, Access, End, Memory, Space, Statement, Var, Variable
 from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
 from vyre_py.ir.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 
 __all__ = [
     "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
-    "OPENS", "OPS_BY_CODE", "OP_CODES", "PLAIN", "REFERS", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "TYPED",
+    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "TYPED",
     "TYPES_BY_CODE", "TYPE_NUMBERS",
 ]
 
@@ -40,11 +27,8 @@ TYPE_NUMBERS: Final[Mapping[Type, int]] = {type_: code for code, type_ in TYPES_
 SPACES: Final[Mapping[int, Space]] = {SPACE_CODES[space.value]: space for space in Space}
 ACCESSES: Final[Mapping[int, Access]] = {ACCESS_CODES[access.value]: access for access in Access}
 SIZE_OPS: Final[Mapping[int, str]] = {code: name for name, code in SIZE_CODES.items()}
-# The statements that hold nothing but their operands, and bind nothing.
-PLAIN: Final[Mapping[str, type[Statement]]] = {
-    "if": If, "else": Else, "end": End, "loop": Loop, "break": Break, "continue": Continue, "return": Return, "barrier": Barrier,
-    "grid_barrier": GridBarrier,
-}
+# The kinds of statements that have a code of their own, by it.
+KINDS: Final[Mapping[int, type[Statement]]] = {CODES[kind.spelling]: kind for kind in STATEMENTS if kind.spelling}
 
 REFERS_MEMORY: Final = 1
 REFERS_VARIABLE: Final = 2
@@ -59,20 +43,23 @@ def _flags(size: int, codes: Iterable[int]) -> Array:
 
 def _references() -> Array:
     made = np.zeros(1 << 16, np.uint8)
-    made[[*ATOMICS_BY_CODE, *(CODES[name] for name in ("load", "store", "uniform_load"))]] = REFERS_MEMORY
-    made[[CODES[name] for name in ("var", "get", "set")]] = REFERS_VARIABLE
-    made[CODES["region"]] = REFERS_STRING
+    made[[*ATOMICS_BY_CODE]] = REFERS_MEMORY
+    for code, kind in KINDS.items():
+        for held in kind.payload.values():
+            made[code] = _REFERENCES[held]
     return made
 
 
-_BINDING: Final = [*OPS_BY_CODE, *ATOMICS_BY_CODE, *(CODES[name] for name in ("load", "uniform_load", "get", "for"))]
+# What a statement holds beside its operands -> what its ref counts.
+_REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING}
+_BINDING: Final = [*OPS_BY_CODE, *ATOMICS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
 
 # By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.
 IS_CODE: Final = _flags(1 << 16, CODES.values())
 BINDS: Final = _flags(1 << 16, _BINDING)
-TYPED: Final = _flags(1 << 16, [*_BINDING, CODES["var"]])
-OPENS: Final = _flags(1 << 16, [CODES[name] for name in ("if", "for", "loop", "region")])
-CLOSES: Final = _flags(1 << 16, [CODES["end"]])
+TYPED: Final = _flags(1 << 16, [*_BINDING, *(code for code, kind in KINDS.items() if kind is Var)])
+OPENS: Final = _flags(1 << 16, [code for code, kind in KINDS.items() if kind.opens])
+CLOSES: Final = _flags(1 << 16, [CODES[End.spelling]])
 REFERS: Final = _references()
 
 # By a type's code, a space's, an access's.

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-from vyre_py.ir.nodes import GridBarrier
-from vyre_py.ir.program import Program
-from vyre_py.lowering.errors import Missing
+from vyre_py.ir.nodes import GridBarrier, Statement
 
-__all__ = ["missing_grid_barriers"]
+__all__ = ["WITHOUT_GRID_BARRIER"]
 
-_HELP: Final = "its workgroups need not run at once; part the Program in two here and launch one after the other, or compile for cuda"
-
-
-def missing_grid_barriers(program: Program) -> Iterator[Missing]:
-    """Every grid barrier, with its place."""
-    for index, statement in enumerate(program.body):
-        if isinstance(statement, GridBarrier):
-            yield Missing("grid_barrier", program.place(index), _HELP)
+# For `walks.Handlers`: what to do instead.
+WITHOUT_GRID_BARRIER: Final[Mapping[type[Statement], str]] = MappingProxyType(
+    {GridBarrier: "its workgroups need not run at once; part the Program in two here and launch one after the other, or compile for cuda"}
+)

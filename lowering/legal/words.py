@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from vyre_py.ir.assembler import Rewriter
@@ -11,13 +11,24 @@ from vyre_py.ir.math.builder import word
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
+    Barrier,
+    Break,
     Const,
+    Continue,
+    Else,
+    End,
+    For,
     Get,
+    GridBarrier,
+    If,
     Let,
     Load,
+    Loop,
     Memory,
     MemoryStatement,
     Param,
+    Region,
+    Return,
     Set,
     Statement,
     Store,
@@ -29,6 +40,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import u32
+from vyre_py.ir.walks import Handlers
 from vyre_py.ir.widths import whole_size
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.legal.word_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Words, is_wide, words_of_const
@@ -56,6 +68,7 @@ def split_words(program: Program) -> Program:
         raise Unsupported("two-word integers", missing)
     if not _has_wide(program):
         return program
+    _SPLIT.require(program)
     return _Splitter(program).run()
 
 
@@ -199,7 +212,8 @@ class _Splitter(Rewriter):
             self.set(variable, half)
 
 
-_SPLIT: Final[Mapping[type[Statement], Callable[[_Splitter, Any], None]]] = {
+# The kinds apart have no 64-bit integers: `missing_words` refuses such atomics, and other rules the rest.
+_SPLIT: Final[Handlers[Callable[[_Splitter, Any], None]]] = Handlers("the rewrite of 64-bit integers", {
     Let: _Splitter._let, Load: _Splitter._load, UniformLoad: _Splitter._load, Store: _Splitter._store, Var: _Splitter._var, Get: _Splitter._get,
     Set: _Splitter._set,
-}  # fmt: skip
+}, apart=(Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier))  # fmt: skip

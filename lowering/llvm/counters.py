@@ -19,25 +19,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vyre_py.ir.check.facts import definitions, uses
+from vyre_py.ir.effects import Effect, at_most
 from vyre_py.ir.nodes import (
     Atom,
     Break,
     Const,
     Continue,
-    Else,
     End,
     For,
     Get,
     If,
     Let,
-    Load,
     Loop,
     Region,
-    Return,
     Set,
     Statement,
     Value,
-    Var,
     Variable,
 )
 from vyre_py.ir.passes.ranges import NEGATED
@@ -47,8 +44,9 @@ from vyre_py.ir.types import i32, u32
 __all__ = ["Counter", "Counters"]
 
 # What leaves no trace: done again, it does the same. A Var is set anew.
-_TRACELESS: Final = (Let, Get, Load, Var, If, Else, End, Region, Break, Return)
-_TRACELESS_STRAIGHT: Final = (Let, Get, Load, Var, End, Region)
+_STRAIGHT: Final = Effect.READS | Effect.GETS | Effect.DECLARES | Effect.NESTS
+_TRACELESS: Final = at_most(_STRAIGHT | Effect.BRANCHES | Effect.LEAVES | Effect.RETURNS)
+_TRACELESS_STRAIGHT: Final = at_most(_STRAIGHT)
 
 # Comparison, the counter on its left -> the steps with which it comes true in time, whatever the bound. A counter that must pass its bound (gt) may
 # never do so; one that meets it (eq), or passes all numbers up to the largest (ge), must.
@@ -211,5 +209,5 @@ class _Search:
         if any(b > place for b in others) or any(c < max(place, test) for c in self._turn.continues):
             return False
         if test < place:
-            return all(isinstance(s, _TRACELESS) for s in self._body[self._opener + 1 : test])
-        return alone and all(isinstance(s, _TRACELESS_STRAIGHT) for s in self._body[test + 3 : self._stop])
+            return all(_TRACELESS[type(s)] for s in self._body[self._opener + 1 : test])
+        return alone and all(_TRACELESS_STRAIGHT[type(s)] for s in self._body[test + 3 : self._stop])

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.ir.nodes import Else, End, Get, If, Let, Load, Region, Set, Value, Var
+from vyre_py.ir.effects import Effect, at_most
+from vyre_py.ir.nodes import Else, If, Set, Value, Var
 from vyre_py.ir.program import Program
 
 __all__ = ["computed_before", "first_trace"]
 
-_TRACELESS: Final = (Let, Load, Var, Get, Set, If, Else, End, Region)
+_TRACELESS: Final = at_most(Effect.READS | Effect.GETS | Effect.SETS | Effect.DECLARES | Effect.NESTS | Effect.BRANCHES)
 
 
 def first_trace(program: Program) -> int | None:
@@ -21,7 +22,7 @@ def first_trace(program: Program) -> int | None:
     It is in no block but regions and Ifs without an Else that all such statements are in, so what comes to no such statement may pass it by.
     """
     body, match = program.body, program.match
-    traces = [index for index, s in enumerate(body) if not isinstance(s, _TRACELESS)]
+    traces = [index for index, s in enumerate(body) if not _TRACELESS[type(s)]]
     index = 0
     while traces and index < traces[0]:
         is_parted = isinstance(body[index], If) and isinstance(body[match[index]], Else)

@@ -15,7 +15,6 @@ from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.elf import read_elf
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
-from vyre_py.lowering.legal.grids import missing_grid_barriers
 from vyre_py.lowering.llvm.host_targets import (
     LIBRARY,
     NATIVE,
@@ -26,7 +25,7 @@ from vyre_py.lowering.llvm.host_targets import (
     own_machine,
 )
 from vyre_py.lowering.llvm.idioms import Emitter
-from vyre_py.lowering.llvm.lanes import SYMBOL, emit_lanes
+from vyre_py.lowering.llvm.lanes import HANDLERS, SYMBOL, emit_lanes
 from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.ops import host_emitters
 from vyre_py.lowering.options import CompileOptions
@@ -177,8 +176,7 @@ def _compile(text: str, arch: str, opt: int) -> bytes:
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for grid barriers, and for bodies that are too long."""
     options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug", "interruptible"}), numerics=("strict", "fast"))
-    if missing := list(missing_grid_barriers(optimised.program)):
-        raise Unsupported("the cpu target", missing)
+    HANDLERS.require(optimised.program)
     width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])

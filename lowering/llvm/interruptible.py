@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.effects import Effect, any_of
 from vyre_py.ir.nodes import (
     Atom,
-    Atomic,
-    Barrier,
     Const,
     Else,
     End,
@@ -32,7 +31,6 @@ from vyre_py.ir.nodes import (
     Set,
     Space,
     Statement,
-    UniformLoad,
     Var,
 )
 from vyre_py.ir.program import Program
@@ -45,6 +43,8 @@ from vyre_py.lowering.llvm.types import llvm_type
 
 __all__ = ["InterruptibleLoops"]
 
+_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
+_CONTENDS: Final = any_of(Effect.CONTENDS)
 # A loop of so many units in all is as good as its statements written out.
 _SHORT: Final = 1 << 12
 # A Loop of fewer units a turn is unrolled to about so many, so that its strip's test, some five instructions, does not matter.
@@ -64,9 +64,9 @@ _FREE: Final = (Var, Get, Set, Else)
 
 def _units(s: Statement) -> int:
     """How long a statement takes that opens or ends no block."""
-    if isinstance(s, Atomic):
+    if _CONTENDS[type(s)]:
         return _ATOMIC
-    if isinstance(s, (Barrier, UniformLoad)):
+    if _SYNCHRONISES[type(s)]:
         return _BARRIER
     if isinstance(s, MemoryStatement):
         return _MEMORY[s.memory.space]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Statement, Store, UniformLoad, Var, Variable
+from vyre_py.ir.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Store, UniformLoad, Var, Variable
 from vyre_py.ir.ops import Level
 from vyre_py.ir.widths import whole_size
 from vyre_py.lowering.llvm.idioms import Emitter
@@ -32,6 +32,8 @@ from vyre_py.lowering.rows import WIDEST_BYTES
 
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
+from vyre_py.ir.walks import Handlers
+from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER
 
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
 
@@ -139,7 +141,7 @@ class _Walk:
         control = CONTROL.get(type(statement))
         if control is not None:
             return control(self.control, index, statement)
-        return _HANDLERS[type(statement)](self, index, statement)
+        return HANDLERS[type(statement)](self, index, statement)
 
     # ---- runs
 
@@ -320,10 +322,10 @@ class _Walk:
         return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
 
 
-_HANDLERS: Final[Mapping[type[Statement], Callable[..., int]]] = {
+HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _Walk.let, Load: _Walk.load, UniformLoad: _Walk.load, Store: _Walk.store, Atomic: _Walk.atomic, Var: _Walk.var, Get: _Walk.get,
     Set: _Walk.set, Barrier: _Walk.barrier,
-}
+}, apart=CONTROL, without=WITHOUT_GRID_BARRIER)  # fmt: skip
 
 
 def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN) -> LaneKernel:

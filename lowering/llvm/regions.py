@@ -13,8 +13,8 @@ from enum import IntFlag
 from typing import Final
 
 from vyre_py.ir.check.uniformity import Uniformity
+from vyre_py.ir.effects import Effect, any_of
 from vyre_py.ir.nodes import (
-    Barrier,
     Break,
     Continue,
     Else,
@@ -25,7 +25,6 @@ from vyre_py.ir.nodes import (
     Return,
     Set,
     Statement,
-    UniformLoad,
     Value,
     Var,
 )
@@ -34,6 +33,7 @@ from vyre_py.ir.program import Program
 
 __all__ = ["Escape", "Plan", "Run", "beyond", "plan_regions"]
 
+_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
 _ESCAPES: Final = (Break, Continue, Return)
 _LOOPS: Final = (For, Loop)
 
@@ -111,7 +111,7 @@ def _shared(program: Program, uniformity: Uniformity, parents: list[int], loops:
     """Which statements belong to the workgroup."""
     body = program.body
     uniform = [level <= Level.WORKGROUP for level in uniformity.control]
-    shared = [isinstance(s, (Barrier, UniformLoad)) for s in body]
+    shared = [_SYNCHRONISES[type(s)] for s in body]
     if not any(shared):
         return shared
     for index, statement in enumerate(body):

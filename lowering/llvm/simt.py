@@ -36,7 +36,6 @@ from vyre_py.ir.nodes import (
     Return,
     Set,
     Space,
-    Statement,
     Store,
     UniformLoad,
     Value,
@@ -45,6 +44,7 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.ops import Op
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Kind, Type, u32, u64
+from vyre_py.ir.walks import Handlers
 from vyre_py.ir.widths import whole_size
 from vyre_py.lowering.artifact import Aligned
 from vyre_py.lowering.coarsen import Coarsened
@@ -478,12 +478,12 @@ class _Walk:
         self._barrier()
 
 
-_HANDLERS: Final[Mapping[type[Statement], Callable[[_Walk, int, Any], None]]] = {
+_HANDLERS: Final[Handlers[Callable[[_Walk, int, Any], None]]] = Handlers("the ptx target", {
     Let: _Walk.let, Load: _Walk.load, Store: _Walk.store, UniformLoad: _Walk.uniform_load, Atomic: _Walk.atomic,
     Var: _Walk.var, Get: _Walk.get, Set: _Walk.set,
     If: _Walk.if_, Else: _Walk.else_, For: _Walk.for_, Loop: _Walk.loop, Region: _Walk.region, End: _Walk.end,
     Break: _Walk.break_, Continue: _Walk.continue_, Return: _Walk.return_, Barrier: _Walk.barrier, GridBarrier: _Walk.grid_barrier,
-}
+})  # fmt: skip
 
 
 def write_kernel(
@@ -497,6 +497,7 @@ def write_kernel(
     """
     layout = lay_out(optimised.program, options)
     walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
+    _HANDLERS.require(walk.program)
     w = walk.w
     if options.dependent and not options.persistent:
         let_next_begin(w)

@@ -39,7 +39,9 @@ from vyre_py.ir.nodes import (
 )  # fmt: skip
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.types import Type, bool_, f32, f64, i32, u32
+from vyre_py.ir.walks import Handlers
 from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, atomic_text, is_one_call, zero_lines
@@ -338,7 +340,7 @@ class Kernel:
                 open_blocks[-1] = index
             elif statement.opens:
                 open_blocks.append(index)
-            _EMITTERS[type(statement)](self, index, statement)
+            EMITTERS[type(statement)](self, index, statement)
             index += 1
             if type(statement) in _LEAVES:
                 # What stands after it in its block is never reached, and compilers refuse it.
@@ -368,9 +370,9 @@ def _known(atom: Atom) -> int | None:
 
 _LEAVES: Final[Mapping[type[Statement], str]] = {Break: "break;", Continue: "continue;", Return: "return;"}
 
-_EMITTERS: Final[Mapping[type[Statement], Callable[[Kernel, int, Any], None]]] = {
+EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl", {
     Let: Kernel._let, Var: Kernel._var, Get: Kernel._get, Set: Kernel._set,
     Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic,
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
-}
+}, without=WITHOUT_GRID_BARRIER)  # fmt: skip

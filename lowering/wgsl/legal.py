@@ -11,11 +11,11 @@ from vyre_py.ir.types import f64
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.legal.floats import narrow_floats
-from vyre_py.lowering.legal.grids import missing_grid_barriers
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.integers import narrow_integers
 from vyre_py.lowering.legal.words import missing_words, split_words
 from vyre_py.lowering.target import Target
+from vyre_py.lowering.wgsl.emit import EMITTERS
 from vyre_py.lowering.wgsl.ops import form_of
 from vyre_py.lowering.wgsl.words import MAX_WORDS, block_words
 
@@ -42,7 +42,7 @@ def _lacking(program: Program, target: Target) -> Iterator[Missing]:
     if target.arch != "f64":
         yield from _lacking_f64(program)
     yield from missing_words(program)
-    yield from missing_grid_barriers(program)
+    yield from EMITTERS.missing(program)
     yield from missing_elements(program)
     for index, statement in enumerate(program.body):
         if isinstance(statement, Atomic) and statement.memory.type is f64:

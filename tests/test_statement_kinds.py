@@ -1,0 +1,254 @@
+"""The table of statements: a kind says what it does, and nothing that does not know it drops it, moves it, repeats it or writes it down as something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vyre_py.ir.assembler import Rewriter
+from vyre_py.ir.check import check
+from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.uniformity import Uniformity, analyse
+from vyre_py.ir.effects import DROPPABLE, Effect, any_of, at_most
+from vyre_py.ir.errors import Unsupported, ValidationError
+from vyre_py.ir.interpret import interpret
+from vyre_py.ir.nodes import (
+    STATEMENTS,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    GridBarrier,
+    If,
+    Let,
+    Load,
+    Loop,
+    MemoryStatement,
+    Region,
+    Return,
+    Set,
+    Statement,
+    Store,
+    UniformLoad,
+    Var,
+    VariableStatement,
+)
+from vyre_py.ir.ops import Level
+from vyre_py.ir.parser import parse
+from vyre_py.ir.passes import PASSES, Optimised, PassReport
+from vyre_py.ir.passes.contract import contract
+from vyre_py.ir.passes.expand import expand
+from vyre_py.ir.printer import print_program
+from vyre_py.ir.program import Program
+from vyre_py.ir.types import f32, u32
+from vyre_py.ir.walks import Handlers
+from vyre_py.lowering.coarsen import coarsen
+from vyre_py.lowering.legal.floats import narrow_floats
+from vyre_py.lowering.legal.indices import narrow_indices
+from vyre_py.lowering.legal.words import split_words
+from vyre_py.lowering.llvm import host, nvptx
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import parse_target
+from vyre_py.lowering.wgsl.legal import legalise
+
+
+class Trap(Statement):
+    """Ends everything where args[0] is true."""
+
+    __slots__ = ()
+    effect = Effect.RETURNS
+
+
+class Fence(Statement):
+    """Orders memory for the workgroup."""
+
+    __slots__ = ()
+    effect = Effect.SYNCHRONISES
+
+
+class Exchange(MemoryStatement):
+    """result = memory[indices], which becomes args[-1]."""
+
+    __slots__ = ()
+    effect = Effect.READS | Effect.WRITES
+    binds = True
+
+
+class Swap(VariableStatement):
+    """result = the variable, which becomes args[0]."""
+
+    __slots__ = ()
+    effect = Effect.GETS | Effect.SETS
+    binds = True
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_a_kind_says_its_effect() -> None:
+    with pytest.raises(TypeError, match="Silent is a kind of statement without an effect"):
+        type("Silent", (Statement,), {"__slots__": ()})
+    with pytest.raises(TypeError, match="without an effect"):  # not its base's either
+        type("Silent", (Barrier,), {"__slots__": ()})
+
+
+def test_every_kind_is_in_the_table() -> None:
+    def below(kind: type[Statement]) -> set[type[Statement]]:
+        return {kind}.union(*map(below, kind.__subclasses__()))
+
+    named = {kind for kind in below(Statement) if kind.__module__ == Statement.__module__}
+    # A class with slots is made twice; the first one stays behind until the garbage collector comes.
+    assert {kind.__name__ for kind in named} - {"Statement", "MemoryStatement", "VariableStatement"} == {kind.__name__ for kind in STATEMENTS}
+    assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 2
+
+
+# What was listed by name before there were effects.
+@pytest.mark.parametrize(
+    ("found", "kinds"),
+    [
+        (any_of(~DROPPABLE), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Store}),
+        (any_of(~(DROPPABLE | Effect.WRITES)), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop}),
+        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, UniformLoad}),
+        (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
+        (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
+        (any_of(Effect.READS), {Load, UniformLoad, Atomic}),
+        (any_of(Effect.WRITES), {Store, Atomic}),
+        (any_of(Effect.REPEATS), {For, Loop}),
+        (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
+        (at_most(Effect.NONE), {Let}),
+        (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
+    ],
+    ids=str,
+)
+def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
+    assert {kind for kind in STATEMENTS if found[kind]} == kinds
+
+
+def test_a_walk_says_something_about_every_kind() -> None:
+    rows = dict.fromkeys(set(STATEMENTS) - {Break, GridBarrier}, 0)
+    with pytest.raises(TypeError, match="the walk: no handler for GridBarrier"):
+        Handlers("the walk", rows, apart=(Break,))
+    handlers = Handlers("the walk", rows, apart=(Break,), without={GridBarrier: "part the Program"})
+    program = parse("program p(n) workgroup(64) over(n) {\n  buffer x: f32[n] read_write\n  let v = x[global_id.x]\n  grid_barrier\n  x[0] = v\n}")
+    with pytest.raises(Unsupported, match=r"the walk does not support grid_barrier at .*:4:3 \(part the Program\)"):
+        handlers.require(program)
+
+
+# ---------------------------------------------------------------- a kind that nothing knows
+
+TEXT = """program p(n) workgroup(64) over(n) {
+  workgroup t: f32[64]
+  buffer x: f32[n] read
+  buffer y: f32[n] read_write
+  buffer z: f32[n] write
+  let i = global_id.x
+  var s: f32 = 1.0
+  let v = x[i]
+  y[i] = v + s
+  z[i] = v * s
+  t[local_id.x] = s
+}"""
+
+
+def with_a(kind: type[Statement], text: str = TEXT) -> Program:
+    """A Program with a statement of this kind before its first store."""
+    rewriter = Rewriter(parse(text))
+    for index, s in enumerate(rewriter.program.body):
+        if isinstance(s, Store) and s.memory.name == "y":
+            rewriter.place = rewriter.program.place(index)
+            rewriter.emit(made(kind, rewriter, s))
+        rewriter.copy(index)
+    return rewriter.finish()
+
+
+def made(kind: type[Statement], rewriter: Rewriter, store: Store) -> Statement:
+    args = tuple([rewriter.atom(a) for a in store.args])
+    if kind is Exchange:
+        return Exchange(rewriter.value(f32), args, store.memory)
+    return Swap(rewriter.value(f32), args[-1:], rewriter.variable_map[0]) if kind is Swap else kind(None, ())
+
+
+KINDS = (Trap, Fence, Exchange, Swap)
+REWRITES = {
+    **PASSES, "expand": lambda p: expand(p, frozenset({"exp"})), "contract": contract, "floats": narrow_floats, "indices": narrow_indices, "words": split_words,
+}  # fmt: skip
+
+
+def seen(program: Program) -> list[str]:
+    """What others see of a Program, in order."""
+    return [type(s).__name__ for s in program.body if isinstance(s, (*KINDS, Store, If, End))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", REWRITES)
+def test_no_pass_drops_moves_or_repeats_it(name: str, kind: type[Statement]) -> None:
+    program = with_a(kind)
+    now = seen(REWRITES[name](program))
+    if name == "dce":  # drops the store to workgroup memory that nobody loads
+        assert now == [kind.__name__, "Store", "Store"]
+    elif name == "guards" and kind is not Exchange:  # one condition for two stores, all behind it
+        assert now == [kind.__name__, "If", "Store", "Store", "End", "Store"]
+    elif name == "guards":  # stores where the store behind it does, under the same condition
+        assert now == ["If", kind.__name__, "Store", "Store", "End", "Store"]
+    else:
+        assert now == seen(program)
+
+
+def test_a_write_of_another_element_goes_under_no_condition_of_others() -> None:
+    program = with_a(Exchange)
+    at = next(index for index, s in enumerate(program.body) if isinstance(s, Exchange))
+    moved = program.body[at]
+    assert isinstance(moved, Exchange)
+    elsewhere = replace(program, body=(*program.body[:at], Exchange(moved.result, (Const(u32, 0), moved.args[-1]), moved.memory), *program.body[at + 1 :]))
+    assert seen(PASSES["guards"](elsewhere)) == ["Exchange", "If", "Store", "Store", "End", "Store"]
+
+
+def test_what_a_variable_held_is_forgotten() -> None:
+    gets = [s for s in PASSES["cse"](with_a(Swap)).body if isinstance(s, Get)]
+    assert len(gets) == 1  # of three: one before and one behind would do, and the declaration says what the first gives
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_not_done_for_several_elements_at_once(kind: type[Statement]) -> None:
+    text = "\n".join([line for line in TEXT.splitlines() if "t: " not in line and "t[" not in line])
+    assert coarsen(optimised(parse(text))) is not None
+    assert coarsen(optimised(with_a(kind, text))) is None and not has_grid_barrier(with_a(kind))
+
+
+def optimised(program: Program) -> Optimised:
+    """As the pipeline leaves it, of a Program that the checker refuses."""
+    uniformity = Uniformity((Level.WORKGROUP,) * program.value_count, (Level.WORKGROUP,) * program.variable_count, (Level.GRID,) * len(program.body))
+    return Optimised(program, uniformity, (0,) * len(program.body), PassReport((), 0, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_checker_refuses_it(kind: type[Statement]) -> None:
+    with pytest.raises(ValidationError, match=f"V101 a {kind.__name__} is no statement of the language") as caught:
+        check(with_a(kind))
+    (place,) = (d.place for d in caught.value.diagnostics if "no statement" in d.message)
+    assert place is not None and place.line == 9
+
+
+WALKS = {
+    "the analysis of uniformity": analyse,
+    "text": print_program,
+    "the wire format": lambda p: p.to_bytes(),
+    "the interpreter": lambda p: interpret(optimised(p), {name: np.zeros(4, np.float32) for name in "xyz"}, {"n": 4}),
+    "wgsl": lambda p: legalise(p, parse_target("wgsl")),
+    "the cpu target": lambda p: host.lower(optimised(p), parse_target("cpu"), CompileOptions()),
+    "the ptx target": lambda p: nvptx.lower(optimised(p), parse_target("compute_90"), CompileOptions()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("who", WALKS)
+def test_walks_name_it(who: str, kind: type[Statement]) -> None:
+    with pytest.raises(Unsupported, match=rf"{who} does not support statement {kind.__name__} at .*:9:3"):
+        WALKS[who](with_a(kind))
