@@ -31,12 +31,12 @@ class Handlers(dict[type[Statement], _H]):
             raise TypeError(f"{who}: no handler for {', '.join(forgotten)}")
 
     def missing(self, program: Program) -> Iterator[Missing]:
-        """Every statement of a kind that the walk does not know, with its place."""
+        """Every statement of a kind that the walk does not know, with its place. What is no statement at all is for the checker to name."""
         if set(map(type, program.body)) <= self._known:
             return
         for index, statement in enumerate(program.body):
             kind = type(statement)
-            if kind not in self._known:
+            if kind not in self._known and issubclass(kind, Statement):
                 yield Missing(kind.spelling or f"statement {kind.__name__}", program.place(index), self._without.get(kind, ""))
 
     def require(self, program: Program) -> None:
