@@ -43,7 +43,7 @@ MALFORMED: dict[str, Callable[[Program], object]] = {
     "never filled": lambda p: object.__new__(Program),
     "foreign statement": lambda p: with_body(p, "barrier"),
     "abstract statement": lambda p: with_body(p, Statement(None, ())),
-    "statement of another class": lambda p: with_body(p, type("Barrier2", (Barrier,), {})(None, ())),
+    "statement of another class": lambda p: with_body(p, type("Barrier2", (Barrier,), {"effect": Barrier.effect})(None, ())),
     "unfilled statement": lambda p: with_body(p, object.__new__(Let)),
     "operand that is no atom": lambda p: with_body(p, Store(None, untyped((ZERO, 1.5)), p.memories[0])),
     "operands in a list": lambda p: with_body(p, Store(None, untyped([ZERO, ONE]), p.memories[0])),

@@ -125,7 +125,7 @@ def test_every_kind_is_in_the_table() -> None:
         (at_most(Effect.NONE), {Let}),
         (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
     ],
-    ids=str,
+    ids=["seen", "unmovable", "synchronises", "grid", "jumps", "reads", "writes", "repeats", "nests", "pure", "variables"],
 )
 def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
     assert {kind for kind in STATEMENTS if found[kind]} == kinds
