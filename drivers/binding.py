@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -58,8 +58,8 @@ class BindingPlan:
     buffers: dict[str, Buffer]
     shapes: dict[str, tuple[int, ...]]
 
-    def overlaps(self, buffers: Mapping[str, Buffer]) -> list[str]:
-        """A sentence for every written buffer that shares bytes with another argument."""
+    def overlaps(self, buffers: Mapping[str, Buffer], changed: Container[str]) -> list[str]:
+        """A sentence for every written buffer that shares bytes with another argument, where one of the two was `changed`."""
         found = []
         for memory in self.interface.buffers:
             if not memory.access.writes or memory.name not in buffers:
@@ -67,6 +67,8 @@ class BindingPlan:
             for other in self.interface.buffers:
                 # A pair of written buffers is reported once, by the first of the two.
                 if other is memory or other.name not in buffers or (other.access.writes and other.name < memory.name):
+                    continue
+                if memory.name not in changed and other.name not in changed:
                     continue
                 if buffers[memory.name].overlaps(buffers[other.name]):
                     found.append(f"{memory.name!r} is written and overlaps {other.name!r}; bind separate memory, or copy one of them")
@@ -95,23 +97,27 @@ def _bits(type_: Type, value: Any) -> int:
     return encode(type_, value)
 
 
+def _named(param: Param) -> str:
+    return f"param {param.name!r} ({param.type})"
+
+
 def encode_param(param: Param, value: Any) -> bytes:
     """An argument for a param as it lies in memory: a number, or for a vector a sequence or array of its components, or where there are two a complex
     number. Raises BindingError with a sentence for each component that is wrong."""
-    type_, what = param.type, f"param {param.name!r} ({param.type})"
-    components: Any = [value]
+    type_ = param.type
+    components: Any = (value,)
     if type_.is_vector:
         if isinstance(value, (complex, np.complexfloating)) and type_.lanes == 2 and type_.is_float:
             value = (value.real, value.imag)
         components = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else host_array(value, param.name)
         if (isinstance(components, np.ndarray) and components.ndim != 1) or len(components) != type_.lanes:
-            raise BindingError(param.name, [f"{what}: a sequence or array of its {type_.lanes} components is needed, got {shown(value)}"])
+            raise BindingError(param.name, [f"{_named(param)}: a sequence or array of its {type_.lanes} components is needed, got {shown(value)}"])
     encoded, problems = [], []
     for number, component in enumerate(components):
         try:
             encoded.append(_bits(type_.scalar, component).to_bytes(type_.scalar.size_bytes, "little"))
         except (TypeError, OverflowError) as error:
-            problems.append(f"{what}{f', component {number}' if type_.is_vector else ''}: {error}")
+            problems.append(f"{_named(param)}{f', component {number}' if type_.is_vector else ''}: {error}")
     if problems:
         raise BindingError(param.name, problems)
     return b"".join(encoded)
@@ -333,7 +339,7 @@ def bind_arguments(
     resident = {name: a for name, a in binder.arrays.items() if isinstance(a, Buffer)}
     host = {name: a for name, a in binder.arrays.items() if not isinstance(a, Buffer)}
     plan = BindingPlan(interface, binder.sizes, binder.encoded, host, resident, binder.shapes)
-    binder.problems += plan.overlaps(resident)
+    binder.problems += plan.overlaps(resident, resident)
     binder.problems += output_problems(plan, out, max_output_bytes)
     if binder.problems:
         raise BindingError(interface.name, binder.problems)

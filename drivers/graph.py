@@ -18,7 +18,6 @@ from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type, u32
-from vyre_py.lowering.layout import SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -153,8 +152,7 @@ class _Node:
         buffers = {name: buffer for name, buffer in now.buffers.items() if then.buffers[name] is not buffer}
         slots = [
             (slot, bytes(now.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]))
-            for slot in now.step.layout.scalars
-            if slot.kind is SlotKind.PARAM
+            for slot in now.step.layout.params
         ]
         slots = [(slot, data) for slot, data in slots if then.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] != data]
         if buffers or slots:

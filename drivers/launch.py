@@ -202,13 +202,12 @@ class Launch(Stationary, ShownAsText):
                     problems.append(f"there is no param or buffer {shown(name)}")
             except BindingError as error:
                 problems += error.problems
-        problems += plan.binding.overlaps(buffers)
+        changed = {name: buffers[name] for name in wanted if name in buffers}
+        if changed:
+            problems += plan.binding.overlaps(buffers, changed)
         if problems:
             raise BindingError(plan.binding.interface.name, problems)
-        self._place(
-            {name: buffers[name] for name in wanted if name in buffers},
-            [(slot, slot.cut(encoded[slot.source[0]])) for slot in plan.step.layout.scalars if slot.kind is SlotKind.PARAM and slot.source[0] in encoded],
-        )  # fmt: skip
+        self._place(changed, [(slot, slot.cut(encoded[slot.source[0]])) for slot in plan.step.layout.params if slot.source[0] in encoded] if encoded else [])
         if self._c_launch is not None:
             self._c_launch.follow(self)
         return self

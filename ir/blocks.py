@@ -60,9 +60,11 @@ class Block(Generic[T]):
 
 
 class Ended:
-    """The values of blocks that have ended, which nothing may use any more. Values are numbered in program order, so each block's are a range."""
+    """The values of blocks that have ended, which nothing may use any more. Values are numbered in program order, so each block's are a range; those from
+    `live` on are in none."""
 
     def __init__(self) -> None:
+        self.live = 0
         self._starts: list[int] = []
         self._ranges: list[tuple[int, Block[Any]]] = []  # by start: the end, and the block
 
@@ -74,6 +76,7 @@ class Ended:
         if end > start:
             self._starts.append(start)
             self._ranges.append((end, block))
+            self.live = end
 
     def refuse(self, value: Value, assembler: Assembler) -> None:
         """Raises ValidationError V108 for a value that has gone out of scope; says which Python name was bound to it, where the line tells."""

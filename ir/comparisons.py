@@ -21,6 +21,7 @@ __all__ = ["decided_comparisons"]
 _AT_ENDS: Final[dict[str, tuple[bool | None, bool | None]]] = {
     "lt": (False, None), "ge": (True, None), "gt": (None, False), "le": (None, True), "eq": (None, None), "ne": (None, None),
 }  # fmt: skip
+_LOOKED_AT: Final = frozenset((*_AT_ENDS, "swizzle"))
 _TURNED: Final = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
@@ -28,23 +29,28 @@ def decided_comparisons(program: Program) -> Iterator[tuple[int, str]]:
     """The statements that compute one, with what is to be said of each."""
     splats: dict[int, Const] = {}  # vectors whose components are all one constant, by value id
     for index, statement in enumerate(program.body):
-        if not isinstance(statement, Let):
+        if not isinstance(statement, Let) or statement.op.name not in _LOOKED_AT:
             continue
-        if statement.op.name in _AT_ENDS:
-            said = _decided(statement.op.name, *[splats.get(a.id, a) if isinstance(a, Value) else a for a in statement.args])
-            if said is not None:
-                yield index, said
-        elif statement.op.name == "swizzle" and isinstance(statement.args[0], Const):
-            splats[statement.bound.id] = statement.args[0]
+        if statement.op.name == "swizzle":
+            if isinstance(statement.args[0], Const):
+                splats[statement.bound.id] = statement.args[0]
+            continue
+        left, right = [splats.get(a.id, a) if splats and isinstance(a, Value) else a for a in statement.args]
+        if isinstance(left, Const) != isinstance(right, Const) and (said := _decided(statement.op.name, left, right)) is not None:
+            yield index, said
 
 
 def _decided(name: str, left: Atom, right: Atom) -> str | None:
-    """Why a comparison is always true or always false, if it is."""
+    """Why a comparison with a constant is always true or always false, if it is."""
     if isinstance(left, Const):
-        name, left, right = _TURNED[name], right, left
-    if isinstance(left, Const) or not isinstance(right, Const):
-        return None
-    type_, value = right.type, right.value
+        name, right = _TURNED[name], left
+    assert isinstance(right, Const)  # one of the two is
+    type_ = right.type
+    if type_.is_float:
+        infinity = type_.canonical_nan & (type_.canonical_nan - 1)  # the NaN less its quiet bit
+        if right.bits & infinity != infinity:
+            return None  # what is finite decides nothing, and most constants are
+    value = right.value
     if isinstance(value, float) and math.isnan(value):
         return f"this comparison is always {'true' if name == 'ne' else 'false'}: a NaN is neither less than, greater than nor equal to anything"
     if type_.is_integer:

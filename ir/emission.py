@@ -55,7 +55,7 @@ class Emitter:
         if operand.builder is not None and operand.builder is not self:
             fail("B105", f"a value of the builder of {operand.builder._a.name!r} was used in {self._a.name!r}")
         atom = operand.atom
-        if isinstance(atom, Value):
+        if isinstance(atom, Value) and atom.id < self._ended.live:
             self._ended.refuse(atom, self._a)
         return atom
 

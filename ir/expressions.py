@@ -350,11 +350,11 @@ def number(value: object, type_: Type) -> Const:
     """A Python or NumPy number as a constant of a type, exactly for integers, rounded once for floats."""
     if isinstance(value, np.generic):
         value = value.item()
-    from vyre_py.ir.handles import ArrayHandle  # made of the expressions here
-
-    if isinstance(value, ArrayHandle):
-        fail("B108", f"the array {value.memory.name!r} was used as a {type_} value", f"take an element: {value.memory.name}[i]")
     if not isinstance(value, (bool, int, float)):
+        from vyre_py.ir.handles import ArrayHandle  # made of the expressions here
+
+        if isinstance(value, ArrayHandle):
+            fail("B108", f"the array {value.memory.name!r} was used as a {type_} value", f"take an element: {value.memory.name}[i]")
         fail("B108", f"a value or number of type {type_} is needed, got {type(value).__name__}", "pass an expression of this builder, or a number")
     try:
         return Const(type_, encode(type_, value))

@@ -29,6 +29,7 @@ ONE_WORKGROUP: Final = Grid(False, (_ONE, _ONE, _ONE))
 
 _IDS: Final = {"global_id.x": 0, "global_id.y": 1, "global_id.z": 2}
 _CASTS: Final = ("cast", "bitcast")
+_SEEN: Final = frozenset((*_IDS, *_CASTS))
 
 
 def first_written(memories: Iterable[Memory]) -> Memory | None:
@@ -78,7 +79,8 @@ def first_stray(written: Memory, body: Iterable[Statement]) -> int | None:
     ids = _Ids()
     for index, statement in enumerate(body):
         if isinstance(statement, Let):
-            ids.see(statement)
+            if statement.op.name in _SEEN:
+                ids.see(statement)
         elif isinstance(statement, (Store, Atomic)) and _is_buffer(statement.memory):
             axes = range(statement.memory.rank - 1, -1, -1)
             own = [ids.axis(atom) for atom in statement.indices] == list(axes)

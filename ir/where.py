@@ -14,15 +14,13 @@ __all__ = ["user_place"]
 
 _OURS: Final = str(Path(__file__).resolve().parent)
 _CONTEXTLIB: Final = contextlib.contextmanager.__code__.co_filename  # stands between a `with` block of the user and the builder
-_ours: dict[str, bool] = {}
+_ours: dict[str, bool] = {_CONTEXTLIB: True}
 _sourceless: set[str] = set()  # files that cannot be read, so that they are not looked for at every call
 
 
 def _is_ours(file: str) -> bool:
-    known = _ours.get(file)
-    if known is None:
-        known = _ours[file] = str(Path(file).resolve().parent) == _OURS
-    return known
+    ours = _ours[file] = str(Path(file).resolve().parent) == _OURS
+    return ours
 
 
 def _source(file: str, line: int) -> str:
@@ -37,10 +35,12 @@ def _source(file: str, line: int) -> str:
 def user_place() -> Place | None:
     """The innermost frame outside this package, with its source line where that can be read."""
     frame = sys._getframe(1)
-    while frame is not None and (_is_ours(frame.f_code.co_filename) or frame.f_code.co_filename == _CONTEXTLIB):
+    while True:
+        file = frame.f_code.co_filename
+        ours = _ours.get(file)
+        if not (_is_ours(file) if ours is None else ours):
+            return Place(file, frame.f_lineno, source=_source(file, frame.f_lineno))
         back = frame.f_back
         if back is None:
             return None
         frame = back
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return Place(file, line, source=_source(file, line))

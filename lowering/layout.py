@@ -89,6 +89,11 @@ class Layout:
         return tuple(s for s in self.slots if s.kind is SlotKind.BUFFER)
 
     @property
+    def params(self) -> tuple[Slot, ...]:
+        """The slots of params, or of their parts."""
+        return tuple(s for s in self.slots if s.kind is SlotKind.PARAM)
+
+    @property
     def scalars(self) -> tuple[Slot, ...]:
         """The slots passed by value: params, then extents, then the grid's size where it is hidden."""
         return tuple(s for s in self.slots if s.kind in (SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS))

@@ -95,8 +95,9 @@ def test_set_refuses_what_does_not_fit_and_changes_nothing(device: Device) -> No
     with pytest.raises(vp.BindingError) as caught:
         launch.set({"a": 1.5, "y": device.upload(y[:5]), "q": 1})
     assert len(caught.value.problems) == 3
-    with pytest.raises(vp.BindingError, match="overlaps"):
-        launch.set(x=yd)
+    for overlap in ({"x": yd}, {"y": xd}, {"a": 4, "x": yd}):
+        with pytest.raises(vp.BindingError, match="overlaps"):
+            launch.set(overlap)
     launch()
     np.testing.assert_array_equal(yd.read(), np.uint32(3) * x + y)
 

@@ -23,8 +23,8 @@ class Arguments:
 
     __slots__ = ("_flag", "_flag_offset", "address", "block", "held")
 
-    def __init__(self, block: bytes, held: Mapping[str, Bytes], flag_offset: int | None = None) -> None:
-        self.block = (ctypes.c_char * max(1, len(block))).from_buffer_copy(block or b"\0")
+    def __init__(self, block: bytes | bytearray, held: Mapping[str, Bytes], flag_offset: int | None = None) -> None:
+        self.block = (ctypes.c_char * (len(block) or 1)).from_buffer_copy(block or b"\0")
         self.address = ctypes.addressof(self.block)
         self.held = held
         self._flag, self._flag_offset = ctypes.c_uint32(0), flag_offset
@@ -40,11 +40,9 @@ class Arguments:
         """Has the loops of all that runs with these arguments end."""
         self._flag.value = 1
 
-    def changed(self, buffers: Mapping[str, tuple[int, int, Bytes]], values: Sequence[tuple[int, bytes]]) -> Arguments:
-        """Others with some `buffers` (name -> offset in the block, address, bytes) and `values` (offset in the block, bytes) replaced."""
+    def changed(self, held: Mapping[str, Bytes], values: Sequence[tuple[int, bytes]]) -> Arguments:
+        """Others with the bytes of some buffers (by name) and some `values` (offset in the block, bytes), addresses too, replaced."""
         block = bytearray(self.block)  # as it is in memory: C may have written to it
-        for offset, address, _ in buffers.values():
-            _ADDRESS.pack_into(block, offset, address)
         for offset, data in values:
             block[offset : offset + len(data)] = data
-        return Arguments(bytes(block), {**self.held, **{name: held for name, (_, _, held) in buffers.items()}}, self._flag_offset)
+        return Arguments(block, {**self.held, **held} if held else self.held, self._flag_offset)

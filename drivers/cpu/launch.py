@@ -13,7 +13,7 @@ from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together, run
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.resident import Buffer
-from vyre_py.lowering.layout import Slot, SlotKind
+from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
@@ -149,15 +149,15 @@ class CpuLaunch(Launch):
             raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
 
     def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
-        found = {}
+        held, values = {}, [(slot.offset_bytes, data) for slot, data in slots]
         for name, buffer in buffers.items():
             memory: HostMemory = buffer.handle
-            found[name] = self._offsets[name], memory.address + buffer.offset_bytes, memory.bytes
+            held[name] = memory.bytes
+            values.append((self._offsets[name], (memory.address + buffer.offset_bytes).to_bytes(POINTER_BYTES, "little")))
             memory.watch(self)
-        values = [(slot.offset_bytes, data) for slot, data in slots]
         while True:  # until no other thread, or signal handler, has changed them meanwhile
             before = self._arguments
-            after = before.changed(found, values)
+            after = before.changed(held, values)
             if self._arguments is before:
                 self._arguments = after
                 return

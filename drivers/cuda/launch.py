@@ -188,8 +188,8 @@ class Kernel:
             signature, begin, end = record_of(self.held[place])
             address = self.block_address + slot.offset_bytes
             rows.append(SlotRow(sys.intern(slot.name), native.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end))
-        for slot in self.plan.step.layout.scalars:
-            if slot.kind is SlotKind.PARAM and slot.source == (slot.name, 0):
+        for slot in self.plan.step.layout.params:
+            if slot.source == (slot.name, 0):
                 kind = native.SLOT_KINDS.get(slot.type.name, 0)
                 rows.append(SlotRow(sys.intern(slot.name), kind, self.block_address + slot.offset_bytes))
         return rows
