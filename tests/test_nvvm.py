@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import filetest
@@ -486,7 +487,8 @@ def test_without_the_library(missing, monkeypatch):
 def test_filetests_run_on_a_gpu(path, opt, monkeypatch):
     device = open_device("cuda")
     options = CompileOptions(codegen="nvvm", opt=opt)
-    monkeypatch.setattr(filetest, "run_on", lambda kind, program, arguments, _=3: device.compile_native(program, options).dispatch(arguments))
+    pipeline_of = partial(device.compile_native, options=options)
+    monkeypatch.setattr(filetest, "run_on", lambda kind, program, arguments, opt, config: pipeline_of(program).dispatch(arguments, config=config))
     problems = []
     for case in read_cases(path):
         try:

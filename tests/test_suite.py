@@ -69,9 +69,10 @@ def test_a_test_that_catches_everything_ends_its_process_and_the_others_run(tmp_
     ("Benchmarks are automatically disabled because xdist plugin is active.Benchmarks cannot be performed reliably", 0), ("something else", 3),
 ])  # fmt: skip
 def test_a_plugin_that_warns_of_nothing_here_does_not_end_the_run(tmp_path: Path, text: str, ends: int) -> None:
-    """pytest-benchmark warns so where pytest-xdist is, before any test runs; every other warning stays an error."""
+    """pytest-benchmark warns so where pytest-xdist is, before any test runs; every other warning stays an error, of those at the collection too, which
+    all versions of pytest look at."""
     (tmp_path / "test_well.py").write_text("def test_that_is_well():\n    pass\n")
-    status, said = run(tmp_path, plugin=f"import warnings\n\ndef pytest_configure(config):\n    warnings.warn({text!r}, UserWarning)\n")
+    status, said = run(tmp_path, plugin=f"import warnings\n\ndef pytest_collection_modifyitems():\n    warnings.warn({text!r}, UserWarning)\n")
     assert status == ends, said
 
 

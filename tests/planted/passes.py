@@ -102,8 +102,8 @@ PASSES: Final = (
         "stored_for_an_atomic",
         "A store to workgroup memory that only an atomic reads is dropped.",
         "vyre_py.ir.passes.dce",
-        "isinstance(statement, (Load, UniformLoad, Atomic)):",
-        "isinstance(statement, (Load, UniformLoad)):",
+        "and _READS[type(statement)]:",
+        "and _READS[type(statement)] and not statement.effect & Effect.CONTENDS:",
         Suite("test_filetests.py::test_passes", "dce"),
     ),
     Plant(
