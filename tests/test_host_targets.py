@@ -103,6 +103,25 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Any:
     host_targets.machine_number.cache_clear()
 
 
+@pytest.mark.parametrize("fma", [True, False])
+@pytest.mark.parametrize("halves", [True, False])
+def test_this_machine_has_the_instructions_that_llvm_finds(monkeypatch: pytest.MonkeyPatch, fma: bool, halves: bool) -> None:
+    """Where LLVM believed in conversions of f16 that a CPU lacks, it would call functions that no process has."""
+
+    class Features(dict[str, bool]):
+        def flatten(self) -> str:
+            return ",".join(f"{'+' if there else '-'}{name}" for name, there in self.items())
+
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: Features(avx2=True, fma=fma, f16c=halves))
+    monkeypatch.setattr(llvm, "get_default_triple", lambda: "x86_64-unknown-linux-gnu")
+    host._own.cache_clear()
+    try:
+        found = described(NATIVE)
+    finally:
+        host._own.cache_clear()
+    assert (found.fma, found.halves) == (fma, halves) and f"{'+' if halves else '-'}f16c" in found.features
+
+
 @pytest.mark.parametrize(
     ("machine", "flags", "best"),
     [
