@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -43,6 +42,7 @@ from vyre_py.drivers.store import ResidentStore
 from vyre_py.drivers.strided import StridedCopy, copy_by_program, copy_strided
 from vyre_py.drivers.telemetry import Telemetry
 from vyre_py.drivers.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
+from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked
 from vyre_py.ir.digest import places_digest
 from vyre_py.ir.dims import SIZE_LIMIT

@@ -8,7 +8,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,6 +26,7 @@ from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.drivers.shared import places
 from vyre_py.drivers.supervisor import Counters, PendingCall, Session, Supervisor
 from vyre_py.drivers.worker_process import Opened, WorkerFailed, to_plain
+from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.errors import VyreError, WireError, shown
 from vyre_py.ir.nodes import Memory

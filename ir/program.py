@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.ir.cached import cached_property
 from vyre_py.ir.dims import Dim, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
@@ -213,14 +211,3 @@ class Program(Portable):
             constant_types=constant_types, constant_bits=constant_bits, sizes=sizes, regions=regions, dims=dims, params=params, memories=memories,
             workgroup=workgroup, over=over, grid=grid, doc=doc, value_names=value_names or {}, variable_names=variable_names or {},
         )
-
-
-def _forked() -> None:
-    """In a forked child: before Python 3.12 a cached property has a lock of its own, which a thread of the parent may have held."""
-    for found in vars(Program).values():
-        if isinstance(found, cached_property):
-            vars(found).update(lock=threading.RLock())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

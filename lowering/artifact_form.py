@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
+from vyre_py.ir.cached import cached_property
 from vyre_py.lowering.layout import SlotKind
 
 __all__ = [

@@ -157,6 +157,12 @@ def nothing_is_left_undone(module: Module) -> Offences:
             yield line, f"{found[0]}: finish it, or say in prose what is not there"
 
 
+def properties_hold_no_lock(module: Module) -> Offences:
+    for line, name in module.imports:
+        if name == "functools.cached_property":
+            yield line, "before Python 3.12 it holds one lock for all instances: take vyre_py.ir.cached"
+
+
 def handlers_name_what_they_catch(module: Module) -> Offences:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ExceptHandler) and node.type is None:
@@ -178,6 +184,7 @@ RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
     long_modules_defend_themselves: (SOURCE, Module("ir/a.py", '"""A table.\n\nIt is long."""\n' + "x = 1\n" * LONG)),
     silenced_checks_have_reasons: (EVERYTHING, Module("ir/a.py", "a = 1  # type: ignore[misc]\nb = 2  # noqa: F401, E501\nc = 3  # noqa")),
     nothing_is_left_undone: (EVERYTHING, Module("ir/a.py", '"""A.\n\nTO' + 'DO: b.\n"""\n# FIX' + "ME later\n")),
+    properties_hold_no_lock: (SOURCE, Module("ir/a.py", "from functools import cache, cached_property")),
     handlers_name_what_they_catch: (EVERYTHING, Module("ir/a.py", "try:\n    f()\nexcept:\n    g()")),
 }
 # What the rules must let pass.
@@ -211,7 +218,8 @@ def test_rule_finds_every_offence_and_no_other(rule: Rule) -> None:
     expected = {
         imports_point_down: [1, 2, 3], imports_are_absolute: [1, 2, 3], libraries_stay_at_home: [1, 2, 2, 3],
         libraries_are_dependencies: [2, 3], nothing_read_is_run: [1, 2, 3], long_modules_defend_themselves: [1],
-        silenced_checks_have_reasons: [1, 2, 3], nothing_is_left_undone: [1, 5], handlers_name_what_they_catch: [3],
+        silenced_checks_have_reasons: [1, 2, 3], nothing_is_left_undone: [1, 5], properties_hold_no_lock: [1],
+        handlers_name_what_they_catch: [3],
     }
     assert sorted(line for line, _ in rule(guilty)) == expected[rule]
     assert list(rule(BLAMELESS)) == []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from math import prod
 from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.dims import WORD_LIMIT, evaluate_extent
 from vyre_py.ir.interpret.arguments import Arguments
