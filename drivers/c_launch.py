@@ -7,9 +7,9 @@ import os
 import threading
 from collections.abc import Mapping
 from enum import IntEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.ir.imports import imported
 from vyre_py.ir.nodes import Access
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout, SlotKind
@@ -147,7 +147,7 @@ def _made(launch: Launch) -> CLaunch:
         raise Unsupported(device.name, [Missing("launch.c_address", help=f"devices that have it are {', '.join(DEVICES)}")])
     if not jit.is_here():
         raise Unsupported(device.name, [Missing("launch.c_address without llvmlite", help="it makes the code that C calls: pip install llvmlite")])
-    made: CLaunch = import_module(f"vyre_py.drivers.{device.kind}.c_launch").make(launch)
+    made: CLaunch = imported(f"vyre_py.drivers.{device.kind}.c_launch").make(launch)
     return made
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from vyre_py.drivers.errors import CacheError
+from vyre_py.ir.imports import importing
 
 __all__ = ["CHECKED", "CacheWarning", "Directory", "Folder", "close", "default_path"]
 
@@ -50,7 +51,8 @@ def default_path() -> Path | None:
     home = os.environ.get("HOME", "")
     if sys.platform == "linux" and Path(home).is_absolute():
         return Path(home) / ".cache" / "vyre-py" / "v1"
-    import platformdirs  # other systems alone need it
+    with importing:
+        import platformdirs  # other systems alone need it
 
     path = Path(platformdirs.user_cache_dir("vyre-py", appauthor=False)) / "v1"
     return path if path.is_absolute() else None

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
+from vyre_py.ir.imports import importing
+
 __all__ = ["MAX_FRAME", "Channel", "ChannelBroken", "ChannelClosed", "ChannelLate", "MessageTooLarge", "deadline_after", "list_of", "text_of", "whole_of"]
 
 MAX_FRAME: Final = 1 << 20  # bytes of JSON; arrays and Programs go through shared memory
@@ -80,8 +82,9 @@ class Channel:
     @property
     def unread(self) -> bool:
         """Whether the other end has left of what was sent, so that it has not seen the last message whole."""
-        import fcntl  # with termios: POSIX alone has them, as it has pipes that this works on
-        import termios
+        with importing:
+            import fcntl  # with termios: POSIX alone has them, as it has pipes that this works on
+            import termios
 
         try:
             return bool(struct.unpack("i", fcntl.ioctl(self._sink, termios.FIONREAD, bytes(4)))[0])

@@ -16,6 +16,7 @@ from vyre_py.drivers.channel import ChannelBroken, MessageTooLarge, whole_of
 from vyre_py.drivers.errors import DeviceUnavailable, DispatchTimeout
 from vyre_py.drivers.worker_process import WorkerFailed, WorkerLate, WorkerLost, WorkerProcess, to_plain
 from vyre_py.ir.errors import ProgramError, VyreError, printable, shown
+from vyre_py.ir.imports import importing
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Artifact
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
@@ -137,7 +138,8 @@ class Compiler:
 
     def _artifact(self, done: dict[str, Any]) -> Artifact:
         """What the process left in shared memory. Raises ChannelBroken for what is none."""
-        from vyre_py.lowering.artifact_file import decode
+        with importing:
+            from vyre_py.lowering.artifact_file import decode
 
         try:
             return decode(self._process.memory.array(0, (whole_of(done, "size_bytes", _MAX_ARTIFACT),), _BYTE).tobytes())
@@ -204,6 +206,7 @@ def _keep(task: Task, text: str) -> tuple[Path | None, str]:
 
 def _version(package: str) -> str:
     try:
-        return version(package)
+        with importing:  # what reads the version's file
+            return version(package)
     except PackageNotFoundError:
         return "from a checkout"

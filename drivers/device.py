@@ -47,6 +47,7 @@ from vyre_py.ir.check import Checked
 from vyre_py.ir.digest import places_digest
 from vyre_py.ir.dims import SIZE_LIMIT
 from vyre_py.ir.errors import shown
+from vyre_py.ir.imports import importing
 from vyre_py.ir.program import Program
 from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type
@@ -277,7 +278,8 @@ class Device(Stationary, ABC):
         The memory is kept alive by the buffer, and is ready for what is launched from now on. Raises BindingError for memory elsewhere, that is
         not C-contiguous, or whose elements are no type of the language; Buffer.free lets go of it.
         """
-        from vyre_py.drivers.exchange import wrap  # made of what devices and buffers are
+        with importing:
+            from vyre_py.drivers.exchange import wrap  # made of what devices and buffers are
 
         return wrap(self, array)
 

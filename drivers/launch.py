@@ -15,6 +15,7 @@ from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.telemetry import LaunchRecord
 from vyre_py.ir.dims import DimExpr, evaluate_dim
 from vyre_py.ir.errors import shown
+from vyre_py.ir.imports import importing
 from vyre_py.ir.lexer import written_name
 from vyre_py.ir.markup import ShownAsText
 from vyre_py.ir.travel import Stationary
@@ -246,7 +247,8 @@ class Launch(Stationary, ShownAsText):
 
         Raises Unsupported on devices other than cpu and cuda, and without llvmlite; DeviceLost.
         """
-        from vyre_py.drivers.c_launch import c_launch_of  # few launches are for C
+        with importing:
+            from vyre_py.drivers.c_launch import c_launch_of  # few launches are for C
 
         return c_launch_of(self.inner).address
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.imports import importing
 
 __all__ = ["Ranges"]
 
@@ -18,7 +19,8 @@ class Ranges:
 
     def __init__(self) -> None:
         try:
-            import nvtx  # loaded late: most programs never ask for it
+            with importing:
+                import nvtx  # loaded late: most programs never ask for it
         except ImportError as error:
             raise DeviceUnavailable("NVTX ranges need the package nvtx, which is not installed", cause=str(error), remedy="pip install nvtx") from error
         self._nvtx: Any = nvtx

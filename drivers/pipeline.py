@@ -14,6 +14,7 @@ from vyre_py.drivers.pending import Pending
 from vyre_py.drivers.run import Run, Timed
 from vyre_py.drivers.trace import spanned, tracing
 from vyre_py.drivers.traced import TracedLaunch
+from vyre_py.ir.imports import importing
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact import Artifact, Part
 from vyre_py.lowering.stages import Stages
@@ -65,7 +66,8 @@ class Pipeline(Portable):
         return self.part.report
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from vyre_py.drivers.registry import load_on  # which imports devices, and they this module
+        with importing:
+            from vyre_py.drivers.registry import load_on  # which imports devices, and they this module
 
         return load_on, (self.device.name, self.artifact)
 

@@ -6,7 +6,6 @@ import os
 import re
 import threading
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Final
 
 from vyre_py.drivers.device import Device
@@ -15,6 +14,7 @@ from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.process_trace import begin_process_trace
 from vyre_py.drivers.selftest import require_right
 from vyre_py.ir.errors import VyreError, shown
+from vyre_py.ir.imports import imported
 from vyre_py.lowering.artifact import Artifact
 
 __all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available", "load_on"]
@@ -38,7 +38,7 @@ class DeviceInfo:
 
 
 def _count(kind: str) -> int:
-    found: int = import_module(f"vyre_py.drivers.{kind}").count()
+    found: int = imported(f"vyre_py.drivers.{kind}").count()
     return found
 
 
@@ -70,7 +70,7 @@ def _opened(kind: str, ordinal: int) -> Device:
         if ordinal >= here:
             raise DeviceUnavailable(f"there is no {kind}:{ordinal}", meaning=f"{here} device(s) of kind {kind} are here", remedy="vyre_py.devices() lists them")
         begin_process_trace()
-        made: Device = import_module(f"vyre_py.drivers.{kind}").open_device(ordinal)
+        made: Device = imported(f"vyre_py.drivers.{kind}").open_device(ordinal)
         _open[kind, ordinal] = made
         _inherited.discard((kind, ordinal))
         return made

@@ -17,6 +17,7 @@ from vyre_py.drivers.hostarray import Host, components_of, host_array, no_memory
 from vyre_py.drivers.trace import spanned
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
+from vyre_py.ir.imports import importing
 from vyre_py.ir.nodes import Param
 from vyre_py.ir.travel import Stationary
 from vyre_py.ir.types import Type, u8
@@ -288,7 +289,8 @@ class Buffer(Stationary):
         self._require_writeable("copy_from")
         self.device.require_usable()
         if (recording := self.device._recording) is not None:
-            from vyre_py.drivers.sequence import CopyStep  # made of buffers
+            with importing:
+                from vyre_py.drivers.sequence import CopyStep  # made of buffers
 
             recording.take(CopyStep(source, self))
         elif self.size_bytes:
@@ -301,14 +303,16 @@ class Buffer(Stationary):
 
         Raises BindingError for any other, and after `free`.
         """
-        from vyre_py.drivers.binding import encode_param  # made of buffers
+        with importing:
+            from vyre_py.drivers.binding import encode_param  # made of buffers
 
         pattern = encode_param(Param("value", self.type), value)
         handle = self.handle
         self._require_writeable("fill")
         self.device.require_usable()
         if (recording := self.device._recording) is not None:
-            from vyre_py.drivers.sequence import FillStep  # made of buffers
+            with importing:
+                from vyre_py.drivers.sequence import FillStep  # made of buffers
 
             recording.take(FillStep(self, value, pattern))
         elif self.size_bytes:
@@ -348,7 +352,8 @@ class Buffer(Stationary):
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None
     ) -> Any:
         """The memory as a DLPack capsule; on CUDA `stream` waits for the launches so far. A vector's components are the last axis."""
-        from vyre_py.drivers.exchange import capsule_of  # made of buffers
+        with importing:
+            from vyre_py.drivers.exchange import capsule_of  # made of buffers
 
         return capsule_of(self, stream, max_version, dl_device, copy)
 
@@ -361,7 +366,8 @@ class Buffer(Stationary):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The memory for libraries of CUDA, version 3. Raises AttributeError elsewhere."""
-        from vyre_py.drivers.exchange import cuda_interface_of  # made of buffers
+        with importing:
+            from vyre_py.drivers.exchange import cuda_interface_of  # made of buffers
 
         return cuda_interface_of(self)
 

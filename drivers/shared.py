@@ -18,6 +18,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.hostarray import Host
+from vyre_py.ir.imports import importing
 
 __all__ = ["ALIGNMENT", "SharedMemory", "places"]
 
@@ -112,7 +113,8 @@ class SharedMemory:
 
 
 def _anonymous_file() -> int:
-    import fcntl
+    with importing:
+        import fcntl
 
     if hasattr(os, "memfd_create"):
         made = os.memfd_create("vyre-executor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

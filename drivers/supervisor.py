@@ -15,6 +15,7 @@ from vyre_py.drivers.channel import MessageTooLarge
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError
 from vyre_py.drivers.worker_process import Opened, WorkerFailed, WorkerLate, WorkerLost, WorkerProcess
 from vyre_py.ir.errors import VyreError
+from vyre_py.ir.imports import importing
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["COUNTERS", "Counters", "Job", "PendingCall", "Session", "Supervisor"]
@@ -84,7 +85,8 @@ class PendingCall(Future[Any]):
         return cancelled
 
     def __await__(self) -> Generator[Any, None, Any]:
-        import asyncio  # only who awaits has it
+        with importing:
+            import asyncio  # only who awaits has it
 
         return asyncio.wrap_future(self).__await__()
 

@@ -41,6 +41,7 @@ from vyre_py.drivers.registry import device as device_of
 from vyre_py.drivers.resident import Buffer, host_shape
 from vyre_py.drivers.shared import SharedMemory
 from vyre_py.ir.errors import VyreError
+from vyre_py.ir.imports import importing
 from vyre_py.ir.types import TYPES, u8
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
@@ -114,7 +115,8 @@ class Worker:
 
     def compile_artifact(self, request: Request) -> Answer:
         """Compiles the Program at a place in shared memory for targets by name, without a device; the artifact then lies at the beginning of that memory."""
-        from vyre_py.lowering.artifact_file import encode  # executors do without it
+        with importing:
+            from vyre_py.lowering.artifact_file import encode  # executors do without it
 
         targets = [parse_target(name) for name in list_of(request, "targets")]
         data = encode(compiled(validated(self._bytes(request).tobytes()), targets, _options(request)))

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vyre_py.ir.imports import importing
+
 __all__ = [
     "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported", "ValidationError",
     "VyreError", "WireError", "printable", "shown",
@@ -114,7 +116,8 @@ class VyreError(Exception):
         return _again, (type(self), self.args, dict(vars(self)))
 
     def _repr_html_(self) -> str:
-        from vyre_py.ir.markup import error_html  # notebooks alone ask for it
+        with importing:
+            from vyre_py.ir.markup import error_html  # notebooks alone ask for it
 
         return error_html(self)
 

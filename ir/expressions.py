@@ -14,6 +14,7 @@ import numpy as np
 
 from vyre_py.ir.errors import Diagnostic, ProgramWarning, ValidationError, shown
 from vyre_py.ir.hints import number_hint
+from vyre_py.ir.imports import importing
 from vyre_py.ir.nodes import Atom, Const
 from vyre_py.ir.ops import swizzle_bits
 from vyre_py.ir.rules import finding
@@ -351,7 +352,8 @@ def number(value: object, type_: Type) -> Const:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
-        from vyre_py.ir.handles import ArrayHandle  # made of the expressions here
+        with importing:
+            from vyre_py.ir.handles import ArrayHandle  # made of the expressions here
 
         if isinstance(value, ArrayHandle):
             fail("B108", f"the array {value.memory.name!r} was used as a {type_} value", f"take an element: {value.memory.name}[i]")

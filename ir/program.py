@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.dims import Dim, DimExpr
 from vyre_py.ir.errors import Place
+from vyre_py.ir.imports import importing
 from vyre_py.ir.nodes import Memory, Param, Space, Statement
 from vyre_py.ir.travel import Portable
 
@@ -66,21 +67,24 @@ class Program(Portable):
     @cached_property
     def widths(self) -> Widths:
         """Which buffers and dims may be 2^32 and more."""
-        from vyre_py.ir.widths import widths
+        with importing:
+            from vyre_py.ir.widths import widths
 
         return widths(self)
 
     @cached_property
     def code_digest(self) -> bytes:
         """SHA-256 of what the Program computes: names and places out, region names in."""
-        from vyre_py.ir.digest import code_digest
+        with importing:
+            from vyre_py.ir.digest import code_digest
 
         return code_digest(self)
 
     @cached_property
     def interface_digest(self) -> bytes:
         """SHA-256 of what a caller sees: names, types, shapes, access and docs."""
-        from vyre_py.ir.digest import interface_digest
+        with importing:
+            from vyre_py.ir.digest import interface_digest
 
         return interface_digest(self)
 
@@ -100,12 +104,14 @@ class Program(Portable):
         return Program.from_bytes, (self.to_bytes(places=True),)
 
     def __str__(self) -> str:
-        from vyre_py.ir.printer import print_program
+        with importing:
+            from vyre_py.ir.printer import print_program
 
         return print_program(self)
 
     def _repr_html_(self) -> str:
-        from vyre_py.ir.markup import program_html
+        with importing:
+            from vyre_py.ir.markup import program_html
 
         return program_html(self)
 
@@ -115,7 +121,8 @@ class Program(Portable):
     @classmethod
     def from_text(cls, text: str, file: str = "<text>") -> Program:
         """The Program that `.vir` text describes. Raises ParseError with the place and what was expected."""
-        from vyre_py.ir.parser import parse
+        with importing:
+            from vyre_py.ir.parser import parse
 
         return parse(text, file)
 
@@ -126,7 +133,8 @@ class Program(Portable):
         Safe for bytes from anybody: digest, sizes, counts, nesting, references and names are looked at before anything is built. Raises WireError, whose
         `where` is the offset of the byte at fault. Whether the Program keeps the rules of the language is for `check`.
         """
-        from vyre_py.ir.wire.binary import unpack
+        with importing:
+            from vyre_py.ir.wire.binary import unpack
 
         return unpack(data)
 
@@ -137,7 +145,8 @@ class Program(Portable):
         exactly where their bytes are. `places` says where each statement was written: names of files, lines, columns. Bytes that were read are written
         again as they were with `places=True`. Raises WireError for a Program that is not of sound form.
         """
-        from vyre_py.ir.wire.binary import pack
+        with importing:
+            from vyre_py.ir.wire.binary import pack
 
         return pack(self, names, places)
 
@@ -147,7 +156,8 @@ class Program(Portable):
 
         Raises WireError, whose `where` is the JSON pointer of the value at fault.
         """
-        from vyre_py.ir.wire.json_reader import from_json
+        with importing:
+            from vyre_py.ir.wire.json_reader import from_json
 
         return from_json(text)
 
@@ -156,7 +166,8 @@ class Program(Portable):
 
         Raises WireError for a Program that is not of sound form, or too large for JSON (16 MiB of text).
         """
-        from vyre_py.ir.wire.json_writer import to_json
+        with importing:
+            from vyre_py.ir.wire.json_writer import to_json
 
         return to_json(self, names, places)
 
@@ -204,7 +215,8 @@ class Program(Portable):
         Takes time linear in the arrays, some 3 us a statement. Raises WireError, whose `where` names the entry at fault, as in `codes[17]`. Whether the
         Program keeps the rules of the language is for `check`.
         """
-        from vyre_py.ir.wire.arrays import from_arrays
+        with importing:
+            from vyre_py.ir.wire.arrays import from_arrays
 
         return from_arrays(
             name, codes=codes, types=types, refs=refs, operands=operands, offsets=offsets,

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.errors import shown
+from vyre_py.ir.imports import importing
 from vyre_py.ir.rounding import from_f64, sticky
 from vyre_py.ir.travel import Portable
 
@@ -39,7 +40,8 @@ class Kind(Enum):
 @cache
 def _bfloat16() -> np.dtype[Any]:
     # Imported when first asked for, since few Programs have one.
-    import ml_dtypes
+    with importing:
+        import ml_dtypes
 
     dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return dtype

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vyre_py.ir.dims import Dim, DimExpr
+from vyre_py.ir.imports import importing
 from vyre_py.ir.markup import ShownAsText
 from vyre_py.ir.nodes import Memory, Param
 from vyre_py.ir.program import Grid
@@ -160,7 +161,8 @@ class Artifact(Portable, ShownAsText):
 
     def to_bytes(self) -> bytes:
         """The file's bytes (`lowering/ARTIFACT.md`). Raises ArtifactError for what the file has no place for."""
-        from vyre_py.lowering.artifact_file import encode
+        with importing:
+            from vyre_py.lowering.artifact_file import encode
 
         return encode(self)
 
@@ -168,26 +170,30 @@ class Artifact(Portable, ShownAsText):
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Artifact:
         """The artifact that `to_bytes` wrote. All of it is looked at, and what is not understood is refused, before anything is used; that its code is
         harmless nobody can see from its bytes: load what you would run. Raises ArtifactError, which names the part at fault."""
-        from vyre_py.lowering.artifact_file import decode
+        with importing:
+            from vyre_py.lowering.artifact_file import decode
 
         return decode(data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file: all of it or nothing, in place of one that was there. Raises ArtifactError where that is not possible."""
-        from vyre_py.lowering.artifact_file import save
+        with importing:
+            from vyre_py.lowering.artifact_file import save
 
         save(self, path)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Artifact:
         """The artifact in a file of 1 GiB at most, or in bytes, as `from_bytes`. Needs no compiler. Raises ArtifactError, which names the part at fault."""
-        from vyre_py.lowering.artifact_file import load
+        with importing:
+            from vyre_py.lowering.artifact_file import load
 
         return load(source)
 
     def describe(self) -> str:
         """What is inside, for people: targets, code and its size, entries and what they need, registers, numerics, versions."""
-        from vyre_py.lowering.artifact_text import describe
+        with importing:
+            from vyre_py.lowering.artifact_text import describe
 
         return describe(self)
 

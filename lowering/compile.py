@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
@@ -12,6 +11,7 @@ from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
 from vyre_py.ir.effects import Effect, at_most
 from vyre_py.ir.errors import shown
+from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.nodes import Space
 from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
@@ -67,19 +67,22 @@ def _host(program: Program, target: Target) -> Program:
 
 
 def _wgsl(program: Program, target: Target) -> Program:
-    from vyre_py.lowering.wgsl.legal import legalise
+    with importing:
+        from vyre_py.lowering.wgsl.legal import legalise
 
     return legalise(program, target)
 
 
 def _approximated(program: Program, target: Target) -> Program:
-    from vyre_py.lowering.llvm.fast import approximate
+    with importing:
+        from vyre_py.lowering.llvm.fast import approximate
 
     return contract(approximate(program, target))
 
 
 def _fused(program: Program, target: Target) -> Program:
-    from vyre_py.lowering.llvm.host import has_fma
+    with importing:
+        from vyre_py.lowering.llvm.host import has_fma
 
     return contract(program) if has_fma(target.arch) else program
 
@@ -118,7 +121,7 @@ def expanded_for(kind: str) -> frozenset[str]:
     module, _, table = _KINDS[kind].table.partition(":")
     if not module:
         return EXPANDED_ONLY
-    taken = getattr(import_module(module), table)
+    taken = getattr(imported(module), table)
     return frozenset(name for name in STRICT_EXPANSIONS if name not in taken or OPS[name].expands != OPS[name].of)
 
 
@@ -140,7 +143,7 @@ def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
 
 def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     try:
-        module = import_module(_KINDS[target.kind].module)
+        module = imported(_KINDS[target.kind].module)
     except ImportError as error:
         missing = Missing(f"compiling for {target} where llvmlite is not", help="pip install llvmlite; artifacts from elsewhere load without it")
         raise Unsupported("vyre-py", [missing]) from error
@@ -243,17 +246,20 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
     if form == "vir":
         return print_program(optimised.program, annotate(optimised))
     if form in ("llvm", "nvvm") and parsed.kind == "ptx":
-        from vyre_py.lowering.llvm.nvptx import llvm_text
+        with importing:
+            from vyre_py.lowering.llvm.nvptx import llvm_text
 
         text = llvm_text(optimised, parsed, options)
         if form == "llvm":
             return text
-        from vyre_py.lowering.llvm.nvvm import nvvm_text
+        with importing:
+            from vyre_py.lowering.llvm.nvvm import nvvm_text
 
         return nvvm_text(text, parsed.arch)
     text = _lower(optimised, parsed, options).text
     if form == "asm":
-        from vyre_py.lowering.llvm.host import assembly
+        with importing:
+            from vyre_py.lowering.llvm.host import assembly
 
         return assembly(text, parsed, options)
     if not text:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from vyre_py.ir.digest import places_digest
+from vyre_py.ir.imports import importing
 from vyre_py.ir.program import Program
 from vyre_py.lowering.llvm.host_targets import NATIVE, machine_number
 from vyre_py.lowering.options import CompileOptions
@@ -33,7 +34,8 @@ _COMPILED_BY_LLVM: Final = frozenset({"ptx", "host"})
 @lru_cache(maxsize=64)
 def _version(package: str) -> str:
     try:
-        return version(package)
+        with importing:  # what reads the version's file
+            return version(package)
     except PackageNotFoundError:
         return "none"
 
@@ -70,11 +72,14 @@ def _fields(program: Program, target: Target, options: CompileOptions) -> Iterat
     if target.kind in _COMPILED_BY_LLVM:
         yield "llvmlite", _version("llvmlite")
     if target.kind == "ptx" and options.codegen == "nvvm":
-        from vyre_py.lowering.llvm.nvvm import version as nvvm_version  # loads the library, which compiling will do too
+        with importing:
+            # Loads the library, which compiling will do too.
+            from vyre_py.lowering.llvm.nvvm import version as nvvm_version
 
         yield "libnvvm", nvvm_version()
     if target.cubin:
-        from vyre_py.lowering.llvm.nvjitlink import version as nvjitlink_version
+        with importing:
+            from vyre_py.lowering.llvm.nvjitlink import version as nvjitlink_version
 
         yield "nvjitlink", nvjitlink_version()
     if target.kind == "host" and target.arch == NATIVE:

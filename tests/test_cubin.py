@@ -222,7 +222,7 @@ def test_without_the_library(fresh, error):
     def fail(name):
         raise error
 
-    fresh.setattr(nvjitlink, "import_module", fail)
+    fresh.setattr(nvjitlink, "imported", fail)
     nvjitlink.prepare()  # where the wheel is there, and broken
     nvjitlink.available.cache_clear()
     fresh.setattr(nvjitlink, "_wheel_versions", lambda: ())
@@ -236,7 +236,7 @@ def test_without_the_library(fresh, error):
 
 def test_without_the_binding_nothing_is_tried(fresh):
     fresh.setattr(nvjitlink, "find_spec", lambda name: None)
-    fresh.setattr(nvjitlink, "import_module", lambda name: pytest.fail(f"imports {name}"))
+    fresh.setattr(nvjitlink, "imported", lambda name: pytest.fail(f"imports {name}"))
     assert not nvjitlink.available()
     nvjitlink.prepare()
 

@@ -38,6 +38,8 @@ HOMES: Final = {
 }
 RUNS_WHAT_IT_READS: Final = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 PICKLES: Final = "tests/test_travel.py"  # asks for what other people's schedulers ask for; the project itself reads no pickle
+# What runs as a process of its own, where no other thread forks; and the lock itself.
+ALONE: Final = ("vyre_py/cli/", "vyre_py/demo/", "vyre_py/__main__.py", "ir/imports.py")
 LONG: Final = 400
 DEFENCE: Final = "One module because"
 
@@ -69,7 +71,7 @@ class Module:
                     origin = "." * node.level + (node.module or "")
                     found += [(node.lineno, f"{origin}.{alias.name}") for alias in node.names]
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(text)), *_]):
-                    if name in {"import_module", "__import__"}:
+                    if name in {"import_module", "imported", "__import__"}:
                         found.append((node.lineno, text))
         return found
 
@@ -163,6 +165,18 @@ def properties_hold_no_lock(module: Module) -> Offences:
             yield line, "before Python 3.12 it holds one lock for all instances: take vyre_py.ir.cached"
 
 
+def late_imports_hold_the_lock(module: Module) -> Offences:
+    if module.path.startswith(ALONE):
+        return
+    functions = (n for n in ast.walk(module.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    late = {n.lineno for f in functions for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)}
+    blocks = (n for n in ast.walk(module.tree) if isinstance(n, ast.With) and any(ast.unparse(i.context_expr) == "importing" for i in n.items))
+    held = {n.lineno for block in blocks for n in ast.walk(block) if isinstance(n, ast.Import | ast.ImportFrom)}
+    late |= {line for line, name in module.imports if name in ("importlib.import_module", "importlib")}
+    for line in sorted(late - held):
+        yield line, "an import in a call is made `with importing:` of vyre_py.ir.imports, or by its `imported`: a forked child may hang in it"
+
+
 def handlers_name_what_they_catch(module: Module) -> Offences:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ExceptHandler) and node.type is None:
@@ -177,7 +191,7 @@ RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
     imports_are_absolute: (EVERYTHING, Module("drivers/a.py", "from ..lowering import target\nfrom . import b\nimport ir.types")),
     libraries_stay_at_home: (
         SOURCE,
-        Module("lowering/a.py", "from cuda.bindings import nvjitlink\nimport wgpu, pydantic\nimport_module('llvmlite.binding')"),
+        Module("lowering/a.py", "from cuda.bindings import nvjitlink\nimport wgpu, pydantic\nimported('llvmlite.binding')"),
     ),
     libraries_are_dependencies: (SOURCE, Module("drivers/cuda/a.py", "def f():\n    import cupy.cuda\n    import torch")),
     nothing_read_is_run: (EVERYTHING, Module("drivers/a.py", "import pickle\nfrom marshal import loads\nnp.load(f, allow_pickle=yes)")),
@@ -185,6 +199,10 @@ RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
     silenced_checks_have_reasons: (EVERYTHING, Module("ir/a.py", "a = 1  # type: ignore[misc]\nb = 2  # noqa: F401, E501\nc = 3  # noqa")),
     nothing_is_left_undone: (EVERYTHING, Module("ir/a.py", '"""A.\n\nTO' + 'DO: b.\n"""\n# FIX' + "ME later\n")),
     properties_hold_no_lock: (SOURCE, Module("ir/a.py", "from functools import cache, cached_property")),
+    late_imports_hold_the_lock: (
+        SOURCE,
+        Module("ir/a.py", "from importlib import import_module\nimport a\ndef f():\n    import b\n    with importing:\n        import c\n    from d import e"),
+    ),
     handlers_name_what_they_catch: (EVERYTHING, Module("ir/a.py", "try:\n    f()\nexcept:\n    g()")),
 }
 # What the rules must let pass.
@@ -219,7 +237,7 @@ def test_rule_finds_every_offence_and_no_other(rule: Rule) -> None:
         imports_point_down: [1, 2, 3], imports_are_absolute: [1, 2, 3], libraries_stay_at_home: [1, 2, 2, 3],
         libraries_are_dependencies: [2, 3], nothing_read_is_run: [1, 2, 3], long_modules_defend_themselves: [1],
         silenced_checks_have_reasons: [1, 2, 3], nothing_is_left_undone: [1, 5], properties_hold_no_lock: [1],
-        handlers_name_what_they_catch: [3],
+        late_imports_hold_the_lock: [1, 4, 7], handlers_name_what_they_catch: [3],
     }
     assert sorted(line for line, _ in rule(guilty)) == expected[rule]
     assert list(rule(BLAMELESS)) == []

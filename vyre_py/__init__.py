@@ -24,6 +24,7 @@ if (_root / "pyproject.toml").is_file() and (_root / "ir").is_dir():
     __path__.append(str(_root))
 
 from vyre_py._names import LAZY as _LAZY  # noqa: E402 - the path above must stand first
+from vyre_py.ir.imports import imported as _imported  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from vyre_py.drivers.arena import Arena
@@ -234,12 +235,10 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     """What is public, imported when first asked for: `import vyre_py` itself takes no time, and Ctrl-C meets the command line at work."""
-    from importlib import import_module
-
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'vyre_py' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    found: object = getattr(import_module(module), name)
+    found: object = getattr(_imported(module), name)
     globals()[name] = found
     return found
 

@@ -17,6 +17,7 @@ from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.watched import Watched
+from vyre_py.ir.imports import importing
 from vyre_py.lowering.artifact import Entry, Image, Part, Step
 from vyre_py.lowering.llvm.host_targets import obstacle, rank_here
 from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
@@ -119,7 +120,8 @@ class CpuDevice(Device):
         if find_spec("llvmlite") is None:
             return  # this machine loads what others compile
 
-        from vyre_py.lowering.llvm.host import target_machine  # LLVM is loaded only when code is first wanted
+        with importing:
+            from vyre_py.lowering.llvm.host import target_machine  # LLVM is loaded only when code is first wanted
 
         target_machine("native", 3)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from vyre_py.drivers.cpu.elf import Placed, place
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.ir.errors import shown
+from vyre_py.ir.imports import importing
 from vyre_py.lowering.artifact import Entry, Image
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.host_targets import LIBRARY, loads_objects, own_machine
@@ -131,7 +132,8 @@ def load_object(code: bytes) -> LoadedObject:
 def _link_by_llvm(code: bytes, symbol: str) -> tuple[Any, int]:
     """The library, and the address of the symbol in it."""
     try:
-        from llvmlite import binding as llvm  # LLVM is loaded only when code is first wanted
+        with importing:
+            from llvmlite import binding as llvm  # LLVM is loaded only when code is first wanted
     except ImportError as error:
         raise ToolchainError("the loader", "loading host code on this system needs llvmlite: pip install llvmlite") from error
     with _lock:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vyre_py.drivers.cuda.library import load
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.imports import importing
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -26,6 +27,7 @@ def count() -> int:
 
 def open_device(ordinal: int) -> Device:
     """A new device. Raises DeviceUnavailable."""
-    from vyre_py.drivers.cuda.device import CudaDevice
+    with importing:
+        from vyre_py.drivers.cuda.device import CudaDevice
 
     return CudaDevice(ordinal)

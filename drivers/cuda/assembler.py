@@ -11,6 +11,7 @@ from typing import Final
 
 from vyre_py.drivers.errors import DriverError
 from vyre_py.ir.errors import VyreError, shown
+from vyre_py.ir.imports import importing
 from vyre_py.lowering.llvm import nvjitlink
 
 __all__ = ["VARIABLE", "makes_machine_code"]
@@ -56,6 +57,7 @@ def _prepare() -> None:
     with suppress(VyreError):  # whoever compiles is told
         nvjitlink.prepare()
         if find_spec("llvmlite") is not None:
-            from vyre_py.lowering.llvm import nvptx  # launches need LLVM soon, too
+            with importing:
+                from vyre_py.lowering.llvm import nvptx  # launches need LLVM soon, too
 
             nvptx.prepare()

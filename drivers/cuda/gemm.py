@@ -22,6 +22,7 @@ from vyre_py.drivers.cuda.sequence import Piece
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError
 from vyre_py.drivers.resident import Buffer
 from vyre_py.drivers.sequence import GemmStep
+from vyre_py.ir.imports import importing
 from vyre_py.ir.types import Type, bf16, f16, f32, f64, u8
 from vyre_py.lowering.errors import Missing, Unsupported
 
@@ -47,7 +48,8 @@ _POPPED: Final = ctypes.c_uint64()  # where the driver says which context is no 
 def _load() -> Any:
     """nvmath's bindings of cuBLASLt. Raises DeviceUnavailable without the package."""
     try:
-        from nvmath.bindings import cublasLt
+        with importing:
+            from nvmath.bindings import cublasLt
     except ImportError as error:
         raise DeviceUnavailable("gemm needs the package nvmath-python", cause=str(error), remedy=_INSTALL) from error
     return cublasLt
@@ -55,7 +57,8 @@ def _load() -> Any:
 
 def _address() -> int:
     """Where cublasLtMatmul begins in the library that the bindings use; they find it in the same way."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
+    with importing:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
 
     library = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
     return ctypes.cast(library.cublasLtMatmul, ctypes.c_void_p).value or 0

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.imports import importing
 
 __all__ = ["address", "load"]
 
@@ -41,7 +42,8 @@ def load() -> Any:
             remedy="set PYTHON_GIL=1, or use a build of Python that has the lock",
         )  # fmt: skip
     try:
-        from cuda.bindings import driver
+        with importing:
+            from cuda.bindings import driver
     except ImportError as error:
         raise DeviceUnavailable("CUDA devices need the package cuda-bindings", cause=str(error), remedy=_INSTALL) from error
     for name, value in _JIT_CACHE.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vyre_py.ir.imports import importing
+
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
@@ -17,6 +19,7 @@ def count() -> int:
 
 def open_device(ordinal: int) -> Device:
     """The device."""
-    from vyre_py.drivers.reference.device import ReferenceDevice
+    with importing:
+        from vyre_py.drivers.reference.device import ReferenceDevice
 
     return ReferenceDevice(ordinal)

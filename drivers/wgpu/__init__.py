@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.wgpu.library import adapters, require_own_process
+from vyre_py.ir.imports import importing
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -25,6 +26,7 @@ def count() -> int:
 
 def open_device(ordinal: int) -> Device:
     """A new device. Raises DeviceUnavailable."""
-    from vyre_py.drivers.wgpu.device import WgpuDevice
+    with importing:
+        from vyre_py.drivers.wgpu.device import WgpuDevice
 
     return WgpuDevice(ordinal)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.imports import importing
 
 __all__ = ["adapters", "errors", "is_software", "load", "require_own_process"]
 
@@ -39,8 +40,9 @@ def require_own_process() -> None:
 def load() -> ModuleType:
     """The package. Raises DeviceUnavailable, which names the command that installs it."""
     try:
-        import wgpu
-        import wgpu.backends.wgpu_native as native
+        with importing:
+            import wgpu
+            import wgpu.backends.wgpu_native as native
     except (ImportError, OSError, RuntimeError) as error:
         raise DeviceUnavailable("wgpu cannot be loaded", status=str(error), remedy="pip install 'vyre-py[wgpu]'") from error
     assert native  # importing it chooses the backend

@@ -7,6 +7,8 @@ import sys
 from contextlib import AbstractContextManager
 from typing import Final
 
+from vyre_py.ir.imports import hold_imports, release_imports
+
 __all__ = ["guard"]
 
 _held: Final[list[AbstractContextManager[object]]] = []
@@ -14,6 +16,7 @@ _held: Final[list[AbstractContextManager[object]]] = []
 
 def _hold() -> None:
     """Waits until no thread is within LLVM, and keeps others out. llvmlite has one lock around it, which a child would inherit locked, for ever."""
+    hold_imports()  # first: who imports llvmlite calls LLVM meanwhile
     ffi = sys.modules.get("llvmlite.binding.ffi")
     lock: AbstractContextManager[object] | None = getattr(getattr(ffi, "lib", None), "_lock", None)
     if lock is not None:
@@ -24,6 +27,7 @@ def _hold() -> None:
 def _release() -> None:
     if _held:
         _held.pop().__exit__(None, None, None)
+    release_imports()
 
 
 def guard() -> None:

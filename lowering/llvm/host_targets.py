@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from vyre_py.ir.imports import importing
+
 __all__ = ["LIBRARY", "NATIVE", "TARGETS", "HostTarget", "loads_objects", "machine_number", "obstacle", "own_machine", "rank_here", "runs_here"]
 
 NATIVE: Final = "native"
@@ -119,7 +121,8 @@ def machine_number() -> int:
         told = [*(info.get(name, "") for name in _MODEL), *sorted(_flags())]
     else:
         try:
-            from llvmlite import binding as llvm  # here LLVM loads the code, too
+            with importing:
+                from llvmlite import binding as llvm  # here LLVM loads the code, too
         except ImportError:
             return 0
         told = [llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import count
+from typing import Any, Final
+
+from vyre_py.ir.imports import importing
 
 __all__ = ["is_here", "link"]
 
 _lock = threading.Lock()
 _linked: list[Any] = []  # the linker and what it has linked, which stay for good
+_numbers: Final = count(1)  # of libraries: a child that is forked while one is linked takes another name for its own
 
 
 def is_here() -> bool:
     """Whether llvmlite can be imported, which loads LLVM."""
     try:
-        import llvmlite.binding  # noqa: F401 - whether it can be is the question
+        with importing:
+            import llvmlite.binding  # noqa: F401 - whether it can be is the question
     except (ImportError, OSError):  # not installed; installed, and its library does not load
         return False
     return True
@@ -25,7 +30,8 @@ def is_here() -> bool:
 def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int] | None = None) -> dict[str, int]:
     """Compiles LLVM IR for this process; gives the addresses of its `exports`. `imports` are addresses of functions that it calls; those of the C library
     need none. Raises ImportError without llvmlite."""
-    from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
+    with importing:
+        from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
 
     with _lock:
         if not _linked:
@@ -37,7 +43,7 @@ def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int
             builder.import_symbol(symbol, address)
         for symbol in exports:
             builder.export_symbol(symbol)
-        library = builder.link(_linked[0], f"{name}-{len(_linked)}")
+        library = builder.link(_linked[0], f"{name}-{next(_numbers)}")
         _linked.append(library)
         return {symbol: library[symbol] for symbol in exports}
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from vyre_py.ir.imports import imported, importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm import assembler_log
 from vyre_py.lowering.llvm.heap import keep_heap
@@ -58,8 +58,9 @@ def _ptx_alone(arch: str) -> str:
 @lru_cache(maxsize=1)
 def _library() -> Any:
     """NVIDIA's binding, with the library behind it loaded. Raises what is raised where one of them is not here."""
-    library = import_module("cuda.bindings.nvjitlink")
-    library.version()
+    with importing:
+        library = imported("cuda.bindings.nvjitlink")
+        library.version()  # the first call loads it, under a lock
     return library
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.imports import importing
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Program
 from vyre_py.lowering.artifact import Entry, Image
@@ -183,7 +184,8 @@ def prepare() -> None:
 
 
 def _machine_code(ptx: str, target: Target, options: CompileOptions, name: str) -> Image:
-    from vyre_py.lowering.llvm import nvjitlink
+    with importing:
+        from vyre_py.lowering.llvm import nvjitlink
 
     linked = measure(ptx).run(lambda: nvjitlink.link(ptx.encode(), target.arch, level=options.opt, debug=options.debug, name=name))
     return Image("cubin", linked.code, log=linked.log, resources=linked.resources)
@@ -205,7 +207,8 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         written = _written(optimised, options)
     with watch(options.codegen):
         if options.codegen == "nvvm":
-            from vyre_py.lowering.llvm import nvvm
+            with importing:
+                from vyre_py.lowering.llvm import nvvm
 
             ptx = nvvm.assemble(written.module, target.arch, options.opt, fast=fast)
         else:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from vyre_py.ir.imports import importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES, generation
 from vyre_py.lowering.llvm.large import measure
@@ -62,9 +63,10 @@ _UNKNOWN_HINT: Final = re.compile(r'\.pragma[ \t]+"(?!nounroll"|used_bytes_mask 
 def _library() -> Any:
     """The module `cuda.bindings.nvvm`, with the library behind it. Raises Unsupported where either is missing."""
     try:
-        from cuda.bindings import nvvm
+        with importing:
+            from cuda.bindings import nvvm
 
-        nvvm.version()
+            nvvm.version()  # the first call loads it, under a lock
     except (ImportError, RuntimeError) as error:  # the second is what cuda-pathfinder raises when it finds no library
         cause = f"{_INSTALL}; {str(error).partition(chr(10))[0]}"
         raise Unsupported("vyre-py", [Missing(f"option codegen='nvvm' without {_WHO}", help=cause)]) from error

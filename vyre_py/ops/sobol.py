@@ -19,6 +19,7 @@ from vyre_py.ir.builder import ProgramBuilder
 from vyre_py.ir.dims import is_count
 from vyre_py.ir.errors import shown
 from vyre_py.ir.functions import cast, ceil_div, clz, ctz
+from vyre_py.ir.imports import importing
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import Type, f32, f64, u32, u64
 
@@ -48,7 +49,8 @@ def word_type(bits: int) -> Type:
 def _table() -> tuple[Words, Words]:
     """The primitive polynomials, and the first direction numbers of each, by dimension. Raises DriverError where SciPy is not installed."""
     try:
-        with as_file(files("scipy").joinpath(*_TABLE)) as path, np.load(path, allow_pickle=False) as table:
+        # SciPy's folder is found by importing it, and NumPy imports what reads the file.
+        with importing, as_file(files("scipy").joinpath(*_TABLE)) as path, np.load(path, allow_pickle=False) as table:
             return table["poly"].astype(np.uint64), table["vinit"].astype(np.uint64)
     except (ImportError, OSError, KeyError) as error:
         remedy = "pip install 'vyre-py[ops]'"
@@ -69,7 +71,7 @@ def direction_numbers(dimensions: int, bits: int = 30) -> Words:
     numbers[:, 0] = 1
     known = min(bits, first.shape[1])
     numbers[:known, 1:] = np.where(np.arange(known)[:, None] < degrees[1:], first[1:, :known].T, 0)
-    for degree in np.unique(degrees[1:]).tolist():
+    for degree in sorted(set(degrees[1:].tolist())):
         columns = 1 + np.flatnonzero(degrees[1:] == degree)
         for row in range(degree, bits):
             made = numbers[row - degree, columns]
