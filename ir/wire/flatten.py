@@ -203,13 +203,17 @@ _REFERENCES: Final[Mapping[type, Callable[[_Flattener, Any], int]]] = {
 }  # fmt: skip
 
 
+def _nothing(_flattener: _Flattener, _statement: Statement) -> int:
+    return 0
+
+
 def _coded(kind: type[Statement]) -> _Writer:
     """Writes statements of a kind that has a code of its own."""
-    refers = [_REFERENCES[held] for held in kind.payload.values()]
+    code, binds, refer = kind.code, kind.binds, next((_REFERENCES[held] for held in kind.payload.values()), _nothing)
 
     def write(f: _Flattener, s: Statement) -> None:
-        f.row(s, kind.code, *[refer(f, s) for refer in refers])
-        if kind.binds:
+        f.row(s, code, refer(f, s))
+        if binds:
             f.bind(s)
 
     return write
