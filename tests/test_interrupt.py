@@ -215,6 +215,28 @@ def test_endless_kernels_end(name, options):
     assert arguments["out"][0] == 0 or name == "one of many", "what follows the loop was run"
 
 
+# Loops of fewer units than a strip, each of which adds to `out[1]` when it is over.
+FOLLOWING = "; ".join(["for k in 0u32..ten { x = x * 5 + k }; out[1] = out[1] + 1"] * 12)
+COUNTING = "; ".join([f"var k{n}: u32 = 0; loop {{ if k{n} >= ten {{ break }}; k{n} = k{n} + 1; x = x * 5 }}; out[1] = out[1] + 1" for n in range(12)])
+NESTINGS = {
+    "in none": FOLLOWING,
+    "in one": f"for i in 0u32..ten {{ {FOLLOWING} }}",
+    "in two": f"for i in 0u32..ten {{ loop {{ {FOLLOWING} }} }}",
+    "after an inner one": f"for i in 0u32..ten {{ for j in 0u32..ten {{ for k in 0u32..ten {{ x = x + k }} }}; {FOLLOWING} }}",
+    "that count by themselves": f"loop {{ {COUNTING} }}",
+}
+
+
+@pytest.mark.parametrize("name", NESTINGS)
+def test_loops_that_follow_each_other_look_once_in_a_strip(name, busy):
+    """The kernel sets its own flag, `out[0]`, and counts what it does from then on."""
+    options = CompileOptions(interruptible=True, opt=0)
+    program = parse(HEAD.format(group=1, body=f"out[0] = 1; {NESTINGS[name]}"))
+    out = np.zeros(4, np.uint32)
+    simt_host.run(prepare(program, TARGET, options), {"zero": 0, "ten": 2, "out": out}, {}, opt=0, options=options, cancel=out)
+    assert out[1] <= 2  # of some ten units each, where a strip has 16
+
+
 # What a workgroup does -> the kind of statement that the first look comes before.
 BEGINNINGS = {
     "out[global_id.x] = 1": "Store",
