@@ -172,9 +172,11 @@ class Executor(Stationary):
     """Runs Programs on a device that a worker process owns, so that no Program can take this process with it.
 
     A call that takes longer than its timeout raises DispatchTimeout, and the worker is killed; when the worker dies, or its device is lost, the
-    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and calls that waited run there, also where that one
-    dies before it has begun them; after three such deaths in a row a call gives up. Cancelling a call that runs ends it and its worker. One worker runs
-    one call at a time, in the order in which they came; any number of threads may call. Host arrays travel through shared memory.
+    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and calls that waited run there. What happens to a
+    worker before it has begun a call is not that call's: another one is started, after ever longer pauses, unless three in a row end of themselves, or
+    they are killed from outside for longer than `start_timeout` (60 seconds for None); then the call raises DeviceUnavailable, and those that wait have
+    one try each. Cancelling a call that runs ends it and its worker. One worker runs one call at a time, in the order in which they came; any number of
+    threads may call. Host arrays travel through shared memory.
 
     `device` is a device's name, None the best that is here; `timeout` in seconds holds for every call that gives none, and does not count waiting,
     starting and compiling; `restart=False`, or more than `max_restarts` losses, makes the executor refuse with the first cause. `start_timeout` bounds

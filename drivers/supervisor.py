@@ -9,10 +9,12 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from queue import SimpleQueue
+from time import monotonic, sleep
 from typing import Any, Final
 
 from vyre_py.drivers.channel import MessageTooLarge
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError
+from vyre_py.drivers.losses import Losses
 from vyre_py.drivers.worker_process import Opened, WorkerFailed, WorkerLate, WorkerLost, WorkerProcess
 from vyre_py.ir.errors import VyreError
 from vyre_py.ir.imports import importing
@@ -33,8 +35,8 @@ COUNTERS: Final[dict[str, str]] = {
 }
 _CAUSES: Final = 64  # of how many lost workers the causes are remembered
 _JOINING: Final = 10.0
-_WORKERS: Final = 3  # that may be lost in a row before they begin a call
-_UNSTARTED: Final = "look at what it wrote to the standard error; allow more time with start_timeout"
+_LOOKING: Final = 0.01
+_UNSTARTED: Final = "look at what it wrote to the standard error, and at what may kill it; allow more time with start_timeout"
 
 
 class Counters:
@@ -112,11 +114,11 @@ class Job:
 
 
 class _Unbegun(Exception):
-    """A worker was lost before it had begun a job, which another may do. `error` is for who waits for it, if none may."""
+    """A worker was lost before it had begun a job, which another may do: it ended of itself, was `killed` from outside, or its end was `wanted` here."""
 
-    def __init__(self, error: DriverError) -> None:
-        super().__init__(error)
-        self.error = error
+    def __init__(self, cause: str, killed: bool, wanted: bool) -> None:
+        super().__init__(cause)
+        self.cause, self.killed, self.wanted = cause, killed, wanted
 
 
 class Supervisor:
@@ -132,6 +134,7 @@ class Supervisor:
         self.counters = Counters()
         self._restarts = restarts
         self._start_timeout = start_timeout
+        self._losses = Losses(start_timeout)
         self._owner = os.getpid()
         self._lock = threading.RLock()  # guards the five below, which other threads look at
         self._running: PendingCall | None = None
@@ -264,8 +267,8 @@ class Supervisor:
         return self._running is not None
 
     def _perform(self, job: Job) -> Any:
-        """What a job gives. One that had not begun when its worker was lost goes to the next, unless that happens too often."""
-        left = _WORKERS
+        """What a job gives. One that had not begun when its worker was lost goes to the next."""
+        self._losses.forget()
         while True:
             if self._killed:
                 raise self._closed()
@@ -275,14 +278,26 @@ class Supervisor:
             try:
                 return self._done(job, session or self._start())
             except _Unbegun as unbegun:
-                left -= 1
-                if not left or job.pending.cancelled():
-                    raise unbegun.error from None
+                if not unbegun.wanted:
+                    self._count(unbegun, job)
+            if job.pending.cancelled():
+                raise CancelledError
+
+    def _count(self, unbegun: _Unbegun, job: Job) -> None:
+        """Counts a loss, and waits a while before the next start. Raises DeviceUnavailable where there is no hope in another."""
+        if not self._losses.add(unbegun.killed):
+            raise DeviceUnavailable(
+                f"no worker of {self.device} lived long enough to begin {job.what}", meaning=f"lost: {self._losses}", cause=unbegun.cause, remedy=_UNSTARTED,
+            ) from None  # fmt: skip
+        until = monotonic() + self._losses.pause
+        while not (self._killed or job.pending.cancelled()) and monotonic() < until:
+            sleep(_LOOKING)
 
     def _done(self, job: Job, session: Session) -> Any:
         """What a job gives in a worker. Raises _Unbegun where that is lost before it has begun."""
-        if job.pending.cancelled():  # before there was a worker to end
+        if job.pending.cancelled():  # while its worker was started
             raise CancelledError
+        begun = True
         try:
             return job.does(session)
         except WorkerFailed as failed:
@@ -291,8 +306,9 @@ class Supervisor:
                 self._lose(session.number, session.process, str(failed.error))
             raise failed.error from None
         except WorkerLost as lost:
+            begun, wanted = lost.begun, bool(self._ended_by)
             error = self._lost(session, job, str(lost))
-            raise error if lost.begun else _Unbegun(error) from None
+            raise error if begun else _Unbegun(error.cause, lost.killed, wanted) from None
         except WorkerLate as late:
             self.counters.timeouts += 1
             self._lose(session.number, session.process, f"it was killed, since {job.what} took longer than {late.timeout:g} s", faulty=False)
@@ -302,6 +318,9 @@ class Supervisor:
             ) from None  # fmt: skip
         except MessageTooLarge as error:
             raise Unsupported(self.device, [Missing(f"so many arguments through an executor: {error}")]) from None
+        finally:
+            if begun:
+                self._losses.clear()
 
     def _living(self) -> Session | None:
         """The session, if its worker lives; one that died between jobs took nothing but resident memory with it."""
@@ -356,9 +375,11 @@ class Supervisor:
         try:
             opened = process.open(self._wanted, self._start_timeout)
         except WorkerLost as lost:
+            wanted = bool(self._ended_by)
             cause = self._lose(self.counters.starts, process, str(lost))
-            error = DeviceUnavailable(f"the worker of {self.device} ended as it started", cause=cause, remedy=_UNSTARTED)
-            raise _Unbegun(error) if again else error from None
+            if again:
+                raise _Unbegun(cause, lost.killed, wanted) from None
+            raise DeviceUnavailable(f"the worker of {self.device} ended as it started", cause=cause, remedy=_UNSTARTED) from None
         except BaseException as error:
             self._lose(self.counters.starts, process, str(error), faulty=False)
             if isinstance(error, WorkerFailed):

@@ -18,8 +18,9 @@ from children import child_environment
 
 import vyre_py as vp
 from tests.executor_programs import AXPY, ENDLESS, GOOD, IDLE, PATIENCE, RIGHT, is_alive, settled, works
-from vyre_py.drivers import worker_process
+from vyre_py.drivers import losses, worker_process
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable
+from vyre_py.drivers.losses import Losses
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,19 +57,97 @@ def test_calls_that_wait_survive_workers_that_die_as_they_start(tmp_path: Path, 
         assert (executor.counters.starts, executor.counters.restarts) == (4, 3) and not list(tmp_path.glob("death.*"))
 
 
-def test_workers_that_always_die_as_they_start_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_end_of_themselves_as_they_start_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with vp.Executor("cpu") as executor:
-        monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 3))
+        monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 4, "sys.exit(1)"))
         executor.restart()
-        first, second = executor.submit(AXPY, GOOD), executor.submit(AXPY, GOOD)
-        with pytest.raises(DeviceUnavailable, match=r"ended as it started\n.*SIGKILL"):
+        first, second, third = [executor.submit(AXPY, GOOD) for _ in range(3)]
+        with pytest.raises(DeviceUnavailable, match=r"lived long enough to begin 'axpy'\n.*3 workers in a row.*\n.*status 1"):
             first.result(PATIENCE)
-        np.testing.assert_array_equal(second.result(PATIENCE)["y"], RIGHT)
+        with pytest.raises(DeviceUnavailable, match="4 workers in a row"):  # one try
+            second.result(PATIENCE)
+        np.testing.assert_array_equal(third.result(PATIENCE)["y"], RIGHT)
+        monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 2, "sys.exit(1)"))  # the row is over
+        executor.restart()
+        works(executor)
     with vp.Executor("cpu", max_restarts=2) as executor:
         monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 2))
         executor.restart()
         with pytest.raises(DeviceLost, match="may not start another"):
             works(executor)
+
+
+# A worker that is killed as it has said that its device is open, and has read nothing more.
+OPENED = (
+    "from vyre_py.drivers.channel import Channel; send = Channel.send; "
+    "Channel.send = lambda *message: (send(*message), os.kill(os.getpid(), signal.SIGKILL)); break"
+)
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", OPENED], ids=["as it starts", "before its first call"])
+def test_calls_outlive_a_killer_that_is_faster_than_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    with vp.Executor("cpu") as executor:
+        monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 5, end))
+        executor.restart()
+        for call in [executor.submit(AXPY, GOOD) for _ in range(3)]:
+            np.testing.assert_array_equal(call.result(PATIENCE)["y"], RIGHT)
+        assert (executor.counters.starts, executor.counters.dispatches) == (7, 3)
+
+
+def test_a_killer_that_goes_on_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with vp.Executor("cpu", start_timeout=PATIENCE) as executor:
+        supervisor = executor._supervisor
+        supervisor._losses = Losses(0.3)
+        monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 1000))
+        executor.restart()
+        with pytest.raises(DeviceUnavailable, match=r"lived long enough to begin 'axpy'\n.*in a row, within .* s\n.*SIGKILL"):
+            works(executor)
+        for left in tmp_path.glob("death.*"):
+            left.unlink()
+        works(executor)
+
+
+def test_what_waits_for_a_start_is_cancelled_and_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "_FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(losses, "_LONGEST_PAUSE", 1000.0)
+    executor = vp.Executor("cpu")
+    monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 2))
+    executor.restart()
+    stuck, behind = executor.submit(AXPY, GOOD), executor.submit(AXPY, GOOD)
+    assert settled(lambda: executor.counters.starts == 3 and executor.pid is None)
+    assert stuck.cancel()
+    np.testing.assert_array_equal(behind.result(PATIENCE)["y"], RIGHT)
+    monkeypatch.setattr(worker_process, "command", mortal(tmp_path, 2))
+    executor.restart()
+    started = executor.counters.starts
+    stuck = executor.submit(AXPY, GOOD)
+    assert settled(lambda: executor.counters.starts == started + 2 and executor.pid is None)
+    executor.close(wait=False)
+    with pytest.raises(DeviceLost, match="is closed"):
+        stuck.result(PATIENCE)
+
+
+def test_losses_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(losses, "monotonic", lambda: now)
+    row = Losses(10.0)
+    pauses = []
+    for _ in range(9):
+        assert row.add(killed=True)
+        pauses.append(row.pause)
+        now += 1.0
+    assert pauses[:3] == [0.0, 0.05, 0.1] and pauses[-2:] == [1.0, 1.0] and pauses == sorted(pauses)
+    assert str(row) == "9 workers in a row, within 8.0 s"
+    now = 110.0
+    assert not row.add(killed=True) and not row.add(killed=True)
+    now = 120.0
+    row.forget()
+    assert not row.add(killed=True)
+    now = 130.5
+    row.forget()
+    assert [row.add(killed) for killed in (False, True, False, False)] == [True, True, True, False]
+    row.clear()
+    assert row.add(killed=False) and str(row) == "1 worker in a row, within 0.0 s"
 
 
 def test_a_restart_as_the_worker_starts_loses_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
