@@ -252,7 +252,7 @@ class _Binder:
             if argument.device is not self.device:
                 yield f"{name!r} is on {argument.device.name}, the pipeline on {self.device.name}"
             if argument.allocation.freed:
-                yield f"{name!r} was freed; upload or allocate it again"
+                yield f"{name!r} {argument.allocation.absence}{'' if argument.allocation.transient else '; upload or allocate it again'}"
             if argument.readonly and memory.access.writes:
                 yield f"{name!r} is written, and {READ_ONLY}"
             if argument.type.scalar is not memory.type.scalar:

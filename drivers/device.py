@@ -221,7 +221,17 @@ class Device(Stationary, ABC):
     # ---- memory
 
     def allocate(self, shape: int | Sequence[int], type_: Type) -> Buffer:
-        """A resident buffer of zeros. Raises OutOfMemory, BindingError for a size that is none."""
+        """A resident buffer of zeros. Raises OutOfMemory, BindingError for a size that is none.
+
+        In a captured function on CUDA it is memory of the graph, zeroed at that place in each replay. What the function frees is there in between, and for
+        nobody outside of the graph (BindingError). What it leaves is there from the first replay on; each further one frees it and allocates it anew, and
+        `graph.close` frees it. Meanwhile launches, other graphs, copies, fills and reads may use it in the order of the device's own stream. To free it
+        (BindingError), to use it on other streams (LaunchError) or to hand it to other libraries (BufferError) is refused, and so is any use before the first
+        replay, and where the graph had to be made anew since (BindingError). It outlives a graph that is dropped without `close`.
+
+        OutOfMemory for more than a replay can have at that place leaves the capture as it was; a replay may raise it, too. Loops, graphs that become part of
+        others, drivers without pools of memory and other devices refuse to allocate in a capture (LaunchError).
+        """
         self.require_usable()
         sizes = whole_sizes(shape)
         if sizes is None:
@@ -353,8 +363,7 @@ class Device(Stationary, ABC):
     def capture(self, function: Callable[..., Any], /, *arguments: Any) -> Graph:
         """A graph of what `function(*arguments)` launches, copies and fills on this device. Nothing of it runs until the graph is called.
 
-        Inside, memory is frozen, but for `allocate` on CUDA, which gives memory that each replay allocates, and frees where the function frees it or at its
-        end, and that nothing outside may use. Allocating elsewhere, uploading, reading and waiting raise LaunchError, in other threads too, whose
+        Inside, memory is frozen, but for `allocate` on CUDA: see there. Uploading, reading and waiting raise LaunchError, in other threads too, whose
         launches on this device are refused as well. What the function raises is raised; then, as after any other error, the device is as before. Raises
         LaunchError for a function that launches nothing, and while another capture runs.
         """

@@ -29,6 +29,7 @@ __all__ = ["capsule_of", "cuda_interface_of", "is_foreign", "lives_on", "on_host
 _REACHED: Final = {dlpack.CPU: (dlpack.CPU, dlpack.CUDA_HOST), dlpack.CUDA: (dlpack.CUDA, dlpack.CUDA_MANAGED)}
 _DEFAULT_STREAM: Final = 1  # CUDA's legacy default stream, which is what a consumer means that names none
 _NO_ORDER: Final = -1
+_TRANSIENT: Final = "memory that replays of a graph free can't be handed over: copy it to another buffer"
 
 
 def is_foreign(array: Any) -> bool:
@@ -171,6 +172,8 @@ def capsule_of(
     if buffer.readonly and (max_version is None or max_version[0] < 1):
         raise BufferError("this memory may only be read, which DLPack before 1.0 can't say")
     handle = buffer.handle
+    if buffer.allocation.transient:
+        raise BufferError(_TRANSIENT)
     if device._exchange_stream() is None:
         if stream is not None:
             raise BufferError(f"{device.name} has no streams")
@@ -188,6 +191,8 @@ def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
         raise AttributeError(f"a buffer on {device.name} has no __cuda_array_interface__")
     if type_ is bf16:
         raise AttributeError("the CUDA array interface has no bf16: use DLPack")
+    if buffer.allocation.transient:
+        raise AttributeError(_TRANSIENT)
     address = (device._address(buffer.handle) or 0) + buffer.offset_bytes if buffer.size_bytes else 0
     with device._ordered(buffer):
         pass  # the stream below comes after those of others, which launches over it were moved to

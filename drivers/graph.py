@@ -266,7 +266,7 @@ def check_loop(device: Device, flag: Any, function: Any, limit: Any) -> None:
     if not isinstance(flag, Buffer) or flag.device is not device or flag.type is not u32 or not flag.size_bytes:
         problems.append(f"the flag is a u32 buffer on {device.name} of one element at least, got {shown(flag)}")
     elif flag.allocation.freed:
-        problems.append("the flag was freed")
+        problems.append(f"the flag {flag.allocation.absence}")
     if not callable(function):
         problems.append(f"a function is needed, got {shown(function)}")
     if not is_count(limit) or limit > TURN_LIMIT:

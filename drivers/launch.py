@@ -278,7 +278,7 @@ def _replacement(name: str, old: Buffer, value: Any, written: bool) -> Buffer:
     if not isinstance(new, Buffer) or new.device is not old.device or not new.is_like(old):
         problems.append(f"{name!r} must be a {old.type}{list(old.shape)} buffer on {old.device.name}, got {shown(value)}")
     if isinstance(new, Buffer) and new.allocation.freed:
-        problems.append(f"{name!r} was freed")
+        problems.append(f"{name!r} {new.allocation.absence}")
     if isinstance(new, Buffer) and new.readonly and written:
         problems.append(f"{name!r} is written, and {READ_ONLY}")
     if not isinstance(new, Buffer) or problems:

@@ -82,6 +82,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "device_pool_misses": _count("requests that the pool of device memory passed on to the driver"),
     "device_pool_cached_bytes": _held("device memory that the pool keeps and nobody uses"),
     "device_pool_held_bytes": _held("device memory of the pool in all: cached, and handed out"),
+    "graph_memory_used_bytes": _held("device memory that captured graphs allocate themselves and have mapped"),
+    "graph_memory_reserved_bytes": _held("device memory that the driver has for what captured graphs allocate themselves, in use or kept"),
     "pinned_pool_bytes_asked": _bytes("asked of the pool of pinned host memory"),
     "pinned_pool_hits": _count("requests that the pool of pinned host memory had a block for"),
     "pinned_pool_misses": _count("requests that the pool of pinned host memory passed on to the driver"),

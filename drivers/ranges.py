@@ -57,7 +57,7 @@ def _problem(device: Device, buffer: Any, start: Any, stop: Any) -> str:
     if not isinstance(buffer, Buffer) or buffer.device is not device:
         return f"a buffer on {device.name} is needed, got {shown(buffer)}"
     if buffer.allocation.freed:
-        return "the buffer was freed"
+        return f"the buffer {buffer.allocation.absence}"
     if not is_count(start) or not is_count(stop) or not start <= stop <= prod(buffer.shape):
         return f"elements {shown(start)}:{shown(stop)} do not lie within the buffer's {prod(buffer.shape)}"
     return ""

@@ -95,6 +95,16 @@ class Allocation:
         """Whether the memory was given back, or is to be once nobody else holds it."""
         return self._unwanted or not self._finalizer.alive
 
+    @property
+    def absence(self) -> str:
+        """What to say of a buffer over memory that is `freed`, after its name."""
+        return "was freed"
+
+    @property
+    def transient(self) -> bool:
+        """Whether a launch may free it, so that it is used in the order of the device's own stream alone."""
+        return False
+
     def free(self) -> None:
         """Gives the memory back now, or when what it was lent to is done; again is quiet."""
         self._unwanted = True
@@ -112,7 +122,7 @@ class Allocation:
         self.borrowed(1)
         try:
             if self.freed:
-                raise BindingError("buffer", ["the buffer was freed"])
+                raise BindingError("buffer", [f"the buffer {self.absence}"])
             yield
         finally:
             self.borrowed(-1)
@@ -213,7 +223,7 @@ class Buffer(Stationary):
     def handle(self) -> Any:
         """The device's own handle. Raises BindingError after `free`."""
         if self.allocation.freed:
-            raise BindingError("buffer", ["the buffer was freed"])
+            raise BindingError("buffer", [f"the buffer {self.allocation.absence}"])
         return self.allocation.handle
 
     @property
@@ -253,8 +263,8 @@ class Buffer(Stationary):
         With an event (`device.record_event`) the copy comes `after` that, and on CUDA after nothing else: launches that were enqueued later run meanwhile,
         and must not write this memory.
 
-        Raises BindingError for any other `out` or `after`, and after `free`; OutOfMemory when the host has none for the result, LaunchError for an event
-        of a capture, DeviceLost.
+        Raises BindingError for any other `out` or `after`, for an event where replays of a graph free the memory, and after `free`; OutOfMemory when the host
+        has none for the result, LaunchError for an event of a capture, DeviceLost.
         """
         shape = self.host_shape
         view = None if out is None else result_view(out, shape, self.type)
@@ -266,6 +276,8 @@ class Buffer(Stationary):
         handle = self.handle
         self.device.require_usable()
         self.device.require_no_capture(f"a buffer on {self.device.name} cannot be read")
+        if after is not None and self.allocation.transient:
+            raise BindingError("read", ["memory of a graph is read after all that is enqueued: pass no event, or copy it to another buffer first"])
         try:
             target = np.empty(shape, self.type.dtype) if view is None else view
         except MemoryError as error:
@@ -375,7 +387,8 @@ class Buffer(Stationary):
         """Gives the memory back once the launches so far are done; other views over it are then unusable, and say so. No other thread may be launching
         with it at that moment: a launch looks whether its buffers are there, and is then on its way.
 
-        Raises BindingError for a buffer that shares its memory with others of an arena, of weights or of constants: those are freed whole.
+        Raises BindingError for a buffer that shares its memory with others of an arena, of weights or of constants: those are freed whole; and for memory that
+        a replay of a graph left there.
         """
         if self.allocation.owner:
             raise BindingError("free", [f"the memory belongs to {self.allocation.owner}"])

@@ -27,7 +27,7 @@ __all__ = ["CopyStep", "FillStep", "GemmStep", "Sequence", "SequenceStep", "copy
 
 def freed_names(buffers: Mapping[str, Buffer]) -> list[str]:
     """A sentence for each buffer that was freed, by name."""
-    return [f"{name!r} was freed" for name in sorted(buffers) if buffers[name].allocation.freed]
+    return [f"{name!r} {buffers[name].allocation.absence}" for name in sorted(buffers) if buffers[name].allocation.freed]
 
 
 class SequenceStep:
@@ -95,7 +95,7 @@ def _require_buffer(doing: str, name: str, buffer: Any, written: bool) -> None:
     if not isinstance(buffer, Buffer):
         raise BindingError(doing, [f"{name!r} is a resident buffer (device.upload makes one), got {type(buffer).__name__}"])
     if buffer.allocation.freed:
-        raise BindingError(doing, [f"{name!r} was freed"])
+        raise BindingError(doing, [f"{name!r} {buffer.allocation.absence}"])
     if written:
         buffer._require_writeable(doing)
 

@@ -124,7 +124,7 @@ class ResidentStore(Stationary):
         if type_ is not None:
             raise BindingError("put", ["a buffer has its own type; buffer.view(type) gives another"])
         if buffer.allocation.freed:
-            raise BindingError("put", ["the buffer was freed"])
+            raise BindingError("put", [f"the buffer {buffer.allocation.absence}"])
 
     def _reserve(self, name: str | None, size_bytes: int) -> Handle:
         with self._lock:

@@ -11,14 +11,14 @@ import struct
 import threading
 from types import SimpleNamespace
 
-from fake_cuda import GIVES, NATIVE, OK, CUresult, FakeDriver
+from fake_cuda import GIVES, NATIVE, OK, CUresult, FakeDriver, Names
 
 NATIVE.update(
     cuStreamWaitEvent=3, cuGraphExecKernelNodeSetParams=3, cuGraphKernelNodeSetParams=2, cuGraphLaunch=2, cuLaunchKernel=11, cuMemcpyDtoDAsync=4,
     cuMemsetD16Async=4, cuMemsetD32Async=4, cuMemsetD8Async=4,
 )  # fmt: skip
 GIVES.update({
-    "cuCtxGetStreamPriorityRange", "cuGraphAddChildGraphNode",
+    "cuCtxGetStreamPriorityRange", "cuDeviceGetGraphMemAttribute", "cuGraphAddChildGraphNode",
     "cuGraphAddNode", "cuGraphConditionalHandleCreate", "cuGraphCreate", "cuGraphGetNodes", "cuGraphInstantiate",
     "cuStreamCreateWithPriority", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamIsCapturing",
 })  # fmt: skip
@@ -40,8 +40,13 @@ class Node:
 
 
 class Graph:
-    def __init__(self):
+    """`memory` is what its nodes allocate, by address, `freed` what they free of that, `peak` the most bytes that are there at once; `origin` is the graph that
+    an executable one was made from."""
+
+    def __init__(self, is_body=False):
         self.nodes = []
+        self.memory, self.freed, self.peak = {}, set(), 0
+        self.is_body, self.frees_first, self.origin = is_body, False, None
 
 
 class FakeGraphDriver(FakeDriver):
@@ -52,6 +57,8 @@ class FakeGraphDriver(FakeDriver):
         self.CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_CONDITIONAL=13)
         self.CUgraphConditionalNodeType = SimpleNamespace(CU_GRAPH_COND_TYPE_WHILE=1)
         self.CUgraph = int
+        self.CUgraphInstantiate_flags = SimpleNamespace(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH=1)
+        self.CUgraphMem_attribute = Names()
         self.graphs, self.executables, self.functions, self.kernels = {}, {}, {}, {}
         self.capturing, self.broken, self.misuse = {}, False, []
         self.conditions = {}
@@ -62,7 +69,8 @@ class FakeGraphDriver(FakeDriver):
         self.ends, self.broken_end = 0, 0  # captures that ended, and which of them is to end as a broken one
         self.handles = 100  # modules have fixed ones below
         self.unordered = 0
-        self.reserved, self.graph_memory = {}, set()  # addresses of graphs' own memory, and those that a replay has allocated
+        self.addresses, self.graph_memory = {}, {}  # of graphs' own memory: the host's for each, and the bytes of what a replay has allocated
+        self.reserved = 0  # bytes that the driver has for such memory
 
     def cuDriverGetVersion(self):
         return *OK, self.version
@@ -129,46 +137,107 @@ class FakeGraphDriver(FakeDriver):
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         return super().cuStreamSynchronize(stream)
 
+    # ---- memory, of graphs as well
+
+    def cuMemAlloc(self, size):
+        if self.used + self.reserved + size > self.total:
+            return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
+        return super().cuMemAlloc(size)
+
     def cuMemAllocFromPoolAsync(self, size, pool, stream):
         """A node of a graph, at an address that only replays back by memory; in a thread that captures no other stream may be asked."""
         if int(stream) not in self.capturing:
             if status := self.refusal("cuMemAlloc"):
                 return status, None
-            return super().cuMemAllocFromPoolAsync(size, pool, stream)
+            return self.__class__.cuMemAlloc(self, size)
+        graph = self.graphs[self.capturing[int(stream)][0]]
+        if graph.is_body:
+            self.broken = True
+            return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None
         block = ctypes.create_string_buffer(b"\xaa" * size, size)
         address = ctypes.addressof(block)
-        self.reserved[address] = block
+        self.addresses[address] = block
+        graph.memory[address] = size
+        graph.peak = max(graph.peak, sum(bytes_ for at, bytes_ in graph.memory.items() if at not in graph.freed))
 
         def allocate(driver):
             assert address not in driver.graph_memory, "it is there already"
-            driver.graph_memory.add(address)
+            driver.graph_memory[address] = size
             ctypes.memset(address, 0xAA, size)
 
         self._add(stream, "allocate", allocate)
         return *OK, address
 
     def cuMemFreeAsync(self, address, stream):
+        """Frees what a pool gave, and what a replay left; in a capture a node frees what the same graph allocates before, and nothing else."""
         if int(stream) not in self.capturing:
             if status := self.refusal("cuMemFree"):
                 return (status,)
-            return super().cuMemFreeAsync(address, stream)
-        size = len(self.reserved[address])
+            if address not in self.addresses:
+                return super().cuMemFreeAsync(address, stream)
+            return OK if self._free_of_graph(address) else (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        graph = self.graphs[self.capturing[int(stream)][0]]
+        if address not in graph.memory or address in graph.freed:
+            self.broken = True
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        graph.freed.add(address)
+        self._add(stream, "free", lambda driver: driver._free_of_graph(address))
+        return OK
 
-        def free(driver):
-            driver.graph_memory.remove(address)
+    def _free_of_graph(self, address):
+        """Whether it was there, which it is no longer."""
+        size = self.graph_memory.pop(address, None)
+        if size is not None:
             ctypes.memset(address, 0xDD, size)
+            self._forget()
+        return size is not None
 
-        self._add(stream, "free", free)
+    def _forget(self):
+        """Addresses go with their graph, or with what its replays left."""
+        known = {address for graph in self.graphs.values() for address in graph.memory}
+        for address in set(self.addresses) - known - set(self.graph_memory):
+            del self.addresses[address]
+
+    def touch(self, name, *ranges):
+        """Notes what uses memory of a graph that is not there."""
+        for begin, size in ranges:
+            for address, block in self.addresses.items():
+                if begin < address + len(block) and address < begin + size and address not in self.graph_memory:
+                    self.misuse.append(f"{name} of memory that no replay has allocated")
+
+    def cuDeviceGraphMemTrim(self, device):
+        self.reserved = sum(self.graph_memory.values())
+        return OK
+
+    def cuDeviceGetGraphMemAttribute(self, device, attribute):
+        values = {"CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT": sum(self.graph_memory.values()), "CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT": self.reserved}
+        return *OK, values[attribute]
+
+    def cuMemGetInfo(self):
+        return *OK, self.total - self.used - self.reserved, self.total
+
+    def _move(self, target, source, size):
+        self.touch("a copy", (target, size), (source, size))
+        ctypes.memmove(target, source, size)
+
+    def cuMemcpyHtoDAsync(self, target, source, size, stream):
+        self._move(target, source, size)
         return OK
 
     def cuMemcpyDtoDAsync(self, target, source, size, stream):
-        done = self._add(stream, "copy", lambda driver: ctypes.memmove(target, source, size))
-        return OK if done else super().cuMemcpyDtoDAsync(target, source, size, stream)
+        if not self._add(stream, "copy", lambda driver: driver._move(target, source, size)):
+            self._move(target, source, size)
+        return OK
 
     def _fill(self, width, address, value, count, stream):
         data = value.to_bytes(width, "little") * count
-        if not self._add(stream, "fill", lambda driver: ctypes.memmove(address, data, len(data))):
+
+        def fill(driver):
+            driver.touch("a fill", (address, len(data)))
             ctypes.memmove(address, data, len(data))
+
+        if not self._add(stream, "fill", fill):
+            fill(self)
         return OK
 
     def cuMemsetD8Async(self, address, value, count, stream):
@@ -239,6 +308,7 @@ class FakeGraphDriver(FakeDriver):
 
     def cuGraphDestroy(self, graph):
         del self.graphs[int(graph)]
+        self._forget()
         return self.destroyed(graph)
 
     def cuGraphGetNodes(self, graph, count):
@@ -259,16 +329,21 @@ class FakeGraphDriver(FakeDriver):
         assert dependencies == [self.graphs[graph].nodes[-1].handle] and count == 1
         self.handles += 1
         body = self.handles  # belongs to the graph around it
-        self.graphs[body] = Graph()
+        self.graphs[body] = Graph(is_body=True)
         wanted.phGraph_out = [body]
         self.handles += 1
         self.graphs[graph].nodes.append(Node(self.handles, "loop", None, condition=wanted.handle, body=self.graphs[body]))
         return *OK, self.handles
 
     def cuGraphInstantiate(self, graph, flags):
-        assert flags == 0
+        """Of a graph that allocates memory there is one executable form at a time."""
+        assert flags in (0, 1)
+        origin = self.graphs[graph]
+        if origin.memory and any(one.origin is origin for one in self.executables.values()):
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None
         _, handle = self.made("executable")
-        self.executables[handle] = copied(self.graphs[graph])
+        self.executables[handle] = made = copied(origin)
+        made.frees_first, made.origin = bool(flags), origin
         return *OK, handle
 
     def cuGraphUpload(self, executable, stream):
@@ -292,12 +367,24 @@ class FakeGraphDriver(FakeDriver):
         if int(stream) in self.capturing:  # the real driver takes graphs into a capture as child nodes only
             self.broken = True
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
+        graph = self.executables[executable]
+        left = [address for address in graph.memory if address in self.graph_memory]
+        if left and not graph.frees_first:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        for address in left:
+            self._free_of_graph(address)
+        needed = sum(self.graph_memory.values()) + graph.peak
+        if self.used + needed > self.total:
+            return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+        self.reserved = max(self.reserved, needed)
         self.graph_streams.append(stream)
-        self.run_graph(copied(self.executables[executable]))
+        self.run_graph(copied(graph))
         return OK
 
     def cuGraphAddChildGraphNode(self, graph, dependencies, count, child):
         assert dependencies == [node.handle for node in self.graphs[graph].nodes[-1:]] and count == len(dependencies)
+        if self.graphs[int(child)].memory:
+            return CUresult.CUDA_ERROR_NOT_SUPPORTED, None
         inner = copied(self.graphs[int(child)])
         self.handles += 1
         self.unordered = self.handles
@@ -338,6 +425,7 @@ class FakeGraphDriver(FakeDriver):
 def copied(graph):
     """A graph whose nodes may change apart from the first's."""
     made = Graph()
+    made.memory, made.freed, made.peak = graph.memory, graph.freed, graph.peak
     for node in graph.nodes:
         made.nodes.append(copy.copy(node))
         if node.kind == "loop":

@@ -135,7 +135,7 @@ class InjectedDriver(FakeGraphDriver):
         """What was not given back."""
         left = {
             "device memory": len(self.blocks), "pinned memory": len(self.pinned), "handles": sorted(self.alive_handles.values()),
-            "contexts": sum(self.contexts.values()), "captures": len(self.capturing),
+            "contexts": sum(self.contexts.values()), "captures": len(self.capturing), "memory of graphs": len(self.graph_memory),
         }  # fmt: skip
         return {what: amount for what, amount in left.items() if amount}
 
@@ -323,6 +323,41 @@ def graphs(device: CudaDevice) -> None:
     x.free()
 
 
+def graph_memory(device: CudaDevice) -> None:
+    """What captured graphs allocate: what they free, what they leave there, for launches and other graphs, and when they are gone."""
+    pipeline = device.compile_native(AXPY)
+    y, z = device.upload(ramp(SMALL)), device.allocate(SMALL, vp.f32)
+    if device.memory.release_threshold == 0:  # a device without pools
+        return
+    device.memory.limit_bytes = 1 << 30  # so that what graphs have is asked for as well
+    graph = device.capture(lambda: of_a_graph(device, pipeline, y))
+    for _ in range(2):
+        graph()
+    expect(graph.value.read(), 2 * ramp(SMALL))
+    graph.value.fill(1.0)
+    device.capture(pipeline.bind(x=graph.value, y=z, a=1.0))()
+    expect(z.read(), np.ones(SMALL))
+    device.telemetry.snapshot()
+    graph.close()
+    other = device.capture(lambda: of_a_graph(device, pipeline, y))
+    other.repeat(2)
+    outlives = other.value
+    del other
+    gc.collect()
+    expect(outlives.read(), 2 * ramp(SMALL))
+    device.memory.limit_bytes = None
+    device.trim()
+
+
+def of_a_graph(device: CudaDevice, pipeline: vp.Pipeline, y: vp.Buffer) -> vp.Buffer:
+    """2 * y, in memory that the captured graph leaves; through some that it frees."""
+    first, second = device.allocate(SMALL, vp.f32), device.allocate(SMALL, vp.f32)
+    first.copy_from(y)
+    pipeline.bind(x=first, y=second, a=2.0)()
+    first.free()
+    return second
+
+
 def options(device: CudaDevice) -> None:
     """Kernels with words of their own, launches with attributes, a time limit, a fixpoint."""
     interruptible = device.compile_native(LOOP, vp.CompileOptions(interruptible=True))
@@ -373,7 +408,9 @@ def sharing(device: CudaDevice) -> None:
         other.close()
 
 
-SCENARIOS = {"memory": memory, "dispatches": dispatches, "launches": launches, "graphs": graphs, "options": options, "sharing": sharing}
+SCENARIOS = {
+    "memory": memory, "dispatches": dispatches, "launches": launches, "graphs": graphs, "graph memory": graph_memory, "options": options, "sharing": sharing,
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- running them
@@ -420,7 +457,8 @@ def idle_problems(device: CudaDevice) -> list[str]:
     """What a device holds that has been trimmed, and whose buffers are gone."""
     held = {
         "bytes allocated": device.telemetry.bytes_allocated, "memory in use": device.memory.allocated_bytes, "memory held": device.memory.held_bytes,
-        "pinned memory held": device.pinned_pool.held_bytes, "events in use": device.context.events.made - device.context.events.idle,
+        "pinned memory held": device.pinned_pool.held_bytes, "memory of graphs": device.memory.nodes.there_bytes,
+        "events in use": device.context.events.made - device.context.events.idle,
         "threads in calls": device.context.busy.value, "captures": int(device.context.capture is not None or device._recording is not None),
     }  # fmt: skip
     return [f"{what}: {amount}" for what, amount in held.items() if amount]

@@ -126,6 +126,9 @@ class World:
         self.counter = device.allocate(4, vp.u32)
         self.sequence = device.sequence(self.launch, vp.copy_step(self.x, self.y))
         self.graph = device.capture(self.launch)
+        self.allocating = device.capture(lambda: device.allocate(4, vp.f32))
+        self.allocating()
+        self.left = self.allocating.value
         self.loop = device.capture_while(self.flag, device.compile_native(inject.TURN).bind(flag=self.flag, y=self.counter))
         self.pending, self.other_pending = self.pipeline.submit(self.given), self.pipeline.submit(self.given)
         self.event, self.stream = device.record_event(), device.stream()
@@ -190,10 +193,12 @@ REFUSED: dict[str, Callable[[World], Any]] = {
     "buffer.read of a view": lambda w: w.x[1:3].read(),
     "buffer.read of an arena's": lambda w: w.arena["a"].read(),
     "buffer.read of a constant": lambda w: w.constant.read(),
+    "buffer.read of a graph's": lambda w: w.left.read(),
     "buffer.use_on": lambda w: w.x.use_on(inject.Stream()),
     "buffer.write": lambda w: w.x.write(inject.ramp(4)),
     "buffer.__dlpack__": lambda w: w.x.__dlpack__(),
     "graph": lambda w: w.graph(),
+    "graph that allocates": lambda w: w.allocating(),
     "graph.on": lambda w: w.graph.on(inject.Stream()),
     "graph.repeat": lambda w: w.graph.repeat(3),
     "graph.set": lambda w: w.graph.set(w.launch, a=3.0),
@@ -235,6 +240,7 @@ ANSWERS: dict[str, Callable[[World], Any]] = {
     "store.get": lambda w: w.device.resident.get(w.handle),
     "store.evict": lambda w: w.device.resident.evict(),
     "graph.close": lambda w: w.graph.close(),
+    "graph.close of one that allocates": lambda w: w.allocating.close(),
     "loop.close": lambda w: w.loop.close(),
     "stream.close": lambda w: w.stream.close(),
     "arena.set_actual_len": lambda w: w.arena.set_actual_len("a", 3),
@@ -339,6 +345,8 @@ NOTICED: dict[str, Callable[[World], Any]] = {
     "launch": lambda w: w.launch(),
     "sequence": lambda w: w.sequence(),
     "graph": lambda w: w.graph(),
+    "graph that allocates": lambda w: w.allocating(),
+    "repeat": lambda w: w.allocating.repeat(2),
     "update": lambda w: w.graph.set(w.launch, a=9.0),
     "event": lambda w: w.event.done(),
     "stream": lambda w: w.stream.synchronize(),
@@ -372,6 +380,7 @@ def test_any_call_notices(world: Any, name: str) -> None:
 QUIET = {
     "memory": (lambda w: setattr(w.device.memory, "keep_bytes", 0), lambda w: w.counter.free()),
     "graph": (lambda w: None, lambda w: w.__dict__.pop("graph") and None),
+    "memory of a graph": (lambda w: w.__dict__.pop("allocating") and None, lambda w: w.__dict__.pop("left") and None),
     "pending": (lambda w: None, lambda w: w.__dict__.pop("pending") and None),
     "memory of another library": (lambda w: setattr(w, "wrapped", w.device.wrap(inject.Shared(w.y.address, 4))), lambda w: w.wrapped.free()),
 }  # fmt: skip
@@ -521,6 +530,7 @@ SILENT = {
     "recorder.node_count": "the count of nodes is for people",
     "recorder.record": "the captured function's own error is raised",
     "graph._instantiate": "the first replay uploads the graph",
+    "graph_memory.now": "a gauge says what is known",
     "native.resume": "where a graph can't be changed in place it is made anew",
     "loop.has_loops": "the host repeats the graph instead",
     "raw._check": "it is how the driver says that there are no more parameters",

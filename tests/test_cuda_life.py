@@ -511,7 +511,8 @@ def test_trim_keeps_what_is_resident_bound_and_captured(fake: InjectedDriver) ->
     handles = dict(fake.alive_handles)
     device.trim()
     left = [what for handle, what in fake.alive_handles.items() if handle in handles]
-    assert left.count("executable") == 0 and left.count("stream") == 3 and left.count("event") == 1  # two of the device's, one that the user holds
+    assert left.count("executable") == 1  # of the graph whose memory is there
+    assert left.count("stream") == 3 and left.count("event") == 1  # two of the device's, one that the user holds
     assert device.memory.cached_bytes == device.pinned_pool.cached_bytes == device.arenas.kept_bytes == len(device._pipelines) == 0
     assert not world.pipeline._prepared.sets
     assert np.array_equal(world.x.read(), before) and np.array_equal(world.constant.read(), inject.ramp(4))

@@ -22,9 +22,8 @@ from ptxas import assemble
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
+from vyre_py.drivers.cuda import executables, library
 from vyre_py.drivers.cuda import gemm as gemm_module
-from vyre_py.drivers.cuda import graph as graph_module
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda import loop as loop_module
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, LaunchError
@@ -611,7 +610,7 @@ def test_a_graph_within_a_graph(device, axpy):
 
 
 def test_graphs_are_bounded(device, fake, axpy, monkeypatch):
-    monkeypatch.setattr(graph_module, "GRAPH_LIMIT", 3)
+    monkeypatch.setattr(executables, "GRAPH_LIMIT", 3)
     launch, _, y = axpy(1.0)
     graphs = [device.capture(launch) for _ in range(3)]
     graphs[0].set(launch, a=2.0)
@@ -630,7 +629,7 @@ def test_graphs_are_bounded(device, fake, axpy, monkeypatch):
 
 
 def test_updates_survive_the_bound(device, fake, axpy, monkeypatch):
-    monkeypatch.setattr(graph_module, "GRAPH_LIMIT", 1)
+    monkeypatch.setattr(executables, "GRAPH_LIMIT", 1)
     launch, _, y = axpy(1.0)
     first = device.capture(launch)
     first.set(launch, a=5.0)
@@ -736,67 +735,6 @@ def test_a_loop_of_nothing_is_refused(device, fake, loop):
             device.capture_while(*arguments)
     with pytest.raises(BindingError, match="limit"):
         device.capture_while(flag, launch, limit=-1)
-
-
-# ---- memory of graphs
-
-
-def test_memory_that_a_graph_allocates(device, fake, axpy):
-    """It is there from its node to its free, or to the function's end, at each replay; nothing outside may use it."""
-    _, x, y = axpy()
-    pipeline, before, held = device.compile_native(AXPY), device.memory.held_bytes, []
-    wanted = values(y)
-
-    def work():
-        first, second = device.allocate(4, vp.f32), device.allocate(4, vp.f32)
-        held.extend([pipeline.bind(x=x, y=first, a=3.0), pipeline.bind(x=first, y=second, a=2.0), first, second])
-        held[0]()
-        held[1]()
-        first.free()
-        y.copy_from(second)
-        return second
-
-    graph = device.capture(work)
-    assert not fake.misuse and values(y) == wanted and device.memory.held_bytes == before
-    for _ in range(2):
-        y.fill(0.0)
-        graph()
-        assert values(y) == [6 * value for value in values(x)] and not fake.graph_memory
-    graph.set(held[0], a=1.0)()
-    assert values(y) == [2 * value for value in values(x)]
-    graph.repeat(2)
-    for outside in (held[0], held[1], held[2].read, graph.value.read, lambda: pipeline.bind(x=x, y=graph.value, a=1.0), lambda: held[3].fill(1.0)):
-        with pytest.raises(BindingError, match="freed"):
-            outside()
-    held[3].free()
-    with pytest.raises(LaunchError, match="allocates memory"):
-        device.capture(graph)
-    with pytest.raises(LaunchError, match="in a loop"):
-        device.capture_while(device.upload(np.ones(1, np.uint32)), lambda: device.allocate(4, vp.f32))
-    assert not fake.misuse
-
-
-def test_memory_of_a_capture_that_fails_is_gone(device, fake, axpy):
-    held = []
-
-    def work():
-        held.append(device.allocate(4, vp.f32))
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        device.capture(work)
-    with pytest.raises(BindingError, match="freed"):
-        held[0].read()
-    held[0].free()
-    for name in ("cuMemAllocFromPoolAsync", "cuMemsetD8Async"):
-        fake.fail[name] = [CUresult.CUDA_ERROR_NOT_SUPPORTED]
-        with pytest.raises(vp.DriverError):
-            device.capture(lambda: device.allocate(4, vp.f32))
-    with pytest.raises(LaunchError, match="0 bytes"):
-        device.capture(lambda: device.allocate(0, vp.f32))
-    launch, _, _ = axpy()
-    device.capture(launch)()
-    assert not fake.graph_memory
 
 
 # ---- events, streams, handles

@@ -146,6 +146,7 @@ def test_the_driver_s_own_tests_pass():
         "or given_up or no_memory or exclusive or made_anew or dropping_a_list or kept_builtin or stays_until_it_is_enqueued or set_move_and_call",
         "test_cuda_driver.py": "(launch or dispatch or set) and not no_python_frame",
         "test_cuda_sequences.py": "not no_python_frame and not may_fail_once and not gemm",
+        "test_cuda_graph_memory.py": "test",
         "test_cuda_transfers.py": "every_size or failing_call or in_many_threads",
     }
     left_out = "made_anew_while"  # it looks into the builtin

@@ -29,8 +29,10 @@ from vyre_py.drivers.cuda.events import (
     record_event,
     wait_event,
 )
+from vyre_py.drivers.cuda.executables import Executables
 from vyre_py.drivers.cuda.gemm import CudaGemm, Library
-from vyre_py.drivers.cuda.graph import Executables, capture
+from vyre_py.drivers.cuda.graph import capture
+from vyre_py.drivers.cuda.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.launch import CudaLaunch, stream_handle
 from vyre_py.drivers.cuda.loop import capture_while, has_loops
 from vyre_py.drivers.cuda.memory import Memory
@@ -48,7 +50,7 @@ from vyre_py.drivers.cuda.waiting import finish_by, timed
 from vyre_py.drivers.cuda.words import Words
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceLost
-from vyre_py.drivers.graph import Graph
+from vyre_py.drivers.graph import Graph, HostLoop
 from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.pending import Pending
@@ -240,9 +242,12 @@ class CudaDevice(Device):
         self.memory.marks.leave(handle)
 
     def use_on(self, stream: int, owner: Any, buffers: Iterable[Buffer]) -> None:
-        """Notes that a stream (a handle, which `owner` keeps alive) uses buffers from now on: see `marks`."""
+        """Notes that a stream (a handle, which `owner` keeps alive) uses buffers from now on: see `marks`. Raises LaunchError for memory that replays free."""
         if stream != int(self.context.stream):
             for buffer in buffers:
+                if isinstance(buffer.allocation, GraphMemory):
+                    buffer.allocation.fork(f"a buffer on {self.name} cannot be used on another stream")
+                    continue
                 self.memory.marks.add(buffer.allocation.handle, buffer.allocation.size_bytes, stream, owner)
 
     def _use_on(self, buffer: Buffer, stream: Any) -> None:
@@ -386,7 +391,7 @@ class CudaDevice(Device):
 
     def _capture_while(self, flag: Buffer, function: Callable[..., Any], arguments: tuple[Any, ...], limit: int) -> Graph:
         if not has_loops(self):
-            return super()._capture_while(flag, function, arguments, limit)
+            return HostLoop(capture(self, function, arguments, loops=True), flag, limit)
         return capture_while(self, flag, function, arguments, limit)
 
     def _gemm_step(

@@ -1,8 +1,4 @@
-"""CUDA graphs: what was captured, instantiated and replayed by one native call.
-
-A device holds 64 executable graphs at most. One more takes the place of one that was not replayed lately; that one is instantiated again at its next
-replay, with the arguments that it had. The graph that was captured stays with its object until that goes.
-"""
+"""CUDA graphs: what was captured, instantiated and replayed by one native call."""
 
 from __future__ import annotations
 
@@ -10,63 +6,35 @@ import ctypes
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from vyre_py.drivers.cuda.calls import perform
-from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.executables import Handles
+from vyre_py.drivers.cuda.graph_memory import LeftMemory
 from vyre_py.drivers.cuda.launch import CudaLaunch, Kernel, stream_handle
 from vyre_py.drivers.cuda.native import Call, CallList
 from vyre_py.drivers.cuda.recorder import KernelNode, Recorder, node_count
-from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
+from vyre_py.drivers.cuda.relief import NO_MEMORY
+from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.graph import Graph, checked_launches, checked_times
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.resident import Buffer
-from vyre_py.drivers.watched import Watched
+from vyre_py.drivers.sequence import freed_names
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["GRAPH_LIMIT", "CudaGraph", "Executables", "Replay", "capture"]
-
-GRAPH_LIMIT: Final = 64
-
-
-class _Handles:
-    """What has to be given back: the captured graph, the executable one if there is one now, and an event where one is needed."""
-
-    __slots__ = ("context", "event", "executable", "graph")
-
-    def __init__(self, context: Context, graph: Any) -> None:
-        self.context, self.graph = context, graph
-        self.executable: Any = None
-        self.event: Any = None
-
-    def drop(self) -> None:
-        """Destroys the executable graph; what it has running goes on to its end. Quiet, since a finaliser may call it."""
-        executable, self.executable = self.executable, None
-        context = self.context
-        if executable is not None and not context.gone:
-            with context.visited():
-                context.note(context.cuda.cuGraphExecDestroy(executable), f"{context.name} cannot destroy a graph")
-
-    def destroy(self) -> None:
-        """Destroys both, once no capture runs that would take it amiss. A forked child leaves them to its parent."""
-        context = self.context
-        if not context.gone and not context.later(self.destroy):
-            with context.visited():
-                self.drop()
-                context.note(context.cuda.cuGraphDestroy(self.graph), f"{context.name} cannot destroy a graph")
-            if self.event is not None:
-                context.events.give(self.event)
+__all__ = ["CudaGraph", "Replay", "capture"]
 
 
 class Replay:
     """A captured graph, its executable form, and the native list with its one call.
 
-    `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, so that native code comes to the handler. Its
-    lock is held by whoever changes it. Attributes: `kernels`, `stream` (a handle), `calls`, `shares` (see `Piece`).
+    `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, or memory that its replays leave is not there yet, so
+    that native code comes to the handler. Its lock is held by whoever changes it. Attributes: `kernels`, `stream` (a handle), `calls`, `shares` (see `Piece`),
+    `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
     """
 
     def __init__(self, device: CudaDevice, graph: Any, recorder: Recorder, loops: bool) -> None:
@@ -76,11 +44,12 @@ class Replay:
         self.lock = threading.RLock()
         self.stream = int(context.stream)
         self._owner: Any = None
-        self._loops, self.has_memory = loops, bool(recorder.memory)
+        self._loops, self.has_memory, self._peak_bytes = loops, bool(recorder.memory), recorder.peak_bytes
+        self.left = LeftMemory(device, self, recorder.left)
         self._closed = False
         self._seen = 0
         self._ready = ctypes.c_uint64(0)
-        self._handles = _Handles(context, graph)
+        self._handles = Handles(context, graph)
         self._finalizer = weakref.finalize(self, self._handles.destroy)
         self._finalizer.atexit = False
         counts = {"graph_launches": len(self.kernels)}
@@ -137,13 +106,16 @@ class Replay:
             with context.relaxed(doing):
                 self._handles.drop()  # one that an earlier attempt left
                 device.graphs.admit(self)
-                status, *executables = context.relief.attempt(lambda: cuda.cuGraphInstantiate(self._handles.graph, 0))
+                flags = int(cuda.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) if self.left else 0
+                status, *executables = context.relief.attempt(lambda: cuda.cuGraphInstantiate(self._handles.graph, flags))
             if status:
+                if self.has_memory and status.name == NO_MEMORY:
+                    raise self._exhausted(doing)
                 raise context.failure(status, doing, LaunchError)
             (executable,) = executables
             self._handles.executable = executable
             self.calls.patch(self._at, 0, int(executable))
-            self._ready.value = 1
+            self._go_on()
             with suppress(LaunchError), context.using(doing):  # within a capture, which refuses it, the first replay does it
                 context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
 
@@ -162,9 +134,33 @@ class Replay:
         while self.calls.in_flight:
             time.sleep(0)
 
+    def _go_on(self) -> None:
+        """Takes `_pause` back, where native code has all that it needs."""
+        self._ready.value = self.instantiated and (self.left.there or not self.left)
+
     def _drop(self) -> None:
         self._pause()
+        self.left.depart()  # an executable graph knows nothing of what another one has left
         self._handles.drop()
+
+    def _arrived(self) -> None:
+        """A replay was enqueued by the handler: what it leaves is there, and native code makes the next ones."""
+        if self.left and not self.left.there:
+            self.left.arrive()
+            self._go_on()
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """A block in which nobody replays it, and thereby frees what it left."""
+        with self.lock:
+            self._pause()
+            try:
+                yield
+            finally:
+                self._go_on()
+
+    def _exhausted(self, doing: str) -> OutOfMemory:
+        return self.device.memory.exhausted(doing, self._peak_bytes, "the device has too little free memory for what the graph allocates")
 
     @property
     def instantiated(self) -> bool:
@@ -178,10 +174,12 @@ class Replay:
         return before != count
 
     def evict(self) -> bool:
-        """Gives the executable graph up, unless another thread is busy with it."""
+        """Gives the executable graph up, unless another thread is busy with it, or its memory is there, which somebody may read."""
         if not self.lock.acquire(blocking=False):
             return False
         try:
+            if self.left.there:
+                return False
             self._drop()
         finally:
             self.lock.release()
@@ -194,6 +192,7 @@ class Replay:
         with self.lock:
             self._closed = True
             self._pause()
+            self.left.end()
             self._finalizer()
 
     # ---- replaying
@@ -203,10 +202,10 @@ class Replay:
         self.device.require_usable()
         if self._closed:
             raise LaunchError(f"{self.name} cannot be replayed on {self.device.name}", cause="it was closed")
-        freed = sorted({name for name, buffer in self.names() if buffer.allocation.freed})
+        freed = sorted({problem for name, buffer in self.names() for problem in freed_names({name: buffer})})
         if freed:
-            raise BindingError("graph", [f"{name!r} was freed" for name in freed])
-        if not self._ready.value:
+            raise BindingError("graph", freed)
+        if not self.instantiated:
             self._instantiate()
 
     def trouble(self, index: int, status: int) -> None:
@@ -223,12 +222,21 @@ class Replay:
                     return
                 if status < 0:
                     self.calls.resume(0)
+                    self._arrived()
                     return
             try:
                 context.recover(self.calls, index, status, doing, LaunchError, self.name)
             except DeviceLost:
                 device.require_usable()  # which tells the first cause
                 raise
+            except DriverError as error:
+                if index >= 0 and self.left:  # the driver may have freed what was left before
+                    self._pause()
+                    self.left.depart()
+                if index >= 0 and self.has_memory and isinstance(error, OutOfMemory):
+                    raise self._exhausted(doing) from None
+                raise
+            self._arrived()
 
     def repeat(self, times: int) -> None:
         """So many replays in one native call."""
@@ -238,7 +246,12 @@ class Replay:
             self._prepare()
             if context.capture is None and not context.mode.value:
                 with context.entered():
-                    self.calls.repeat(times)
+                    if self.left and not self.left.there:  # one by itself: if a later one fails, that has left memory there
+                        self.calls.resume(0)
+                        self._arrived()
+                        times -= 1
+                    if times:
+                        self.calls.repeat(times)
                 return
         builtin = self.calls.builtin()
         for _ in range(times):
@@ -255,7 +268,7 @@ class Replay:
                 old, self.calls = self.calls, self._list()
                 old.retire()
             self.calls.patch(self._at, 1, stream)
-            self._ready.value = self.instantiated
+            self._go_on()
 
     def _kernels_use(self, stream: int, owner: Any) -> None:
         """Notes a stream for the kernels of the graph, and of those within it."""
@@ -273,7 +286,7 @@ class Replay:
             self._prepare()
             chosen = [node for node in self.kernels if not kernels or node.kernel in kernels]
             for node in chosen:
-                node.kernel.require_memory(in_graph=True)
+                node.require_memory()
             self._pause()
             try:
                 changed = [node for node in chosen if node.update()]
@@ -286,7 +299,7 @@ class Replay:
                 raise
             finally:
                 self.calls.watch(self._words())
-                self._ready.value = self.instantiated
+                self._go_on()
         return len(changed)
 
     def _change(self, changed: list[KernelNode]) -> None:
@@ -304,43 +317,6 @@ class Replay:
                 return
         self._drop()
         self._instantiate()
-
-
-class Executables:
-    """The graphs of a device, weakly held; of those that have an executable form now, the oldest first. Its length is the number of all."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
-        self._all: Watched[Replay] = Watched()
-        self._members: list[weakref.ref[Replay]] = []
-
-    def __len__(self) -> int:
-        return len(self._all.now())
-
-    def admit(self, newcomer: Replay) -> None:
-        """Makes room for one: those that were not replayed since the last time go first, then the oldest. None goes that a thread is busy with."""
-        with self._lock:
-            self._members = [one for one in self._members if (known := one()) is not None and known.instantiated and known is not newcomer]
-            for spares in (True, False):
-                for one in list(self._members):
-                    if len(self._members) < GRAPH_LIMIT:
-                        break
-                    known = one()
-                    if known is not None and ((spares and known.used()) or not known.evict()):
-                        continue
-                    self._members.remove(one)
-            self._members.append(weakref.ref(newcomer))
-            self._all.add(newcomer)
-
-    def trim(self) -> None:
-        """Gives up the executable graphs that no thread is busy with; the next replay of each makes it anew."""
-        for one in self._all.now():
-            one.evict()
-
-    def close(self) -> None:
-        """Destroys all."""
-        for one in self._all.now():
-            one.close()
 
 
 class CudaGraph(Graph):
@@ -378,6 +354,9 @@ class CudaGraph(Graph):
         handle, context = stream_handle(stream), self._replay.device.context
         self._replay.device.require_usable()
         self._replay.device.require_no_capture("a graph cannot go to another stream")
+        if self._replay.left and handle != int(context.stream):
+            cause = "it leaves memory there that is used in the order of the device's own stream"
+            raise LaunchError("a graph cannot go to another stream", cause=cause, remedy="free all that the captured function allocates in it")
         with context.entered():
             if handle != int(context.stream):
                 self._replay.device.memory.marks.after([handle])
@@ -390,9 +369,9 @@ class CudaGraph(Graph):
         self._replay.close()
 
 
-def capture(device: CudaDevice, function: Callable[..., Any], arguments: tuple[Any, ...]) -> CudaGraph:
-    """A CUDA graph of what a function enqueues on the device's stream, other libraries' work included."""
-    recorder = Recorder(device)
+def capture(device: CudaDevice, function: Callable[..., Any], arguments: tuple[Any, ...], loops: bool = False) -> CudaGraph:
+    """A CUDA graph of what a function enqueues on the device's stream, other libraries' work included; `loops` says that it is to be repeated."""
+    recorder = Recorder(device, loops)
     graph, value = recorder.record(lambda: function(*arguments))
     nodes = node_count(device.context.cuda, graph)
     replay = Replay(device, graph, recorder, False)

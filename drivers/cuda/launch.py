@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.cooperative import require_resident
-from vyre_py.drivers.cuda.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.module import Module
 from vyre_py.drivers.cuda.native import Call, CallList, SlotRow
 from vyre_py.drivers.cuda.persistent import launched_grid
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
 from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.sequence import freed_names
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
@@ -299,13 +299,15 @@ class Kernel:
         finally:
             calls.fly(-1)
 
-    def require_memory(self, in_graph: bool = False) -> None:
-        """Raises BindingError when a bound buffer was freed; what a graph allocates is there within it."""
-        names = [slot.name for slot in self.plan.step.layout.buffers]
-        freed = sorted(name for name, buffer in zip(names, self.held, strict=True)
-                       if buffer.allocation.freed and not (in_graph and isinstance(buffer.allocation, GraphMemory)))  # fmt: skip
-        if freed:
-            raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """The bound buffers, by the names of their slots."""
+        return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.held, strict=True))
+
+    def require_memory(self) -> None:
+        """Raises BindingError when a bound buffer was freed."""
+        if freed := freed_names(self.buffers):
+            raise BindingError(self.plan.binding.interface.name, freed)
 
     def place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         """Puts buffers and params, whose fit was checked, in their places, all at once for other threads."""
@@ -362,7 +364,7 @@ class CudaLaunch(Launch):
             return super().set(arguments, **named)
 
     def _bound(self) -> dict[str, Buffer]:
-        return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.kernel.held, strict=True))
+        return self.kernel.buffers
 
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         kernel, step = self.kernel, self.plan.step

@@ -153,7 +153,7 @@ def _captured(device: CudaDevice, flag: Buffer, function: Callable[..., Any], ar
         setter = _Setter(device, module, int(handle), flag, limit)
         Recorder(device).record(lambda: setter.launch(True), graph)
         body = _conditional(device, graph, handle)
-        recorder = Recorder(device)
+        recorder = Recorder(device, loops=True)
 
         def turn() -> Any:
             value = function(*arguments)

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.fences import Fences
+from vyre_py.drivers.cuda.graph_memory import Nodes
 from vyre_py.drivers.cuda.marks import Marks
-from vyre_py.drivers.cuda.relief import NO_MEMORY
+from vyre_py.drivers.cuda.relief import NO_MEMORY, NUMBER, exhausted
 from vyre_py.drivers.cuda.work import Work, copy_work, fill_work
 from vyre_py.drivers.errors import DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.pool import SizePool, bytes_from, class_bytes
@@ -23,7 +24,6 @@ __all__ = ["Memory"]
 
 _KEPT_BYTES: Final = 256 << 20
 _THRESHOLD_BYTES: Final = 256 << 20
-_STATUS: Final = 2  # the number of NO_MEMORY
 # So many blocks of a class are kept before an upload waits for one of them that is in use.
 _AHEAD: Final = 2
 
@@ -38,8 +38,8 @@ class Memory:
     The driver's pool is not the device's default one, whose settings belong to the whole process. A device without pools gets plain allocations,
     which wait for the device when they are given back to the driver.
 
-    Attributes: `limit_bytes`, the most that is asked of the driver in all (None: what the device has); `marks` of streams of others;
-    `held_bytes`, all that the driver gave, in use or kept.
+    Attributes: `limit_bytes`, the most that is asked of the driver in all, for graphs as well (None: what the device has); `marks` of streams of others;
+    `held_bytes`, all that the driver gave, in use or kept; `nodes`, what captured graphs allocate.
     """
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
@@ -56,6 +56,9 @@ class Memory:
         self._pool = self._make_pool(bytes_from("VYRE_POOL_RELEASE_THRESHOLD", _THRESHOLD_BYTES)) if context.attribute("MEMORY_POOLS_SUPPORTED") else None
         telemetry.gauge("device_pool_cached_bytes", lambda: self.cached_bytes)
         telemetry.gauge("device_pool_held_bytes", lambda: self.held_bytes)
+        self.nodes = Nodes(context, self._pool, self._free_in_order)
+        telemetry.gauge("graph_memory_used_bytes", lambda: self.nodes.now("USED_MEM_CURRENT"))
+        telemetry.gauge("graph_memory_reserved_bytes", lambda: self.nodes.now("RESERVED_MEM_CURRENT"))
 
     # ---- settings, and what can be read
 
@@ -219,7 +222,7 @@ class Memory:
             self._reap()
             given = context.relief.attempt(lambda: self._try(size, stream))
             if given[0] and given[0].name == NO_MEMORY:
-                raise self._exhausted(size_bytes, size)
+                raise self.exhausted(doing, size_bytes, over_budget=self._over_budget(size))
             address = int(context.ok(given, doing))
             self.held_bytes += size
         return address
@@ -228,21 +231,28 @@ class Memory:
         """What the driver gives; over the budget, that it has no memory."""
         context, cuda = self._context, self._context.cuda
         if self._over_budget(size):
-            return (context.status(_STATUS),)
+            return (context.status(NUMBER),)
         return cuda.cuMemAlloc(size) if self._pool is None else cuda.cuMemAllocFromPoolAsync(size, self._pool, stream)  # type: ignore[no-any-return]  # the driver's answer
 
-    def allocate_node(self, size_bytes: int, doing: str) -> int:
-        """Memory of the graph that our stream is captured into, from this node on. Raises LaunchError where the driver has none."""
-        context = self._context
-        if self._pool is None:
-            raise LaunchError(doing, cause="the driver has no pools of memory", remedy="allocate before the capture")
-        given = context.cuda.cuMemAllocFromPoolAsync(size_bytes, self._pool, context.stream)
-        if given[0]:
-            raise context.failure(given[0], doing, LaunchError)
-        return int(given[1])
-
     def _over_budget(self, size: int) -> bool:
-        return self.limit_bytes is not None and self.held_bytes + size > self.limit_bytes
+        return self.limit_bytes is not None and self.held_bytes + self.nodes.now("RESERVED_MEM_CURRENT") + size > self.limit_bytes
+
+    def allocate_node(self, size_bytes: int, there_bytes: int, most_bytes: int, doing: str) -> int:
+        """Memory of the graph that our stream is captured into, from this node on, where a replay has `there_bytes` with it. Raises LaunchError where the
+        driver has none; OutOfMemory where that is more than the device has, `most_bytes`, or than the budget leaves beside all that is there."""
+        context = self._context
+        if there_bytes > most_bytes:
+            raise self.exhausted(doing, size_bytes, f"a replay would have {there_bytes:,} bytes there at once, and the device has {most_bytes:,}")
+        if self.limit_bytes is not None and self.held_bytes + self.nodes.there_bytes + there_bytes > self.limit_bytes:
+            raise self.exhausted(doing, size_bytes, over_budget=True)
+        status, *given = self.nodes.ask(size_bytes, doing)
+        if status and status.name == NO_MEMORY:
+            raise self.exhausted(doing, size_bytes)
+        if status:
+            raise context.failure(status, doing, LaunchError)
+        return int(given[0])
+
+    # ---- there is none left
 
     def drop_kept(self) -> None:
         """Gives back what is kept here and by the driver, buffers that only the garbage collector knows of included."""
@@ -253,19 +263,9 @@ class Memory:
         self._context.wait(f"{self._context.name} failed while it ran")
         self._trim_driver()
 
-    def _exhausted(self, size_bytes: int, size: int) -> OutOfMemory:
-        context = self._context
-        status, free, total = context.cuda.cuMemGetInfo()
-        free, total = (0, 0) if status else (int(free), int(total))
-        budget = self.limit_bytes
-        fits = not self._over_budget(size)
-        return OutOfMemory(
-            f"{context.name} cannot allocate {size_bytes} bytes", status=f"{NO_MEMORY} ({_STATUS})" if fits else "",
-            meaning="the device has too little free memory" if fits else f"the budget of device.memory.limit_bytes is {budget}",
-            cause="buffers of this process, or of another on the same device" if fits else "buffers of this process",
-            remedy="free buffers, call device.trim(), or ask for less" if fits else "free buffers, ask for less, or raise the budget",
-            asked=size_bytes, free=free, held=self.held_bytes, limit=total if budget is None else budget,
-        )  # fmt: skip
+    def exhausted(self, doing: str, size_bytes: int, meaning: str = "", over_budget: bool = False) -> OutOfMemory:
+        """The error for memory that the device has not got, or the budget does not leave: see `relief.exhausted`."""
+        return exhausted(self._context, doing, size_bytes, self.held_bytes, self.limit_bytes, meaning, over_budget)
 
     # ---- giving back
 
@@ -321,8 +321,11 @@ class Memory:
 
     def _return(self, kept: _Kept, size: int) -> None:
         """Gives memory back to the driver. Quiet: a context that was closed has freed it already, and that of a forked child is its parent's."""
-        context, (address, _) = self._context, kept
         self.held_bytes -= size
+        self._free_in_order(kept[0])
+
+    def _free_in_order(self, address: int) -> None:
+        context = self._context
         if context.gone or context.later(lambda: self._give_driver(address)):
             return
         context.busy.value += 1  # no capture may begin before the free is enqueued
@@ -369,11 +372,13 @@ class Memory:
     def _trim_driver(self) -> None:
         if self._pool is not None:
             self._context.ok(self._context.cuda.cuMemPoolTrimTo(self._pool, 0), f"{self._context.name} cannot trim its pool")
+        self.nodes.trim()
 
     def close(self) -> None:
         """Frees everything, whatever the context's state. A forked child leaves that to its parent."""
         context, cuda = self._context, self._context.cuda
-        blocks = [*self._live, *(address for address, _ in self._late), *(address for address, _ in self._kept.drain())]
+        pairs = [*self._late, *self._kept.drain()]
+        blocks = [*self._live, *self.nodes.drain(), *(address for address, _ in pairs)]
         self._live.clear()
         self._late.clear()
         self._fences.clear()

@@ -8,7 +8,7 @@ our doing. The capture is local to the thread: calls that could wait for the dev
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +17,12 @@ from vyre_py.drivers.cuda.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.launch import Kernel
 from vyre_py.drivers.cuda.native import LAUNCH_EX, Call
 from vyre_py.drivers.cuda.sequence import Piece, SequenceCalls, piece_of
-from vyre_py.drivers.errors import DeviceLost, LaunchError
+from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.graph import Recording, empty_capture
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.resident import Buffer
-from vyre_py.drivers.sequence import SequenceStep
+from vyre_py.drivers.resident import Allocation, Buffer
+from vyre_py.drivers.sequence import SequenceStep, freed_names
+from vyre_py.ir.errors import shown
 from vyre_py.ir.types import Type
 
 if TYPE_CHECKING:
@@ -62,10 +63,12 @@ class KernelNode:
     Attributes: `kernel`, `node` (CUgraphNode), `held`, the buffers that the graph uses, `dirty`: whether the graph it was captured into has older arguments.
     """
 
-    __slots__ = ("_block", "_entry", "_parameters", "_pointers", "dirty", "held", "kernel", "node")
+    __slots__ = ("_block", "_entry", "_memory", "_parameters", "_pointers", "_within", "dirty", "held", "kernel", "node")
 
-    def __init__(self, kernel: Kernel, node: int) -> None:
+    def __init__(self, kernel: Kernel, node: int, memory: Collection[GraphMemory]) -> None:
+        """`memory` is all that the graph allocates itself; what there is of it now is there whenever the node runs."""
         self.kernel, self.node = kernel, node
+        self._memory, self._within = memory, frozenset(one for one in memory if not one.freed)
         self.held = tuple(kernel.held)
         self.dirty = False
         plan, module = kernel.plan, kernel.module
@@ -84,12 +87,21 @@ class KernelNode:
     def names(self) -> list[tuple[str, Buffer]]:
         """The buffers that the graph uses and has not allocated itself, by the names of their slots."""
         pairs = zip([slot.name for slot in self.kernel.plan.step.layout.buffers], self.held, strict=True)
-        return [(name, buffer) for name, buffer in pairs if not isinstance(buffer.allocation, GraphMemory)]
+        return [(name, buffer) for name, buffer in pairs if buffer.allocation not in self._within]
+
+    def require_memory(self) -> None:
+        """Raises BindingError when a buffer of the launch was freed, or is memory of the graph that is not there at this node."""
+        others = {name: buffer for name, buffer in self.kernel.buffers.items() if buffer.allocation not in self._within}
+        problems = freed_names(others)
+        problems += [f"{name!r} is memory that the graph allocates after this launch" for name, buffer in others.items()
+                     if buffer.allocation in self._memory and not buffer.allocation.freed]  # fmt: skip
+        if problems:
+            raise BindingError(self.kernel.plan.binding.interface.name, problems)
 
     def update(self) -> bool:
-        """Takes the arguments that the launch has now; false if they are the same. Raises BindingError when a buffer was freed."""
+        """Takes the arguments that the launch has now; false if they are the same. Raises what `require_memory` raises."""
         kernel = self.kernel
-        kernel.require_memory(in_graph=True)
+        self.require_memory()
         with kernel.changing():
             self.held, block, entry = tuple(kernel.held), bytes(kernel.block), kernel.plan.entry
             if entry != self._entry:
@@ -112,9 +124,11 @@ _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 class Recorder(Recording):
     """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive;
-    `shares`, whether a step shares memory with steps elsewhere (`Piece`)."""
+    `shares`, whether a step shares memory with steps elsewhere (`Piece`); `memory`, what the graph allocates itself, `left`, what of that the function did not
+    free, and `peak_bytes`, the most that is there at once."""
 
-    def __init__(self, device: CudaDevice) -> None:
+    def __init__(self, device: CudaDevice, loops: bool = False) -> None:
+        """`loops` says that what is captured is repeated."""
         super().__init__(device)
         self._device = device
         self.kernels: list[KernelNode] = []
@@ -122,7 +136,9 @@ class Recorder(Recording):
         self.kept: list[Any] = []
         self.shares = False
         self.memory: list[GraphMemory] = []
-        self._loops = False
+        self.left: list[GraphMemory] = []
+        self.peak_bytes = 0
+        self._loops = loops
 
     # ---- what is captured
 
@@ -134,7 +150,7 @@ class Recorder(Recording):
         with kernel.changing():  # the node's buffers are those of the call
             call, _arguments = _captured(kernel)
             perform(self._device, (call,), doing)
-            self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream)))
+            self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream), self.memory))
 
     def take(self, what: Launch | SequenceStep) -> None:
         """Makes a copy, a fill or a product a node."""
@@ -152,24 +168,40 @@ class Recorder(Recording):
                 self._piece(piece)
 
     def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
-        """A buffer of zeros that each replay allocates here, and frees where it is freed in the captured function, else at its end.
+        """A buffer of zeros that each replay allocates here, and frees where it is freed in the captured function, else when the next replay begins.
 
-        Raises LaunchError in other threads, in the body of a loop, where the driver has no pools, and when it refuses; OutOfMemory over its limits.
+        Raises LaunchError in other threads, in what is repeated, where the driver has no pools, and when it refuses. Raises OutOfMemory for more than the
+        device has, or the budget leaves, of all that a replay holds at this place. The capture goes on after any of these.
         """
         device, context, size_bytes = self._device, self._device.context, prod(sizes) * type_.size_bytes
-        doing = f"{device.name} cannot allocate memory in a graph"
+        doing = f"{device.name} cannot allocate {shown(size_bytes)} bytes in a graph"
         self.require_own(doing)
-        if self._loops or not size_bytes or size_bytes > device.limits.buffer_bytes:
-            raise LaunchError(doing, cause=f"{size_bytes} bytes are asked for" + " in a loop's body" * self._loops, remedy="allocate before the capture")
-        address = device.memory.allocate_node(size_bytes, doing)
-        memory = GraphMemory(self, address, size_bytes)
+        if self._loops:
+            raise LaunchError(doing, cause="what is captured is repeated", remedy="allocate before the capture")
+        if not size_bytes:
+            return Buffer(device, Allocation(device, 0, 0), 0, sizes, type_)
+        there_bytes = size_bytes + sum(one.size_bytes for one in self.memory if not one.freed)
+        memory = GraphMemory(device, self, device.memory.allocate_node(size_bytes, there_bytes, device.limits.buffer_bytes, doing), size_bytes)
         self.memory.append(memory)
-        context.ok(context.cuda.cuMemsetD8Async(address, 0, size_bytes, context.stream), doing)
+        try:
+            context.ok(context.cuda.cuMemsetD8Async(memory.handle, 0, size_bytes, context.stream), doing)
+        except DriverError:
+            memory.free()
+            raise
+        self.peak_bytes = max(self.peak_bytes, there_bytes)
         return Buffer(device, memory, 0, sizes, type_)
 
     def outside(self) -> list[tuple[str, Buffer]]:
         """What else the graph uses and has not allocated itself, with names."""
-        return [(name, buffer) for name, buffer in self.buffers if not isinstance(buffer.allocation, GraphMemory)]
+        return [(name, buffer) for name, buffer in self.buffers if buffer.allocation not in self.memory]
+
+    def _leave(self, doing: str) -> None:
+        """Takes note of the memory that the function has not freed. Raises LaunchError where that is used on several streams."""
+        left = [one for one in self.memory if not one.freed]
+        if any(one.forked for one in left):
+            cause = "memory that is not freed in the captured function is used on another stream there"
+            raise LaunchError(doing, cause=cause, remedy="free it in the function, once the streams have met")
+        self.left = left
 
     def release(self, memory: GraphMemory) -> None:
         """Frees memory of the graph here. Raises LaunchError in other threads."""
@@ -251,7 +283,6 @@ class Recorder(Recording):
         """
         context, cuda = self._device.context, self._device.context.cuda
         doing = f"{context.name} cannot capture a graph"
-        self._loops = into is not None
         context.begin_capture(self)
         try:
             self._device._recording = self
@@ -259,8 +290,7 @@ class Recorder(Recording):
                 self._begin(into, doing)
                 try:
                     value = function()
-                    for memory in self.memory:
-                        memory.free()
+                    self._leave(doing)
                 except BaseException:
                     status, graph = cuda.cuStreamEndCapture(context.stream)
                     if context.note((status,), doing) and into is None:
@@ -269,7 +299,7 @@ class Recorder(Recording):
                 status, graph = cuda.cuStreamEndCapture(context.stream)
         finally:
             for memory in self.memory:
-                memory.abandon()
+                memory.seal(memory in self.left)
             self._device._recording = None
             context.end_capture()
         if status:

@@ -6,12 +6,29 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.errors import OutOfMemory
+
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
 
-__all__ = ["NO_MEMORY", "Relief"]
+__all__ = ["NO_MEMORY", "NUMBER", "Relief", "exhausted"]
 
 NO_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
+NUMBER: Final = 2  # that status as the driver has it
+
+
+def exhausted(context: Context, doing: str, asked: int, held: int, budget: int | None, meaning: str, over_budget: bool) -> OutOfMemory:
+    """The error for memory that is not to be had, with figures in bytes; `meaning` says why where the driver was not asked, or does not say enough."""
+    status, *figures = context.cuda.cuMemGetInfo()
+    free, total = (0, 0) if status else map(int, figures)
+    cause, remedy = "buffers of this process, or of another on the same device", "free buffers, call device.trim(), or ask for less"
+    if over_budget:
+        meaning = f"the budget of device.memory.limit_bytes is {budget}"
+        cause, remedy = "buffers of this process", "free buffers, ask for less, or raise the budget"
+    return OutOfMemory(
+        doing, status="" if meaning else f"{NO_MEMORY} ({NUMBER})", meaning=meaning or "the device has too little free memory", cause=cause, remedy=remedy,
+        asked=asked, free=free, held=held, limit=total if budget is None else budget,
+    )  # fmt: skip
 
 
 class Relief:
