@@ -50,43 +50,53 @@ class SizePool(Generic[_Block]):
 
     At most `keep_bytes` wait, less the `reserved_bytes` that the owner keeps elsewhere: when more are given, blocks of other classes go first, those of the
     class that holds most bytes, since what is given now is likelier to be asked for again. `drop(block, size)` is told what goes; it must not raise.
-    `cached_bytes` is what waits.
+    `cached_bytes` is what waits, `room_bytes` the most that may wait now, none where it is negative.
 
     It takes no lock, since a finaliser may give a block back at any moment, even within a call of the pool: a list changes by single
     operations of CPython, a list never goes, and `cached_bytes` counts a block before it waits and until it was taken.
     """
 
-    __slots__ = ("_drop", "_lists", "cached_bytes", "keep_bytes", "reserved_bytes")
+    __slots__ = ("_drop", "_lists", "cached_bytes", "reserved_bytes", "room_bytes")
 
     def __init__(self, keep_bytes: int, drop: Callable[[_Block, int], None]) -> None:
-        self.keep_bytes = keep_bytes
+        self.room_bytes = keep_bytes
         self.cached_bytes = self.reserved_bytes = 0
         self._drop = drop
         self._lists: dict[int, list[_Block]] = {}
 
-    @property
-    def room_bytes(self) -> int:
-        """The most that may wait now."""
-        return max(0, self.keep_bytes - self.reserved_bytes)
-
     def reserve(self, size_bytes: int) -> None:
         """Counts what the owner keeps elsewhere under the same cap, or no longer where it is negative; what waits makes room."""
         self.reserved_bytes += size_bytes
+        self.room_bytes -= size_bytes
         self.shrink(self.room_bytes)
 
-    def set_keep_bytes(self, size_bytes: int) -> None:
-        """Another cap."""
-        self.keep_bytes = size_bytes
+    @property
+    def keep_bytes(self) -> int:
+        """The cap; what waits makes room for another one."""
+        return self.room_bytes + self.reserved_bytes
+
+    @keep_bytes.setter
+    def keep_bytes(self, size_bytes: int) -> None:
+        self.room_bytes = size_bytes - self.reserved_bytes
         self.shrink(self.room_bytes)
 
     def waiting(self, size: int) -> int:
         """How many blocks of a class wait."""
         return len(self._lists.get(size, ()))
 
-    def take(self, size: int, oldest: bool = False) -> _Block | None:
-        """A waiting block of a class, the one that was given last or first; or None."""
+    def take(self, size: int) -> _Block | None:
+        """A waiting block of a class, the one that was given last; or None."""
         try:
-            block = self._lists[size].pop(0 if oldest else -1)
+            block = self._lists[size].pop()
+        except (KeyError, IndexError):
+            return None
+        self.cached_bytes -= size
+        return block
+
+    def take_oldest(self, size: int) -> _Block | None:
+        """As `take`, the one that was given first."""
+        try:
+            block = self._lists[size].pop(0)
         except (KeyError, IndexError):
             return None
         self.cached_bytes -= size

@@ -695,6 +695,23 @@ def test_an_upload_takes_what_was_freed_once_its_last_use_is_over(monkeypatch: p
 
 
 @pytest.mark.usefixtures("small")
+def test_what_is_freed_behind_a_fence_is_not_over_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = install(monkeypatch, StreamedDriver(eager=0.0, total=1 << 24))
+    device = CudaDevice(0)
+    data = np.arange(1000, dtype=np.float32)
+    freed = device.upload(data)  # which leaves a fence behind it
+    place = freed.handle
+    held = driver.hold(device.context.stream)
+    freed.free()
+    while driver.step():
+        pass  # all but what is held: the fence is over, the use of what was freed is not
+    x = device.upload(data)
+    assert x.handle != place and arrived(driver, x) == data.tobytes()
+    held.done = True
+    device.close()
+
+
+@pytest.mark.usefixtures("small")
 def test_both_ways_are_busy_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload comes to its end while a read waits on its stream, and the other way round."""
     driver = install(monkeypatch, StreamedDriver(eager=0.0, total=1 << 24))

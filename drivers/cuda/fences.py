@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from typing import Any, Final
@@ -19,7 +18,8 @@ _NOT_READY: Final = "CUDA_ERROR_NOT_READY"
 
 
 class Fences:
-    """The fences of one device. What is freed has a number; a fence comes after all that was freed, and thus used, before it was put.
+    """The fences of one device. A fence comes after all that was freed, and thus used, before it was put. Attribute: `now`, the number of what is freed now, an
+    attribute since who frees reads it each time; what has one number lies between the same fences.
 
     Where our stream is asked, or given something, the context is current and no capture runs.
     """
@@ -27,37 +27,35 @@ class Fences:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
+        self.now = 1
         self._over = 0  # nothing that was freed as this number, or before, is used any more
-        self._placed: deque[tuple[int, Any]] = deque()  # the first number that is not before it, and the event
-
-    def number(self) -> int:
-        """The number of what is freed now; for any thread and finaliser."""
-        return next(self._numbers)
+        self._placed: deque[tuple[int, Any]] = deque()  # the last number that is before it, and the event
 
     def put(self) -> None:
         """A fence after what our stream holds, unless several stand there. Raises DriverError."""
         context = self._context
         with self._lock:
             if len(self._placed) < _LIMIT:
-                number, event = next(self._numbers), context.events.take()
+                event, last = context.events.take(), self.now
+                self.now += 1  # before the event is recorded: what is freed meanwhile counts as after it
                 try:
                     context.ok(context.cuda.cuEventRecord(event, context.stream), f"{context.name} cannot order two streams")
                 except DriverError:
                     context.events.give(event)
                     raise
-                self._placed.append((number, event))
+                self._placed.append((last, event))
 
     def is_over(self, number: int) -> bool:
         """Whether nothing uses any more what was freed as this number. Raises DriverError."""
         context, cuda = self._context, self._context.cuda
         with self._lock:
-            now = next(self._numbers)
+            now = self.now
+            self.now += 1  # before the stream is asked, for the same reason
             if number > self._over and self._says(cuda.cuStreamQuery(context.stream)):
                 self._over = now
             while self._placed and (self._placed[0][0] <= self._over or self._says(cuda.cuEventQuery(self._placed[0][1]))):
-                before, event = self._placed.popleft()
-                self._over = max(self._over, before)
+                last, event = self._placed.popleft()
+                self._over = max(self._over, last)
                 context.events.give(event)
             return number <= self._over
 
@@ -72,7 +70,7 @@ class Fences:
         """Has a stream (CUstream) wait until nothing uses any more what was freed as this number. Raises DriverError."""
         context = self._context
         with self._lock:
-            event = next((event for before, event in self._placed if number < before), None)
+            event = next((event for last, event in self._placed if number <= last), None)
             if event is not None:
                 context.ok(context.cuda.cuStreamWaitEvent(stream, event, 0), f"{context.name} cannot order two streams")
                 return

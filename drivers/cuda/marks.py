@@ -30,25 +30,25 @@ class _Mark:
 
 
 class Marks:
-    """The marks of one device, by the address that an allocation begins at. False where there are none."""
+    """The marks of one device. False where there are none. Attribute: `by_address`, those that there are, by where their allocation begins."""
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         self._context = context
         self._telemetry = telemetry
-        self._marks: dict[int, _Mark] = {}
+        self.by_address: dict[int, _Mark] = {}
         self._adopted: Counter[int] = Counter()
 
     def __bool__(self) -> bool:
-        return bool(self._marks)
+        return bool(self.by_address)
 
     def add(self, begin: int, size_bytes: int, stream: int, owner: Any) -> None:
         """From now on a stream may use an allocation; its `owner` is kept alive."""
         if begin and size_bytes:
-            self._marks.setdefault(begin, _Mark(begin + size_bytes)).streams[stream] = owner
+            self.by_address.setdefault(begin, _Mark(begin + size_bytes)).streams[stream] = owner
 
     def remove(self, begin: int) -> None:
         """Forgets an allocation."""
-        self._marks.pop(begin, None)
+        self.by_address.pop(begin, None)
 
     def adopt(self, begin: int) -> None:
         """Counts a buffer over memory of another library."""
@@ -57,7 +57,7 @@ class Marks:
     def leave(self, begin: int) -> None:
         """Waits on the host for the streams that use such memory, and forgets them with the last buffer over it. Raises nothing: the next call will."""
         context, cuda = self._context, self._context.cuda
-        mark = self._marks.get(begin)
+        mark = self.by_address.get(begin)
         if mark is not None and context.usable:
             with context.visited():
                 statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(mark.streams)]
@@ -72,7 +72,7 @@ class Marks:
         """Streams that may use any of these bytes. By range, since memory that belongs to others may be known by several addresses."""
         end = begin + size_bytes
         found: dict[int, None] = {}
-        for at, mark in list(self._marks.items()):
+        for at, mark in list(self.by_address.items()):
             if at < end and begin < mark.end:
                 found.update(dict.fromkeys(mark.streams))
         return list(found)

@@ -8,6 +8,7 @@ before by events (`marks`). A free within a capture waits for its end.
 from __future__ import annotations
 
 import gc
+from functools import partial
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
@@ -45,6 +46,7 @@ class Memory:
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         """Raises DriverError for VYRE_DEVICE_POOL_BYTES or VYRE_POOL_RELEASE_THRESHOLD that is no number of bytes."""
         self.marks = Marks(context, telemetry)
+        self._marked = self.marks.by_address  # which says quicker than the marks whether there are any
         self.limit_bytes: int | None = None
         self.held_bytes = 0
         self._context = context
@@ -69,7 +71,7 @@ class Memory:
 
     @keep_bytes.setter
     def keep_bytes(self, size_bytes: int) -> None:
-        self._kept.set_keep_bytes(size_bytes)
+        self._kept.keep_bytes = size_bytes
 
     @property
     def release_threshold(self) -> int:
@@ -198,7 +200,7 @@ class Memory:
 
     def _oldest(self, size: int, stream: Any) -> int | None:
         """Of a class what was freed longest ago, ready for a stream; None where nothing is kept, or it is better to ask for more."""
-        kept = self._kept.take(size, oldest=True)
+        kept = self._kept.take_oldest(size)
         if kept is None:
             return None
         address, number = kept
@@ -275,12 +277,12 @@ class Memory:
         if size is None:
             return
         context = self._context
-        if context.capture is not None and context.later(lambda: self._put_back(address, size)):
+        if context.capture is not None and context.later(partial(self._put_back, address, size)):
             return
-        if self.marks or self._late:
+        if self._marked or self._late:
             self._put_back(address, size)
         else:
-            self._kept.give((address, self._fences.number()), size)
+            self._kept.give((address, self._fences.now), size)
 
     def _put_back(self, address: int, size: int) -> None:
         """Keeps memory once our stream waits for the streams of others that use it."""
@@ -291,7 +293,7 @@ class Memory:
                 self._late.append((address, size))
                 return
         self.marks.remove(address)
-        self._kept.give((address, self._fences.number()), size)
+        self._kept.give((address, self._fences.now), size)
 
     def _ordered(self, address: int, size: int) -> bool:
         """Whether our stream, or at worst the host, has waited for the others; if not, nobody may use the memory again."""

@@ -80,7 +80,7 @@ class PinnedPool:
 
     @keep_bytes.setter
     def keep_bytes(self, size_bytes: int) -> None:
-        self._kept.set_keep_bytes(size_bytes)
+        self._kept.keep_bytes = size_bytes
 
     @property
     def cached_bytes(self) -> int:
