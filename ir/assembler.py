@@ -151,7 +151,7 @@ class Assembler:
 
     def let(self, op: Op, args: tuple[Atom, ...], given: Type | None = None, name: str | None = None) -> Value:
         """result = op(args). Raises OperandTypeError."""
-        operands = tuple(a.type for a in args)
+        operands = tuple([a.type for a in args])
         type_ = op.result_type(operands, given)
         if type_ is None:
             raise OperandTypeError(op, operands, given)

@@ -46,7 +46,8 @@ def printable(text: str, kept: str = "") -> str:
     return "".join([c if c.isprintable() or c in kept else "\ufffd" for c in text])
 
 
-@dataclass(frozen=True, slots=True)
+# Read-only by custom: every statement has one, and a frozen dataclass takes a microsecond to make.
+@dataclass(slots=True, unsafe_hash=True)
 class Place:
     """Where something was written: a file (or `<builder>`, `<text>`), a line and a column from 1; column 0 is unknown.
     `source` is that line's text where it is at hand, `width` the number of columns meant, `around` the lines before and after it."""

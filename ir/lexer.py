@@ -7,6 +7,7 @@ import re
 from array import array
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from vyre_py.ir.errors import Diagnostic, ParseError, Place
@@ -201,6 +202,7 @@ def swizzle_named(text: str) -> bool:
 # ---------------------------------------------------------------- literals
 
 
+@lru_cache(maxsize=1 << 12)
 def split_literal(text: str) -> tuple[str, Type | None]:
     """The digits of a well-formed number token, and the type of its suffix, if any."""
     match = _NUMBER.fullmatch(text)
@@ -208,6 +210,7 @@ def split_literal(text: str) -> tuple[str, Type | None]:
     return match[1] or match[2], SCALARS[match[3]] if match[3] else None
 
 
+@lru_cache(maxsize=1 << 12)  # tables hold the same numbers many times
 def literal_bits(type_: Type, digits: str, negative: bool, suffixed: bool = True) -> int:
     """The bit pattern of a literal as a value of `type_`; `digits` may also be `inf`, `nan`, `true` and `false`.
 

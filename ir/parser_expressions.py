@@ -114,7 +114,7 @@ class ExpressionParser(Cursor):
         fixed = next((c.type for c in group if c.type is not None), None)
         for child, pattern in zip(children, row.operands, strict=True):
             wanted = fixed if pattern is Operand.T else u32 if pattern in (Operand.U32, Operand.LANES) else None
-            if wanted is not None:
+            if wanted is not None and child.type is None:
                 self.fix(child, wanted)
 
         def make(node: Node, args: tuple[Atom, ...]) -> Atom:
@@ -354,4 +354,6 @@ def _result_type(row: Op, children: tuple[Node, ...], fixed: Type | None) -> Typ
     """The type of an op's result as far as it is known, where T is `fixed`; whether the row accepts its operands is seen when it is emitted."""
     types = tuple([c.type for c in children if c.type is not None])
     made = row.result_type(types) if len(types) == len(children) else None
-    return made or {Result.BOOL: bool_, Result.UNSIGNED: u32, Result.FIXED: row.fixed}.get(row.result, fixed)
+    if made is not None:
+        return made
+    return {Result.BOOL: bool_, Result.UNSIGNED: u32, Result.FIXED: row.fixed}.get(row.result, fixed)

@@ -766,3 +766,17 @@ def test_names_near_unknown_ones_cost_a_bounded_number_of_looks(monkeypatch: pyt
     assert looks < 1000 + 100
     with pytest.raises(ParseError, match="did you mean total or totals"):
         body("let totals = 1u32\nlet total = 2u32\nlet q = totl")
+
+
+def test_numbers_that_a_table_repeats_are_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    converted = 0
+
+    def count(type_: Type, value: float) -> int:
+        nonlocal converted
+        converted += 1
+        return encode(type_, value)
+
+    literal_bits.cache_clear()
+    monkeypatch.setattr("vyre_py.ir.lexer.encode", count)
+    program = parse("program p { table t: bf16[1000] = [" + "0.1, 0.2," * 500 + "] }")
+    assert program.memories[0].data == struct.pack("<HH", 0x3DCD, 0x3E4D) * 500 and converted == 2
