@@ -315,3 +315,13 @@ except vp.CacheError as error:
 def test_the_public_face_of_the_caches(tmp_path: Path, disk: vp.DiskCache) -> None:
     assert disk.path == tmp_path / "cache"
     assert set(vp.cache_layers()) == {"validation", "artifacts", "disk"}
+
+
+@pytest.mark.parametrize(("body", "streams"), [
+    ("x[i] = x[i] + 1", True), ("if i == 3 { return }; x[i] = 1", True), ("var v: u32 = 1; if x[i] == 3 { v = 2 } else { v = 5 }; x[i] = v", True),
+    ('w[0] = i; barrier; region "r" { x[i] = w[1] }', True), ("for k in 0u32..n { x[i] = k }", False), ("loop { x[i] = 1; break }", False),
+    ("let old = atomic_add(x[i], 1)", False),
+])  # fmt: skip
+def test_what_touches_memory_a_few_times_is_known(body: str, streams: bool) -> None:
+    program = Program.from_text(f"program p(n) over(n) {{ buffer x: u32[n] read_write\n workgroup w: u32[2]\n let i = global_id.x\n {body} }}")
+    assert vp.compile_native(program, "compute_90").parts[0].steps[0].streaming is streams

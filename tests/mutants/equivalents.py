@@ -8,6 +8,8 @@ __all__ = ["EQUIVALENT"]
 
 # A mutant's key, and why it means the same.
 EQUIVALENT: Final[dict[str, str]] = {
+    'ir/passes/written.py written_first: return frozenset() => pass':
+        'Without workgroup arrays the proof is asked of none, and the set is empty, too; leaving early saves time alone.',
     'lowering/legal/floats.py _fused_bf16: rough = m("mul", a, b) => rough = m("mul", b, a)':
         'A product commutes, to the bit; NaNs are one.',
     'lowering/llvm/counters.py _Search._counted: place, _ = self._steps.get(variable, (self._stop, 0)) => place, _ = self._steps.get(variable, (self._stop, 1))':
