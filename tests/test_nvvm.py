@@ -544,9 +544,3 @@ def test_options_run_on_a_gpu(options):
     x = np.random.default_rng(6).random(4096, np.float32) + 1
     plain, other = (device.compile_native(parse(LOOPS), o).dispatch({"x": x})["x"] for o in (NVVM, replace(NVVM, **options)))
     np.testing.assert_array_equal(plain.view(np.uint32), other.view(np.uint32))
-
-
-def test_what_takes_too_long_is_refused_with_the_figure(monkeypatch):
-    monkeypatch.setattr(large, "_MOST_LINES", 10)
-    with pytest.raises(Unsupported, match=r"a Program that makes \d+ lines of LLVM IR \(at most 10 are compiled"):
-        emit_text(parse(EVERYTHING), "sm_90", NVVM)
