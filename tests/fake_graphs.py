@@ -175,7 +175,10 @@ class FakeGraphDriver(FakeDriver):
                 return (status,)
             if address not in self.addresses:
                 return super().cuMemFreeAsync(address, stream)
-            return OK if self._free_of_graph(address) else (CUresult.CUDA_ERROR_INVALID_VALUE,)
+            if self._free_of_graph(address):
+                return OK
+            self.misuse.append("memory of a graph freed again, for which the real driver ends the process")
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
         graph = self.graphs[self.capturing[int(stream)][0]]
         if address not in graph.memory or address in graph.freed:
             self.broken = True

@@ -230,9 +230,12 @@ class Replay:
                 device.require_usable()  # which tells the first cause
                 raise
             except DriverError as error:
-                if index >= 0 and self.left:  # the driver may have freed what was left before
+                if index >= 0 and self.left:
                     self._pause()
-                    self.left.depart()
+                    if isinstance(error, OutOfMemory):
+                        self.left.lose()
+                    else:
+                        self.left.depart()
                 if index >= 0 and self.has_memory and isinstance(error, OutOfMemory):
                     raise self._exhausted(doing) from None
                 raise

@@ -90,6 +90,11 @@ class GraphMemory(Allocation):
         self.alive.value = 0
         device.memory.nodes.free(self._node)
 
+    def lose(self, device: CudaDevice) -> None:
+        """The driver has freed it. Freed again it would end the process."""
+        self.alive.value = 0
+        device.memory.nodes.forget(self._node)
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """See `Allocation.held`: replays of other threads wait."""
@@ -136,6 +141,10 @@ class Nodes:
             self._free(node[0])
         return True
 
+    def forget(self, key: object) -> None:
+        """Takes note that the driver has freed it."""
+        self._there.pop(key, None)
+
     def drain(self) -> list[int]:
         """The addresses of what is there, for an owner that frees it."""
         addresses = [address for address, _ in self._there.values()]
@@ -181,6 +190,12 @@ class LeftMemory:
         self.there = False
         for one in self._members:
             one.depart(self._device)
+
+    def lose(self) -> None:
+        """A replay found too little memory: by then the driver has freed what the one before had left."""
+        self.there = False
+        for one in self._members:
+            one.lose(self._device)
 
     def end(self) -> None:
         """Frees it for good."""
