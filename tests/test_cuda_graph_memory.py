@@ -131,7 +131,8 @@ def test_memory_that_could_not_be_zeroed_is_freed_at_once(made: Made, fake: Fake
             made.device.allocate(4, vp.f32)
         made.other.fill(3.0)
 
-    made.device.capture(work)()
+    graph = made.device.capture(work)
+    graph()
     assert values(made.other) == [3] * 4 and not fake.graph_memory
 
 
@@ -153,8 +154,9 @@ def test_what_the_function_leaves_is_there_until_the_next_replay(made: Made, fak
     assert values(y) == [0, 0, 1, 1] and made.axpy.dispatch(x=y, y=np.ones(4, np.float32), a=1.0)["y"].tolist() == [1, 1, 2, 2]
     made.graph()
     assert values(y) == [0, 2, 4, 6]  # of memory that was zeroed
+    launched = len(fake.graph_streams)
     made.graph.set(made.launch, a=3.0).repeat(3)
-    assert values(y) == [0, 3, 6, 9] and len(fake.graph_memory) == 1
+    assert values(y) == [0, 3, 6, 9] and len(fake.graph_memory) == 1 and len(fake.graph_streams) == launched + 3
     bound()
     assert values(made.other) == [0, 11, 22, 33]
 
@@ -310,8 +312,12 @@ def test_replays_wait_for_a_transfer(made: Made, fake: FakeGraphDriver) -> None:
     made.graph()
     threads, copy = [], fake.cuMemcpyDtoHAsync
 
+    def replay() -> None:
+        with made.device.context.entered():  # so that native code can make the call
+            made.graph()
+
     def slow(*arguments: Any) -> Any:
-        threads.append(threading.Thread(target=made.graph))
+        threads.append(threading.Thread(target=replay))
         threads[0].start()
         threads[0].join(0.2)
         assert threads[0].is_alive()
@@ -324,6 +330,12 @@ def test_replays_wait_for_a_transfer(made: Made, fake: FakeGraphDriver) -> None:
     threads[0].join(20)
     del fake.cuMemcpyDtoHAsync
     assert len(fake.graph_streams) == launched + 1 and values(made.y) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_the_first_replays_may_be_repeated(made: Made, fake: FakeGraphDriver, times: int) -> None:
+    made.graph.repeat(times)
+    assert len(fake.graph_streams) == times and values(made.y) == [0, 2, 4, 6]
 
 
 def test_a_traced_replay_leaves_it_there(made: Made) -> None:
