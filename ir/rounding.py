@@ -50,6 +50,8 @@ def odd_sum(a: Array, b: Array) -> Array:
     # NaN when the sum is not finite, and then nothing is adjusted.
     virtual = total - a
     error = (a - (total - virtual)) + (b - virtual)
+    if not error.any():
+        return total
     even = (total.view(np.uint64) & np.uint64(1)) == 0
     toward = np.where(error > 0, np.inf, -np.inf)
     return np.where(even & np.isfinite(error) & (error != 0), np.nextafter(total, toward), total)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 
 # What a test compiles is compiled: nothing of it comes from an earlier run, and nothing is left for a later one. Tests of the disk cache name their own.
 os.environ["VYRE_CACHE_LIMIT"] = "0"
@@ -22,6 +24,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """A test that hangs fails, and the others go on."""
     if limit := float(os.environ.get("VYRE_TEST_SECONDS", "600")):
         config.pluginmanager.register(TimeLimit(limit))
+
+
+def pytest_collection_finish() -> None:
+    _settle()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Fixtures of a file are gone when the next one's tests begin."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _settle()
+
+
+def _settle() -> None:
+    """What is there now stays, and is not looked at again by tests that collect garbage, some of them after every call: the tests themselves are many
+    objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -538,7 +538,6 @@ def sweep(
         judge(found, injected)
         if found.wrong:
             problems.append(str(found))
-    gc.unfreeze()
     return problems
 
 

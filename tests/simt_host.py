@@ -10,6 +10,8 @@ import ctypes
 import re
 import struct
 import threading
+from collections.abc import Callable
+from functools import lru_cache
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -71,16 +73,11 @@ def _whole_number(found: re.Match[str]) -> str:
     return f"@llvm.fpto{found[2] or 's'}i.sat.i{32 if found[3] == 'i' else 64}.f{32 if found[1] == 'f' else 64}("
 
 
-def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None):
-    """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `arrivals` are the words that a
-    grid barrier counts in, `cancel` the one that an interruptible kernel looks at, zeros if none are given; `launched` is how many workgroups
-    a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run. `coarsened` is the
-    form to run in the Program's place."""
-    program = optimised.program
+@lru_cache(maxsize=32)
+def _compiled(text: str, opt: int) -> tuple[object, Callable[[int], None]]:
+    """The engine that holds a module's code, and its kernel: one text is compiled once, whatever it is run on."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    text, shared_bytes = host_text(optimised, options, coarsened)
-    waits = "call void %wait()" in text
     module = llvm.parse_assembly(text)
     module.verify()
     # Without that feature f16 would be converted by functions that the process lacks; with all features LLVM's x86 back end loses numbers to
@@ -91,7 +88,18 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
     builder.getModulePassManager().run(module, builder)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
+    return engine, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
+
+
+def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None):
+    """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `arrivals` are the words that a
+    grid barrier counts in, `cancel` the one that an interruptible kernel looks at, zeros if none are given; `launched` is how many workgroups
+    a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run. `coarsened` is the
+    form to run in the Program's place."""
+    program = optimised.program
+    text, shared_bytes = host_text(optimised, options, coarsened)
+    waits = "call void %wait()" in text
+    _, kernel = _compiled(text, opt)
     layout = lay_out(program, options)
     shape = program.grid if coarsened is None else coarsened.optimised.program.grid
     extents = [evaluate_dim(e, sizes) for e in shape.extents]

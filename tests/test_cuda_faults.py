@@ -7,7 +7,7 @@ import gc
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,9 +44,12 @@ ROOT = Path(__file__).parent.parent
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[InjectedDriver], None]:
+    here: list[InjectedDriver] = []  # one after the other, none of which is kept
+    for module in (library, cuda):
+        monkeypatch.setattr(module, "load", lambda: here[0])
+
     def put(driver: InjectedDriver) -> None:
-        monkeypatch.setattr(library, "load", lambda: driver)
-        monkeypatch.setattr(cuda, "load", lambda: driver)
+        here[:] = [driver]
 
     return put
 
@@ -279,11 +282,13 @@ def test_the_tables_name_every_public_call() -> None:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Any:
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, InjectedDriver]]:
     driver = InjectedDriver(total=1 << 26)
     driver.kernels = dict(inject.KERNELS)
     install(monkeypatch)(driver)
-    return World(CudaDevice(0)), driver
+    device = CudaDevice(0)
+    yield World(device), driver
+    device.close()
 
 
 def poison(made: World, driver: InjectedDriver) -> None:
@@ -579,9 +584,11 @@ def test_each_driver_call_fails(monkeypatch: pytest.MonkeyPatch, small: None, sc
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_driver_call_fails_without_pools(monkeypatch: pytest.MonkeyPatch, small: None, way: str) -> None:
+    installed = install(monkeypatch)
+
     def put(driver: InjectedDriver) -> None:
         driver.attributes["MEMORY_POOLS_SUPPORTED"] = 0
-        install(monkeypatch)(driver)
+        installed(driver)
 
     status, then, judge = WAYS[way]
     wrong = inject.sweep(SCENARIOS["memory"], put, status, then, judge)

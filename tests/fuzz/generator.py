@@ -64,6 +64,8 @@ _EXTENTS = ((1, 3, 5, 7, 13), (1, 3, 5, 7), (1, 3))
 _WORKGROUPS = ((32, 1, 1), (64, 1, 1), (8, 4, 1), (5, 3, 2), (48, 1, 1), (1, 1, 1), (16, 2, 2))
 # Beside u32, i32 and bool, which every Program uses, one more type for so many statements of its budget.
 _STATEMENTS_A_TYPE = 32
+# How many turns loops take at most, one in the other, each of so many.
+_TURNS_TOGETHER, _TURNS = 1000, 9
 
 
 @dataclass
@@ -87,6 +89,7 @@ class _Generator:
         self.wide = [t for t in (i64, u64) if t in self.types]
         self.rows = [row for row in _OPS if self.over(row)]
         self.loops: list[str] = []
+        self.turns_together = 1  # of the loops that are open, at most
         self.may_return = self.source.below(3) == 0
         self.barriers = not self.may_return and self.source.below(4) != 0
 
@@ -341,14 +344,20 @@ class _Generator:
             self.block(stays)
         self.a.end()
 
+    def has_turns(self, turns: int) -> bool:
+        """Whether a loop of so many turns may be opened here."""
+        return self.turns_together * turns <= _TURNS_TOGETHER
+
     def for_(self, uniform: bool) -> None:
+        if not self.has_turns(_TURNS):
+            return
         t = self.pick((i32, u32))
         step = self.pick((1, 1, 2, 3) if t is u32 else (1, 2, -1, -3))
         stays = uniform and self.chance(2)
         turns = self.a.let(OPS["and"], ((self.uniform_operand if stays else self.operand)(t), const(t, 7)))
         span = self.a.let(OPS["mul"], (turns, const(t, step)))
         if self.chance(3):  # near the type's ends, where a naive counter wraps
-            start: Atom = const(t, t.maximum - 9 if step > 0 else t.minimum + 9)
+            start: Atom = const(t, t.maximum - _TURNS if step > 0 else t.minimum + _TURNS)
             stop: Atom = const(t, t.maximum if step > 0 else t.minimum)
         else:
             start = Const(t, self.source.below(100))
@@ -359,24 +368,27 @@ class _Generator:
         self.turn(counter, stays)
 
     def loop(self, uniform: bool) -> None:
+        if not self.has_turns(_TURNS):
+            return
         count = self.a.var(u32, const(u32, 0))
         stays = uniform and self.chance(2)
         self.a.loop()
         now = self.a.let(OPS["add"], (self.a.get(count), const(u32, 1)))
         self.a.set(count, now)
-        self.a.if_(self.a.let(OPS["gt"], (now, const(u32, 1 + self.source.below(9)))))
+        self.a.if_(self.a.let(OPS["gt"], (now, const(u32, 1 + self.source.below(_TURNS)))))
         self.a.break_()
         self.a.end()
         self.turn(now, stays)
 
     def turn(self, counter: Value, uniform: bool) -> None:
         """The body of a loop, and its end."""
-        with self.turns(counter, uniform):
+        with self.turns(counter, uniform, _TURNS):
             self.statements(1 + self.source.below(8), uniform)
 
     @contextmanager
-    def turns(self, counter: Value, uniform: bool) -> Iterator[None]:
-        """Around what is done in each turn of a loop, whose end is written here."""
+    def turns(self, counter: Value, uniform: bool, most: int) -> Iterator[None]:
+        """Around what is done in each of at `most` so many turns of a loop, whose end is written here."""
+        self.turns_together *= most
         self.loops.append("uniform" if uniform else "varying")
         self.scopes.append(_Scope())
         self.keep(counter, uniform)
@@ -384,6 +396,7 @@ class _Generator:
         self.stir()
         self.scopes.pop()
         self.loops.pop()
+        self.turns_together //= most
         self.a.end()
 
     def escape(self, uniform: bool) -> None:

@@ -14,12 +14,14 @@ from vyre_py.ir.types import bool_, i32, u32
 
 __all__ = ["SHAPES"]
 
+_TURNS: Final = 4
+
 
 def _counted(g: Any, uniform: bool) -> tuple[Any, bool]:
     """Opens a loop of a few turns; its counter, and whether it stays uniform."""
     t = g.pick((i32, u32))
     first = g.source.below(3)
-    counter = g.a.for_(const(t, first), const(t, first + 1 + g.source.below(4)), const(t, 1))
+    counter = g.a.for_(const(t, first), const(t, first + 1 + g.source.below(_TURNS)), const(t, 1))
     return counter, uniform and g.chance(2)
 
 
@@ -31,14 +33,16 @@ def _changed(g: Any, value: Atom) -> Atom:
 
 def nested_loops(g: Any, uniform: bool) -> None:
     """A loop in a loop: the inner one reads a variable that the outer one sets after it, and sets one that the outer one reads."""
+    if not g.has_turns(_TURNS * _TURNS):
+        return
     step, total = (g.a.var(t, g.operand(t)) for t in (u32, u32))
     g.scopes[-1].variables += [step, total]
     counter, outer = _counted(g, uniform)
-    with g.turns(counter, outer):
+    with g.turns(counter, outer, _TURNS):
         if g.chance(2):
             g.keep(g.a.get(step))
         counter, inner = _counted(g, outer)
-        with g.turns(counter, inner):
+        with g.turns(counter, inner, _TURNS):
             g.a.set(total, g.a.let(OPS["add"], (g.a.get(total), g.a.get(step))))
             if g.chance(2):
                 g.statements(1 + g.source.below(3), inner)
@@ -57,7 +61,7 @@ def from_before_zero(g: Any, _uniform: bool) -> None:
     a = g.a
     stop = a.let(OPS["cast"], (g.n,), i32) if g.chance(2) else const(i32, g.source.below(9))
     counter = a.for_(const(i32, -1 - g.source.below(3)), stop, const(i32, 1 + g.source.below(2)))
-    with g.turns(counter, False):
+    with g.turns(counter, False, 203):  # from -3 to 200
         index = a.let(OPS["cast"], (counter,), u32) if g.chance(2) else counter
         if g.chance(2):
             index = a.let(OPS["add"], (index, const(index.type, g.source.below(3))))
@@ -69,12 +73,14 @@ def from_before_zero(g: Any, _uniform: bool) -> None:
 
 def guarded_stores(g: Any, uniform: bool) -> None:
     """Stores of the own element, which share a check, and between them gets and sets of a variable that the next turn reads; some sets under a condition."""
+    if not g.has_turns(_TURNS):
+        return
     a, outputs = g.a, [memory for memory in g.outputs if memory.rank == 1]
     first, second = g.pick(outputs), g.pick(outputs)
     variable = a.var(first.type, g.operand(first.type))
     g.scopes[-1].variables.append(variable)
     counter, stays = _counted(g, uniform)
-    with g.turns(counter, stays):
+    with g.turns(counter, stays, _TURNS):
         taken = a.get(variable)
         for _ in range(1 + g.source.below(2)):
             g.store_own(first, taken)
