@@ -6,6 +6,9 @@ it does not check rules: `ir.check` does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from vyre_py.ir.dims import Dim, DimExpr
 from vyre_py.ir.errors import Place
 from vyre_py.ir.grids import default_grid
@@ -44,7 +47,10 @@ from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program
 from vyre_py.ir.types import Type
 
-__all__ = ["Assembler", "OperandTypeError", "Rewriter"]
+__all__ = ["MAX_STATEMENTS", "Assembler", "OperandTypeError", "Overgrown", "Rewriter"]
+
+# What a body has at most, as it is written (`ir.check.limits`) and on its way to a target.
+MAX_STATEMENTS: Final = 1_000_000
 
 
 class OperandTypeError(Exception):
@@ -53,6 +59,14 @@ class OperandTypeError(Exception):
     def __init__(self, op: Op, operands: tuple[Type, ...], given: Type | None) -> None:
         super().__init__(f"{op.name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
         self.op, self.operands, self.given = op, operands, given
+
+
+class Overgrown(Exception):
+    """A Program becomes too long on its way to a target: it would have some `statements`, at most `most` are taken. Callers say for which target."""
+
+    def __init__(self, statements: int, most: int) -> None:
+        super().__init__(f"{statements} statements, at most {most} are taken")
+        self.statements, self.most = statements, most
 
 
 class Assembler:
@@ -273,6 +287,15 @@ class Rewriter(Assembler):
         self.declared = dict(program.declared)
         self.map: list[Atom | None] = [None] * program.value_count
         self.variable_map: list[Variable | None] = [None] * program.variable_count
+
+    def indices(self) -> Iterator[int]:
+        """The numbers of the old statements, for a pass that writes several for one. Raises Overgrown, with what all would become at this rate, before
+        memory runs out."""
+        count = len(self.program.body)
+        for index in range(count):
+            if len(self.body) > MAX_STATEMENTS:
+                raise Overgrown(len(self.body) * count // index, MAX_STATEMENTS)
+            yield index
 
     def atom(self, atom: Atom) -> Atom:
         """The new atom for an old one."""

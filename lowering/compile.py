@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vyre_py.ir.assembler import Overgrown
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
@@ -24,6 +25,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.llvm import forking
+from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
@@ -93,18 +95,19 @@ class _Kind:
 
     `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `legal` rewrites what the
-    target lacks, `fast` what it computes faster under the numerics of that name.
+    target lacks, `fast` what it computes faster under the numerics of that name. It takes `most` statements, where it has a limit of its own.
     """
 
     module: str
     table: str = ""
     legal: Legal | None = None
     fast: Legal | None = None
+    most: int | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated),
-    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused),
+    "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, MOST_LINES),
+    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, MOST_LINES),
     "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl),
     "reference": _Kind("vyre_py.lowering.reference"),
 }
@@ -126,15 +129,20 @@ def expanded_for(kind: str) -> frozenset[str]:
 
 
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
-    """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks."""
+    """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
+    that are too long for it."""
     checked = program if isinstance(program, Checked) else check(program)
     if options.workgroup is not None and options.workgroup != checked.program.workgroup:
         checked = check(replace(checked.program, workgroup=options.workgroup))
     kind = _KINDS[target.kind]
     fast = kind.fast if options.numerics == "fast" else None
-    return optimise(
-        checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target),
-    )  # fmt: skip
+    try:
+        return optimise(
+            checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
+        )  # fmt: skip
+    except Overgrown as error:
+        help_ = f"at most {error.most:,} are compiled, counting what vectors, ops and types that it lacks become: write loops, or several Programs"
+        raise Unsupported(target.name, [Missing(f"a Program of {error.statements:,} statements", help=help_)]) from None
 
 
 def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:

@@ -284,7 +284,6 @@ def test_several_kernels_in_one_module():
     module = ModuleText()
     for name in ("axpy", "many", "private"):
         write_kernel(prepare(parse(KERNELS[name]), parse_target("sm_90"), CompileOptions()), module, name)
-    module.globals = list(dict.fromkeys(module.globals))
     ptx = nvptx.assemble(module, "sm_90", 3, 3)
     made = nvjitlink.link(ptx.encode(), "sm_90", name="three")
     assert set(made.resources) == {"axpy", "many", "private"}

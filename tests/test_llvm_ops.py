@@ -116,7 +116,7 @@ def write_loop(module: ModuleText, case: Case, width: int, rows: Mapping[str, Em
 def compiled_as_kernels(module: ModuleText, machine: str, opt: int) -> bytes:
     """The object of a module of any size; what LLVM can't expand inline would be refused as an undefined symbol, or end the process."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("_LARGE_LINES", "_STRAIGHT_LINES", "_MOST_LINES"):
+        for limit in ("_LARGE_LINES", "_STRAIGHT_LINES", "_SPANNED_LINES"):
             patch.setattr(large, limit, 1 << 30)
         return host._compile(str(module), machine, opt)
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
+from vyre_py.ir.assembler import MAX_STATEMENTS
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
 from vyre_py.ir.dims import DimConst
 from vyre_py.ir.nodes import End, Memory, Region, Space
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 MAX_NESTING: Final = 256
-MAX_STATEMENTS: Final = 1_000_000
 MAX_NAME: Final = 256
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64

@@ -16,13 +16,14 @@ def rewrite_lets(program: Program, wanted: Callable[[Let], bool], write: Callabl
     """The Program with each Let that is `wanted` replaced by what `write` makes of it, over operands that are already new; the same object when
     there is none.
 
-    What an op becomes carries the op's place, and its last value the op's name if it has none.
+    What an op becomes carries the op's place, and its last value the op's name if it has none. Raises Overgrown.
     """
     if not any(isinstance(s, Let) and wanted(s) for s in program.body):
         return program
     out = Rewriter(program)
     builder = MathBuilder(out)
-    for index, statement in enumerate(program.body):
+    for index in out.indices():
+        statement = program.body[index]
         if not (isinstance(statement, Let) and wanted(statement)):
             out.copy(index)
             continue

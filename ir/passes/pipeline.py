@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Final
 
+from vyre_py.ir.assembler import Overgrown
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
 from vyre_py.ir.nodes import Memory, MemoryStatement
@@ -40,6 +41,9 @@ _CHEAP: Final = ("fold", "simplify", "dce")
 _THOROUGH: Final = ("fold", "simplify", "cse", "dce")
 _LEVELS: Final[tuple[tuple[str, ...], ...]] = ((), (*_CHEAP, *_CHEAP), (*_THOROUGH, *_THOROUGH, "guards"))
 _PROOFS_LEVEL: Final = 2
+
+# Live statements beyond so many times what is taken are refused before the passes, which take time for each.
+_HOPELESS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,11 @@ class _Run:
         if not silent or self.program is not before:
             self.steps.append(PassStep(name, len(before.body), len(self.program.body), begin_ns, perf_counter_ns()))
 
+    def require(self, most: int | None, times: int = 1) -> None:
+        """Raises Overgrown where there are more than so many times the statements that are taken."""
+        if most is not None and len(self.program.body) > times * most:
+            raise Overgrown(len(self.program.body), most)
+
     def result(self, *, proves: bool) -> Optimised:
         """The Program as it is now, with what is known of it; facts about its memory only where it is asked for `proves`."""
         program = self.program
@@ -115,14 +124,17 @@ class _Run:
         return Optimised(program, uniformity, proven, report, written_first(program, uniformity) if proves else frozenset())
 
 
-def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = ()) -> Optimised:
+def optimise(
+    checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = (), most: int | None = None,
+) -> Optimised:  # fmt: skip
     """Makes a checked Program ready for a target: vectors become scalars, the ops named in `expand` arithmetic, the rewrites in
     `legal` take what the target lacks out of it, and the passes of `level` make it better. The rewrites in `fast` give results up for speed;
     they see the ops that the Program asks for, before any is expanded.
 
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under guards, removes
     those that are proven, and says which workgroup arrays are written before they are read. Each pass takes time linear in the number of
-    statements.
+    statements. Raises Overgrown where those are more than a Program may have, or more than `most` when a first round of the passes has made them
+    fewer, or far more than that before it.
     """
     run = _Run(checked)
     run.take("scalarise", scalarise, silent=True)
@@ -131,11 +143,17 @@ def optimise(checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrit
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
     for rewrite in legal:
         run.take("legalise", rewrite, silent=True)
+    if most is not None and len(run.program.body) > _HOPELESS * most:
+        run.take("dce", dce, silent=True)
+        run.require(most, _HOPELESS)
     settled: dict[str, Program] = {}  # what each pass left; it has nothing to do there
     for name in _LEVELS[level]:
         if settled.get(name) is not run.program:
             run.take(name, PASSES[name])
             settled[name] = run.program
+        if name == "dce":
+            run.require(most)
+    run.require(most)
     return run.result(proves=level >= _PROOFS_LEVEL)
 
 

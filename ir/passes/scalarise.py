@@ -211,6 +211,6 @@ def scalarise(program: Program) -> Program:
         return program
     _RULES.require(program)
     scalariser = _Scalariser(program)
-    for index in range(len(program.body)):
+    for index in scalariser.indices():
         scalariser.take(index)
     return scalariser.finish()

@@ -40,7 +40,7 @@ def narrow_indices(program: Program) -> Program:
     if not any(map(_is_touched, program.body)):
         return program
     narrower = _Narrower(program)
-    for index in range(len(program.body)):
+    for index in narrower.indices():
         narrower.take(index)
     return narrower.finish()
 

@@ -146,7 +146,8 @@ class _Splitter(Rewriter):
 
     def run(self) -> Program:
         """The whole Program, split."""
-        for index, statement in enumerate(self.program.body):
+        for index in self.indices():
+            statement = self.program.body[index]
             split = self._row(statement)
             if split is None:
                 self.copy(index)

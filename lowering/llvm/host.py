@@ -26,7 +26,7 @@ from vyre_py.lowering.llvm.host_targets import (
 )
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lanes import HANDLERS, SYMBOL, emit_lanes
-from vyre_py.lowering.llvm.large import measure
+from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.ops import host_emitters
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
@@ -120,43 +120,37 @@ def _unknown_symbols(code: bytes) -> list[str]:
     return sorted(set(read_elf(code).wanted()) - LIBRARY) if code.startswith(b"\x7fELF") else []
 
 
-def _optimise(module: Any, machine: Any, opt: int, large: bool) -> None:
+def _optimise(module: Any, machine: Any, opt: int, size: Size) -> None:
     """Runs LLVM's pipeline over a module, or what is linear of it over a large one."""
     tuning = llvm.create_pipeline_tuning_options(speed_level=opt)
     # The walk has made vectors already; and the loop vectoriser of LLVM 22 fails an assertion, which ends the process, on loops with
     # many exits.
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, tuning)
-    if not large:
+    if size.large:
+        size.optimise(module, builder)
+    else:
         builder.getModulePassManager().run(module, builder)
-        return
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_sccp_pass()
-    passes.add_aggressive_dce_pass()
-    passes.run(module, builder)
 
 
-def _optimised(text: str, machine: Any, opt: int, large: bool) -> Any:
+def _optimised(text: str, machine: Any, opt: int, size: Size) -> Any:
     """The module of a text, after LLVM's passes. Raises ToolchainError with the text when LLVM refuses it."""
     try:
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
-        _optimise(module, machine, opt, large)
+        _optimise(module, machine, opt, size)
     except RuntimeError as error:
         raise ToolchainError("LLVM", str(error), text) from error
     return module
 
 
 def _generated(text: str, arch: str, opt: int, generate: Callable[[Any, Any], _T]) -> _T:
-    """What `generate` makes of the target machine and the optimised module. Raises Unsupported for a text that is too long, and what `_optimised` raises."""
+    """What `generate` makes of the target machine and the optimised module. Raises what `_optimised` raises."""
     size = measure(text)
-    size.require("the cpu target")
     machine = target_machine(arch, size.generation(opt))
-    return size.run(lambda: generate(machine, _optimised(text, machine, opt, size.large)))
+    return size.run(lambda: generate(machine, _optimised(text, machine, opt, size)))
 
 
 def assembly(text: str, target: Target, options: CompileOptions) -> str:
@@ -165,8 +159,7 @@ def assembly(text: str, target: Target, options: CompileOptions) -> str:
 
 
 def _compile(text: str, arch: str, opt: int) -> bytes:
-    """The object of a module. Raises Unsupported for a text that is too long, ToolchainError with the text when LLVM refuses it, or the object needs what no
-    process has."""
+    """The object of a module. Raises ToolchainError with the text when LLVM refuses it, or the object needs what no process has."""
     code = _generated(text, arch, opt, lambda machine, module: bytes(machine.emit_object(module)))
     if unknown := _unknown_symbols(code):
         raise ToolchainError("LLVM", f"the object wants {', '.join(unknown)}, which no process has", text)

@@ -138,6 +138,7 @@ class _Walk:
     def _statement(self, index: int) -> int:
         statement = self.state.program.body[index]
         self.w.place = self.lines.at(index)
+        self.w.require_room(index + 1, len(self.state.program.body))
         control = CONTROL.get(type(statement))
         if control is not None:
             return control(self.control, index, statement)
@@ -317,7 +318,7 @@ class _Walk:
             scratch_bytes += -(-size // AREA_ALIGN) * AREA_ALIGN
         given = "".join([f", ptr {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         state.module.functions.append("\n".join([*lines, f"  call void @workgroups(ptr %block{given})", "  ret void", "}"]))
-        state.module.globals.append(f"@zero = internal unnamed_addr constant [{WIDEST_BYTES} x i8] zeroinitializer, align {WIDEST_BYTES}")
+        state.module.add_global(f"@zero = internal unnamed_addr constant [{WIDEST_BYTES} x i8] zeroinitializer, align {WIDEST_BYTES}")
         workgroup_bytes = sum(Memories.size_bytes(m) for m in state.program.memories if m.space is Space.WORKGROUP)
         return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
 
@@ -330,5 +331,6 @@ HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
 
 def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN) -> LaneKernel:
     """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`); of the
-    options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic."""
+    options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic. Raises Unsupported
+    for a Program that is too long."""
     return _Walk(optimised, width, rows, options).module()

@@ -17,7 +17,7 @@ from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.lanes_forms import Form, Mask, Spread, calculate
 from vyre_py.lowering.llvm.lanes_state import AREA_ALIGN, State
-from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, memory_type
+from vyre_py.lowering.llvm.types import bits_type, bytes_literal, integer, llvm_type, memory_type
 from vyre_py.lowering.rows import WIDEST_BYTES
 
 __all__ = ["MAX_ELEMENTS", "Memories", "Spot"]
@@ -84,8 +84,7 @@ class Memories:
     def _table(self, name: str, memory: Memory) -> str:
         # Small elements are read as whole words (`_gather_small`), so there must be a whole number of them.
         data = memory.data + bytes(-len(memory.data) % _WORD_BYTES)
-        text = "".join(f"\\{byte:02X}" for byte in data)
-        self.state.module.globals.append(f'{name} = internal unnamed_addr constant [{len(data)} x i8] c"{text}", align {AREA_ALIGN}')
+        self.state.module.add_global(f"{name} = internal unnamed_addr constant {bytes_literal(data)}, align {AREA_ALIGN}")
         return name
 
     def zero(self, pointer: str, size_bytes: int) -> None:

@@ -1,19 +1,25 @@
 """Modules of many lines: what LLVM does about them in reasonable time, and the stack that it needs.
 
-Measured on one core, for the host: LLVM's pipeline takes minutes for 40,000 lines where a few linear passes take a second. Its code generation takes time
-with the square of the longest straight piece at levels 1 to 3 (0.1 to 1 s for 3,000 lines, 0.6 to 25 s for 10,000), and is close to linear at level 0. It
-calls itself for operands of operands: 60,000 lines that depend on one another overflowed a stack of 8 MiB, which ends the process.
+Measured on one core: LLVM's pipeline takes minutes for 40,000 lines where a few linear passes take a second. Its instruction combining takes time with the
+square of a straight piece that has loads, which are frozen (3,000 of them: minutes), and its passes over loops, and over conditions, take time with the depth
+of nesting at every line (250 loops within one another: 16 s). Its code generation takes time with the square of the longest straight piece at levels 1 to 3
+(0.1 to 1 s for 3,000 lines, 0.6 to 25 s for 10,000), and is close to linear at level 0. It calls itself for operands of operands: 60,000 lines that depend on
+one another overflowed a stack of 8 MiB, which ends the process.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from llvmlite import binding as llvm
+
+from vyre_py.lowering.errors import ToolchainError
+from vyre_py.lowering.llvm.text import CUT
 
 __all__ = ["Size", "measure"]
 
@@ -21,37 +27,54 @@ _T = TypeVar("_T")
 
 _LARGE_LINES: Final = 20_000
 _STRAIGHT_LINES: Final = 4_000
+_SPANNED_LINES: Final = 250_000
 # Past these the stack of the calling thread, of which nothing is known, is left alone.
 _DEEP_LINES: Final = 4_000
 _STACK_BYTES: Final = 256 << 20
-# What is refused takes some minutes.
-_MOST_LINES: Final = 250_000
+# The mean nesting of lines from which the assembler tries less.
+_DEEP_NESTING: Final = 50
+
+_LABEL: Final = re.compile(r"[$\w.]+:")
+_TARGET: Final = re.compile(r"label %([\w.]+)|\bbra(?:\.uni)?\s+(\$\w+)")
 
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many lines a module has, in LLVM IR or PTX, metadata left out, and the longest piece of LLVM IR
-    without a label."""
+    """How many lines a module has, in LLVM IR or PTX, metadata left out; the longest piece of LLVM IR that has no label, but for those at which it is cut
+    (`text.Writer`); and how many lines its branches pass over, all together, which is the lines times their mean depth of nesting."""
 
     lines: int
     straight: int
+    spanned: int
 
     @property
     def large(self) -> bool:
-        """Whether only passes that take linear time are for it."""
-        return self.lines >= _LARGE_LINES or self.straight >= _STRAIGHT_LINES
+        """Whether only passes that take linear time are for it (`optimise`)."""
+        return self.lines >= _LARGE_LINES or self._convoluted
+
+    @property
+    def _convoluted(self) -> bool:
+        return self.straight >= _STRAIGHT_LINES or self.spanned >= _SPANNED_LINES
 
     def generation(self, level: int) -> int:
         """The level of code generation, where `level` (0 to 3) is asked for."""
-        return 0 if self.straight >= _STRAIGHT_LINES else level
+        return 0 if self._convoluted else level
 
-    def require(self, who: str) -> None:
-        """Raises Unsupported for a module that would take too long."""
-        if self.lines > _MOST_LINES:
-            help_ = f"at most {_MOST_LINES:,} are compiled: loops in place of statements written out, or several Programs, make fewer"
-            raise Unsupported(who, [Missing(f"a Program that makes {self.lines:,} lines of LLVM IR", help=help_)])
+    def assembler(self, level: int) -> int:
+        """The level of NVIDIA's assembler, where `level` (0 to 4) is asked for: minutes become seconds at level 1 where loops are nested very deeply."""
+        return min(level, 1) if self.spanned >= max(_SPANNED_LINES, _DEEP_NESTING * self.lines) else level
+
+    def optimise(self, module: Any, builder: Any) -> None:
+        """Runs those of LLVM's passes over a large module that are linear in its size and do most for code as it is emitted."""
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        if not self._convoluted:
+            passes.add_simplify_cfg_pass()  # would make one block again of a straight piece that is cut
+        passes.add_sccp_pass()
+        passes.add_aggressive_dce_pass()
+        passes.run(module, builder)
 
     def run(self, work: Callable[[], _T]) -> _T:
         """What `work` gives or raises, done with as much stack as LLVM needs for such a module. Raises ToolchainError where there is no memory for that."""
@@ -59,15 +82,28 @@ class Size:
 
 
 def measure(text: str) -> Size:
-    """The size of a module's text."""
-    total = straight = longest = 0
+    """The size of a module's text, in LLVM IR or PTX."""
+    total = straight = longest = spanned = 0
+    labels: dict[str, int] = {}  # of the function at hand -> the line
+    branches: list[tuple[int, str]] = []
     for line in text.splitlines():
         if line.startswith("!"):
             continue
         total += 1
-        straight = straight + 1 if line.startswith(" ") else 0
-        longest = max(longest, straight)
-    return Size(total, longest)
+        if line.startswith((" ", "\t")):
+            straight += 1
+            if "br" in line:
+                branches += [(total, llvm_label or ptx_label) for llvm_label, ptx_label in _TARGET.findall(line)]
+            continue
+        if line.startswith(CUT):
+            continue  # the same straight piece
+        longest, straight = max(longest, straight), 0
+        if label := _LABEL.match(line):
+            labels[label[0][:-1]] = total
+        elif line == "}":
+            spanned += sum([abs(labels.get(target, at) - at) for at, target in branches])
+            labels, branches = {}, []
+    return Size(total, max(longest, straight), spanned)
 
 
 def _with_stack(work: Callable[[], _T]) -> _T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm import dependent
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.heap import keep_heap
-from vyre_py.lowering.llvm.large import measure
+from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
 from vyre_py.lowering.llvm.lines import LineTables
 from vyre_py.lowering.llvm.ptx_text import mend
@@ -51,7 +51,11 @@ def version() -> str:
 _STRAIGHT: Final = -1
 
 
-def _optimise(module: Any, machine: Any, level: int) -> None:
+def _optimise(module: Any, machine: Any, level: int, size: Size) -> None:
+    """Runs LLVM's pipeline over a module, or what is linear of it over a large one."""
+    if size.large:
+        size.optimise(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+        return
     if level == _STRAIGHT:
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
@@ -75,20 +79,19 @@ def _initialize() -> None:
 
 def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
     """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
-    Raises Unsupported for a text that is too long, ToolchainError with the one that LLVM refuses."""
+    Raises ToolchainError with the text that LLVM refuses."""
     _initialize()
-    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=generation)
+    size = measure(str(module))
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=size.generation(generation))
     module.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
     text = str(module)
 
     def generate() -> str:
         parsed = llvm.parse_assembly(text)
         parsed.verify()
-        _optimise(parsed, machine, level)
+        _optimise(parsed, machine, level, size)
         return mend(str(machine.emit_assembly(parsed)))
 
-    size = measure(text)
-    size.require(f"target {arch}")
     try:
         return size.run(generate)
     except RuntimeError as error:
@@ -135,15 +138,14 @@ class _Written:
 
 def _written(optimised: Optimised, options: CompileOptions) -> _Written:
     module, symbol = _module(options), symbol_of(optimised.program)
-    details = {"assembler_level": 4 if options.opt else 0}  # level 0 shows whether a wrong result is the assembler's doing
-    entries = [Entry(symbol, details=details)]
+    entries = [Entry(symbol)]
     coarsened = _coarsened(optimised, options)
     level, generation = _levels(optimised.program, coarsened, options)
     unchanged = level == _STRAIGHT and options.codegen == "llvm"
     write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
     workgroup_bytes = write(optimised, symbol=symbol)
     if coarsened is not None:
-        wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements, details)
+        wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements)
         write(optimised, symbol=wide.symbol, coarsened=coarsened)
         entries.insert(0, wide)
     return _Written(module, tuple(entries), workgroup_bytes, level, generation)
@@ -183,11 +185,11 @@ def prepare() -> None:
         assemble(module, "sm_90", level, generation)
 
 
-def _machine_code(ptx: str, target: Target, options: CompileOptions, name: str) -> Image:
+def _machine_code(ptx: str, size: Size, target: Target, options: CompileOptions, name: str) -> Image:
     with importing:
         from vyre_py.lowering.llvm import nvjitlink
 
-    linked = measure(ptx).run(lambda: nvjitlink.link(ptx.encode(), target.arch, level=options.opt, debug=options.debug, name=name))
+    linked = size.run(lambda: nvjitlink.link(ptx.encode(), target.arch, level=size.assembler(options.opt), debug=options.debug, name=name))
     return Image("cubin", linked.code, log=linked.log, resources=linked.resources)
 
 
@@ -199,8 +201,8 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     if target.arch not in ARCHITECTURES:
         raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
     program = optimised.program
-    if (size := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
-        raise Unsupported(who, [Missing(f"{size} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
+    if (size_bytes := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
+        raise Unsupported(who, [Missing(f"{size_bytes} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
     fast = _is_fast(optimised, options)
     watch = Stopwatch()
     with watch("emit"):
@@ -214,7 +216,10 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         else:
             ptx = assemble(written.module, target.arch, written.level, written.generation)
     images: tuple[Image, ...] = (Image("ptx", ptx.encode()),)
+    size = measure(ptx)
     if target.cubin:
         with watch("assemble"):
-            images = (_machine_code(ptx, target, options, symbol_of(program)), *images)
-    return Lowered(images, written.entries, written.workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
+            images = (_machine_code(ptx, size, target, options, symbol_of(program)), *images)
+    details = {"assembler_level": size.assembler(4 if options.opt else 0)}  # level 0 shows whether a wrong result is the assembler's doing
+    entries = tuple([replace(entry, details=details) for entry in written.entries])
+    return Lowered(images, entries, written.workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)

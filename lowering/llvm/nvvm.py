@@ -155,15 +155,15 @@ def assemble(module: ModuleText | str, arch: str, level: int, *, fast: bool) -> 
     """The PTX of a module, written for LLVM, for an architecture of `ARCHITECTURES`; at level 0, of 3, libNVVM optimises nothing. `fast` has it flush the
     subnormal numbers of f32. Lines of source are kept where the module has them.
 
-    Raises Unsupported where the library is missing or lacks the architecture, or the text is too long; ToolchainError with the library's log and the text
+    Raises Unsupported where the library is missing or lacks the architecture; ToolchainError with the library's log and the text
     that it refuses.
     """
     text = nvvm_text(module, arch)
+    size = measure(text)
+    level = 0 if size.large else level  # its passes have no other level, and take time with the square of a module's size
     options = [f"-arch={arch.replace('sm_', 'compute_')}", *_ALWAYS, f"-ftz={int(fast)}", f"-opt={3 if level else 0}"]
     if generation(arch) >= _OPAQUE_SINCE and _takes_version():
         options.append(f"-ptx-version-target={ARCHITECTURES[arch].replace('.', '')}")
-    size = measure(text)
-    size.require(_WHO)
     ptx = mend(size.run(lambda: _compile(text, options)))
     if ".extern .func" in ptx:
         raise ToolchainError(_WHO, "it made a call of something that it should know", text)

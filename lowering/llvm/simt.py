@@ -62,7 +62,7 @@ from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.loops import Block, Loops
 from vyre_py.lowering.llvm.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.text import ModuleText, Writer
-from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type, number
+from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import Row
 
@@ -168,9 +168,7 @@ class _Walk:
             elif memory.space is Space.WORKGROUP:
                 self.bases[memory] = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {offsets[memory]})"
             elif memory.space is Space.TABLE:
-                data = "".join(f"\\{byte:02X}" for byte in memory.data)
-                table = f'@table_{index} = internal addrspace(1) constant [{len(memory.data)} x i8] c"{data}", align {WORKGROUP_ALIGN}'
-                self._global(table)
+                self.module.add_global(f"@table_{index} = internal addrspace(1) constant {bytes_literal(memory.data)}, align {WORKGROUP_ALIGN}")
                 self.bases[memory] = f"@table_{index}"
         if zeros:
             self._clear_workgroup(zeros)
@@ -179,13 +177,8 @@ class _Walk:
             size += WORKGROUP_ALIGN
         if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
-            self._global(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
+            self.module.add_global(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
         return size
-
-    def _global(self, text: str) -> None:
-        """Declares what lies beside the kernels of the module, unless another one has."""
-        if text not in self.module.globals:
-            self.module.globals.append(text)
 
     def _clear_workgroup(self, size_bytes: int) -> None:
         """The workgroup's threads fill the beginning of its block with zeros, 16 bytes each in turn, and wait."""
@@ -492,8 +485,9 @@ def write_kernel(
 ) -> int:  # fmt: skip
     """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory.
 
-    The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier. To `flush` means that f32 computes with zeros in place
-    of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
+    The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier. Raises Unsupported for one that is too long.
+
+    To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
     """
     layout = lay_out(optimised.program, options)
     walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
@@ -510,6 +504,7 @@ def write_kernel(
         w.place = walk.lines.at(index)
         walk.loops.reach(index)
         _HANDLERS[type(statement)](walk, index, statement)
+        w.require_room(index + 1, len(walk.program.body))
     w.end("ret void")
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     if options.persistent:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from vyre_py.lowering.errors import Missing, Unsupported
 
 if TYPE_CHECKING:
     from vyre_py.lowering.llvm.lines import LineTables
 
-__all__ = ["ModuleText", "Writer"]
+__all__ = ["CUT", "MOST_LINES", "ModuleText", "Writer"]
+
+# What is refused takes some minutes.
+MOST_LINES: Final = 250_000
+
+# Straight pieces are cut into blocks of so many lines, whose labels begin with a word: LLVM's code generation works on a block at a time, and several of its
+# parts take time with the square of a block's length at any level.
+_BLOCK_LINES: Final = 500
+CUT: Final = "cut"
 
 
 class ModuleText:
@@ -16,12 +26,16 @@ class ModuleText:
 
     def __init__(self, *heads: str) -> None:
         self.heads = list(heads)
-        self.globals: list[str] = []
         self.functions: list[str] = []
         self.tails: list[str] = []
         self.named: dict[str, list[str]] = {}
         self.line_tables: LineTables | None = None
+        self._globals: dict[str, None] = {}
         self._declarations: dict[str, None] = {}
+
+    def add_global(self, definition: str) -> None:
+        """Adds "@name = ..." once."""
+        self._globals[definition] = None
 
     def declare(self, declaration: str) -> None:
         """Adds "declare ..." once."""
@@ -34,7 +48,7 @@ class ModuleText:
 
     def __str__(self) -> str:
         named = [f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self.named.items()]
-        parts = (self.heads, self.globals, sorted(self._declarations), self.functions, self.tails, named)
+        parts = (self.heads, self._globals, sorted(self._declarations), self.functions, self.tails, named)
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -55,6 +69,7 @@ class Writer:
         self._lines: list[str] = []
         self._values = 0
         self._labels = 0
+        self._since = 0  # lines since the current block began
 
     @property
     def current(self) -> str:
@@ -74,8 +89,20 @@ class Writer:
 
     def line(self, text: str) -> None:
         """Writes an instruction that gives nothing."""
+        if self._since >= _BLOCK_LINES:
+            self.block(self.label(CUT))
+        self._add(text)
+
+    def _add(self, text: str) -> None:
         assert self.open, f"a line after a terminator: {text}"
         self._lines.append(f"  {text}{self.place}")
+        self._since += 1
+
+    def require_room(self, done: int, count: int) -> None:
+        """Raises Unsupported, with what all of them make at this rate, where `done` of `count` statements have made more lines than are compiled."""
+        if len(self._lines) > MOST_LINES:
+            help_ = f"at most {MOST_LINES:,} are compiled: loops in place of statements written out, or several Programs, make fewer"
+            raise Unsupported("LLVM", [Missing(f"a Program that makes {len(self._lines) * count // done:,} lines of LLVM IR", help=help_)])
 
     def local(self, type_: str, zero: bool = False, align: int = 0) -> str:
         """An alloca in the entry block, filled with zero there if asked; gives its name."""
@@ -96,6 +123,7 @@ class Writer:
             self.jump(label)
         self._lines.append(f"{label}:")
         self._current = label
+        self._since = 0
         self.open = True
 
     def jump(self, label: str) -> None:
@@ -108,7 +136,7 @@ class Writer:
 
     def end(self, terminator: str) -> None:
         """Ends the current block with any terminator."""
-        self.line(terminator)
+        self._add(terminator)
         self.open = False
 
     def declare(self, declaration: str) -> None:

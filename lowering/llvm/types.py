@@ -10,7 +10,7 @@ from typing import Final
 from vyre_py.ir.nodes import Const
 from vyre_py.ir.types import Kind, Type, encode
 
-__all__ = ["bits_type", "integer", "is_small_float", "literal", "llvm_type", "memory_type", "number"]
+__all__ = ["bits_type", "bytes_literal", "integer", "is_small_float", "literal", "llvm_type", "memory_type", "number"]
 
 _NAMES: Final[Mapping[tuple[bool, int], str]] = {
     (False, 1): "i1", (False, 8): "i8", (False, 16): "i16", (False, 32): "i32", (False, 64): "i64",
@@ -45,6 +45,11 @@ def memory_type(scalar: Type, width: int = 1) -> str:
 def integer(value: int, bits: int, width: int = 1) -> str:
     """An integer constant of `bits` bits, without its type, repeated over `width` lanes."""
     return str(value) if width == 1 else f"splat (i{bits} {value})"
+
+
+def bytes_literal(data: bytes) -> str:
+    """An array constant of bytes, with its type; there is one byte at least."""
+    return f'[{len(data)} x i8] c"\\{data.hex(chr(92)).upper()}"'
 
 
 def number(scalar: Type, value: int | float, width: int = 1) -> str:
