@@ -36,7 +36,7 @@ from vyre_py.ir.parser import parse
 from vyre_py.ir.types import SCALARS, f32, f64
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import large, nvptx, nvvm
+from vyre_py.lowering.llvm import nvptx, nvvm
 from vyre_py.lowering.llvm.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.fast import INSTRUCTIONS, NVPTX_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
@@ -477,13 +477,6 @@ def test_without_the_library(missing, monkeypatch):
         assert "nvvm.annotations" in emit_text(parse(EVERYTHING), "sm_90", form="nvvm")
     finally:
         nvvm._library.cache_clear()
-
-
-def test_what_is_too_long_is_refused(monkeypatch):
-    program = parse("program p(n) workgroup(64) over(n) {\n  buffer x: f32[n] read_write\n  x[global_id.x] = x[global_id.x] + 1.0\n}")
-    monkeypatch.setattr(large, "_MOST_LINES", 10)
-    with pytest.raises(Unsupported, match=r"libNVVM does not support a Program that makes \d+ lines of LLVM IR \(at most 10 are compiled"):
-        compile_for(program, [parse_target("compute_90")], CompileOptions(codegen="nvvm"))
 
 
 # ---------------------------------------------------------------- on a GPU
