@@ -46,8 +46,8 @@ class DispatchConfig:
     GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `speculation` is a hint: "off" asks
     that nothing runs before it is known to be needed, which is what every device here does anyway. `races`, on the reference device, raises RaceError
     where two invocations race for an element of memory; the code that runs is looked at, which with `CompileOptions(opt=0)` is the Program as it was
-    written. Raises Unsupported for a value that no device
-    takes.
+    written.
+    Raises Unsupported for a value that no device takes.
     """
 
     label: str = ""

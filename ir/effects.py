@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from vyre_py.ir.nodes import Statement
 
-__all__ = ["DROPPABLE", "STRUCTURE", "Effect", "Kinds", "any_of", "at_most"]
+__all__ = ["DROPPABLE", "JUMPS", "SYNCHRONISES", "Effect", "Kinds", "any_of", "at_most"]
 
 
 class Effect(Flag):
@@ -54,8 +54,9 @@ def any_of(wanted: Effect) -> Kinds:
     return Kinds(lambda effect: bool(effect & wanted))
 
 
-# What makes blocks.
-STRUCTURE: Final = Effect.NESTS | Effect.BRANCHES | Effect.REPEATS
-
 # What matters to nothing but its own invocation's later statements: it may go where none of them needs it.
-DROPPABLE: Final = Effect.READS | Effect.GETS | Effect.SETS | Effect.DECLARES | Effect.LEAVES | STRUCTURE
+DROPPABLE: Final = Effect.READS | Effect.GETS | Effect.SETS | Effect.DECLARES | Effect.LEAVES | Effect.NESTS | Effect.BRANCHES | Effect.REPEATS
+
+# What several passes and targets ask.
+SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
+JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)

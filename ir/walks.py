@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from vyre_py.ir.errors import Missing, Unsupported
-from vyre_py.ir.nodes import STATEMENTS, Statement
+from vyre_py.ir.nodes import (
+    STATEMENTS,
+    Atomic,
+    Barrier,
+    Break,
+    Continue,
+    Else,
+    End,
+    For,
+    GridBarrier,
+    If,
+    Loop,
+    Region,
+    Return,
+    Statement,
+)
 from vyre_py.ir.program import Program
 
-__all__ = ["Handlers"]
+__all__ = ["SCALAR_KINDS", "Handlers"]
 
 _H = TypeVar("_H")
+
+# Kinds that have scalars for operands and result, or none: what rewrites vectors has nothing to do there. Of 64 bits only an atomic's can be.
+SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier)
 
 
 class Handlers(dict[type[Statement], _H]):

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.findings import Findings, atom_text, place_text, quoted
-from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.effects import SYNCHRONISES
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
@@ -305,7 +305,6 @@ class Analysis:
 
 
 _ESCAPES: Final = (Break, Continue, Return)
-_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +352,7 @@ def check_uniformity(program: Program, findings: Findings) -> Uniformity:
     """Reports barriers and uniform loads that not all invocations of a workgroup, or of the grid, take part in, alike."""
     analysis = Analysis(program)
     for index, statement in enumerate(program.body):
-        if not _SYNCHRONISES[type(statement)]:
+        if not SYNCHRONISES[type(statement)]:
             continue
         segment = analysis.control[index]
         rule = _TOGETHER[type(statement)]

@@ -132,10 +132,12 @@ class _Sharer(Rewriter):
                 self.scopes[-1].keys.append(key)
         else:
             self.copy(index)
-            if isinstance(statement, VariableStatement) and (_SETS[type(statement)] or isinstance(statement, Var)):
-                self._hold(statement.variable.id, self.atom(statement.args[0]) if isinstance(statement, (Var, Set)) else None)
-                if not isinstance(statement, Var):
-                    self.scopes[-1].sets.add(statement.variable.id)
+            if isinstance(statement, (Var, Set)):
+                self._hold(statement.variable.id, self.atom(statement.args[0]))
+            elif isinstance(statement, VariableStatement) and _SETS[type(statement)]:
+                self._hold(statement.variable.id, None)
+            if isinstance(statement, VariableStatement) and _SETS[type(statement)]:
+                self.scopes[-1].sets.add(statement.variable.id)
             if statement.opens:
                 self._open(index)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.dims import DimConst, DimExpr, DimOp
-from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.effects import JUMPS
 from vyre_py.ir.nodes import (
     Atom,
     Const,
@@ -37,7 +37,6 @@ from vyre_py.ir.widths import whole_size
 
 __all__ = ["NEGATED", "Ranges"]
 
-_JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)
 NEGATED: Final = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}  # for integers
 
 # How far a condition is taken apart, and how deep a value is computed again under facts learned after it.
@@ -117,7 +116,7 @@ class Ranges:
         self._write(self._ranges, _key(atom), range_)
 
     def _jumped(self, index: int) -> bool:
-        return index > 0 and _JUMPS[type(self.program.body[index - 1])]
+        return index > 0 and JUMPS[type(self.program.body[index - 1])]
 
     def _turn(self, index: int) -> None:
         """From an If's first block to its second."""

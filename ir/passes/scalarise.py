@@ -16,24 +16,12 @@ from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.math.packing import bitcast
 from vyre_py.ir.nodes import (
     Atom,
-    Atomic,
-    Barrier,
-    Break,
     Const,
-    Continue,
-    Else,
-    End,
-    For,
     Get,
-    GridBarrier,
-    If,
     Let,
     Load,
-    Loop,
     Memory,
     Param,
-    Region,
-    Return,
     Set,
     Store,
     UniformLoad,
@@ -44,7 +32,7 @@ from vyre_py.ir.nodes import (
 from vyre_py.ir.ops import OPS, Result, swizzle_lanes
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import u32
-from vyre_py.ir.walks import Handlers
+from vyre_py.ir.walks import SCALAR_KINDS, Handlers
 
 __all__ = ["scalarise"]
 
@@ -194,11 +182,10 @@ def _renewed(memory: Memory) -> Memory:
     return Memory(memory.name, memory.space, memory.type.scalar, shape, memory.access, memory.data)
 
 
-# The kinds apart have scalars for operands, or none.
 _RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass scalarise", {
     Let: _Scalariser._let, Load: _Scalariser._load, UniformLoad: _Scalariser._load, Store: _Scalariser._store,
     Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set,
-}, apart=(Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier))  # fmt: skip
+}, apart=SCALAR_KINDS)  # fmt: skip
 
 
 def scalarise(program: Program) -> Program:

@@ -17,7 +17,7 @@ import numpy as np
 
 from vyre_py.ir.check.uniformity import Uniformity
 from vyre_py.ir.dims import DimConst
-from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.effects import JUMPS, SYNCHRONISES
 from vyre_py.ir.nodes import (
     Atom,
     Const,
@@ -40,8 +40,6 @@ from vyre_py.ir.widths import whole_size
 
 __all__ = ["written_first"]
 
-_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
-_JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)
 _TOP: Final = -1
 # How many values are computed at most, over all invocations and turns, and what each step counts as beside them: a few ten milliseconds in all.
 _ROOM: Final = 1 << 20
@@ -83,8 +81,8 @@ class _Proof:
         self.room = _ROOM
         self.parents = list(_parents(program))
         self.defined = {s.bound.id: s for s in program.body if isinstance(s, Let)}
-        self.barriers = [index for index, s in enumerate(program.body) if _SYNCHRONISES[type(s)]]
-        self.jumps = [index for index, s in enumerate(program.body) if _JUMPS[type(s)]]
+        self.barriers = [index for index, s in enumerate(program.body) if SYNCHRONISES[type(s)]]
+        self.jumps = [index for index, s in enumerate(program.body) if JUMPS[type(s)]]
         self.everybody = _Lanes(np.arange(prod(program.workgroup), dtype=np.uint32))
 
     def holds(self, memory: Memory, accesses: list[int]) -> bool:

@@ -11,24 +11,13 @@ from vyre_py.ir.math.builder import word
 from vyre_py.ir.nodes import (
     Atom,
     Atomic,
-    Barrier,
-    Break,
     Const,
-    Continue,
-    Else,
-    End,
-    For,
     Get,
-    GridBarrier,
-    If,
     Let,
     Load,
-    Loop,
     Memory,
     MemoryStatement,
     Param,
-    Region,
-    Return,
     Set,
     Statement,
     Store,
@@ -40,7 +29,7 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.program import Program
 from vyre_py.ir.types import u32
-from vyre_py.ir.walks import Handlers
+from vyre_py.ir.walks import SCALAR_KINDS, Handlers
 from vyre_py.ir.widths import whole_size
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.legal.word_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Words, is_wide, words_of_const
@@ -213,8 +202,8 @@ class _Splitter(Rewriter):
             self.set(variable, half)
 
 
-# The kinds apart have no 64-bit integers: `missing_words` refuses such atomics, and other rules the rest.
+# `missing_words` refuses atomics on 64-bit integers.
 _SPLIT: Final[Handlers[Callable[[_Splitter, Any], None]]] = Handlers("the rewrite of 64-bit integers", {
     Let: _Splitter._let, Load: _Splitter._load, UniformLoad: _Splitter._load, Store: _Splitter._store, Var: _Splitter._var, Get: _Splitter._get,
     Set: _Splitter._set,
-}, apart=(Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier))  # fmt: skip
+}, apart=SCALAR_KINDS)  # fmt: skip

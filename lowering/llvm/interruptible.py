@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier
-from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.effects import SYNCHRONISES, Effect, any_of
 from vyre_py.ir.nodes import (
     Atom,
     Const,
@@ -43,7 +43,6 @@ from vyre_py.lowering.llvm.types import llvm_type
 
 __all__ = ["InterruptibleLoops"]
 
-_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
 _CONTENDS: Final = any_of(Effect.CONTENDS)
 # A loop of so many units in all is as good as its statements written out.
 _SHORT: Final = 1 << 12
@@ -66,7 +65,7 @@ def _units(s: Statement) -> int:
     """How long a statement takes that opens or ends no block."""
     if _CONTENDS[type(s)]:
         return _ATOMIC
-    if _SYNCHRONISES[type(s)]:
+    if SYNCHRONISES[type(s)]:
         return _BARRIER
     if isinstance(s, MemoryStatement):
         return _MEMORY[s.memory.space]

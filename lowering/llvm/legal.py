@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.effects import SYNCHRONISES
 from vyre_py.ir.nodes import Let, Memory, Space
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.program import Program
@@ -16,7 +16,6 @@ from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
 
 __all__ = ["WORKGROUP_ALIGN", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
 
-_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
 WORKGROUP_ALIGN: Final = 16
 
 _NOT_IN_SYMBOLS = re.compile(r"[^A-Za-z0-9_]")
@@ -42,7 +41,7 @@ def require_ops(who: str, program: Program) -> None:
 
 def has_barrier(program: Program) -> bool:
     """Whether invocations of a workgroup wait for one another anywhere."""
-    return any(_SYNCHRONISES[type(statement)] for statement in program.body)
+    return any(SYNCHRONISES[type(statement)] for statement in program.body)
 
 
 def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, int]:

@@ -13,7 +13,7 @@ from enum import IntFlag
 from typing import Final
 
 from vyre_py.ir.check.uniformity import Uniformity
-from vyre_py.ir.effects import Effect, any_of
+from vyre_py.ir.effects import SYNCHRONISES
 from vyre_py.ir.nodes import (
     Break,
     Continue,
@@ -33,7 +33,6 @@ from vyre_py.ir.program import Program
 
 __all__ = ["Escape", "Plan", "Run", "beyond", "plan_regions"]
 
-_SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
 _ESCAPES: Final = (Break, Continue, Return)
 _LOOPS: Final = (For, Loop)
 
@@ -111,7 +110,7 @@ def _shared(program: Program, uniformity: Uniformity, parents: list[int], loops:
     """Which statements belong to the workgroup."""
     body = program.body
     uniform = [level <= Level.WORKGROUP for level in uniformity.control]
-    shared = [_SYNCHRONISES[type(s)] for s in body]
+    shared = [SYNCHRONISES[type(s)] for s in body]
     if not any(shared):
         return shared
     for index, statement in enumerate(body):

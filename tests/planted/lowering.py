@@ -105,8 +105,8 @@ HOST: Final = (
         "missed_barrier",
         "Code before and after a barrier is run as one stretch, chunk by chunk.",
         "vyre_py.lowering.llvm.regions",
-        "shared = [_SYNCHRONISES[type(s)] for s in body]",
-        "shared = [_SYNCHRONISES[type(s)] and s.binds for s in body]",
+        "shared = [SYNCHRONISES[type(s)] for s in body]",
+        "shared = [SYNCHRONISES[type(s)] and s.binds for s in body]",
         Generated("cpu"),
     ),
     Plant(
