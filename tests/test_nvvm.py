@@ -16,6 +16,7 @@ import filetest
 import numpy as np
 import ptx_threads
 import pytest
+import simt_host
 from device_kinds import open_device
 from elements import random_array
 from fast_machine import arguments, outside
@@ -28,10 +29,15 @@ from test_fast import program_of as fast_program
 from test_generated import Seeded, assert_agrees, assert_same, expected
 from test_llvm_ops import CASES, finish, write_chunk
 from test_ptx import EVERYTHING, every_op
+from test_rows import BODIES
+from test_rows import TYPES as VECTOR_SCALARS
+from test_rows import arguments as vector_arguments
+from test_rows import program as vector_program
 
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.dims import evaluate_dim
+from vyre_py.ir.interpret import interpret
 from vyre_py.ir.parser import parse
 from vyre_py.ir.types import SCALARS, f32, f64
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
@@ -300,6 +306,54 @@ def test_wide_accesses_are_made():
     text = "program p(n) { buffer x: f32[n] read\n buffer y: f32[n] write\n let i = global_id.x\n y[i] = x[i] * 2.0 }"
     for arch in ("sm_90", "sm_100"):
         assert re.search(r"ld\.global\.nc\.v\d", ptx_of(text, arch)) and "st.global.v4" in ptx_of(text, arch)
+
+
+# A vector type, and what PTX calls one access of all of it: the older compiler, and the recent one.
+WHOLE = {
+    "boolx4": ("u32", "b32"), "u8x2": ("v2.u8", "v2.b8"), "i16x4": ("v2.u32", "v2.b32"), "f16x2": ("u32", "b32"), "bf16x4": ("v2.u32", "v2.b32"),
+    "f32x2": ("v2.f32", "b64"), "f32x4": ("v4.f32", "v2.b64"), "u64x2": ("v2.u64", "v2.b64"), "f64x2": ("v2.f64", "v2.b64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"interruptible": True}, {"persistent": True}], ids=str)
+@pytest.mark.parametrize("type_", WHOLE)
+def test_whole_vectors_are_one_access_in_any_program(type_, options):
+    """In the entry for memory that is aligned, at places that the Program reads; so with options that rule several elements an invocation out."""
+    program = vector_program(BODIES["scatter"], type_)
+    size = next(buffer.type.size_bytes for buffer in program.buffers if buffer.name == "x")
+    for arch, access in zip(("sm_90", "sm_100"), WHOLE[type_], strict=True):
+        target, given = Target("ptx", arch), replace(NVVM, **options)
+        made = nvptx.lower(prepare(program, target, given), target, given)
+        best, plain = made.entries
+        assert {need.buffer: need.size_bytes for need in best.needs} == {"x": size, "y": size} and plain.needs == () and best.elements == 1
+        bodies = dict(re.findall(r"\.entry (\w+)\((.*?)^\}", made.text, re.DOTALL | re.MULTILINE))
+        accesses = re.findall(r"\b(?:ld|st)\.global(?:\.nc)?\.(\S+)", bodies[best.symbol])
+        assert accesses.count(access) >= 2 and set(accesses) <= {access, "u32", "b32"}  # the other words are places, and the flag of an interruption
+        assert len(re.findall(r"st\.global\.(\S+)", bodies[best.symbol])) == 1 < len(re.findall(r"st\.global\.(\S+)", bodies[plain.symbol]))
+        assert ".local" not in bodies[best.symbol]
+        assemble(made.text, arch)
+
+
+def test_sixteen_bytes_are_one_access():
+    """Of the smallest elements, too, of which LLVM 7 takes four at a time."""
+    lets, stores = ("\n".join(line.format(k=k, r=15 - k) for k in range(16)) for line in ("let v{k} = x[i, {k}u32]", "y[i, {k}u32] = v{r}"))
+    text = f"program p(n) over(n) {{ buffer x: u8[n, 16] read\n buffer y: u8[n, 16] write\n let i = n - global_id.x\n {lets}\n {stores} }}"
+    for arch, access in (("sm_90", "v4.u32"), ("sm_100", "v4.b32")):
+        best = ptx_of(text, arch).split(".entry")[2]
+        assert re.findall(r"\b(?:ld|st)\.global(?:\.nc)?\.(\S+)", best) == [access] * 2
+
+
+@pytest.mark.parametrize("type_", [f"{scalar}x{lanes}" for scalar in VECTOR_SCALARS for lanes in (2, 3, 4)])
+def test_vectors_mean_the_same_as_ptx(type_):
+    """Each kind of access to vectors, in the best entry and the plain one, by one compiler or the other."""
+    for number, kind in enumerate(BODIES, int(type_[-1])):
+        program, sizes, arch = vector_program(BODIES[kind], type_), {"n": 21, "m": 24}, ("sm_90", "sm_100")[number % 2]
+        for entry in (0, 1):
+            got = vector_arguments(program, sizes)
+            want = {name: array.copy() for name, array in got.items()}
+            interpret(prepare(program, Target("ptx", arch), NVVM), want, sizes)
+            run_as_ptx(program, arch, NVVM, got, sizes, entry)
+            simt_host.assert_same(program, got, want)
 
 
 def test_atomics():

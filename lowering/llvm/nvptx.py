@@ -164,7 +164,7 @@ def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | Non
     if options.opt < _COARSENING_LEVEL:
         return None
     several = None if options.interruptible or options.persistent else coarsen(optimised)
-    return several if several is not None or options.codegen != "llvm" else aligned(optimised)  # libNVVM sees vectors of its own accord
+    return several if several is not None else aligned(optimised)
 
 
 def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:

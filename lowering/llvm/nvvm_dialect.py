@@ -18,6 +18,7 @@ from typing import Final
 
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.nvvm_forms import AS_IS, FLOATS, FORMS, OLD_FORMS, REGISTERS, Form
+from vyre_py.lowering.llvm.nvvm_words import words_of
 
 __all__ = ["rewrite"]
 
@@ -74,10 +75,11 @@ class _Rewriter:
         self._metadata: list[str] = []
         self._numbers = 0  # of metadata so far
         self._annotations: list[str] = []
-        # The pointees of globals; of the function that is being read, those of its pointers, and how many of them were cast.
+        # The pointees of globals; of the function that is being read, those of its pointers, how many names were made, and the loads that are frozen.
         self._arrays: dict[str, str] = {}
         self._pointees: dict[str, str] = {}
-        self._casts = 0
+        self._made = 0
+        self._frozen: set[str] = set()
         # The line that is being read, and what is attached to it.
         self._line = self._attached = ""
 
@@ -132,7 +134,7 @@ class _Rewriter:
         size = named.pop(_WORKGROUP, "")
         if named:
             raise self._unknown(f"the attribute {next(iter(named))}")
-        self._pointees, self._casts = {}, 0
+        self._pointees, self._made, self._frozen = {}, 0, set()
         parameters = [self._parameter(text) for text in given.split(", ")] if given else []
         required = f' "{_WORKGROUP}"="{size}"' if size else ""
         if self._typed and kind == "ptx_kernel":
@@ -170,9 +172,9 @@ class _Rewriter:
             return f"{wanted} {name}"
         if not name.startswith("%"):
             return f"{wanted} bitcast ({given} {name} to {wanted})"
-        self._casts += 1
-        self._put(f"%cast.{self._casts} = bitcast {given} {name} to {wanted}")
-        return f"{wanted} %cast.{self._casts}"
+        self._made += 1
+        self._put(f"%cast.{self._made} = bitcast {given} {name} to {wanted}")
+        return f"{wanted} %cast.{self._made}"
 
     # ---- instructions
 
@@ -203,10 +205,23 @@ class _Rewriter:
 
     def load(self, result: str, found: re.Match[str]) -> None:
         type_, space, pointer, align = found.groups()
-        self._put(f"{result} = load {type_}, {self._pointer(space, pointer, type_)}{align}")
+        words = words_of(type_, align) if self._typed else None
+        if words is None:
+            self._put(f"{result} = load {type_}, {self._pointer(space, pointer, type_)}{align}")
+            return
+        self._put(f"{result}.words = load {words.type}, {self._pointer(space, pointer, words.type)}{align}")
+        for line in words.take_apart(f"{result}.words", result):
+            self._put(line)
+        self._frozen.add(result)
 
     def store(self, result: str, found: re.Match[str]) -> None:
         type_, value, space, pointer, align = found.groups()
+        if self._typed and (words := words_of(type_, align)) is not None:
+            self._made += 1
+            made = f"%made.{self._made}"
+            for line in words.put_together(value, made):
+                self._put(line)
+            type_, value = words.type, made
         self._put(f"store {type_} {value}, {self._pointer(space, pointer, type_)}{align}")
 
     def load_atomic(self, result: str, found: re.Match[str]) -> None:
@@ -258,6 +273,9 @@ class _Rewriter:
         name, type_, operand = found.groups()
         if not self._typed:
             self._put(f"{result} = {found[0]}")
+            return
+        if name == "freeze" and operand in self._frozen:
+            self._put(f"{result} = bitcast {type_} {operand} to {type_}")
             return
         count, _, element = type_.strip("<>").rpartition(" x ")
         form = OLD_FORMS.get(f"{name}.{element}") or OLD_FORMS[name]

@@ -97,7 +97,7 @@ class _Walk:
         self.leaders: dict[int, str] = {}
         self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
-        self.rows = coarsened.rows() if coarsened is not None and options.codegen == "llvm" else {}  # libNVVM makes its own
+        self.rows = coarsened.rows() if coarsened is not None else {}
         self.optimised = optimised
         self.program = optimised.program
         self.proven = optimised.proven

@@ -18,8 +18,8 @@ EQUIVALENT: Final[dict[str, str]] = {
         'An estimate of time in units, of which a kernel that looks once in thousands sees no 64th part.',
     'lowering/llvm/lines.py FunctionLines._attachment: line = place.line if 0 <= place.line <= _MAX_LINE else 0 => line = place.line if 0 < place.line <= _MAX_LINE else 0':
         'Line 0 becomes 0 on either way.',
-    'lowering/llvm/nvvm_dialect.py _Rewriter.__init__: self._casts = 0 => pass':
-        'Each function sets it again before the first cast, and there are no casts outside of functions.',
+    'lowering/llvm/nvvm_dialect.py _Rewriter.__init__: self._made = 0 => pass':
+        'Each function sets it again before the first name is made, and none is made outside of functions.',
     'lowering/llvm/nvvm_dialect.py _Rewriter.__init__: self._numbers = 0  # of metadata so far => self._numbers = 1  # of metadata so far':
         'Metadata may be numbered from any number on; nothing refers to 0.',
 }
