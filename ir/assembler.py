@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vyre_py.ir.dims import Dim, DimExpr
-from vyre_py.ir.errors import Place
+from vyre_py.ir.errors import Place, ValidationError
 from vyre_py.ir.grids import default_grid
 from vyre_py.ir.nodes import (
     Access,
@@ -45,7 +45,9 @@ from vyre_py.ir.nodes import (
 )
 from vyre_py.ir.ops import AtomicOp, Op
 from vyre_py.ir.program import DEFAULT_WORKGROUP, Grid, Program
+from vyre_py.ir.rules import finding
 from vyre_py.ir.types import Type
+from vyre_py.ir.where import user_place
 
 __all__ = ["MAX_STATEMENTS", "Assembler", "OperandTypeError", "Overgrown", "Rewriter"]
 
@@ -136,9 +138,12 @@ class Assembler:
         return made
 
     def emit(self, statement: Statement) -> None:
-        """Appends a statement. Else and End must have a block to close; IndexError says that there is none."""
+        """Appends a statement. Raises ValidationError (B107) for an Else or End where no block is open."""
         index = len(self.body)
         matched, kind = -1, type(statement)
+        if (kind is Else or kind is End) and not self.open:
+            message = f"this {kind.spelling} closes no block: none is open"
+            raise ValidationError(finding("B107", message, self.place or user_place(), "call end() once for each if_, for_, loop and region"))
         if kind is Else:
             self.match[self.open[-1]] = index
             self._else[self.open[-1]] = index
@@ -153,7 +158,10 @@ class Assembler:
 
     def can_reopen(self) -> bool:
         """Whether the last statement closed an If that has no Else yet."""
-        return isinstance(self.body[-1], End) and self.match[self.match[-1]] == len(self.body) - 1 and isinstance(self.body[self.match[-1]], If)
+        if not self.body or not isinstance(self.body[-1], End):
+            return False
+        opener = self.match[-1]
+        return self.match[opener] == len(self.body) - 1 and isinstance(self.body[opener], If)
 
     def reopen(self) -> None:
         """Takes back the End just emitted, so that an Else may follow."""
@@ -261,9 +269,13 @@ class Assembler:
         self.emit(GridBarrier(None, ()))
 
     def finish(self) -> Program:
-        """The Program. All blocks must be closed; a grid that was not given is what `ir.grids` makes of the stores."""
+        """The Program; a grid that was not given is what `ir.grids` makes of the stores. Raises ValidationError (B107) that names every block that is
+        still open."""
         if self.open:
-            raise IndexError("a block is still open")
+            help, here = "call end() before finish()", user_place()
+            raise ValidationError([
+                finding("B107", f"this {self.body[index].spelling} block is left open", self.places[index] or here, help) for index in self.open
+            ])  # fmt: skip
         memories = tuple(self.memories)
         grid = self.grid or default_grid(memories, self.body)
         return Program(

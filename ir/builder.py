@@ -241,7 +241,7 @@ class ProgramBuilder(Emitter):
 
     def _begin_else(self) -> None:
         a = self._here()
-        if not a.body or not a.can_reopen():
+        if not a.can_reopen():
             fail("B107", "else_ does not follow an if_ block", "write `with b.else_():` directly after the `with b.if_(...)` block")
         a.reopen()
         a.else_()
