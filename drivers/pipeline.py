@@ -62,7 +62,8 @@ class Pipeline(Portable):
 
     @property
     def report(self) -> Mapping[str, int]:
-        """Counts of what the passes did; of machine code for NVIDIA GPUs also "registers", "spill_store_bytes" and what else the assembler says."""
+        """Counts of what the passes did; of machine code for NVIDIA GPUs also "registers", "spill_store_bytes" and what else the assembler
+        says, and "workgroup_bytes", with those that the launch gives."""
         return self.part.report
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ class Image:
     "program" (`program` is then the optimised Program that the reference device runs).
 
     `data` is constant data that the driver binds beside the code (the tables of WGSL). `log` is what the assembler said, `resources` what it says that
-    each function takes, by symbol: registers, bytes of stack and of spills.
+    each function takes, by symbol: registers, bytes of stack and of spills, workgroup memory but for what a launch gives (`Step.takes` has all).
     """
 
     format: str
@@ -91,6 +91,14 @@ class Step:
         """The code in a format, where there is some."""
         return next((image for image in self.images if image.format == format_), None)
 
+    def takes(self, image: Image) -> dict[str, dict[str, int]]:
+        """What each function of an image takes at a launch, by symbol, as far as it is known: what the assembler says, and the workgroup memory that the
+        launch gives, of which the assembler knows nothing."""
+        return {
+            symbol: {name: figure + self.workgroup_bytes * (name == "workgroup_bytes") for name, figure in figures.items()}
+            for symbol, figures in image.resources.items()
+        }
+
     @property
     def interruptible(self) -> bool:
         """Whether its loops look at a flag."""
@@ -111,7 +119,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Compiled code for one target. `report` counts what the passes did, and has what the assembler says of registers and spills; `numerics` says which
+    """Compiled code for one target. `report` counts what the passes did, and has what the entry that takes any arguments `takes`; `numerics` says which
     rules the code follows, `stages` where the time of the compilation went, `made_by` what made the code: compilers with their versions, and options."""
 
     target: Target

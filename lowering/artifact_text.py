@@ -72,9 +72,7 @@ def _image(image: Image, step: Step) -> Iterator[str]:
         yield f"  {image.format}: {len(image.program.program.body)} statements"
         return
     yield f"  {image.format}: {_bytes(len(image.code))}" + (f" and {_bytes(len(image.data))} of tables" if image.data else "")
-    for symbol, told in image.resources.items():
-        # The assembler knows what is part of the code; the launch gives the rest.
-        figures = {**told, "workgroup_bytes": told["workgroup_bytes"] + step.workgroup_bytes} if "workgroup_bytes" in told else told
+    for symbol, figures in step.takes(image).items():
         yield f"    {_plain(symbol)} takes {_figures(figures) or 'nothing that is known'}"
 
 

@@ -235,7 +235,7 @@ def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: 
         lowered.images, lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
     )  # fmt: skip
-    taken = lowered.images[0].resources.get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments, by the assembler
+    taken = step.takes(lowered.images[0]).get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments
     return Part(target, (step,), lowered.numerics, {**optimised.report.counts(), **taken}, watch.stages)
 
 

@@ -401,6 +401,13 @@ def test_compile_says_what_the_assembler_says(capsys: pytest.CaptureFixture[str]
     images = {image["format"]: image for image in report["parts"][0]["images"]}
     assert set(images) == {"cubin", "ptx"} and all(figures["registers"] > 0 for figures in images["cubin"]["resources"].values())
     assert "registers" in said(capsys, "compile", "axpy.vir", "--target", "sm_90")[1]
+    text = "program t(n) workgroup(64) { buffer y: u32[n] write\n workgroup t: u32[64]\n"
+    text += " t[63u32 - local_index] = 1u32\n barrier\n y[global_id.x] = t[local_index] }"
+    Path("tile.vir").write_text(text, encoding="utf-8")
+    (report,) = told(capsys, "compile", "tile.vir", "--target", "sm_90")["artifacts"]
+    (figures,) = report["parts"][0]["images"][0]["resources"].values()
+    assert figures["workgroup_bytes"] == report["parts"][0]["workgroup_bytes"] == 256
+    assert "workgroup bytes 256" in said(capsys, "compile", "tile.vir", "--target", "sm_90")[1]
 
 
 def test_lower_writes_into_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from elftools.elf.elffile import ELFFile
 from test_ptx import EVERYTHING
 
 from vyre_py.ir.parser import parse
+from vyre_py.lowering.artifact import Artifact
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import nvjitlink, nvptx, sass
@@ -266,6 +267,21 @@ def test_the_log_agrees_with_the_file(name, arch):
         else:
             assert said["spill_store_bytes"] == said["spill_load_bytes"] == 0
             assert said["stack_bytes"] >= {"private": 160, "everything": 32}.get(name, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"interruptible": True, "persistent": True}], ids=str)
+def test_the_report_has_the_workgroup_memory_that_launches_give(options):
+    """What is printed, and what says it as data; an artifact that was read says the same."""
+    need_nvjitlink()
+    made = compile_for(parse(EVERYTHING), [parse_target("sm_90")], CompileOptions(**options))
+    for artifact in (made, Artifact.from_bytes(made.to_bytes())):
+        (part,) = artifact.parts
+        (step,) = part.steps
+        (taken,) = step.takes(step.images[0]).values()
+        assert part.report["workgroup_bytes"] == taken["workgroup_bytes"] == step.workgroup_bytes >= 256
+        assert f"workgroup_bytes {step.workgroup_bytes}" in str(artifact)
+        assert step.images[0].resources[step.entries[0].symbol] == {**taken, "workgroup_bytes": 0}
+        assert {name: part.report[name] for name in taken} == taken and step.takes(step.images[1]) == {}
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])

@@ -48,7 +48,7 @@ def stages_data(stages: Stages) -> list[dict[str, Any]]:
 
 def _part_data(part: Part) -> dict[str, Any]:
     images = [
-        {"format": image.format, "size_bytes": len(image.code) + len(image.data), "resources": {k: dict(v) for k, v in image.resources.items()}}
+        {"format": image.format, "size_bytes": len(image.code) + len(image.data), "resources": step.takes(image)}
         for step in part.steps for image in step.images
     ]  # fmt: skip
     return {
