@@ -85,6 +85,20 @@ def test_what_is_found(text: str, written: bool) -> None:
     assert len(found.written_first) == written, found.program
 
 
+@pytest.mark.parametrize(("turns", "written"), [(1, True), (150, True), (225, False)])
+def test_how_much_is_computed_is_bounded(turns: int, written: bool) -> None:
+    """A workgroup of 1,024 over so many turns of a loop: five figures for each invocation and turn, at most 2^20 in all. What would take more is not
+    proven."""
+    program = parse(f"""program p(n) workgroup(1024) over(n) {{
+  buffer y: u8[n] write
+  workgroup w: u8[{1024 * turns}]
+  for k in 0u32..{turns} {{ w[k * 1024 + local_index] = 1 }}
+  barrier
+  y[global_id.x] = w[3]
+}}""")
+    assert len(optimise(check(program), expand=STRICT_EXPANSIONS).written_first) == written
+
+
 @pytest.mark.parametrize("name", [name for name in (*WRITTEN, *UNWRITTEN) if name not in RACES])
 def test_it_changes_no_result(name: str, device: Device) -> None:
     """Many workgroups on few threads, where each finds what the one before has left."""
