@@ -54,8 +54,8 @@ for _ in range(FRAMES):
 expected = hot
 for _ in range(2 * TURNS * FRAMES):
     wide = np.pad(expected, 1)
-    around = wide[1:-1, :-2] + wide[1:-1, 2:] + wide[:-2, 1:-1] + wide[2:, 1:-1]
-    expected = np.maximum(hot, expected + np.float32(RATE) * (around - np.float32(4) * expected))
+    four = wide[1:-1, :-2] + wide[1:-1, 2:] + wide[:-2, 1:-1] + wide[2:, 1:-1]
+    expected = np.maximum(hot, expected + np.float32(RATE) * (four - np.float32(4) * expected))
 if pipeline.numerics == "strict":
     assert np.array_equal(this.read(), expected)
 else:

@@ -20,7 +20,8 @@ DRIFT = RATE - VOLATILITY**2 / 2
 
 def polynomial(x: Expr, *coefficients: float) -> Expr:
     """The coefficients from the highest power down."""
-    return reduce(lambda total, coefficient: total * x + coefficient, coefficients)
+    first, second, *others = coefficients
+    return reduce(lambda total, coefficient: total * x + coefficient, others, first * x + second)
 
 
 def quantile(p: Expr) -> Expr:

@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 import vyre_py as vp
+from vyre_py.ir.expressions import Expr
 
 DEGREES = range(2, 41)
 
@@ -20,7 +21,8 @@ def chebyshev(degree: int) -> vp.Program:
         x, y = b.read("x", vp.f64, n), b.write("y", vp.f64, n)
         i = b.global_id(0)
         point = x[i]
-        before, value = 1.0, point
+        before: Expr | float = 1.0
+        value = point
         for _ in range(degree - 1):
             before, value = value, vp.fma(2.0 * point, value, -before)
         y[i] = value

@@ -22,8 +22,8 @@ with vp.ProgramBuilder("heat") as b:
     then[i] = now[i] + rate * (left - 2.0 * now[i] + right)
 
 
-@numba.njit(nogil=True)
-def settle(there, back, bar, other, enough):
+@numba.njit(nogil=True)  # type: ignore[untyped-decorator]  # Numba says no types
+def settle(there: int, back: int, bar: np.ndarray, other: np.ndarray, enough: float) -> tuple[int, int]:
     """Steps from `bar` to `other` and back until nothing moves by more than `enough`; gives the status and the number of steps."""
     steps, moved = 0, np.inf
     while moved > enough:

@@ -20,7 +20,7 @@ class Compiler:
     """out[i] = a formula of x[i], y[i] and whatever it names. Parses by precedence climbing, and emits each op as soon as it is known."""
 
     def __init__(self, formula: str) -> None:
-        self.words = [*WORD.findall(formula), "the end"]
+        self.words: list[str] = [*WORD.findall(formula), "the end"]
         self.rows: list[tuple[str, str | int, int, tuple[int, ...]]] = []  # of each statement: code, type, memory, operands
         self.arrays, self.constants = dict[str, int](), list[int]()
         self.index = self.emit("global_id.x", "u32")
