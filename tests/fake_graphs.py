@@ -71,6 +71,7 @@ class FakeGraphDriver(FakeDriver):
         self.unordered = 0
         self.addresses, self.graph_memory = {}, {}  # of graphs' own memory: the host's for each, and the bytes of what a replay has allocated
         self.reserved = 0  # bytes that the driver has for such memory
+        self.limbo, self.torn = {}, set()  # what failed replays have freed and the driver still knows, in bytes; which of it was given back nevertheless
 
     def cuDriverGetVersion(self):
         return *OK, self.version
@@ -175,7 +176,7 @@ class FakeGraphDriver(FakeDriver):
                 return (status,)
             if address not in self.addresses:
                 return super().cuMemFreeAsync(address, stream)
-            if self._free_of_graph(address):
+            if self._forgotten([address]) or self._free_of_graph(address):
                 return OK
             self.misuse.append("memory of a graph freed again, for which the real driver ends the process")
             return (CUresult.CUDA_ERROR_INVALID_VALUE,)
@@ -186,6 +187,17 @@ class FakeGraphDriver(FakeDriver):
         graph.freed.add(address)
         self._add(stream, "free", lambda driver: driver._free_of_graph(address))
         return OK
+
+    def _forgotten(self, addresses):
+        """Which of these are in limbo, where they are no longer."""
+        found = [address for address in addresses if self.limbo.pop(address, None) is not None]
+        for address in found:
+            ctypes.memset(address, 0xDD, len(self.addresses[address]))
+            if address in self.torn:
+                self.torn.remove(address)
+                self.misuse.append("memory of a failed replay used once it was given back, for which the real driver ends the process or the context")
+        self._forget()
+        return found
 
     def _free_of_graph(self, address):
         """Whether it was there, which it is no longer."""
@@ -198,7 +210,7 @@ class FakeGraphDriver(FakeDriver):
     def _forget(self):
         """Addresses go with their graph, or with what its replays left."""
         known = {address for graph in self.graphs.values() for address in graph.memory}
-        for address in set(self.addresses) - known - set(self.graph_memory):
+        for address in set(self.addresses) - known - set(self.graph_memory) - set(self.limbo):
             del self.addresses[address]
 
     def touch(self, name, *ranges):
@@ -210,6 +222,7 @@ class FakeGraphDriver(FakeDriver):
 
     def cuDeviceGraphMemTrim(self, device):
         self.reserved = sum(self.graph_memory.values())
+        self.torn.update(self.limbo)
         return OK
 
     def cuDeviceGetGraphMemAttribute(self, device, attribute):
@@ -374,11 +387,14 @@ class FakeGraphDriver(FakeDriver):
         left = [address for address in graph.memory if address in self.graph_memory]
         if left and not graph.frees_first:
             return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        self._forgotten(graph.memory)
+        needed = sum(self.graph_memory.values()) - sum(self.graph_memory[address] for address in left) + graph.peak
+        if self.used + needed > self.total:
+            for address in left:
+                self.limbo[address] = self.graph_memory.pop(address)
+            return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
         for address in left:
             self._free_of_graph(address)
-        needed = sum(self.graph_memory.values()) + graph.peak
-        if self.used + needed > self.total:
-            return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
         self.reserved = max(self.reserved, needed)
         self.graph_streams.append(stream)
         self.run_graph(copied(graph))

@@ -135,7 +135,7 @@ class InjectedDriver(FakeGraphDriver):
         """What was not given back."""
         left = {
             "device memory": len(self.blocks), "pinned memory": len(self.pinned), "handles": sorted(self.alive_handles.values()),
-            "contexts": sum(self.contexts.values()), "captures": len(self.capturing), "memory of graphs": len(self.graph_memory),
+            "contexts": sum(self.contexts.values()), "captures": len(self.capturing), "memory of graphs": len(self.graph_memory) + len(self.limbo),
         }  # fmt: skip
         return {what: amount for what, amount in left.items() if amount}
 

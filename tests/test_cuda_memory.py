@@ -278,6 +278,50 @@ def test_all_that_takes_memory_gets_what_is_kept(device: Any) -> None:
         device.trim()
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_replay_that_finds_no_memory_while_some_is_left(device: Any, kept: bool) -> None:
+    """What is kept goes to it; where none is kept it is OutOfMemory. Either way the replays after it are as those before."""
+    device.trim()
+    held: list[Any] = []
+    _, free, _ = device.context.cuda.cuMemGetInfo()
+
+    def work() -> None:
+        first = device.allocate(free // 2, vp.u8)
+        held[:] = [device.allocate(1000, vp.u32)]
+        held[0].fill(7)
+        first.free()
+
+    graph = device.capture(work)
+    graph()
+    keep_bytes = device.memory.keep_bytes
+    try:
+        for _ in range(3):
+            device.trim()
+            retries = device.telemetry.oom_retries
+            device.memory.keep_bytes = 1 << 50
+            eaten = device.allocate(int(free * 0.7), vp.u8)
+            if kept:
+                eaten.free()
+                graph()
+                device.synchronize()
+                assert device.telemetry.oom_retries > retries
+            else:
+                with pytest.raises(OutOfMemory, match="what the graph allocates"):
+                    graph()
+                device.synchronize()
+                with pytest.raises(BindingError, match="replay that first"):
+                    held[0].read()
+                eaten.free()
+                graph()
+            assert (held[0].read() == 7).all()
+            graph.repeat(2)
+            assert (held[0].read() == 7).all()
+    finally:
+        device.memory.keep_bytes = keep_bytes
+        graph.close()
+        device.trim()
+
+
 def test_prepared_dispatches_stay_under_the_caps(device: Any) -> None:
     device.trim()
     pools = device.pinned_pool, device.memory

@@ -16,7 +16,7 @@ from vyre_py.drivers.cuda.graph_memory import LeftMemory
 from vyre_py.drivers.cuda.launch import CudaLaunch, Kernel, stream_handle
 from vyre_py.drivers.cuda.native import Call, CallList
 from vyre_py.drivers.cuda.recorder import KernelNode, Recorder, node_count
-from vyre_py.drivers.cuda.relief import NO_MEMORY
+from vyre_py.drivers.cuda.relief import NO_MEMORY, NUMBER
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.graph import Graph, checked_launches, checked_times
 from vyre_py.drivers.launch import Launch
@@ -149,6 +149,12 @@ class Replay:
             self.left.arrive()
             self._go_on()
 
+    def _leave_none(self) -> None:
+        """A replay failed: what the one before had left is freed, see `LeftMemory.depart`."""
+        if self.left.there:
+            self._pause()
+            self.left.depart()
+
     @contextmanager
     def still(self) -> Iterator[None]:
         """A block in which nobody replays it, and thereby frees what it left."""
@@ -224,18 +230,16 @@ class Replay:
                     self.calls.resume(0)
                     self._arrived()
                     return
+            elif status == NUMBER:
+                self._leave_none()  # before what is kept is given back, and the call made again
             try:
                 context.recover(self.calls, index, status, doing, LaunchError, self.name)
             except DeviceLost:
                 device.require_usable()  # which tells the first cause
                 raise
             except DriverError as error:
-                if index >= 0 and self.left:
-                    self._pause()
-                    if isinstance(error, OutOfMemory):
-                        self.left.lose()
-                    else:
-                        self.left.depart()
+                if index >= 0:
+                    self._leave_none()
                 if index >= 0 and self.has_memory and isinstance(error, OutOfMemory):
                     raise self._exhausted(doing) from None
                 raise
