@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
-from vyre_py.drivers.hostarray import components_of, host_array, own_view
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.host_arrays import components_of, host_array, own_view
 from vyre_py.drivers.outputs import output_problems
-from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.dims import (
+from vyre_py.drivers.sharing.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
+from vyre_py.ir.language.dims import (
     SIZE_LIMIT,
     WORD_LIMIT,
     Dim,
@@ -25,12 +25,12 @@ from vyre_py.ir.dims import (
     evaluate_extent,
     is_size,
 )
-from vyre_py.ir.errors import shown
-from vyre_py.ir.lexer import written_name
-from vyre_py.ir.nodes import Memory, Param
-from vyre_py.ir.printer_declarations import print_dim
-from vyre_py.ir.types import Type, bf16, encode, f32, f64, scalar_of, u16
-from vyre_py.lowering.artifact import Interface, Step
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.types import Type, bf16, encode, f32, f64, scalar_of, u16
+from vyre_py.ir.text.declaration_printer import print_dim
+from vyre_py.ir.text.lexer import written_name
+from vyre_py.lowering.artifact.artifact import Interface, Step
 from vyre_py.lowering.layout import Layout
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
-from vyre_py.ir.dims import is_count
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.dims import is_count
+from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["DispatchConfig"]

@@ -19,39 +19,39 @@ from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
-from vyre_py.drivers import graph
-from vyre_py.drivers.arena import Arena, ArenaPool
-from vyre_py.drivers.arena_plan import ArenaPlan
-from vyre_py.drivers.compilation import adopt, cache_layers, compiled, validated
-from vyre_py.drivers.constants import Constants
+from vyre_py.drivers.cache.lookup import adopt, cache_layers, compiled, validated
+from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
 from vyre_py.drivers.event import Event
-from vyre_py.drivers.graph import Graph
-from vyre_py.drivers.hostarray import Bytes, Host, components_of, element_of, host_array
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
-from vyre_py.drivers.peer import copy_peer
+from vyre_py.drivers.many import graph
+from vyre_py.drivers.many.graph import Graph
+from vyre_py.drivers.many.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
+from vyre_py.drivers.many.sequence import Sequence as LaunchSequence
+from vyre_py.drivers.memory.arena.arena import Arena, ArenaPool
+from vyre_py.drivers.memory.arena.planner import ArenaPlan
+from vyre_py.drivers.memory.buffer import Allocation, Buffer, whole_sizes
+from vyre_py.drivers.memory.constants import Constants
+from vyre_py.drivers.memory.host_arrays import Bytes, Host, components_of, element_of, host_array
+from vyre_py.drivers.memory.peer import copy_peer
+from vyre_py.drivers.memory.ranges import download_ranges, upload_ranges
+from vyre_py.drivers.memory.store import ResidentStore
+from vyre_py.drivers.memory.strided import StridedCopy, copy_by_program, copy_strided
+from vyre_py.drivers.observe.telemetry import Telemetry
+from vyre_py.drivers.observe.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
 from vyre_py.drivers.pending import Pending, ThreadPending
 from vyre_py.drivers.pipeline import Pipeline
-from vyre_py.drivers.ranges import download_ranges, upload_ranges
-from vyre_py.drivers.resident import Allocation, Buffer, whole_sizes
-from vyre_py.drivers.run import Run
-from vyre_py.drivers.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
-from vyre_py.drivers.sequence import Sequence as LaunchSequence
-from vyre_py.drivers.store import ResidentStore
-from vyre_py.drivers.strided import StridedCopy, copy_by_program, copy_strided
-from vyre_py.drivers.telemetry import Telemetry
-from vyre_py.drivers.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked
-from vyre_py.ir.digest import places_digest
-from vyre_py.ir.dims import SIZE_LIMIT
-from vyre_py.ir.errors import shown
 from vyre_py.ir.imports import importing
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.digest import places_digest
+from vyre_py.ir.language.dims import SIZE_LIMIT
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type
 from vyre_py.ir.travel import Stationary
-from vyre_py.ir.types import Type
-from vyre_py.lowering.artifact import Artifact, Entry, Image, Part, Step
+from vyre_py.lowering.artifact.artifact import Artifact, Entry, Image, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
@@ -289,7 +289,7 @@ class Device(Stationary, ABC):
         not C-contiguous, or whose elements are no type of the language; Buffer.free lets go of it.
         """
         with importing:
-            from vyre_py.drivers.exchange import wrap  # made of what devices and buffers are
+            from vyre_py.drivers.sharing.exchange import wrap  # made of what devices and buffers are
 
         return wrap(self, array)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vyre_py.ir.errors import VyreError
+from vyre_py.ir.language.errors import VyreError
 
 __all__ = [
     "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory", "Status",

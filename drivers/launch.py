@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, encode_param, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.exchange import shares_memory, wrap
-from vyre_py.drivers.resident import Buffer
-from vyre_py.drivers.telemetry import LaunchRecord
-from vyre_py.ir.dims import DimExpr, evaluate_dim
-from vyre_py.ir.errors import shown
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.observe.telemetry import LaunchRecord
+from vyre_py.drivers.sharing.exchange import shares_memory, wrap
 from vyre_py.ir.imports import importing
-from vyre_py.ir.lexer import written_name
-from vyre_py.ir.markup import ShownAsText
+from vyre_py.ir.language.dims import DimExpr, evaluate_dim
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.types import u32
+from vyre_py.ir.text.lexer import written_name
+from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Stationary
-from vyre_py.ir.types import u32
-from vyre_py.lowering.artifact import Aligned, Need, Step
+from vyre_py.lowering.artifact.artifact import Aligned, Need, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.c_launch import CLaunch
     from vyre_py.drivers.device import Device
+    from vyre_py.drivers.sharing.c_launch import CLaunch
 
 __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "plan_launch"]
 
@@ -248,7 +248,7 @@ class Launch(Stationary, ShownAsText):
         Raises Unsupported on devices other than cpu and cuda, and without llvmlite; DeviceLost.
         """
         with importing:
-            from vyre_py.drivers.c_launch import c_launch_of  # few launches are for C
+            from vyre_py.drivers.sharing.c_launch import c_launch_of  # few launches are for C
 
         return c_launch_of(self.inner).address
 

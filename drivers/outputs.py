@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vyre_py.drivers.exchange import on_host
-from vyre_py.drivers.hostarray import Host, result_view
-from vyre_py.drivers.resident import Buffer, host_shape
-from vyre_py.ir.errors import shown
+from vyre_py.drivers.memory.buffer import Buffer, host_shape
+from vyre_py.drivers.memory.host_arrays import Host, result_view
+from vyre_py.drivers.sharing.exchange import on_host
+from vyre_py.ir.language.errors import shown
 
 if TYPE_CHECKING:
     from vyre_py.drivers.binding import BindingPlan

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from vyre_py.drivers.errors import BindingError, DispatchTimeout
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.travel import Stationary
 
 __all__ = ["Pending", "ThreadPending", "poll"]

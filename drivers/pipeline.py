@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.binding import BindingPlan, bind_arguments
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.hostarray import Host
+from vyre_py.drivers.dispatch import Run, Timed
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
+from vyre_py.drivers.memory.host_arrays import Host
+from vyre_py.drivers.observe.trace import spanned, tracing
+from vyre_py.drivers.observe.traced import TracedLaunch
 from vyre_py.drivers.pending import Pending
-from vyre_py.drivers.run import Run, Timed
-from vyre_py.drivers.trace import spanned, tracing
-from vyre_py.drivers.traced import TracedLaunch
 from vyre_py.ir.imports import importing
 from vyre_py.ir.travel import Portable
-from vyre_py.lowering.artifact import Artifact, Part
+from vyre_py.lowering.artifact.artifact import Artifact, Part
 from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:

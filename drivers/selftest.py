@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import DeviceUnavailable
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.nodes import Access, Space, const
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import u32
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.nodes import Access, Space, const
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device

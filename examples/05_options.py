@@ -10,7 +10,7 @@ from math import erf, exp, log, sqrt
 import numpy as np
 
 import vyre_py as vp
-from vyre_py.ir.expressions import Expr
+from vyre_py.ir.builder.expressions import Expr
 
 STEPS, BATCH, BATCHES = 16, 1 << 14, 16
 PATHS = BATCH * BATCHES

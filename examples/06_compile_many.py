@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import vyre_py as vp
-from vyre_py.ir.expressions import Expr
+from vyre_py.ir.builder.expressions import Expr
 
 DEGREES = range(2, 41)
 

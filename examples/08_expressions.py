@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import vyre_py as vp
-from vyre_py.ir.types import encode
+from vyre_py.ir.language.types import encode
 
 WORD = re.compile(r"\s*(\d+(?:\.\d+)?|[a-z]\w*|\S)")
 INFIX = {"+": (1, "add"), "-": (1, "sub"), "*": (2, "mul"), "/": (2, "div")}  # mark -> how tightly it binds, and the op

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Final
 
-from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.check.uniformity import analyse
-from vyre_py.ir.dims import DimConst, DimExpr, dim_op
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.dims import DimConst, DimExpr, dim_op
+from vyre_py.ir.language.nodes import (
     Atom,
     Const,
     Else,
@@ -44,11 +44,11 @@ from vyre_py.ir.nodes import (
     Var,
     const,
 )
-from vyre_py.ir.ops import OPS
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import bool_, u32
-from vyre_py.lowering.artifact import Aligned, Divisible, Need
+from vyre_py.lowering.artifact.artifact import Aligned, Divisible, Need
 from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
 
 __all__ = ["Coarsened", "Run", "aligned", "coarsen"]

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vyre_py.ir.assembler import Overgrown
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
-from vyre_py.ir.effects import Effect, at_most
-from vyre_py.ir.errors import shown
 from vyre_py.ir.imports import imported, importing
-from vyre_py.ir.nodes import Space
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.assembler import Overgrown
+from vyre_py.ir.language.effects import Effect, at_most
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Space
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Artifact, Entry, Image, Interface, Part, Step
+from vyre_py.ir.text.printer import print_program
+from vyre_py.lowering.artifact.artifact import Artifact, Entry, Image, Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
@@ -77,14 +77,14 @@ def _wgsl(program: Program, target: Target) -> Program:
 
 def _approximated(program: Program, target: Target) -> Program:
     with importing:
-        from vyre_py.lowering.llvm.fast import approximate
+        from vyre_py.lowering.llvm.gpu.fast import approximate
 
     return contract(approximate(program, target))
 
 
 def _fused(program: Program, target: Target) -> Program:
     with importing:
-        from vyre_py.lowering.llvm.host import has_fma
+        from vyre_py.lowering.llvm.cpu.host import has_fma
 
     return contract(program) if has_fma(target.arch) else program
 
@@ -106,8 +106,8 @@ class _Kind:
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind("vyre_py.lowering.llvm.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, MOST_LINES),
-    "host": _Kind("vyre_py.lowering.llvm.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, MOST_LINES),
+    "ptx": _Kind("vyre_py.lowering.llvm.gpu.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, MOST_LINES),
+    "host": _Kind("vyre_py.lowering.llvm.cpu.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, MOST_LINES),
     "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl),
     "reference": _Kind("vyre_py.lowering.reference"),
 }
@@ -255,19 +255,19 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
         return print_program(optimised.program, annotate(optimised))
     if form in ("llvm", "nvvm") and parsed.kind == "ptx":
         with importing:
-            from vyre_py.lowering.llvm.nvptx import llvm_text
+            from vyre_py.lowering.llvm.gpu.nvptx import llvm_text
 
         text = llvm_text(optimised, parsed, options)
         if form == "llvm":
             return text
         with importing:
-            from vyre_py.lowering.llvm.nvvm import nvvm_text
+            from vyre_py.lowering.llvm.gpu.nvvm.libnvvm import nvvm_text
 
         return nvvm_text(text, parsed.arch)
     text = _lower(optimised, parsed, options).text
     if form == "asm":
         with importing:
-            from vyre_py.lowering.llvm.host import assembly
+            from vyre_py.lowering.llvm.cpu.host import assembly
 
         return assembly(text, parsed, options)
     if not text:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vyre_py.ir.errors import LoweringError, Missing, Unsupported
+from vyre_py.ir.language.errors import LoweringError, Missing, Unsupported
 
 __all__ = ["ArtifactError", "LoweringError", "Missing", "ToolchainError", "Unsupported"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.ir.nodes import Atomic, Let
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.nodes import Atomic, Let
+from vyre_py.ir.language.program import Program
 
 __all__ = ["EXACT_OPS", "is_exact"]
 

@@ -1,7 +1,7 @@
 """The layout of a kernel's arguments: one block of bytes, the same for every target.
 
 Buffers come first (an 8-byte address each), then params in order of declaration, then hidden slots: dim expressions, which the host
-evaluates exactly at bind, as u64 where they are axes of wide buffers or taken whole (`ir.widths`) and as u32 elsewhere, and addresses of
+evaluates exactly at bind, as u64 where they are axes of wide buffers or taken whole (`ir.language.widths`) and as u32 elsewhere, and addresses of
 what the driver keeps for a launch. A slot takes whole words of 4 bytes and begins on a multiple of its elements' size, so that CUDA, which
 passes the slots as kernel parameters, and host code, which reads them from the block, agree; WGSL binds the buffers and reads the rest from a
 uniform buffer.
@@ -16,11 +16,11 @@ from math import prod
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier
-from vyre_py.ir.dims import DimConst, DimExpr
-from vyre_py.ir.nodes import Const, Memory, MemoryStatement, Param, Space, Value
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, u32, u64
-from vyre_py.ir.widths import whole_size
+from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.nodes import Const, Memory, MemoryStatement, Param, Space, Value
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, u32, u64
+from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["ARRIVALS_BYTES", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "lay_out"]
@@ -77,7 +77,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All slots in order, the size of the block, and the names of the buffers and dims that the code takes from 2^32 on (`ir.widths`)."""
+    """All slots in order, the size of the block, and the names of the buffers and dims that the code takes from 2^32 on (`ir.language.widths`)."""
 
     slots: tuple[Slot, ...]
     size_bytes: int

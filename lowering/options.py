@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.errors import Missing, Unsupported
 

@@ -15,10 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from vyre_py.ir.digest import places_digest
 from vyre_py.ir.imports import importing
-from vyre_py.ir.program import Program
-from vyre_py.lowering.llvm.host_targets import NATIVE, machine_number
+from vyre_py.ir.language.digest import places_digest
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.llvm.cpu.host_targets import NATIVE, machine_number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
@@ -74,12 +74,12 @@ def _fields(program: Program, target: Target, options: CompileOptions) -> Iterat
     if target.kind == "ptx" and options.codegen == "nvvm":
         with importing:
             # Loads the library, which compiling will do too.
-            from vyre_py.lowering.llvm.nvvm import version as nvvm_version
+            from vyre_py.lowering.llvm.gpu.nvvm.libnvvm import version as nvvm_version
 
         yield "libnvvm", nvvm_version()
     if target.cubin:
         with importing:
-            from vyre_py.lowering.llvm.nvjitlink import version as nvjitlink_version
+            from vyre_py.lowering.llvm.gpu.machine_code.nvjitlink import version as nvjitlink_version
 
         yield "nvjitlink", nvjitlink_version()
     if target.kind == "host" and target.arch == NATIVE:

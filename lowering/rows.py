@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Atom, Const, Load, MemoryStatement, Space, Statement, Store
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Atom, Const, Load, MemoryStatement, Space, Statement, Store
+from vyre_py.ir.language.types import u32
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.simplify import same
-from vyre_py.ir.types import u32
-from vyre_py.lowering.artifact import Aligned, Need
+from vyre_py.lowering.artifact.artifact import Aligned, Need
 
 __all__ = ["WIDEST_BYTES", "Row", "element_rows", "needs_of"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Final
 
-from vyre_py.ir.markup import ShownAsText
 from vyre_py.ir.passes import PassStep
+from vyre_py.ir.text.markup import ShownAsText
 
 __all__ = ["Stage", "Stages", "Stopwatch", "shown_ns"]
 

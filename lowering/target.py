@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["Target", "parse_target"]

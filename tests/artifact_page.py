@@ -18,17 +18,17 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in
 
 from artifacts import AXPY, FOLDER, compiled, full, plain  # noqa: E402 - the path above must stand first
 
-from vyre_py.lowering import artifact_form as form  # noqa: E402 - as above
-from vyre_py.lowering.artifact import Artifact, Step  # noqa: E402 - as above
-from vyre_py.lowering.artifact_file import encode  # noqa: E402 - as above
-from vyre_py.lowering.artifact_form import Field, Form  # noqa: E402 - as above
+from vyre_py.lowering.artifact import form  # noqa: E402 - as above
+from vyre_py.lowering.artifact.artifact import Artifact, Step  # noqa: E402 - as above
+from vyre_py.lowering.artifact.file import encode  # noqa: E402 - as above
+from vyre_py.lowering.artifact.form import Field, Form  # noqa: E402 - as above
 
 __all__ = ["artifact_page"]
 
 _HEAD: Final = """\
 # The form of artifact files
 
-The tables are made from `lowering/artifact_form.py` by `python tests/pages.py`; changes belong there, and words in `tests/artifact_page.py`.
+The tables are made from `lowering/artifact/form.py` by `python tests/pages.py`; changes belong there, and words in `tests/artifact_page.py`.
 
 An artifact is a compiled Program: what a caller binds, and code for one target or several. `artifact.save(path)` writes the file,
 `vp.Artifact.load(path or bytes)` reads it, on a machine that needs neither the Program nor a compiler. By custom the name ends in `.vyre`.

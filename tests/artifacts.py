@@ -10,14 +10,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from vyre_py.ir.dims import Dim, DimConst, DimOp
-from vyre_py.ir.nodes import Access, Memory, Param, Space
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import TYPES as ALL_TYPES
-from vyre_py.ir.types import Type, f32, i64, u32, u64
-from vyre_py.lowering.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
-from vyre_py.lowering.artifact_form import (
+from vyre_py.ir.language.dims import Dim, DimConst, DimOp
+from vyre_py.ir.language.nodes import Access, Memory, Param, Space
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import TYPES as ALL_TYPES
+from vyre_py.ir.language.types import Type, f32, i64, u32, u64
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
+from vyre_py.lowering.artifact.form import (
     DIGEST_BYTES,
     HEADER,
     HEADER_FIELDS,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vyre_py.drivers.cache import CacheKey, DiskCache
+from vyre_py.drivers.cache.disk import CacheKey, DiskCache
 
 __all__ = ["Maker", "children_end", "entry_file", "in_child", "key", "payload", "prove", "within"]
 

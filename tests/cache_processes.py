@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.cache_cases import PATIENCE_S, children_end, in_child, key, payload
-from vyre_py.drivers.cache import CacheKey, DiskCache
+from vyre_py.drivers.cache.disk import CacheKey, DiskCache
 
 PROCESSES = 16
 KEYS = [key(number) for number in range(50)]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.errors import Place, ValidationError
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.errors import Place, ValidationError
+from vyre_py.ir.language.nodes import (
     Access,
     Memory,
     Space,
     Statement,
     const,
 )
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Type, bool_, f32, i32, u8, u32, vector_of
+from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 N = Dim("n")
 ZERO, ONE = const(u32, 0), const(u32, 1)

@@ -16,7 +16,7 @@ import pytest
 from device_kinds import KINDS, open_device
 from time_limit import TimeLimit
 
-from vyre_py.drivers.compilation import clear_memory
+from vyre_py.drivers.cache.lookup import clear_memory
 from vyre_py.drivers.device import Device
 
 

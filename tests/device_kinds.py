@@ -9,8 +9,8 @@ import pytest
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.registry import device
-from vyre_py.lowering.llvm import nvjitlink
-from vyre_py.lowering.llvm.sass import find_nvdisasm
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+from vyre_py.lowering.llvm.gpu.machine_code.disassemble import find_nvdisasm
 
 KINDS = ("reference", "cpu", "wgpu", "cuda")
 

@@ -13,7 +13,7 @@ from exact_floats import FORMATS, Format
 from exact_integers import saturate, wrap
 from exact_samples import Number
 
-from vyre_py.ir.types import Type, bool_, f16, f32
+from vyre_py.ir.language.types import Type, bool_, f16, f32
 
 # ---------------------------------------------------------------- casts
 

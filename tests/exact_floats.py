@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.types import Type, bf16, f16, f32, f64
+from vyre_py.ir.language.types import Type, bf16, f16, f32, f64
 
 Bits = int
 

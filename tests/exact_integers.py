@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vyre_py.ir.types import Type
+from vyre_py.ir.language.types import Type
 
 
 def wrap(t: Type, value: int) -> int:

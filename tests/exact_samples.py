@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from exact_floats import FORMATS, Format
 
-from vyre_py.ir.types import SCALARS, Array, Type, bool_
+from vyre_py.ir.language.types import SCALARS, Array, Type, bool_
 
 Number = Any
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import vyre_py as vp
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 __all__ = ["AXPY", "ENDLESS", "GOOD", "IDLE", "PATIENCE", "RIGHT", "XS", "idle", "is_alive", "settled", "works"]
 

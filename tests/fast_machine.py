@@ -1,4 +1,4 @@
-"""What tests of numerics "fast" share: results held against `lowering.llvm.bounds`, and NVIDIA's approximate instructions on the interpreter.
+"""What tests of numerics "fast" share: results held against `lowering.llvm.gpu.accuracy`, and NVIDIA's approximate instructions on the interpreter.
 
 `emulate` makes a Program that was prepared for PTX runnable there: each approximate instruction gives the exact result rounded to f32, off by as
 much as its manual allows, at random, and f32 computes without subnormal numbers. What is made of the instructions can so be
@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 from math_harness import REFERENCES, around, samples, widened
 
-from vyre_py.ir.nodes import Let, Statement
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS, Op
+from vyre_py.ir.language.nodes import Let, Statement
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS, Op
+from vyre_py.ir.language.types import Array, Type, f16, f32
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.types import Array, Type, f16, f32
-from vyre_py.lowering.llvm.bounds import Bound
-from vyre_py.lowering.llvm.fast import INSTRUCTIONS
+from vyre_py.lowering.llvm.gpu.accuracy import Bound
+from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 
 __all__ = ["arguments", "emulate", "flushed", "outside"]
 

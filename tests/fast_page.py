@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.lowering.llvm.bounds import BOUNDS
+from vyre_py.lowering.llvm.gpu.accuracy import BOUNDS
 
 __all__ = ["fast_page"]
 
 _HEAD: Final = """\
 # Numerics "fast"
 
-Made from `lowering/llvm/bounds.py` by `python tests/pages.py`; changes belong there.
+Made from `lowering/llvm/gpu/accuracy.py` by `python tests/pages.py`; changes belong there.
 
 `CompileOptions(numerics="fast")` gives accuracy up for speed, within the bounds below. What the code of a pipeline follows is in
 `pipeline.numerics`.

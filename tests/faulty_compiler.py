@@ -16,9 +16,9 @@ from typing import Final
 import llvmlite.binding as llvm
 import numpy as np
 
-from vyre_py.drivers import worker
-from vyre_py.drivers.worker import Answer, Request, Worker
-from vyre_py.ir.program import Program
+from vyre_py.drivers.process import worker
+from vyre_py.drivers.process.worker import Answer, Request, Worker
+from vyre_py.ir.language.program import Program
 
 PATIENCE: Final = 60.0
 FOLDER: Final = Path(sys.argv[2])

@@ -45,13 +45,13 @@ from filetest_arguments import Arguments
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import Diagnostic, ProgramError, RaceError
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.errors import Diagnostic, ProgramError, RaceError
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.types import decode, scalar_of
 from vyre_py.ir.passes import PASSES, annotate, optimise
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
-from vyre_py.ir.rules import RULES
-from vyre_py.ir.types import decode, scalar_of
+from vyre_py.ir.text.parser import parse
+from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions
 

@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.errors import ProgramError
-from vyre_py.ir.lexer import Tokens, literal_bits, split_literal, unquote
-from vyre_py.ir.nodes import Space
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Type
+from vyre_py.ir.language.errors import ProgramError
+from vyre_py.ir.language.nodes import Space
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import SCALARS, Type
+from vyre_py.ir.text.lexer import Tokens, literal_bits, split_literal, unquote
 
 __all__ = ["Arguments"]
 

@@ -23,12 +23,12 @@ from fake_cuda import OK, CUresult
 from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
-from vyre_py.drivers.compilation import compiled
+from vyre_py.drivers.cache.lookup import compiled
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import VyreError
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.errors import VyreError
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.target import Target
 
 # Calls that give something back. Failing, they have done so: what they give is the status of work before them.

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import vyre_py as vp
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 __all__ = ["children", "invalid", "named"]
 

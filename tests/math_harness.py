@@ -18,14 +18,14 @@ import mpmath
 import numpy as np
 import scipy.special
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Access, Space
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.nodes import Access, Space
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.passes.pipeline import unoptimised
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, bf16, f16, f32
 
 __all__ = [
     "BINARY", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "errors", "near_quarter_turns",

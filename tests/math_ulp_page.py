@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 
 __all__ = ["COMMAND", "Measured", "read_measured", "ulp_page", "write_measured"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from elements import random_array
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import HasProgram, interpret
-from vyre_py.ir.nodes import Access, Atom, Const, Space
-from vyre_py.ir.ops import OPS, Op, Operand, Result, swizzle_bits
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import TYPES, Type, bool_, u32, vector_of
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.nodes import Access, Atom, Const, Space
+from vyre_py.ir.language.ops import OPS, Op, Operand, Result, swizzle_bits
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import TYPES, Type, bool_, u32, vector_of
 
 __all__ = ["Signature", "arguments_of", "assert_same_results", "differing", "program_of", "run", "signatures"]
 

@@ -26,14 +26,14 @@ from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
 
-from vyre_py.ir import describe  # noqa: E402 - as above
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
 from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
-from vyre_py.ir.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
+from vyre_py.ir.language import describe  # noqa: E402 - as above
+from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
+from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
+from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
 from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
-from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
-from vyre_py.ir.parser import parse  # noqa: E402 - as above
-from vyre_py.ir.rules import RULES, Rule  # noqa: E402 - as above
+from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
 from vyre_py.lowering.exact import EXACT_OPS  # noqa: E402 - as above
@@ -59,7 +59,7 @@ _FAMILIES: Final = {
 
 _OPS_HEAD: Final = f"""# Ops
 
-Made from `ir/ops.py` and the targets' tables by `{COMMAND}`; changes belong there.
+Made from `ir/language/ops.py` and the targets' tables by `{COMMAND}`; changes belong there.
 
 `T` is one type for all operands marked with it: one of those beside, or a vector of 2 to 4 of them, and then the op works component by
 component, `bool` stands for a bool per component, and an operand marked `bool` or `u32` is one for all components or one for each. Where T is
@@ -88,7 +88,7 @@ The order in which invocations come is not fixed, so sums of floats may differ i
 
 _ERRORS_HEAD: Final = f"""# Errors
 
-Made from `ir/rules.py` and the Programs in `tests/filetests/check/` by `{COMMAND}`; changes belong there.
+Made from `ir/language/rules.py` and the Programs in `tests/filetests/check/` by `{COMMAND}`; changes belong there.
 
 Each finding names a rule by its code. A rule is shown by what breaks it, the finding as it is printed, and the same mended: in the text of
 Programs, or in Python where text cannot say it, or not briefly. The words of a help are those for the general case: a finding may know

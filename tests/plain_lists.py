@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vyre_py.drivers.cuda import native
-from vyre_py.drivers.cuda.plain import PlainBuiltins
+from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.cuda.native.plain import PlainBuiltins
 from vyre_py.lowering.llvm import jit
 
 jit.is_here = lambda: False
-assert isinstance(native.builtins(), PlainBuiltins)
+assert isinstance(call_list.builtins(), PlainBuiltins)

@@ -12,7 +12,7 @@ from typing import Any
 import exact_floats as exact
 from exact_floats import FORMATS
 
-from vyre_py.ir.types import f16, f32, f64
+from vyre_py.ir.language.types import f16, f32, f64
 
 __all__ = ["FLOATS", "bits_of", "changed", "compared", "computed", "converted", "funnel_shifted", "inserted", "permuted", "taken"]
 

@@ -27,10 +27,10 @@ from ptx_arithmetic import (
 )
 
 from vyre_py.drivers.binding import encode_param
-from vyre_py.ir.dims import evaluate_dim
-from vyre_py.ir.nodes import Param
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Entry
+from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.nodes import Param
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.artifact.artifact import Entry
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.layout import SlotKind, lay_out
 from vyre_py.lowering.options import CompileOptions

@@ -17,10 +17,10 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from vyre_py.drivers.binding import encode_param
-from vyre_py.ir.dims import evaluate_dim
-from vyre_py.ir.nodes import Param
+from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.nodes import Param
 from vyre_py.lowering.layout import SlotKind, lay_out
-from vyre_py.lowering.llvm.simt import write_kernel
+from vyre_py.lowering.llvm.gpu.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 

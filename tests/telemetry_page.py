@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.drivers.metrics import METRICS
-from vyre_py.drivers.snapshot import prometheus_name
+from vyre_py.drivers.observe.metrics import METRICS
+from vyre_py.drivers.observe.snapshot import prometheus_name
 
 __all__ = ["telemetry_page"]
 
 _HEAD: Final = """\
 # Telemetry
 
-Made from `drivers/metrics.py` by `python tests/pages.py`; changes belong there.
+Made from `drivers/observe/metrics.py` by `python tests/pages.py`; changes belong there.
 
 `device.telemetry.snapshot()` gives all figures at one moment, as attributes and as a mapping. `later - earlier` is what was counted between
 two of them, and has the gauges of the later one. `device.telemetry.reset()` sets the counters back and gives what they were; nothing that other threads

@@ -15,16 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import vyre_py as vp
-from vyre_py.drivers import arena_fit, arena_plan
-from vyre_py.drivers.arena import Arena
-from vyre_py.drivers.arena_fit import Block, fit
-from vyre_py.drivers.arena_plan import ArenaPlan, ArenaStep, ArenaValue, plan_arena
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, OutOfMemory
+from vyre_py.drivers.memory.arena import fitter, planner
+from vyre_py.drivers.memory.arena.arena import Arena
+from vyre_py.drivers.memory.arena.fitter import Block, fit
+from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaStep, ArenaValue, plan_arena
 
 # ---------------------------------------------------------------- the promise, looked at byte by byte and step by step
 
@@ -169,7 +169,7 @@ def test_fit_keeps_blocks_apart_between_its_bounds(given_blocks: list[Block]) ->
 @given(drawn_blocks(st.integers(1, 9), 6, 5))
 @example([Block(4, 3, 3), Block(5, 1, 3), Block(5, 3, 3), Block(8, 0, 2)])
 def test_few_blocks_are_fitted_as_well_as_any_order_can(given_blocks: list[Block]) -> None:
-    best = min(arena_fit._place(given_blocks, order)[1] for order in itertools.permutations(range(len(given_blocks))))
+    best = min(fitter._place(given_blocks, order)[1] for order in itertools.permutations(range(len(given_blocks))))
     assert fit(given_blocks)[1] == best
 
 
@@ -180,17 +180,17 @@ def test_a_case_where_the_first_order_is_not_the_best() -> None:
     for _ in range(60):
         columns = zip(*(rng.integers(low, high, 40).tolist() for low, high in ((1, 50), (0, 30), (0, 9))), strict=True)
         drawn = [Block(size, first, first + length) for size, first, length in columns]
-        order = sorted(range(40), key=lambda n, d=drawn: arena_fit._ORDERS[0](d[n]))
+        order = sorted(range(40), key=lambda n, d=drawn: fitter._ORDERS[0](d[n]))
         _, peak, _ = fit(drawn)
-        assert peak <= arena_fit._place(drawn, order)[1]
-        improved += peak < arena_fit._place(drawn, order)[1]
+        assert peak <= fitter._place(drawn, order)[1]
+        improved += peak < fitter._place(drawn, order)[1]
     assert improved > 10
 
 
 def test_thousands_of_values_take_as_many_steps_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = [0]
-    gap = arena_fit._gap
-    monkeypatch.setattr(arena_fit, "_gap", lambda placed, block: (counted.__setitem__(0, counted[0] + 1), gap(placed, block))[1])
+    gap = fitter._gap
+    monkeypatch.setattr(fitter, "_gap", lambda placed, block: (counted.__setitem__(0, counted[0] + 1), gap(placed, block))[1])
     for count in (500, 4000):
         counted[0] = 0
         values = [ArenaValue(f"v{n}", (1 + n * 7919 % 1000,), vp.f32) for n in range(count)]
@@ -213,12 +213,12 @@ def test_deep_views_and_long_lines_of_casts_take_no_recursion() -> None:
 # ---------------------------------------------------------------- bugs that the check above must find
 
 
-def _no_lifetimes(self: arena_plan._Planner) -> None:
+def _no_lifetimes(self: planner._Planner) -> None:
     _FIND(self)
     self.last = dict(self.first)
 
 
-def _inputs_die(self: arena_plan._Planner) -> None:
+def _inputs_die(self: planner._Planner) -> None:
     self.inputs, given = [], self.inputs
     _FIND(self)
     self.inputs = given
@@ -226,7 +226,7 @@ def _inputs_die(self: arena_plan._Planner) -> None:
         self.first[self.root(name)], self.last[self.root(name)] = 0, self.last.get(self.root(name), 0)
 
 
-def _always_in_place(self: arena_plan._Planner) -> None:
+def _always_in_place(self: planner._Planner) -> None:
     for name, value in self.values.items():
         if value.takes:
             source = self.root(value.takes)
@@ -234,26 +234,26 @@ def _always_in_place(self: arena_plan._Planner) -> None:
             self.first[source], self.last[source] = min(self.first[source], self.first[name]), max(self.last[source], self.last[name])
 
 
-def _half_open(placed: arena_fit.Words, block: Block) -> int:
+def _half_open(placed: fitter.Words, block: Block) -> int:
     met = placed[:2, (placed[2] < block.last) & (placed[3] > block.first)]
-    begins, ends = np.append(met[0], arena_fit._NO_END), np.maximum.accumulate(np.append(0, met[1]))
+    begins, ends = np.append(met[0], fitter._NO_END), np.maximum.accumulate(np.append(0, met[1]))
     return int(ends[np.argmax(begins - ends >= block.size)])
 
 
-def _last_end(placed: arena_fit.Words, block: Block) -> int:
+def _last_end(placed: fitter.Words, block: Block) -> int:
     met = placed[:2, (placed[2] <= block.last) & (placed[3] >= block.first)]
-    begins, ends = np.append(met[0], arena_fit._NO_END), np.append(0, met[1])  # not the greatest end so far
+    begins, ends = np.append(met[0], fitter._NO_END), np.append(0, met[1])  # not the greatest end so far
     return int(ends[np.argmax(begins - ends >= block.size)])
 
 
-_FIND = arena_plan._Planner.find_lifetimes
+_FIND = planner._Planner.find_lifetimes
 PLANTED = {
-    "values are kept for their first step only": lambda m: m.setattr(arena_plan._Planner, "find_lifetimes", _no_lifetimes),
-    "inputs are not kept for the next run": lambda m: m.setattr(arena_plan._Planner, "find_lifetimes", _inputs_die),
-    "sources of casts need not be dead": lambda m: m.setattr(arena_plan._Planner, "share_in_place", _always_in_place),
-    "reads and writes of one step may meet": lambda m: m.setattr(arena_fit, "_gap", _half_open),
-    "gaps are measured from the last block, not the highest": lambda m: m.setattr(arena_fit, "_gap", _last_end),
-    "the bytes are not rounded up": lambda m: m.setattr(arena_plan, "Block", lambda size, first, last: Block(max(0, size - 1), first, last)),
+    "values are kept for their first step only": lambda m: m.setattr(planner._Planner, "find_lifetimes", _no_lifetimes),
+    "inputs are not kept for the next run": lambda m: m.setattr(planner._Planner, "find_lifetimes", _inputs_die),
+    "sources of casts need not be dead": lambda m: m.setattr(planner._Planner, "share_in_place", _always_in_place),
+    "reads and writes of one step may meet": lambda m: m.setattr(fitter, "_gap", _half_open),
+    "gaps are measured from the last block, not the highest": lambda m: m.setattr(fitter, "_gap", _last_end),
+    "the bytes are not rounded up": lambda m: m.setattr(planner, "Block", lambda size, first, last: Block(max(0, size - 1), first, last)),
 }
 
 

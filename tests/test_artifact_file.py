@@ -22,12 +22,12 @@ from device_kinds import KINDS, open_device
 from filetest import Array, Case, devices_of, files, read_cases, run_program
 
 import vyre_py as vp
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.program import Program
-from vyre_py.lowering import artifact_file, artifact_form
-from vyre_py.lowering.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
-from vyre_py.lowering.artifact_file import decode_part, encode, encode_part
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact import file, form
+from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
+from vyre_py.lowering.artifact.file import decode_part, encode, encode_part
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ArtifactError, Unsupported
 from vyre_py.lowering.layout import Layout, Slot
@@ -179,7 +179,7 @@ def test_names_of_values_are_rows_only_where_the_wire_form_has_no_place() -> Non
     artifact = replace(artifact, parts=(replace(part, steps=(step,)),))
     data = artifact.to_bytes()
     inside = section_of(data, "reference")[1]
-    assert struct.unpack_from("<I", inside, offsets(artifact_form.PART, inside)["count names"]) == (2,)
+    assert struct.unpack_from("<I", inside, offsets(form.PART, inside)["count names"]) == (2,)
     assert plain(Artifact.from_bytes(data)) == plain(artifact)
 
 
@@ -270,7 +270,7 @@ def test_own_arrays_make_room_for_names_of_another_program() -> None:
 # ---------------------------------------------------------------- versions
 
 
-@pytest.mark.parametrize("version", artifact_form.VERSIONS, ids=artifact_form.version_text)
+@pytest.mark.parametrize("version", form.VERSIONS, ids=form.version_text)
 @pytest.mark.parametrize("name", ["full", "axpy"])
 def test_kept_files_are_read(name: str, version: tuple[int, int]) -> None:
     # Files that were written once and stay as they are: what is in them, every later version has to find there.
@@ -351,8 +351,8 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.vyre"
     with path.open("wb") as file:
-        file.truncate(artifact_form.MAX_BYTES + 1)
-    with pytest.raises(ArtifactError, match=f"at most {artifact_form.MAX_BYTES}"):
+        file.truncate(form.MAX_BYTES + 1)
+    with pytest.raises(ArtifactError, match=f"at most {form.MAX_BYTES}"):
         Artifact.load(path)
 
 
@@ -431,17 +431,17 @@ _WITHOUT = """
 import sys
 sys.modules["llvmlite"] = None
 import numpy as np, vyre_py as vp
-from vyre_py.lowering import artifact_program
+from vyre_py.lowering.artifact import reference_part
 
 def never(*arguments):
     raise AssertionError("only the Program of a reference part is looked at")
 
-checked, artifact_program.check = artifact_program.check, never
+checked, reference_part.check = reference_part.check, never
 artifact = vp.Artifact.load(sys.argv[1])
 assert artifact.targets == ("compute_90", "wgsl", "cpu")
 artifact.describe()
 artifact.save(sys.argv[1] + ".again")
-artifact_program.check = checked
+reference_part.check = checked
 artifact = vp.Artifact.load(sys.argv[2])
 x = np.arange(100, dtype=np.float32)
 out = vp.device("reference").load(artifact).dispatch(x=x, y=x, a=3.0)
@@ -449,7 +449,7 @@ assert np.array_equal(out["y"], 4 * x)
 if sys.platform == "linux":
     out = vp.device("cpu").load(vp.Artifact.load(sys.argv[1])).dispatch(x=x, y=x, a=3.0)
     assert np.array_equal(out["y"], 4 * x)
-assert "vyre_py.lowering.llvm.nvptx" not in sys.modules and "vyre_py.lowering.llvm.host" not in sys.modules
+assert "vyre_py.lowering.llvm.gpu.nvptx" not in sys.modules and "vyre_py.lowering.llvm.cpu.host" not in sys.modules
 """
 
 
@@ -465,13 +465,13 @@ def test_artifacts_need_no_compiler(tmp_path: Path) -> None:
 
 def test_encoding_reads_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    decode = artifact_file.decode
-    monkeypatch.setattr(artifact_file, "decode", lambda data: seen.append(len(data)) or decode(data))
+    decode = file.decode
+    monkeypatch.setattr(file, "decode", lambda data: seen.append(len(data)) or decode(data))
     assert seen == [] and len(compiled(AXPY, "wgsl").to_bytes()) in seen
 
 
 @pytest.mark.parametrize("limit", ["MAX_SECTIONS", "MAX_BYTES"])
 def test_what_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(artifact_file, limit, 1)
+    monkeypatch.setattr(file, limit, 1)
     with pytest.raises(ArtifactError, match=r"at most .* are written"):
         encode(full())

@@ -16,14 +16,14 @@ from artifacts import AXPY, compiled, edited, full, offsets, plain, redigested, 
 
 from vyre_py.drivers.registry import device
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import Dim
-from vyre_py.ir.nodes import Load
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.dims import Dim
+from vyre_py.ir.language.nodes import Load
 from vyre_py.ir.passes import Optimised, unoptimised
-from vyre_py.ir.passes.bounds import bounds
-from vyre_py.lowering.artifact import Artifact, Image
-from vyre_py.lowering.artifact_file import decode_part, encode_part
-from vyre_py.lowering.artifact_form import HEADER, INTERFACE, MAX_ROWS, MAX_STRING, PART, SECTION, VERSION
+from vyre_py.ir.passes.bounds.prove import bounds
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact.artifact import Artifact, Image
+from vyre_py.lowering.artifact.file import decode_part, encode_part
+from vyre_py.lowering.artifact.form import HEADER, INTERFACE, MAX_ROWS, MAX_STRING, PART, SECTION, VERSION
 from vyre_py.lowering.errors import ArtifactError
 
 FULL = full().to_bytes()

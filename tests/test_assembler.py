@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import Place, ValidationError
-from vyre_py.ir.nodes import const
-from vyre_py.ir.types import bool_, u32
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.errors import Place, ValidationError
+from vyre_py.ir.language.nodes import const
+from vyre_py.ir.language.types import bool_, u32
 
 TRUE, ZERO, ONE = const(bool_, True), const(u32, 0), const(u32, 1)
 

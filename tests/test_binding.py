@@ -11,8 +11,8 @@ import pytest
 from device_kinds import KINDS, open_device
 
 import vyre_py as vp
-from vyre_py.drivers import dlpack
 from vyre_py.drivers.device import Device
+from vyre_py.drivers.sharing import dlpack
 
 
 @pytest.fixture(params=KINDS)

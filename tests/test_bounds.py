@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from indices import EDGES, SIZES, U32_MAX, WIDE_SIZES, bindable, random_program
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import DimConst, evaluate_dim
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst, evaluate_dim
+from vyre_py.ir.language.nodes import (
     Access,
     Atom,
     Break,
@@ -40,16 +40,17 @@ from vyre_py.ir.nodes import (
     Value,
     const,
 )
-from vyre_py.ir.ops import OPS, Operand
-from vyre_py.ir.parser import parse
-from vyre_py.ir.passes import forms, optimise, ranges, transfer
-from vyre_py.ir.passes.bounds import bounds
+from vyre_py.ir.language.ops import OPS, Operand
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import SCALARS, Type, bool_, i32, u8, u32
+from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
+from vyre_py.ir.passes import optimise
+from vyre_py.ir.passes.bounds import polynomials, ranges, transfer
+from vyre_py.ir.passes.bounds.polynomials import shifted
+from vyre_py.ir.passes.bounds.prove import bounds
+from vyre_py.ir.passes.bounds.transfer import TRANSFER
 from vyre_py.ir.passes.fold import evaluate_constant, merged_end
-from vyre_py.ir.passes.forms import shifted
-from vyre_py.ir.passes.transfer import TRANSFER
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, Type, bool_, i32, u8, u32
-from vyre_py.ir.widths import INDEX_TYPES, whole_size
+from vyre_py.ir.text.parser import parse
 
 
 def edges_of(type_: Type) -> list[int]:
@@ -231,8 +232,8 @@ def test_planted_defects_are_found(defect: str, wide: bool, monkeypatch: pytest.
 
 
 WIDE_DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "every size is a word": lambda m: m.setattr(forms, "SIZE_MAX", U32_MAX),
-    "a size taken whole is a word": lambda m: m.setattr(forms.Sizes, "greatest", lambda self, expr: U32_MAX),
+    "every size is a word": lambda m: m.setattr(polynomials, "SIZE_MAX", U32_MAX),
+    "a size taken whole is a word": lambda m: m.setattr(polynomials.Sizes, "greatest", lambda self, expr: U32_MAX),
 }
 
 

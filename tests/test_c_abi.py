@@ -17,12 +17,12 @@ from fake_cuda import FakeDriver
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter, Status
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
-from vyre_py.ir.parser import parse
+from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter, Status
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm import jit
 

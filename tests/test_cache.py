@@ -18,8 +18,8 @@ import pytest
 from children import child_environment
 
 from tests.cache_cases import Maker, entry_file, key, payload, prove, within
-from vyre_py.drivers import cache_bundle, cache_directory, cache_entry, cache_upkeep
-from vyre_py.drivers.cache import LIMIT_BYTES, CacheError, CacheKey, CacheWarning, DiskCache, Stored
+from vyre_py.drivers.cache import bundle, directory, entry, eviction
+from vyre_py.drivers.cache.disk import LIMIT_BYTES, CacheError, CacheKey, CacheWarning, DiskCache, Stored
 from vyre_py.drivers.errors import DriverError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ def cache(tmp_path: Path) -> DiskCache:
 
 @pytest.fixture(autouse=True)
 def time_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cache_directory, "_warned", set())
+    monkeypatch.setattr(directory, "_warned", set())
     for name in ("DIR", "LIMIT", "READ_ONLY"):
         monkeypatch.delenv(f"VYRE_CACHE_{name}", raising=False)
     with within():
@@ -312,7 +312,7 @@ def test_what_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     cache = DiskCache(tmp_path / "c", limit_bytes=10_000)
     assert not cache.put(key(1), bytes(9_000))
     assert cache.put(key(1), bytes(8_000))
-    monkeypatch.setattr(cache_entry, "ENTRY_LIMIT_BYTES", 5_000)
+    monkeypatch.setattr(entry, "ENTRY_LIMIT_BYTES", 5_000)
     assert not DiskCache(tmp_path / "c").put(key(2), bytes(6_000))
     assert cache.get(key(1)) is None and cache.snapshot().rejected == {"size": 1}
     assert cache.snapshot().skipped_writes == 1
@@ -555,7 +555,7 @@ def test_bundles_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_an_import_with_whole_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path / "a").export(tmp_path / "b")
-    other, write, calls = DiskCache(tmp_path / "other"), cache_entry.write, []
+    other, write, calls = DiskCache(tmp_path / "other"), entry.write, []
 
     def full(folder: Any, name: str, data: bytes) -> None:
         calls.append(name)
@@ -563,7 +563,7 @@ def test_a_full_disk_ends_an_import_with_whole_entries(tmp_path: Path, monkeypat
             raise OSError(28, "No space left on device")
         write(folder, name, data)
 
-    monkeypatch.setattr(cache_entry, "write", full)
+    monkeypatch.setattr(entry, "write", full)
     with pytest.raises(CacheError, match=r"(?s)ENOSPC.*No space left"):
         other.import_(tmp_path / "b")
     assert other.verify().good == 2 and other.verify().bad == ()
@@ -573,7 +573,10 @@ def test_a_full_disk_ends_an_import_with_whole_entries(tmp_path: Path, monkeypat
 
 
 def test_importing_it_loads_no_code_generator_and_no_platformdirs() -> None:
-    code = "import sys, vyre_py.drivers.cache as c; c.DiskCache.open_default(); print(*[m for m in ('platformdirs', 'llvmlite', 'cuda') if m in sys.modules])"
+    code = (
+        "import sys, vyre_py.drivers.cache.disk as c; c.DiskCache.open_default();"
+        "print(*[m for m in ('platformdirs', 'llvmlite', 'cuda') if m in sys.modules])"
+    )
     environment = child_environment(VYRE_CACHE_DIR="/nowhere")
     assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout.strip() == ""
 
@@ -594,7 +597,7 @@ def test_the_directory_of_a_hit_is_looked_at_each_time(cache: DiskCache) -> None
 
 def test_what_is_kept_leaves_room_for_what_is_written_until_the_next_look() -> None:
     for limit in (0, 1, 15, 16, 1000, 1 << 30):
-        assert 0 <= cache_upkeep.kept_bytes(limit) <= limit and cache_upkeep.kept_bytes(limit) + limit // 16 <= limit
+        assert 0 <= eviction.kept_bytes(limit) <= limit and eviction.kept_bytes(limit) + limit // 16 <= limit
 
 
 def test_the_two_kinds_of_files_are_not_taken_for_each_other(tmp_path: Path) -> None:
@@ -605,4 +608,4 @@ def test_the_two_kinds_of_files_are_not_taken_for_each_other(tmp_path: Path) -> 
     shutil.copy(tmp_path / "b", entry_file(cache, key(0)))
     entry_file(cache, key(0)).chmod(0o600)
     prove(cache, key(0), made=1)
-    assert cache.snapshot().rejected == {"magic": 1} and cache_bundle._MAGIC != cache_entry._MAGIC
+    assert cache.snapshot().rejected == {"magic": 1} and bundle._MAGIC != entry._MAGIC

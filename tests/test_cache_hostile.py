@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from tests.cache_cases import Maker, children_end, entry_file, in_child, key, payload, prove, within
-from vyre_py.drivers import cache_directory, cache_entry
-from vyre_py.drivers.cache import CacheError, CacheWarning, DiskCache
-from vyre_py.drivers.cache_entry import Fault
+from vyre_py.drivers.cache import directory, entry
+from vyre_py.drivers.cache.disk import CacheError, CacheWarning, DiskCache
+from vyre_py.drivers.cache.entry import Fault
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has neither FIFOs nor owners that Python can see"),
@@ -34,7 +34,7 @@ GOOD = key(1)
 
 @pytest.fixture(autouse=True)
 def time_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cache_directory, "_warned", set())
+    monkeypatch.setattr(directory, "_warned", set())
     with within():
         yield
 
@@ -233,14 +233,14 @@ def test_what_is_set_aside_stays_bounded(cache: DiskCache) -> None:
 
 def test_a_good_entry_that_came_meanwhile_is_not_set_aside(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     entry_file(cache, GOOD).write_bytes(b"bad")
-    other, decode = DiskCache(cache.path), cache_entry.decode
+    other, decode = DiskCache(cache.path), entry.decode
 
     def slow(data: bytes, of: bytes | None = None) -> Any:
         if data == b"bad":
             assert other.put(GOOD, payload(GOOD))
         return decode(data, of)
 
-    monkeypatch.setattr(cache_entry, "decode", slow)
+    monkeypatch.setattr(entry, "decode", slow)
     assert cache.get(GOOD) is None and cache.get(GOOD) == payload(GOOD)
 
 

@@ -19,10 +19,10 @@ from children import child_environment
 
 from tests.cache_cases import PATIENCE_S, Maker, children_end, in_child, key, payload, prove, within
 from tests.cache_processes import KEYS
-from vyre_py.drivers import cache_flight
-from vyre_py.drivers.cache import DiskCache
-from vyre_py.drivers.cache_directory import Directory
-from vyre_py.drivers.cache_flight import take_lock
+from vyre_py.drivers.cache import single_flight
+from vyre_py.drivers.cache.directory import Directory
+from vyre_py.drivers.cache.disk import DiskCache
+from vyre_py.drivers.cache.single_flight import take_lock
 from vyre_py.drivers.errors import DriverError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -167,7 +167,7 @@ def test_waiters_of_a_maker_that_fails_make_it(tmp_path: Path) -> None:
 def test_a_lock_whose_file_went_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between opening a lock's file and locking it, its holder leaves and another one comes."""
     directory = Directory(tmp_path / "c", writable=True)
-    held, locked = take_lock(directory, "lock-x"), cache_flight._locked
+    held, locked = take_lock(directory, "lock-x"), single_flight._locked
     assert held is not None and take_lock(directory, "lock-x") is None
     others = []
 
@@ -177,7 +177,7 @@ def test_a_lock_whose_file_went_is_none(tmp_path: Path, monkeypatch: pytest.Monk
         others.append(take_lock(directory, "lock-x"))
         return locked(file)
 
-    monkeypatch.setattr(cache_flight, "_locked", late)
+    monkeypatch.setattr(single_flight, "_locked", late)
     assert take_lock(directory, "lock-x") is None and others[0] is not None
     others[0].release()
     assert list((tmp_path / "c").iterdir()) == []

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vyre_py as vp
-from vyre_py.drivers.chain import plan_chain
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError
-from vyre_py.ir.expressions import Expr
-from vyre_py.ir.program import Program
+from vyre_py.drivers.many.chain import plan_chain
+from vyre_py.ir.builder.expressions import Expr
+from vyre_py.ir.language.program import Program
 
 
 def elementwise(name: str, function: Callable[..., Expr], inputs: int = 1, in_place: bool = False) -> Program:

@@ -11,14 +11,13 @@ import pytest
 
 import vyre_py.ir.check
 from tests.check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, loose, plain, with_body
-from vyre_py.ir import comparisons
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.check import Checked, check
+from vyre_py.ir.check import Checked, check, comparisons
 from vyre_py.ir.check.facts import CAPABILITIES, capabilities, declarations, definitions, uses
 from vyre_py.ir.check.findings import MAX_FINDINGS
-from vyre_py.ir.dims import Dim, DimConst, DimOp
-from vyre_py.ir.errors import Place, ValidationError
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import Dim, DimConst, DimOp
+from vyre_py.ir.language.errors import Place, ValidationError
+from vyre_py.ir.language.nodes import (
     Access,
     Barrier,
     Else,
@@ -35,10 +34,10 @@ from vyre_py.ir.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.ops import OPS, Level
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.rules import RULES
-from vyre_py.ir.types import f32, i32, u32
+from vyre_py.ir.language.ops import OPS, Level
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.types import f32, i32, u32
 
 # ---------------------------------------------------------------- what comes back
 

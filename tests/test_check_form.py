@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, plain, untyped, with_body
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.nodes import (
     Access,
     Barrier,
     Const,
@@ -30,9 +30,9 @@ from vyre_py.ir.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.ops import ATOMICS, OPS, Level
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Type, bool_, f32, i32, u8, u32, vector_of
+from vyre_py.ir.language.ops import ATOMICS, OPS, Level
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 # ---------------------------------------------------------------- form: V101 V103 V110 V508
 

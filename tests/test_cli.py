@@ -17,9 +17,9 @@ from children import child_environment
 from vyre_py.__main__ import main
 from vyre_py.cli import doctor
 from vyre_py.ir.check import check
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.parser import parse
-from vyre_py.ir.rules import RULES
+from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.options import CompileOptions
 

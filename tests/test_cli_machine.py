@@ -21,7 +21,7 @@ from vyre_py.__main__ import main
 from vyre_py.cli import doctor, output, probes
 from vyre_py.cli.probes import Finding
 from vyre_py.drivers import registry
-from vyre_py.drivers.cache import CacheKey, DiskCache
+from vyre_py.drivers.cache.disk import CacheKey, DiskCache
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.settings import Settings, SettingsError, unknown_variables
@@ -237,9 +237,9 @@ def test_every_variable_that_is_read_is_a_setting() -> None:
 
 def test_settings_agree_with_those_who_obey_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defaults, and which values are refused: the parts that obey a variable read it themselves."""
-    from vyre_py.drivers.cache import LIMIT_BYTES
+    from vyre_py.drivers.cache.disk import LIMIT_BYTES
     from vyre_py.drivers.errors import DriverError
-    from vyre_py.drivers.pool import bytes_from
+    from vyre_py.drivers.memory.pool import bytes_from
 
     assert Settings().cache_limit == LIMIT_BYTES
     for text in ("12", " 12 ", "", "x", "-1", "1.5", "\u0664"):

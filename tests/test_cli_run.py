@@ -22,11 +22,11 @@ import vyre_py as vp
 from vyre_py.__main__ import main
 from vyre_py.cli import benching, values
 from vyre_py.cli.output import CommandError
-from vyre_py.ir.nodes import Access, Memory, Param, Space
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import TYPES, encode
-from vyre_py.lowering.artifact import Interface
-from vyre_py.lowering.llvm import nvjitlink
+from vyre_py.ir.language.nodes import Access, Memory, Param, Space
+from vyre_py.ir.language.types import TYPES, encode
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact.artifact import Interface
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
 ROOT = Path(__file__).resolve().parent.parent
 AXPY = """program axpy(n) workgroup(256) {

@@ -76,7 +76,7 @@ def test_a_background_job_of_a_shell_ignores_ctrl_c(program: Path) -> None:
 
 
 def test_what_is_public_is_imported_when_it_is_asked_for() -> None:
-    text = "import sys, vyre_py\nassert 'numpy' not in sys.modules\nassert vyre_py.f32 is vyre_py.ir.types.f32 and 'f32' in vars(vyre_py)\n"
+    text = "import sys, vyre_py\nassert 'numpy' not in sys.modules\nassert vyre_py.f32 is vyre_py.ir.language.types.f32 and 'f32' in vars(vyre_py)\n"
     subprocess.run([sys.executable, "-c", text], cwd=ROOT, env=child_environment(), check=True, timeout=PATIENCE)
     for name in vyre_py.__all__:
         assert getattr(vyre_py, name) is not None

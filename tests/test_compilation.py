@@ -13,10 +13,10 @@ import pytest
 from children import child_environment
 
 import vyre_py as vp
-from vyre_py.drivers import compilation
+from vyre_py.drivers.cache import lookup
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.lru import Bounded
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.target import parse_target
@@ -36,7 +36,7 @@ def program(name: str = "twice", factor: int = 2, buffer: str = "x") -> Program:
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> vp.DiskCache:
     """A disk cache of the test's own, in the place of the process's."""
     made = vp.DiskCache(tmp_path / "cache")
-    monkeypatch.setattr(compilation, "disk_cache", lambda: made)
+    monkeypatch.setattr(lookup, "disk_cache", lambda: made)
     return made
 
 
@@ -44,13 +44,13 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> vp.DiskCache:
 def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The targets that the compiler is asked for."""
     asked: list[str] = []
-    real = compilation.compile_for
+    real = lookup.compile_for
 
     def counted(checked: Any, targets: Any, *rest: Any) -> Any:
         asked.extend(map(str, targets))
         return real(checked, targets, *rest)
 
-    monkeypatch.setattr(compilation, "compile_for", counted)
+    monkeypatch.setattr(lookup, "compile_for", counted)
     return asked
 
 
@@ -77,7 +77,7 @@ def test_each_layer_spares_the_one_behind_it(disk: vp.DiskCache, compiler: list[
     again = cpu.compile_native(program())
     assert again is not first and doubled(again) and cpu.telemetry.artifact_cache_hits == 1
     assert again._codes == first._codes, "what is loaded is loaded once"
-    compilation.clear_memory()
+    lookup.clear_memory()
     cpu._pipelines.clear()
     assert doubled(cpu.compile_native(program())) and cpu.telemetry.disk_cache_hits == 1
     assert compiler == ["cpu"]
@@ -94,7 +94,7 @@ def test_every_kind_of_code_is_kept(target: str, disk: vp.DiskCache, compiler: l
 
         need_nvjitlink()
     made = vp.compile_native(program(), target)
-    compilation.clear_memory()
+    lookup.clear_memory()
     found = vp.compile_native(program(), target)
     assert compiler == [target] and found.to_bytes() == made.to_bytes()
     assert [image.log for image in found.parts[0].steps[0].images] == [image.log for image in made.parts[0].steps[0].images]
@@ -119,26 +119,26 @@ def test_code_is_shared_by_programs_of_other_names(disk: vp.DiskCache, compiler:
 
 def test_what_makes_code_is_part_of_the_key() -> None:
     target, usual = parse_target("sm_90"), CompileOptions()
-    key = compilation.key_of(program(), target, usual)
+    key = lookup.key_of(program(), target, usual)
     fields = dict(key.fields)
     assert {"code", "target", "vyre-py", "options", "llvmlite", "nvjitlink"} <= set(fields)
     others = [
-        compilation.key_of(program(factor=3), target, usual), compilation.key_of(program(), parse_target("compute_90"), usual),
-        compilation.key_of(program(), parse_target("sm_80"), usual), compilation.key_of(program(), target, CompileOptions(opt=1)),
-        compilation.key_of(program(), target, CompileOptions(numerics="fast")), compilation.key_of(program(), target, CompileOptions(debug=True)),
+        lookup.key_of(program(factor=3), target, usual), lookup.key_of(program(), parse_target("compute_90"), usual),
+        lookup.key_of(program(), parse_target("sm_80"), usual), lookup.key_of(program(), target, CompileOptions(opt=1)),
+        lookup.key_of(program(), target, CompileOptions(numerics="fast")), lookup.key_of(program(), target, CompileOptions(debug=True)),
     ]  # fmt: skip
     assert len({made.name for made in [key, *others]}) == 7
-    assert compilation.key_of(program("renamed", buffer="y"), target, usual) == key
+    assert lookup.key_of(program("renamed", buffer="y"), target, usual) == key
     assert "cpu" in made_by(program(), parse_target("cpu"), usual) and "cpu" not in made_by(program(), parse_target("cpu:x86-64-v3"), usual)
     debug = CompileOptions(debug=True)
-    assert compilation.key_of(program("renamed"), target, debug) != compilation.key_of(program(), target, debug), "names of kernels are places"
+    assert lookup.key_of(program("renamed"), target, debug) != lookup.key_of(program(), target, debug), "names of kernels are places"
 
 
 def test_a_new_version_of_a_compiler_compiles_again(disk: vp.DiskCache, compiler: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from vyre_py.lowering import provenance
 
     vp.compile_native(program(), "compute_90")
-    compilation.clear_memory()
+    lookup.clear_memory()
     monkeypatch.setattr(provenance, "_version", lambda package: "99")
     made = vp.compile_native(program(), "compute_90")
     assert compiler == ["compute_90"] * 2 and made.parts[0].made_by["llvmlite"] == "99"
@@ -165,8 +165,8 @@ def test_two_builds_of_one_version_share_no_code(tmp_path: Path, monkeypatch: py
 
 def test_bytes_are_read_and_checked_once(monkeypatch: pytest.MonkeyPatch, cpu: CpuDevice) -> None:
     checks: list[str] = []
-    real = compilation.check
-    monkeypatch.setattr(compilation, "check", lambda made: checks.append(getattr(made, "name", "")) or real(made))
+    real = lookup.check
+    monkeypatch.setattr(lookup, "check", lambda made: checks.append(getattr(made, "name", "")) or real(made))
     data = program().to_bytes()
     assert cpu.compile_native(data) is cpu.compile_native(bytearray(data)) is cpu.compile_native(memoryview(data))
     vp.compile_native(data, "wgsl")
@@ -197,7 +197,7 @@ def test_an_invalid_program_is_refused_each_time() -> None:
 
 def test_preloaded_artifacts_are_found(disk: vp.DiskCache, compiler: list[str], cpu: CpuDevice) -> None:
     artifact = vp.Artifact.from_bytes(vp.compile_native(program(), ["wgsl", "cpu"]).to_bytes())
-    compilation.clear_memory()
+    lookup.clear_memory()
     disk.clear()
     compiler.clear()
     (pipeline,) = cpu.preload([artifact])
@@ -292,7 +292,7 @@ def test_spoiled_entries_are_compiled_again(disk: vp.DiskCache, compiler: list[s
     spoiled = [whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :] for at in places] + [whole[:at] for at in places[:10]]
     for number, data in enumerate(spoiled):
         file.write_bytes(data)
-        compilation.clear_memory()
+        lookup.clear_memory()
         cpu._pipelines.clear()
         assert doubled(cpu.compile_native(program())), f"entry {number}"
     assert len(compiler) == 1 + len(spoiled) and sum(disk.snapshot().rejected.values()) == len(spoiled)

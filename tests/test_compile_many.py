@@ -19,10 +19,10 @@ from children import TAKES_CTRL_C, child_environment
 import vyre_py as vp
 from tests.executor_programs import AXPY, PATIENCE, is_alive, settled
 from tests.many_programs import invalid, named
-from vyre_py.drivers import compilers, worker_process
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Artifact
-from vyre_py.lowering.artifact_file import encode
+from vyre_py.drivers.process import compile_pool, worker_process
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.file import encode
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.stages import Stages
 
@@ -43,13 +43,13 @@ def names(outcomes: list[Any]) -> list[str]:
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Workers that do what names of Programs say; a folder where they see each other, and where reports of crashes go."""
-    compilers.end_idle()
+    compile_pool.end_idle()
     made = tmp_path_factory.mktemp("compilers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "command", lambda fd: [sys.executable, "-P", str(WORKER), str(fd), str(made)])
         patch.setattr("tempfile.tempdir", str(made))
         yield made
-    compilers.end_idle()
+    compile_pool.end_idle()
 
 
 def hanging(folder: Path) -> list[int]:
@@ -60,7 +60,7 @@ def hanging(folder: Path) -> list[int]:
 @pytest.fixture
 def _none_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker can be started."""
-    compilers.end_idle()
+    compile_pool.end_idle()
     monkeypatch.setattr(worker_process, "command", lambda fd: [sys.executable, "-c", "import sys; sys.exit('out of order')"])
 
 
@@ -83,7 +83,7 @@ def test_each_is_what_compile_native_makes_of_it_in_order() -> None:
     programs = [named(f"p{k}", 1 + 17 * k % 5) for k in range(12)]
     many = vp.compile_many(programs, TARGETS, workers=2)
     assert [contents(artifact) for artifact in many] == [contents(vp.compile_native(program, TARGETS)) for program in programs]
-    assert len(compilers.idle()) == 2
+    assert len(compile_pool.idle()) == 2
 
 
 def test_each_may_have_its_own_form_targets_and_options() -> None:
@@ -106,11 +106,11 @@ def test_few_small_programs_take_no_worker(monkeypatch: pytest.MonkeyPatch) -> N
 def test_large_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vyre_py.many._WORTH_STARTING", 700)
     monkeypatch.setattr("vyre_py.many.cores", lambda: 2)
-    compilers.end_idle()
+    compile_pool.end_idle()
     vp.compile_many([named("p")] * 11, "reference")
-    assert not compilers.idle()
+    assert not compile_pool.idle()
     vp.compile_many([named("p").to_bytes()] * 13, "reference")
-    assert compilers.idle()
+    assert compile_pool.idle()
 
 
 def test_two_compile_at_the_same_time(folder: Path) -> None:
@@ -119,19 +119,19 @@ def test_two_compile_at_the_same_time(folder: Path) -> None:
 
 
 def test_workers_are_kept_and_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    compilers.end_idle()
+    compile_pool.end_idle()
     vp.compile_many([named("p")] * 4, "reference", workers=2)
-    first = set(compilers.idle())
+    first = set(compile_pool.idle())
     vp.compile_many([named("q")] * 4, "reference", workers=2)
-    assert set(compilers.idle()) == first
+    assert set(compile_pool.idle()) == first
     os.kill(min(first), signal.SIGKILL)
     assert settled(lambda: not is_alive(min(first)))
     assert names(vp.compile_many([named("r")] * 4, "reference", workers=2)) == ["r"] * 4, "one that was killed meanwhile is replaced"
-    compilers.end_idle()
-    monkeypatch.setattr(compilers, "_IDLE_S", 0.2)
+    compile_pool.end_idle()
+    monkeypatch.setattr(compile_pool, "_IDLE_S", 0.2)
     vp.compile_many([named("p")] * 4, "reference", workers=2)
-    last = compilers.idle()
-    assert settled(lambda: not any(map(is_alive, last))) and not compilers.idle()
+    last = compile_pool.idle()
+    assert settled(lambda: not any(map(is_alive, last))) and not compile_pool.idle()
 
 
 # ---------------------------------------------------------------- errors
@@ -240,14 +240,14 @@ def test_what_a_worker_says_is_said_here(folder: Path, capsys: pytest.CaptureFix
 
 
 def test_workers_that_die_as_they_start_cost_no_program(folder: Path) -> None:
-    compilers.end_idle()
+    compile_pool.end_idle()
     for k in range(2):
         (folder / f"death.{k}").touch()
     assert names(vp.compile_many([named(f"p{k}") for k in range(5)], "reference", workers=1, timeout=PATIENCE)) == [f"p{k}" for k in range(5)]
     assert not list(folder.glob("death.*"))
     for k in range(3):
         (folder / f"death.{k}").touch()
-    compilers.end_idle()
+    compile_pool.end_idle()
     with pytest.raises(ToolchainError, match=r"ended as it started: .*SIGKILL"):
         vp.compile_many([named("p")], "reference", workers=1, timeout=PATIENCE)
 
@@ -255,7 +255,7 @@ def test_workers_that_die_as_they_start_cost_no_program(folder: Path) -> None:
 def test_a_program_whose_worker_is_killed_is_compiled_by_another(folder: Path) -> None:
     programs = [named("a"), named("killed twice"), named("b")]
     def held() -> tuple[int, list[Path]]:
-        compilers.end_idle()
+        compile_pool.end_idle()
         return len(list(Path("/proc/self/fd").iterdir())), sorted(Path("/dev/shm").glob("*vyre*"))
 
     before = held()
@@ -288,7 +288,7 @@ SCRIPT = f"""
 import os, signal, sys, time
 import vyre_py as vp
 from tests.many_programs import children, named
-from vyre_py.drivers import compilers, worker_process
+from vyre_py.drivers.process import compile_pool, worker_process
 as_ever = worker_process.command
 def faulty(fd):
     return [sys.executable, "-P", {str(WORKER)!r}, str(fd), sys.argv[1]]
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_all_at_once_and_exit_the_rest(script: Callable[[str], subpr
         try:
             vp.compile_many([named("hangs")] * 9, "reference", workers=2, progress=False)
         except KeyboardInterrupt:
-            print("interrupted", children(), compilers.idle(), flush=True)
+            print("interrupted", children(), compile_pool.idle(), flush=True)
         worker_process.command = as_ever
         vp.compile_many([named("a")] * 9, "reference", workers=2)
         print(*children())
@@ -348,7 +348,7 @@ def test_nothing_is_left_of_a_process_that_is_killed(script: Callable[[str], sub
     process = script("""
         worker_process.command = faulty
         vp.compile_many([named("a")] * 4, "reference", workers=2)
-        print(*compilers.idle(), flush=True)
+        print(*compile_pool.idle(), flush=True)
         vp.compile_many([named("hangs")], "reference", workers=1, timeout=1000)
     """)
     assert process.stdout is not None
@@ -361,17 +361,17 @@ def test_nothing_is_left_of_a_process_that_is_killed(script: Callable[[str], sub
 def test_a_forked_child_has_workers_of_its_own(script: Callable[[str], subprocess.Popen[str]]) -> None:
     process = script("""
         vp.compile_many([named("a")], "reference", workers=1, timeout=60)
-        ours = compilers.idle()
+        ours = compile_pool.idle()
         child = os.fork()
         if not child:
-            assert not compilers.idle()
+            assert not compile_pool.idle()
             vp.compile_many([named("b")], "reference", workers=1, timeout=60)
-            assert compilers.idle() and compilers.idle() != ours
-            compilers.end_idle()
+            assert compile_pool.idle() and compile_pool.idle() != ours
+            compile_pool.end_idle()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         vp.compile_many([named("c")], "reference", workers=1, timeout=60)
-        assert compilers.idle() == ours
+        assert compile_pool.idle() == ours
     """)
     assert finished(process) == ""
 

@@ -1,4 +1,4 @@
-"""Loops that count by themselves (`lowering/llvm/counters.py`): which are found, and that strips of them are exact and short, on the host."""
+"""Counted loops (`lowering/llvm/gpu/interrupt/counted_loops.py`): which are found, and that strips of them are exact and short, on the host."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from test_interrupt import until_cancelled
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Loop
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.nodes import Loop
+from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import prepare
-from vyre_py.lowering.llvm import interrupt, interruptible
-from vyre_py.lowering.llvm.counters import Counters
+from vyre_py.lowering.llvm.gpu.interrupt import checks, interruptible
+from vyre_py.lowering.llvm.gpu.interrupt.counted_loops import Counters
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
@@ -108,11 +108,11 @@ def test_of_other_types_none_is_found():
 @pytest.fixture
 def short(monkeypatch):
     """Strips of a few turns, and a flag that is looked at after each, whose second word counts the looks."""
-    for module in (interrupt, interruptible):
+    for module in (checks, interruptible):
         monkeypatch.setattr(module, "STRIP", STRIP)
     monkeypatch.setattr(interruptible, "_SHORT", 4)
-    monkeypatch.setattr(interrupt, "_INTERVAL", 0)
-    pause = interrupt.Watch.pause
+    monkeypatch.setattr(checks, "_INTERVAL", 0)
+    pause = checks.Watch.pause
 
     def counting(self):
         looks = self.w.let(f"getelementptr i32, ptr addrspace(1) {self._flag}, i64 1")
@@ -120,7 +120,7 @@ def short(monkeypatch):
         self.w.line(f"store i32 {self.w.let(f'add i32 {before}, 1')}, ptr addrspace(1) {looks}")
         pause(self)
 
-    monkeypatch.setattr(interrupt.Watch, "pause", counting)
+    monkeypatch.setattr(checks.Watch, "pause", counting)
 
 
 def run(body, kind, first, bound):

@@ -26,8 +26,8 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Entry, Image
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.artifact.artifact import Entry, Image
 from vyre_py.lowering.compile import compile_for
 
 COUNT = """program count(n) workgroup(64) over(n) { param turns: u32\n buffer y: u32[n] write
@@ -440,7 +440,7 @@ def test_limits(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_code_for_another_machine_is_refused(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vyre_py.lowering.llvm import host_targets
+    from vyre_py.lowering.llvm.cpu import host_targets
 
     artifact = compile_for(Program.from_text(COUNT), [vp_target("cpu:x86-64-v4")])
     monkeypatch.setattr(host_targets, "_cpuinfo", lambda: {"flags": "sse4_2"})

@@ -18,7 +18,7 @@ import pytest
 
 import vyre_py as vp
 from tests.children import child_environment
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 PATIENCE = 120.0
 INTERRUPTIBLE = vp.CompileOptions(interruptible=True)

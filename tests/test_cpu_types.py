@@ -11,16 +11,31 @@ from elements import random_array
 from exact_samples import EDGES, array
 
 from vyre_py.drivers.cpu.device import CpuDevice
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.dims import Dim, DimConst
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Access, Space, const
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS, Operand, Result
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import Dim, DimConst
+from vyre_py.ir.language.nodes import Access, Space, const
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS, Operand, Result
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import (
+    SCALARS,
+    TYPES,
+    Type,
+    bf16,
+    bool_,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    u8,
+    u32,
+    u64,
+    vector_of,
+)
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, TYPES, Type, bf16, bool_, f16, f32, f64, i32, i64, u8, u32, u64, vector_of
-from vyre_py.lowering.llvm.host_targets import runs_here
+from vyre_py.lowering.llvm.cpu.host_targets import runs_here
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 

@@ -17,14 +17,15 @@ from device_kinds import need_nvdisasm, need_nvjitlink
 from elftools.elf.elffile import ELFFile
 from test_ptx import EVERYTHING
 
-from vyre_py.ir.parser import parse
-from vyre_py.lowering.artifact import Artifact
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import nvjitlink, nvptx, sass
-from vyre_py.lowering.llvm.architectures import ARCHITECTURES
-from vyre_py.lowering.llvm.assembler_log import resources, settled
-from vyre_py.lowering.llvm.simt import write_kernel
+from vyre_py.lowering.llvm.gpu import nvptx
+from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.gpu.machine_code import disassemble, nvjitlink
+from vyre_py.lowering.llvm.gpu.machine_code.assembler_log import resources, settled
+from vyre_py.lowering.llvm.gpu.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
@@ -190,7 +191,7 @@ def test_ptx_that_is_refused_comes_with_the_messages():
 LOADS_NOTHING = """
 import sys
 from pathlib import Path
-from vyre_py.lowering.llvm import nvjitlink
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 assert not any(name.startswith("cuda") for name in sys.modules), "importing loads"
 assert nvjitlink.available() and nvjitlink.version()[0].isdigit()
 if nvjitlink._wheel_versions():
@@ -288,7 +289,7 @@ def test_the_report_has_the_workgroup_memory_that_launches_give(options):
 def test_spills_agree_with_the_instructions(arch):
     need_nvdisasm()
     made = linked("many", arch)
-    text = sass.disassemble(made.code)
+    text = disassemble.disassemble(made.code)
     (said,) = made.resources.values()
     for instruction, name in (("STL", "spill_store_bytes"), ("LDL", "spill_load_bytes")):
         widths = [int(width or 32) // 8 for width in re.findall(rf"\b{instruction}(?:\.LU)?(?:\.(64|128))?\s", text)]
@@ -373,16 +374,16 @@ def here(tmp_path, monkeypatch):
 
 def test_disassembly(here):
     need_nvdisasm()
-    plain = sass.disassemble(linked("axpy", "sm_90").code)
+    plain = disassemble.disassemble(linked("axpy", "sm_90").code)
     assert "vyre_axpy" in plain and "STG.E" in plain and "EXIT" in plain and "axpy.vir" not in plain
-    assert '//## File "axpy.vir", line 6' in sass.disassemble(linked("axpy", "sm_90", debug=True).code, lines=True)
+    assert '//## File "axpy.vir", line 6' in disassemble.disassemble(linked("axpy", "sm_90", debug=True).code, lines=True)
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\x7fELF" + bytes(100)])
 def test_what_is_no_cubin_is_refused(here, junk):
     need_nvdisasm()
     with pytest.raises(ToolchainError, match=r"nvdisasm: .*the cubin") as caught:
-        sass.disassemble(junk)
+        disassemble.disassemble(junk)
     assert str(here) not in str(caught.value)
 
 
@@ -393,36 +394,36 @@ def script(path, text):
 
 
 def test_a_tool_that_hangs_is_ended(here, tmp_path, monkeypatch):
-    monkeypatch.setattr(sass, "find_nvdisasm", lambda: script(tmp_path / "nvdisasm", "exec sleep 60"))
-    monkeypatch.setattr(sass, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(disassemble, "find_nvdisasm", lambda: script(tmp_path / "nvdisasm", "exec sleep 60"))
+    monkeypatch.setattr(disassemble, "_TIMEOUT_S", 0.2)
     with pytest.raises(ToolchainError, match="took longer"):
-        sass.disassemble(b"x")
+        disassemble.disassemble(b"x")
 
 
 def test_a_tool_that_fails_without_a_word(here, tmp_path, monkeypatch):
-    monkeypatch.setattr(sass, "find_nvdisasm", lambda: script(tmp_path / "nvdisasm", "exit 3"))
+    monkeypatch.setattr(disassemble, "find_nvdisasm", lambda: script(tmp_path / "nvdisasm", "exit 3"))
     with pytest.raises(ToolchainError, match="it ended with status 3"):
-        sass.disassemble(b"x")
-    monkeypatch.setattr(sass, "find_nvdisasm", lambda: tmp_path / "nowhere")
+        disassemble.disassemble(b"x")
+    monkeypatch.setattr(disassemble, "find_nvdisasm", lambda: tmp_path / "nowhere")
     with pytest.raises(ToolchainError, match="cannot be run"):
-        sass.disassemble(b"x")
+        disassemble.disassemble(b"x")
 
 
 def test_where_the_disassembler_is_looked_for(tmp_path, monkeypatch):
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    monkeypatch.setattr(sass, "find_spec", lambda name: None)
-    assert sass.find_nvdisasm() is None
+    monkeypatch.setattr(disassemble, "find_spec", lambda name: None)
+    assert disassemble.find_nvdisasm() is None
     with pytest.raises(Unsupported, match=r"disassembly of machine code .*pip install nvidia-cuda-nvdisasm"):
-        sass.disassemble(b"x")
+        disassemble.disassemble(b"x")
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "nvdisasm"
     tool.write_text("no program")
     monkeypatch.setenv("CUDA_PATH", str(tmp_path))
-    assert sass.find_nvdisasm() is None  # it is there, but cannot be run
+    assert disassemble.find_nvdisasm() is None  # it is there, but cannot be run
     script(tool, "exit 0")
-    assert sass.find_nvdisasm() == tool
+    assert disassemble.find_nvdisasm() == tool
     monkeypatch.delenv("CUDA_PATH")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert sass.find_nvdisasm() == tool
+    assert disassemble.find_nvdisasm() == tool

@@ -32,7 +32,7 @@ def test_every_call_leaves_another_context_current() -> None:
         import test_cuda_faults as table
         import inject
         import vyre_py as vp
-        from vyre_py.ir.errors import VyreError
+        from vyre_py.ir.language.errors import VyreError
 
         inject.PTX = ".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry raw(.param .u64 y)\\n{\\n ret;\\n}\\n"
         device = vp.device("cuda")
@@ -82,7 +82,7 @@ def test_without_the_drivers_compiler() -> None:
     said = ran("""
         import numpy as np
         import vyre_py as vp
-        from vyre_py.ir.parser import parse
+        from vyre_py.ir.text.parser import parse
         from vyre_py.lowering.errors import ToolchainError
 
         program = parse("program p(n) workgroup(64) over(n) {\\n buffer x: u32[n] read\\n buffer y: u32[n] write\\n y[global_id.x] = x[global_id.x] * 3\\n}")

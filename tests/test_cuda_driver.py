@@ -22,11 +22,11 @@ from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.status import STATUSES, failure
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import f32, u8
+from vyre_py.ir.language.types import f32, u8
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm.architectures import runs_on
+from vyre_py.lowering.llvm.gpu.architectures import runs_on
 from vyre_py.lowering.target import parse_target
 
 AXPY = parse("""program axpy(n) workgroup(256) {

@@ -20,24 +20,27 @@ from fake_cuda import CONTEXT, CUresult
 from inject import SCENARIOS, InjectedDriver, Outcome
 
 import vyre_py as vp
-from vyre_py.drivers import cuda, hostarray, ranges, resident
-from vyre_py.drivers.arena import Arena
-from vyre_py.drivers.cuda import dispatch, library, prepared, transfer
-from vyre_py.drivers.cuda.calls import perform
+from vyre_py.drivers import cuda
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.events import Event, Stream
-from vyre_py.drivers.cuda.graph import CudaGraph
-from vyre_py.drivers.cuda.launch import CudaLaunch
-from vyre_py.drivers.cuda.native import Call
-from vyre_py.drivers.cuda.pending import CudaPending
-from vyre_py.drivers.cuda.raw import RawKernel
-from vyre_py.drivers.cuda.sequence import CudaSequence
+from vyre_py.drivers.cuda.graph.graph import CudaGraph
+from vyre_py.drivers.cuda.graph.sequence import CudaSequence
+from vyre_py.drivers.cuda.kernels.raw import RawKernel
+from vyre_py.drivers.cuda.launch import prepared, small_dispatch
+from vyre_py.drivers.cuda.launch.launch import CudaLaunch
+from vyre_py.drivers.cuda.launch.pending import CudaPending
+from vyre_py.drivers.cuda.memory import transfer
+from vyre_py.drivers.cuda.native.call_list import Call
+from vyre_py.drivers.cuda.native.calls import perform
 from vyre_py.drivers.cuda.status import STATUSES, UNREACHABLE, failure
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
+from vyre_py.drivers.memory import buffer, host_arrays, ranges
+from vyre_py.drivers.memory.arena.arena import Arena
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.store import ResidentStore
 from vyre_py.drivers.pipeline import Pipeline
-from vyre_py.drivers.resident import Buffer
-from vyre_py.drivers.store import ResidentStore
-from vyre_py.ir.errors import VyreError
+from vyre_py.ir.language.errors import VyreError
 from vyre_py.lowering.errors import ToolchainError
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +61,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[InjectedDriver], None]
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so small that a few kilobytes go every way that gigabytes do, in one thread, so that calls have one order."""
     for module, name, value in (
-        (transfer, "_SMALL_BYTES", 4096), (transfer, "_CHUNK_BYTES", 8192), (dispatch, "_MAPPED_BYTES", 4096), (prepared, "_OWN_BYTES", 8192),
+        (transfer, "_SMALL_BYTES", 4096), (transfer, "_CHUNK_BYTES", 8192), (small_dispatch, "_MAPPED_BYTES", 4096), (prepared, "_OWN_BYTES", 8192),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
@@ -522,9 +525,11 @@ SILENT = {
     "pinned._make": "a dispatch that cannot be prepared goes the general way",
     "transfer._is_pinned": "memory that the driver does not know is not pinned",
     "pinned._collect": "it is asked again later",
-    **dict.fromkeys(("marks._is_captured", "marks.after", "marks.join", "marks.wait", "marks.leave"), "a stream of others may be gone: the host waits"),
+    **dict.fromkeys(
+        [f"stream_marks.{name}" for name in ("_is_captured", "after", "join", "wait", "leave")], "a stream of others may be gone: the host waits"
+    ),
     **dict.fromkeys(("memory._put_back", "memory._ordered"), "the memory is kept until it can be ordered"),
-    **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._unpin", "module._unload", "words.close"), "what is given back is given back"),
+    **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._unpin", "module._unload", "kernel_flags.close"), "what is given back is given back"),
     **dict.fromkeys(("executables.drop", "executables.destroy", "waiting._destroy", "streams._destroy"), "what is given back is given back"),
     "pending._let_go": "a finaliser, which waits on the host instead",
     "context.finish": "the next call says what went wrong",
@@ -536,7 +541,7 @@ SILENT = {
     "recorder.record": "the captured function's own error is raised",
     "graph._instantiate": "the first replay uploads the graph",
     "graph_memory.now": "a gauge says what is known",
-    "native.resume": "where a graph can't be changed in place it is made anew",
+    "call_list.resume": "where a graph can't be changed in place it is made anew",
     "loop.has_loops": "the host repeats the graph instead",
     "raw._check": "it is how the driver says that there are no more parameters",
 }  # fmt: skip
@@ -624,11 +629,11 @@ def full(shape: Any, *arguments: Any) -> Any:
     return np.zeros(shape, *arguments)
 
 
-@pytest.mark.parametrize("module", [resident, ranges])
+@pytest.mark.parametrize("module", [buffer, ranges])
 def test_no_host_memory_for_a_result(world: Any, monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     made, _ = world
     before = made.device.telemetry.snapshot()
-    calls = {resident: made.x.read, ranges: lambda: made.device.download_ranges([(made.x, 0, 3)])}
+    calls = {buffer: made.x.read, ranges: lambda: made.device.download_ranges([(made.x, 0, 3)])}
     with monkeypatch.context() as without:
         without.setattr(module, "np", SimpleNamespace(**{**vars(np), "empty": full}))
         with pytest.raises(OutOfMemory, match="the host has too little free memory for the result"):
@@ -636,7 +641,7 @@ def test_no_host_memory_for_a_result(world: Any, monkeypatch: pytest.MonkeyPatch
     calls[module]()
     change = made.device.telemetry.snapshot() - before
     assert change["downloads"] == 1 and made.device.context.busy.value == 0
-    assert hostarray.no_memory("x", MemoryError()).meaning
+    assert host_arrays.no_memory("x", MemoryError()).meaning
 
 
 def test_no_host_memory_for_the_results_of_a_dispatch(world: Any) -> None:

@@ -16,8 +16,9 @@ from test_cuda_sequences import AXPY, FakeGraphDriver, axpy_kernel, values
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import executables, library
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.cuda.graph import executables
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError, OutOfMemory
 
 MIB = 1 << 20

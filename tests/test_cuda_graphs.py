@@ -14,9 +14,9 @@ from device_kinds import open_device
 from ptxas import find_ptxas
 
 import vyre_py as vp
-from vyre_py.drivers.cuda.executables import GRAPH_LIMIT
+from vyre_py.drivers.cuda.graph.executables import GRAPH_LIMIT
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable, LaunchError
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ToolchainError
 
 AXPY = parse("""program axpy(n) workgroup(256) {

@@ -19,8 +19,8 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost, DriverError, LaunchError
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import f32, i32
+from vyre_py.ir.language.types import f32, i32
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.options import CompileOptions
 
 LOOP = parse("""program spin(n) workgroup(1) {

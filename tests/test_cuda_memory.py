@@ -22,10 +22,10 @@ import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.registry import is_available
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 
 MIB = 1 << 20
-# Around each limit of `drivers.cuda.transfer`, and odd.
+# Around each limit of `drivers.cuda.memory.transfer`, and odd.
 SIZES = (1, 7, 65535, 65536, 65537, 300_001, MIB + 3, 4 * MIB - 1, 4 * MIB, 4 * MIB + 5, 37 * MIB + 11, 150 * MIB + 13)
 
 AXPY = parse("""program axpy(n) workgroup(256) {

@@ -10,8 +10,8 @@ from device_kinds import open_device
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import u32
+from vyre_py.ir.language.types import u32
+from vyre_py.ir.text.parser import parse
 
 INTERRUPTIBLE = vp.CompileOptions(interruptible=True)
 PERSISTENT = vp.CompileOptions(persistent=True)

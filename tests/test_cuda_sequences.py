@@ -22,15 +22,16 @@ from ptxas import assemble
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import executables, library
-from vyre_py.drivers.cuda import gemm as gemm_module
-from vyre_py.drivers.cuda import loop as loop_module
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.cuda.graph import executables
+from vyre_py.drivers.cuda.graph import loop as loop_module
+from vyre_py.drivers.cuda.kernels import gemm as gemm_module
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, LaunchError
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.layout import SlotKind
-from vyre_py.lowering.llvm import nvjitlink
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
 AXPY = parse("""program axpy(n) workgroup(256) {
   param a: f32

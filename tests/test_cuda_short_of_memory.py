@@ -14,10 +14,11 @@ from inject import InjectedDriver
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import dispatch, library
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.cuda.launch import small_dispatch
 from vyre_py.drivers.errors import OutOfMemory
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 
 NO_MEMORY = CUresult.CUDA_ERROR_OUT_OF_MEMORY
 MIB = 1 << 20
@@ -160,10 +161,10 @@ def test_the_one_that_was_used_longest_ago_goes_first(device: CudaDevice, fake: 
 
 def test_no_more_sets_than_are_remembered(device: CudaDevice, fake: Limited) -> None:
     pipeline = device.compile_native(shifted(1))
-    for size in (*range(1, dispatch._SETS + 1), 1, 100, 101):
+    for size in (*range(1, small_dispatch._SETS + 1), 1, 100, 101):
         pipeline.dispatch(x=np.zeros(size, np.uint8))
     kept = {key[0][0] for key in pipeline._prepared.sets}
-    assert len(kept) == dispatch._SETS and {1, 100, 101} <= kept and not {2, 3} & kept
+    assert len(kept) == small_dispatch._SETS and {1, 100, 101} <= kept and not {2, 3} & kept
 
 
 def test_what_fits_under_no_cap_goes_the_general_way(device: CudaDevice, fake: Limited) -> None:

@@ -20,8 +20,8 @@ import pytest
 from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.drivers.snapshot import Snapshot
-from vyre_py.ir.program import Program
+from vyre_py.drivers.observe.snapshot import Snapshot
+from vyre_py.ir.language.program import Program
 
 TIMES: Final = float(os.environ.get("VYRE_STRESS", "1"))
 MIB: Final = 1 << 20

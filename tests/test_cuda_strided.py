@@ -21,13 +21,13 @@ from test_strided import one_case, over
 import vyre_py as vp
 from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda import strided as cuda_strided
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.strided import parted, parts
-from vyre_py.drivers.cuda.strided_ptx import GROUP, INDEX_LIMIT, PIECES, WIDTHS, Kernel, divisor, packed
+from vyre_py.drivers.cuda.kernels import strided as cuda_strided
+from vyre_py.drivers.cuda.kernels.strided import parted, parts
+from vyre_py.drivers.cuda.kernels.strided_ptx import GROUP, INDEX_LIMIT, PIECES, WIDTHS, Kernel, divisor, packed
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
-from vyre_py.drivers.strided import Axis, Move, StridedCopy, simplified
-from vyre_py.ir.parser import parse
+from vyre_py.drivers.memory.strided import Axis, Move, StridedCopy, simplified
+from vyre_py.ir.text.parser import parse
 
 KERNELS = [Kernel(walk, width) for walk, width in product(("runs", "words"), WIDTHS)]
 DTYPES = (np.uint8, np.int16, np.float32, np.float64)

@@ -21,7 +21,7 @@ from inject import AXPY, InjectedDriver, ramp
 import vyre_py as vp
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import BindingError
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 
 
 @pytest.fixture

@@ -17,12 +17,13 @@ from streamed_cuda import Mark, StreamedDriver
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library, ring, transfer
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.pieces import pieces
-from vyre_py.drivers.cuda.work import fill_work, shortest_period
+from vyre_py.drivers.cuda.memory import ring, transfer
+from vyre_py.drivers.cuda.memory.copies import fill_work, shortest_period
+from vyre_py.drivers.cuda.memory.pieces import pieces
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 
 AXPY = parse("""program axpy(n) workgroup(256) {
   param a: f32

@@ -11,8 +11,8 @@ from children import child_environment
 from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.drivers.cuda import native, plain
-from vyre_py.ir.parser import parse
+from vyre_py.drivers.cuda.native import call_list, plain
+from vyre_py.ir.text.parser import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -108,20 +108,22 @@ def _run(opened: str, path: Path) -> None:
 
 
 def test_lists_lie_in_memory_as_native_code_has_them():
-    assert ctypes.sizeof(plain.HeadWords) == native._HEAD.size and ctypes.sizeof(plain.CallWords) == native._CALL.size
+    assert ctypes.sizeof(plain.HeadWords) == call_list._HEAD.size and ctypes.sizeof(plain.CallWords) == call_list._CALL.size
     owner = []
-    calls = native.CallList([native.Call(1, (2, 3), native.LAUNCH, 4, 5)], _Handler().handle, 6, [7, 8, 9], ((10, 11), (12, 13)), kept=owner, exclusive=True)
+    calls = call_list.CallList(
+        [call_list.Call(1, (2, 3), call_list.LAUNCH, 4, 5)], _Handler().handle, 6, [7, 8, 9], ((10, 11), (12, 13)), kept=owner, exclusive=True
+    )
     head = plain.HeadWords.from_buffer(calls.state)
     found = {name: getattr(head, name) for name, _ in plain.HeadWords._fields_}
     base = calls.address
     wanted = {
-        "count": 1, "copies_bytes": 16, "mode": 6, "alive_count": 3, "alive": base + native._HEAD.size + native._CALL.size,
-        "calls": base + native._HEAD.size, "first": 10, "first_by": 11, "second": 12, "second_by": 13, "slot_count": 0, "held": 0, "fixed": 0,
+        "count": 1, "copies_bytes": 16, "mode": 6, "alive_count": 3, "alive": base + call_list._HEAD.size + call_list._CALL.size,
+        "calls": base + call_list._HEAD.size, "first": 10, "first_by": 11, "second": 12, "second_by": 13, "slot_count": 0, "held": 0, "fixed": 0,
         "in_flight": 0, "exclusive": 1, "member_count": 0, "retired": 0,
     }  # fmt: skip
     assert wanted.items() <= found.items()
     call = plain.CallWords.from_address(head.calls)
-    assert (call.function, call.form, call.block, call.block_bytes, *call.arguments[:3]) == (1, native.LAUNCH, 4, 5, 2, 3, 0)
+    assert (call.function, call.form, call.block, call.block_bytes, *call.arguments[:3]) == (1, call_list.LAUNCH, 4, 5, 2, 3, 0)
 
 
 class _Handler:

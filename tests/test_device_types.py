@@ -10,7 +10,7 @@ import pytest
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 SHIFT = """program shift(n, m) workgroup(8, 8) over(m, n, 1) {
   param by: f32x3

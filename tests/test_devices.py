@@ -11,7 +11,7 @@ import pytest
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.registry import KINDS
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 
 def axpy(kind: Any = vp.u32) -> Program:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.text.parser import parse
 
 TEXT = """program p(n, m) workgroup(8, 4) over(n, m, 1) {
   doc "what it does"

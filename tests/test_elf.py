@@ -27,15 +27,15 @@ from filetest import files, read_cases
 
 import vyre_py as vp
 from vyre_py.drivers.cpu import module
-from vyre_py.drivers.cpu.elf import KINDS, place
+from vyre_py.drivers.cpu.linker import KINDS, place
 from vyre_py.drivers.cpu.module import load_kernel, load_object
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Entry, Image
-from vyre_py.lowering.artifact_file import encode
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.artifact.artifact import Entry, Image
+from vyre_py.lowering.artifact.file import encode
 from vyre_py.lowering.compile import compile_for
-from vyre_py.lowering.elf import read_elf
 from vyre_py.lowering.errors import ToolchainError
-from vyre_py.lowering.llvm.host_targets import TARGETS, own_machine
+from vyre_py.lowering.llvm.cpu.elf import read_elf
+from vyre_py.lowering.llvm.cpu.host_targets import TARGETS, own_machine
 from vyre_py.lowering.target import Target
 
 linux_x86 = pytest.mark.skipif(sys.platform != "linux" or own_machine() != "x86_64", reason="runs code of x86-64 Linux")
@@ -415,7 +415,7 @@ import sys
 sys.modules["llvmlite"] = None
 import numpy as np
 from vyre_py.drivers.registry import device
-from vyre_py.lowering.artifact_file import decode
+from vyre_py.lowering.artifact.file import decode
 
 cpu = device("cpu")
 cpu.warmup()

@@ -12,10 +12,10 @@ import pytest
 from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.drivers import dlpack
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError
-from vyre_py.ir.types import SCALARS, Type
+from vyre_py.drivers.sharing import dlpack
+from vyre_py.ir.language.types import SCALARS, Type
 
 
 def doubled(type_: Type = vp.f32) -> vp.Program:

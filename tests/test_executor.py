@@ -25,7 +25,6 @@ from children import TAKES_CTRL_C, child_environment
 import vyre_py as vp
 from tests.device_kinds import KINDS, open_device
 from tests.executor_programs import AXPY, ENDLESS, GOOD, IDLE, PATIENCE, RIGHT, XS, idle, is_alive, settled, works
-from vyre_py.drivers import worker_process
 from vyre_py.drivers.errors import (
     BindingError,
     DeviceLost,
@@ -35,9 +34,10 @@ from vyre_py.drivers.errors import (
     LaunchError,
     OutOfMemory,
 )
-from vyre_py.drivers.shared import SharedMemory
-from vyre_py.ir.errors import VyreError
-from vyre_py.ir.program import Program
+from vyre_py.drivers.process import worker_process
+from vyre_py.drivers.process.shared_memory import SharedMemory
+from vyre_py.ir.language.errors import VyreError
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.errors import Unsupported
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,8 +127,8 @@ def test_cuda_survives_an_illegal_address(monkeypatch: pytest.MonkeyPatch, tmp_p
     open_device("cuda")
     script = tmp_path / "faulty.py"
     script.write_text(textwrap.dedent(f"""
-        from vyre_py.drivers import worker
-        from vyre_py.ir.types import u64
+        from vyre_py.drivers.process import worker
+        from vyre_py.ir.language.types import u64
 
         dispatch = worker.Worker.dispatch
 
@@ -175,7 +175,7 @@ def test_cuda_ends_an_interruptible_kernel_and_keeps_its_worker() -> None:
 
 @pytest.mark.parametrize("name", ["bool", "i8", "u16", "f16", "bf16", "f32", "f64", "u64", "f32x3", "boolx2", "bf16x4"])
 def test_bits_of_every_kind_of_element_arrive(cpu: vp.Executor, name: str) -> None:
-    kind = vp.ir.types.TYPES[name]
+    kind = vp.ir.language.types.TYPES[name]
     rng = np.random.default_rng(len(name))
     shape = (7, 5, *([kind.lanes] if kind.is_vector else []))
     bits = rng.integers(0, 256, (*shape, kind.scalar.size_bytes), dtype=np.uint8)
@@ -377,7 +377,7 @@ def same_error(here: Callable[[], Any], there: Callable[[], Any]) -> None:
 
 
 def broken_program() -> Program:
-    from vyre_py.ir.parser import parse
+    from vyre_py.ir.text.parser import parse
 
     return parse("program p(n) {\n  buffer x: f32[n] read\n  x[global_id.x] = 1.0\n}\n", file="p.vir")
 
@@ -574,7 +574,7 @@ def test_a_device_that_is_lost_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_
     """A worker whose device answers as a poisoned one does."""
     script = tmp_path / "poisoned.py"
     script.write_text(textwrap.dedent("""
-        from vyre_py.drivers import worker
+        from vyre_py.drivers.process import worker
         from vyre_py.drivers.errors import LaunchError
 
         dispatch = worker.Worker.dispatch
@@ -732,7 +732,7 @@ def test_a_thousand_dispatches_leave_nothing() -> None:
 
 
 def test_the_worker_keeps_a_bounded_number_of_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vyre_py.drivers.executor._CACHED", 3)
+    monkeypatch.setattr("vyre_py.drivers.process.executor._CACHED", 3)
     with vp.Executor("reference") as executor:
         for turn in range(2):
             for k in range(6):

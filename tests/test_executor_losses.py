@@ -18,9 +18,9 @@ from children import child_environment
 
 import vyre_py as vp
 from tests.executor_programs import AXPY, ENDLESS, GOOD, IDLE, PATIENCE, RIGHT, is_alive, settled, works
-from vyre_py.drivers import losses, worker_process
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable
-from vyre_py.drivers.losses import Losses
+from vyre_py.drivers.process import losses, worker_process
+from vyre_py.drivers.process.losses import Losses
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,7 +33,7 @@ def mortal(folder: Path, deaths: int, end: str = "os.kill(os.getpid(), signal.SI
     script.write_text(textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from vyre_py.drivers import worker
+        from vyre_py.drivers.process import worker
 
         for left in Path({str(folder)!r}).glob("death.*"):
             left.unlink()
@@ -79,7 +79,7 @@ def test_workers_that_end_of_themselves_as_they_start_are_given_up(tmp_path: Pat
 
 # A worker that is killed as it has said that its device is open, and has read nothing more.
 OPENED = (
-    "from vyre_py.drivers.channel import Channel; send = Channel.send; "
+    "from vyre_py.drivers.process.channel import Channel; send = Channel.send; "
     "Channel.send = lambda *message: (send(*message), os.kill(os.getpid(), signal.SIGKILL)); break"
 )
 

@@ -7,11 +7,11 @@ import pytest
 from op_programs import Signature, arguments_of, assert_same_results, program_of, run, signatures
 
 from vyre_py.ir.check import check
-from vyre_py.ir.nodes import For, Let
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.nodes import For, Let
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.types import SCALARS, Type, bf16, f16, f32, f64, i8, u8
 from vyre_py.ir.passes import optimise, unoptimised
 from vyre_py.ir.passes.expand import expand
-from vyre_py.ir.types import SCALARS, Type, bf16, f16, f32, f64, i8, u8
 
 COMPOSITES = [name for name, op in OPS.items() if op.expands and name not in EXPANDED_ONLY]
 

@@ -1,4 +1,4 @@
-"""Numerics "fast": what it changes and what it leaves, and that results keep the bounds that `lowering.llvm.bounds` states.
+"""Numerics "fast": what it changes and what it leaves, and that results keep the bounds that `lowering.llvm.gpu.accuracy` states.
 
 On a GPU the bounds are held over some 2^20 arguments an op; without one, what is made of its instructions is run on the interpreter with
 instructions that are off by as much as they may be.
@@ -19,19 +19,19 @@ from ptxas import assemble
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array, Type, bf16, f16, f32
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.dce import dce
 from vyre_py.ir.passes.scalarise import scalarise
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array, Type, bf16, f16, f32
+from vyre_py.ir.text.parser import parse
+from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.exact import is_exact
-from vyre_py.lowering.llvm.bounds import BOUNDS, Bound
-from vyre_py.lowering.llvm.fast import INSTRUCTIONS
-from vyre_py.lowering.llvm.host import has_fma
+from vyre_py.lowering.llvm.cpu.host import has_fma
+from vyre_py.lowering.llvm.gpu.accuracy import BOUNDS, Bound
+from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 

@@ -15,7 +15,7 @@ from children import child_environment
 
 import vyre_py as vp
 from vyre_py.__main__ import main
-from vyre_py.drivers.cache import DiskCache
+from vyre_py.drivers.cache.disk import DiskCache
 from vyre_py.lowering.files import replacing
 
 TEXT = "program copy(n) {\n  buffer x: f32[n] read\n  buffer y: f32[n] write\n  y[global_id.x] = x[global_id.x]\n}\n"

@@ -24,7 +24,7 @@ from filetest import (
     run_races,
 )
 
-from vyre_py.ir.errors import RaceError
+from vyre_py.ir.language.errors import RaceError
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.errors import Unsupported
 

@@ -15,11 +15,11 @@ from generator import generate
 from wire_pages import VECTORS, vector
 
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import ValidationError, VyreError, WireError
-from vyre_py.ir.nodes import Access, Space
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import encode, f32, u32
+from vyre_py.ir.language.errors import ValidationError, VyreError, WireError
+from vyre_py.ir.language.nodes import Access, Space
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import encode, f32, u32
+from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SPACE_CODES, TYPE_CODES, TYPE_NAMES
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.flatten import flatten
@@ -64,7 +64,7 @@ def arrays_of(program: Program) -> dict[str, Any]:
 
 def size_expressions(program: Program, flat: Flat) -> list[Any]:
     """The sizes of the table, as expressions."""
-    from vyre_py.ir.dims import DimConst, DimOp
+    from vyre_py.ir.language.dims import DimConst, DimOp
     from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM
     from vyre_py.ir.wire.tables import SIZE_OPS
 

@@ -24,16 +24,16 @@ from ptxas import assemble_together
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import DimConst, evaluate_dim
-from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Atomic, Const, For, Get, If, Let, Loop, Set, Space, Store, UniformLoad, Var
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.dims import DimConst, evaluate_dim
+from vyre_py.ir.language.errors import ValidationError
+from vyre_py.ir.language.nodes import Atomic, Const, For, Get, If, Let, Loop, Set, Space, Store, UniformLoad, Var
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import TYPES
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import TYPES
+from vyre_py.ir.text.parser import parse
+from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target

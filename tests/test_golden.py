@@ -9,7 +9,7 @@ from device_kinds import open_device
 from llvmlite import binding as llvm
 
 from vyre_py.ir.check import check
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 
 GOLDEN = Path(__file__).parent / "golden"
 WGSL = sorted(GOLDEN.glob("*.wgsl.txt"))

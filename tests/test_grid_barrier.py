@@ -19,16 +19,16 @@ from fake_cuda import CUresult, FakeDriver
 import vyre_py as vp
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.context import Context
-from vyre_py.drivers.cuda.cooperative import require_resident, resident_workgroups
+from vyre_py.drivers.cuda.launch.cooperative import require_resident, resident_workgroups
 from vyre_py.drivers.errors import DispatchTimeout, DriverError, LaunchError
 from vyre_py.drivers.registry import device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import InterpretError, interpret
-from vyre_py.ir.nodes import Barrier, GridBarrier
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.nodes import Barrier, GridBarrier
+from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.program import Program
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import POINTER_BYTES, SlotKind

@@ -21,12 +21,12 @@ from test_llvm_ops import CASES, write_loop
 import vyre_py as vp
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.registry import device
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.compile import compile_for, emit_text
-from vyre_py.lowering.llvm import host, host_targets
-from vyre_py.lowering.llvm.host import described
-from vyre_py.lowering.llvm.host_targets import LIBRARY, NATIVE, TARGETS, obstacle, own_machine, rank_here, runs_here
+from vyre_py.lowering.llvm.cpu import host, host_targets
+from vyre_py.lowering.llvm.cpu.host import described
+from vyre_py.lowering.llvm.cpu.host_targets import LIBRARY, NATIVE, TARGETS, obstacle, own_machine, rank_here, runs_here
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.target import Target, parse_target
 

@@ -27,10 +27,10 @@ FLOORS: Final = ("ir", "lowering", "drivers", "vyre_py")  # from the ground up
 ANYWHERE: Final = {"ml_dtypes", "numpy", "vyre_py"}
 HOMES: Final = {
     "PIL": ("vyre_py/",),
-    "cuda": ("drivers/cuda/", "lowering/llvm/nvvm.py", "lowering/llvm/nvjitlink.py"),  # the two are compilers, and need no GPU
+    "cuda": ("drivers/cuda/", "lowering/llvm/gpu/nvvm/libnvvm.py", "lowering/llvm/gpu/machine_code/nvjitlink.py"),  # the two are compilers, and need no GPU
     "llvmlite": ("lowering/llvm/", "drivers/cpu/", "vyre_py/interop/numba.py"),  # Numba's own writer of LLVM IR
     "numba": ("vyre_py/interop/numba.py",),
-    "nvtx": ("drivers/nvtx.py",),
+    "nvtx": ("drivers/observe/nvtx.py",),
     "nvmath": ("drivers/cuda/",),
     "platformdirs": ("drivers/", "vyre_py/"),
     "pydantic": ("vyre_py/settings.py",),
@@ -209,7 +209,7 @@ RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
 BLAMELESS: Final = Module(
     "lowering/llvm/a.py",
     '"""A table.\n\nOne module because its rows are read against each other.\n"""\n'
-    "import llvmlite.binding as llvm\nimport numpy as np\nfrom vyre_py.ir.types import f32\nimport vyre_py.lowering.target\n"
+    "import llvmlite.binding as llvm\nimport numpy as np\nfrom vyre_py.ir.language.types import f32\nimport vyre_py.lowering.target\n"
     "np.load(f, allow_pickle=False)\n"
     "a = 1  # type: ignore[misc]  # the stub says int, the library gives str\nb = 2  # noqa: F401 - named so that the table is complete\n"
     "try:\n    f()\nexcept OSError:\n    g()\n" + "x = 1\n" * LONG,

@@ -11,13 +11,28 @@ from exact_floats import FORMATS
 from exact_samples import EDGES, array
 from kernels import Kernel, run, u
 
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import DimConst
 from vyre_py.ir.interpret import InterpretError
-from vyre_py.ir.nodes import Access, Const, Param, Space, const
-from vyre_py.ir.ops import OPS, Operand, Result, swizzle_bits
-from vyre_py.ir.program import Grid
-from vyre_py.ir.types import SCALARS, TYPES, Array, Kind, Type, bf16, bool_, f32, i32, u8, u16, u32, u64, vector_of
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Const, Param, Space, const
+from vyre_py.ir.language.ops import OPS, Operand, Result, swizzle_bits
+from vyre_py.ir.language.program import Grid
+from vyre_py.ir.language.types import (
+    SCALARS,
+    TYPES,
+    Array,
+    Kind,
+    Type,
+    bf16,
+    bool_,
+    f32,
+    i32,
+    u8,
+    u16,
+    u32,
+    u64,
+    vector_of,
+)
 
 ALL = list(TYPES.values())
 COUNT = 40

@@ -17,14 +17,14 @@ import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
 from vyre_py.ir.check.facts import definitions, has_grid_barrier
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Else, End, For, Get, If, Let, Load, Loop, Region, Set, Var
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.nodes import Else, End, For, Get, If, Let, Load, Loop, Region, Set, Var
+from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
-from vyre_py.lowering.llvm import interrupt, interruptible
-from vyre_py.lowering.llvm.first_look import computed_before, first_trace
+from vyre_py.lowering.llvm.gpu.interrupt import checks, interruptible
+from vyre_py.lowering.llvm.gpu.interrupt.first_check import computed_before, first_trace
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
@@ -37,11 +37,11 @@ BOTH = CompileOptions(interruptible=True, persistent=True)
 @pytest.fixture
 def busy(monkeypatch):
     """Looks at the clock after every few turns, and at the flag each time: all of the code runs in small tests."""
-    for module in (interrupt, interruptible):
+    for module in (checks, interruptible):
         monkeypatch.setattr(module, "STRIP", 16)
     monkeypatch.setattr(interruptible, "_SHORT", 4)
     monkeypatch.setattr(interruptible, "_MEMORY", dict.fromkeys(interruptible._MEMORY, 3))
-    monkeypatch.setattr(interrupt, "_INTERVAL", 0)
+    monkeypatch.setattr(checks, "_INTERVAL", 0)
 
 
 def copied(arguments):

@@ -15,14 +15,14 @@ from generator import generate
 from malformed import json_tree
 from wire_pages import VECTORS, vector
 
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import SIZE_LIMIT, DimConst
-from vyre_py.ir.errors import WireError
-from vyre_py.ir.nodes import Access, Const, Space, const
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Type, decode, encode, f32, u32
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import SIZE_LIMIT, DimConst
+from vyre_py.ir.language.errors import WireError
+from vyre_py.ir.language.nodes import Access, Const, Space, const
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import SCALARS, Type, decode, encode, f32, u32
+from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.json_form import EXACT_INTEGERS, MAX_DEPTH, MAX_TEXT
 from vyre_py.ir.wire.json_reader import _rounded
 from vyre_py.ir.wire.json_writer import constant_value

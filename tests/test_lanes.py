@@ -12,15 +12,16 @@ from lane_programs import PROGRAMS, ControlFlow, program
 
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import ValidationError
 from vyre_py.ir.interpret import interpret
+from vyre_py.ir.language.errors import ValidationError
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, optimise, unoptimised
-from vyre_py.ir.program import Program
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import host, large
-from vyre_py.lowering.llvm.lanes import emit_lanes
-from vyre_py.lowering.llvm.regions import Escape, plan_regions
+from vyre_py.lowering.llvm import large
+from vyre_py.lowering.llvm.cpu import host
+from vyre_py.lowering.llvm.cpu.lanes import emit_lanes
+from vyre_py.lowering.llvm.cpu.regions import Escape, plan_regions
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 

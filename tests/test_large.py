@@ -19,11 +19,12 @@ from test_generated import Seeded, assert_agrees
 import vyre_py as vp
 import vyre_py.lowering.compile as compile_
 from tests.children import child_environment
-from vyre_py.ir import assembler
-from vyre_py.ir.assembler import Rewriter
-from vyre_py.ir.nodes import Statement
+from vyre_py.ir.language import assembler
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.nodes import Statement
 from vyre_py.lowering.compile import emit_text
-from vyre_py.lowering.llvm import large, nvvm, text
+from vyre_py.lowering.llvm import large, text
+from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
 from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bytes_literal
@@ -212,12 +213,12 @@ def test_large_code_means_the_same(monkeypatch: pytest.MonkeyPatch, number: int)
 def test_libnvvm_leaves_large_code_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its passes take time with the square of a module's size."""
     given: list[Sequence[str]] = []
-    monkeypatch.setattr(nvvm, "_takes_version", lambda: False)
-    monkeypatch.setattr(nvvm, "_compile", lambda module, options: given.append(options) or "ret;")
-    monkeypatch.setattr(nvvm, "_bounded", lambda ptx, arch: ptx)
+    monkeypatch.setattr(libnvvm, "_takes_version", lambda: False)
+    monkeypatch.setattr(libnvvm, "_compile", lambda module, options: given.append(options) or "ret;")
+    monkeypatch.setattr(libnvvm, "_bounded", lambda ptx, arch: ptx)
     monkeypatch.setattr(large, "_STRAIGHT_LINES", 400)
     for program in (chain(20), chain(500)):
-        nvvm.assemble(emit_text(program, "compute_90", vp.CompileOptions(codegen="nvvm"), form="llvm"), "sm_90", 3, fast=False)
+        libnvvm.assemble(emit_text(program, "compute_90", vp.CompileOptions(codegen="nvvm"), form="llvm"), "sm_90", 3, fast=False)
     assert ["-opt=3" in given[0], "-opt=0" in given[1]] == [True, True]
 
 

@@ -14,12 +14,12 @@ from fake_cuda import CONTEXT, FakeDriver
 from vyre_py.drivers import cuda, registry
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.attributes import Attribute, launch_attributes
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.persistent import launched_grid
+from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes
+from vyre_py.drivers.cuda.launch.persistent import launched_grid
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import u32
+from vyre_py.ir.language.types import u32
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import SlotKind

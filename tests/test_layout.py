@@ -8,11 +8,11 @@ import pytest
 from generator import generate
 from test_generated import Seeded
 
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.scalarise import scalarise
-from vyre_py.ir.program import Program
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Layout, SlotKind, lay_out
-from vyre_py.lowering.legal.words import split_words
+from vyre_py.lowering.legal.split64 import split_words
 
 ALL = parse("""program all(n, m) workgroup(1) over(m) {
   param b: bool

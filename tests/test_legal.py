@@ -12,12 +12,12 @@ from elements import random_array
 from op_programs import Signature, arguments_of, assert_same_results, program_of, run, signatures
 
 from vyre_py.ir.check import check
-from vyre_py.ir.nodes import Let
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.nodes import Let
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import SCALARS, Type, bf16, f16, f32, f64, i32, i64, u32, u64
 from vyre_py.ir.passes import Optimised, optimise, unoptimised
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Type, bf16, f16, f32, f64, i32, i64, u32, u64
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, TARGET_KINDS, expanded_for, prepare
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.options import CompileOptions

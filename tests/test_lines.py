@@ -19,17 +19,19 @@ from test_ptx import EVERYTHING
 
 import vyre_py as vp
 from vyre_py.ir.check import check
-from vyre_py.ir.digest import code_digest, places_digest
-from vyre_py.ir.errors import Place
-from vyre_py.ir.nodes import Atomic, Load, MemoryStatement, Store
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.digest import code_digest, places_digest
+from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.nodes import Atomic, Load, MemoryStatement, Store
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.coarsen import coarsen
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
-from vyre_py.lowering.llvm import host, nvjitlink, nvptx, sass
+from vyre_py.lowering.llvm.cpu import host
+from vyre_py.lowering.llvm.gpu import nvptx
+from vyre_py.lowering.llvm.gpu.machine_code import disassemble, nvjitlink
+from vyre_py.lowering.llvm.gpu.simt import write_kernel
 from vyre_py.lowering.llvm.lines import LineTables
-from vyre_py.lowering.llvm.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
@@ -109,7 +111,7 @@ def line_tables(file: ELFFile) -> list[tuple[str, int, int]]:
 def machine_accesses(cubin: bytes) -> set[tuple[str, str, str, int]]:
     """Instruction, size, file and line of every access to global memory in the plain kernel, as NVIDIA's own disassembler reads the table."""
     place, found = ("", 0), set()
-    code = sass.disassemble(cubin, lines=True)
+    code = disassemble.disassemble(cubin, lines=True)
     (kernel,) = re.findall(r"^\.text\.vyre_accesses:\n(.*?)(?:^//-----|\Z)", code, re.MULTILINE | re.DOTALL)
     for text in kernel.splitlines():
         if note := re.search(r'//## File "(.*)", line (\d+)', text):

@@ -14,12 +14,13 @@ from elements import random_array
 from exact_samples import EDGES, array
 
 from vyre_py.drivers.cpu.module import load_object
-from vyre_py.ir.nodes import Const
-from vyre_py.ir.ops import ATOMICS, OPS, Operand, Result
-from vyre_py.ir.types import SCALARS, Type, bf16, bool_, f16, f32
-from vyre_py.lowering.llvm import host, large
+from vyre_py.ir.language.nodes import Const
+from vyre_py.ir.language.ops import ATOMICS, OPS, Operand, Result
+from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, f16, f32
+from vyre_py.lowering.llvm import large
 from vyre_py.lowering.llvm.atomics import OPERATIONS
-from vyre_py.lowering.llvm.host_targets import TARGETS, runs_here
+from vyre_py.lowering.llvm.cpu import host
+from vyre_py.lowering.llvm.cpu.host_targets import TARGETS, runs_here
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.ops import ARM_EMITTERS, EMITTERS, HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer

@@ -10,10 +10,10 @@ import pytest
 from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.drivers.run import Timed
+from vyre_py.drivers.dispatch import Timed
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import shown
-from vyre_py.ir.markup import MAX_LINES, text_html
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.text.markup import MAX_LINES, text_html
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.stages import Stage, Stages
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from math_harness import around, near_quarter_turns
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.errors import Place
 from vyre_py.ir.interpret import interpret
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.nodes import Access, If, Let, Load, Space, const
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math import EXPANSIONS
-from vyre_py.ir.nodes import Access, If, Let, Load, Space, const
-from vyre_py.ir.ops import OPS
 from vyre_py.ir.passes.expand import expand
 from vyre_py.ir.passes.pipeline import optimise
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, u32
 
 BOUND_ULP = 1.0  # each module promises it; the language promises 2
 NAMES = ("exp", "log", "sin", "cos")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from math_harness import BINARY, UNARY, assert_bound, compute
 
-from vyre_py.ir.types import Type, bf16, f16
+from vyre_py.ir.language.types import Type, bf16, f16
 
 # 1 ULP of f32 is 2^-13 of f16's.
 NEAREST_ULP = 0.5 + 2.0**-12

@@ -22,7 +22,7 @@ from math_harness import (
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Load, Space
+from vyre_py.ir.language.nodes import Load, Space
 from vyre_py.ir.passes.expand import expand
 from vyre_py.ir.passes.pipeline import optimise
 

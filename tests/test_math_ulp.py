@@ -9,9 +9,9 @@ import pytest
 from math_harness import BINARY, REFERENCES, SPECIAL, UNARY, reference, ulp_error
 from math_ulp_page import read_measured, ulp_page
 
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.types import bf16, f16
 from vyre_py.ir.math import EXPANSIONS
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
-from vyre_py.ir.types import bf16, f16
 
 STRICT = ("reference", "cpu", "cuda")
 

@@ -20,9 +20,10 @@ from fake_cuda import FakeDriver
 
 from vyre_py.drivers import cuda
 from vyre_py.drivers.binding import encode_param
-from vyre_py.drivers.cuda import library, native
+from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.native import (
+from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.cuda.native.call_list import (
     CHECKED,
     LAUNCH,
     LAUNCH_EX,
@@ -35,10 +36,10 @@ from vyre_py.drivers.cuda.native import (
     SlotRow,
 )
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable
-from vyre_py.drivers.resident import Buffer
-from vyre_py.ir.nodes import Param
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import SCALARS, f32, i32
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.ir.language.nodes import Param
+from vyre_py.ir.language.types import SCALARS, f32, i32
+from vyre_py.ir.text.parser import parse
 
 NUMBERS = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 16)
 
@@ -315,7 +316,7 @@ class Face:
         self.block = bytearray(16 * len(types))
         self.pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
         base = ctypes.addressof(self.pin)
-        rows = [SlotRow(sys.intern(p.name), native.SLOT_KINDS.get(p.type.name, 0), base + 16 * n) for n, p in enumerate(self.params)]
+        rows = [SlotRow(sys.intern(p.name), call_list.SLOT_KINDS.get(p.type.name, 0), base + 16 * n) for n, p in enumerate(self.params)]
         self.owner = Owner([Call(in_c(), (0,))], rows)
         self._state = self.owner.calls.state
         self.slow = 0
@@ -333,7 +334,7 @@ class Face:
         return self
 
 
-Face.set = native.set_method(Face)
+Face.set = call_list.set_method(Face)
 
 
 class Whole(int):
@@ -390,7 +391,7 @@ def test_every_edge_value_is_set_as_it_is_bound(name):
     param = face.params[0].name
     for value in values():
         check(face, {param: value})
-    if name in native.SLOT_KINDS:
+    if name in call_list.SLOT_KINDS:
         slow = face.slow
         face.set(**{param: 2.5 if name.startswith("f") else 25})
         assert face.slow == slow < len(values())
@@ -399,7 +400,7 @@ def test_every_edge_value_is_set_as_it_is_bound(name):
 def test_random_values_are_set_as_they_are_bound():
     rng = random.Random(5)
     face = Face(list(SCALARS.values()))
-    fast = [p for p in face.params if p.type.name in native.SLOT_KINDS]
+    fast = [p for p in face.params if p.type.name in call_list.SLOT_KINDS]
 
     def number():
         kind = rng.randrange(5)
@@ -441,7 +442,7 @@ def test_eight_names_are_set_natively_and_nine_are_not():
     block = bytearray(16 * 9)
     pin = (ctypes.c_char * len(block)).from_buffer(block)
     names = [sys.intern(f"name_{n}") for n in range(9)]
-    face.owner = Owner([Call(in_c(), (0,))], [SlotRow(name, native.SLOT_KINDS["i64"], ctypes.addressof(pin) + 16 * n) for n, name in enumerate(names)])
+    face.owner = Owner([Call(in_c(), (0,))], [SlotRow(name, call_list.SLOT_KINDS["i64"], ctypes.addressof(pin) + 16 * n) for n, name in enumerate(names)])
     face._state = face.owner.calls.state
     face.set(**dict(zip(names[:8], range(100, 108), strict=True)))
     assert struct.unpack_from("<18q", block)[::2] == (*range(100, 108), 0) and face.slow == 0
@@ -463,7 +464,7 @@ def test_a_buffer_that_was_never_made_goes_the_slow_way_without_an_error_set():
     block = (ctypes.c_uint64 * 2)()
     face = Face([f32])
     held = [None]
-    row = SlotRow(sys.intern("x"), native.SLOT_KINDS["buffer"], ctypes.addressof(block), 0, 1)
+    row = SlotRow(sys.intern("x"), call_list.SLOT_KINDS["buffer"], ctypes.addressof(block), 0, 1)
     face.owner = Owner([Call(in_c(), (0,))], [row], held, alive=[ctypes.addressof(block)])
     face._state = face.owner.calls.state
     with pytest.raises(KeyError, match="x"):  # of the slow way, not the missing record

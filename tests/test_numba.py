@@ -16,10 +16,10 @@ from fake_cuda import FakeDriver
 
 import vyre_py as vp
 from vyre_py.drivers import cuda
-from vyre_py.drivers.c_launch import Status
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.ir.parser import parse
+from vyre_py.drivers.sharing.c_launch import Status
+from vyre_py.ir.text.parser import parse
 
 try:
     import numba

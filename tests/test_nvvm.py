@@ -36,15 +36,16 @@ from test_rows import program as vector_program
 
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.ir.dims import evaluate_dim
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import SCALARS, f32, f64
+from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.types import SCALARS, f32, f64
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import nvptx, nvvm
-from vyre_py.lowering.llvm.architectures import ARCHITECTURES
-from vyre_py.lowering.llvm.fast import INSTRUCTIONS, NVPTX_EMITTERS
+from vyre_py.lowering.llvm.gpu import nvptx
+from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS, NVPTX_EMITTERS
+from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -60,7 +61,7 @@ RUN_EACH = int(os.environ.get("VYRE_EACH", "16"))
 
 
 try:
-    nvvm.version()
+    libnvvm.version()
 except Unsupported as missing:
     if "nvvm" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
         raise
@@ -172,7 +173,7 @@ def test_every_row_assembles(arch):
         write_chunk(w, case, 1, NVPTX_EMITTERS, "0")
         w.end("ret void")
         finish(w, case, f"define ptx_kernel void @f{index}")
-    ptx = nvvm.assemble(module, arch, 3, fast=False)
+    ptx = libnvvm.assemble(module, arch, 3, fast=False)
     assert ptx.count(".visible .entry") == len(CASES) and "call" not in ptx
     assemble(ptx, arch, level=0)
 
@@ -421,14 +422,14 @@ def module(body, parameters="ptr addrspace(1) align 4 %a0, float %a1, i32 %a2", 
 )
 def test_what_has_no_form_is_refused(body):
     with pytest.raises(ToolchainError, match="libNVVM: there is no form for") as caught:
-        nvvm.nvvm_text(module(body), "sm_90")
+        libnvvm.nvvm_text(module(body), "sm_90")
     assert body.splitlines()[-1].strip() in str(caught.value) and body in caught.value.text
 
 
 def test_attributes_and_lines_without_a_form_are_refused():
     for text in (module("", attributes=' "nvvm.maxnreg"="32"'), "@x = global i32 0\n", "attributes #0 = { nounwind }\n", module("").replace("void @", "i32 @")):
         with pytest.raises(ToolchainError, match="there is no form for"):
-            nvvm.nvvm_text(text, "sm_90")
+            libnvvm.nvvm_text(text, "sm_90")
 
 
 VECTORS = """%v1 = load <4 x float>, ptr addrspace(1) %a0, align 16
@@ -441,7 +442,7 @@ VECTORS = """%v1 = load <4 x float>, ptr addrspace(1) %a0, align 16
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_vectors(arch):
-    ptx = nvvm.assemble(module(VECTORS), arch, 3, fast=False)
+    ptx = libnvvm.assemble(module(VECTORS), arch, 3, fast=False)
     assert "ld.global.v" in ptx and "st.global.v4" in ptx and ptx.count("neg.f32") >= 3
     assemble(ptx, arch)
 
@@ -474,7 +475,7 @@ def test_versions_of_ptx():
 
 
 def test_a_library_that_can_not_be_told_the_version(monkeypatch):
-    monkeypatch.setattr(nvvm, "_takes_version", lambda: False)
+    monkeypatch.setattr(libnvvm, "_takes_version", lambda: False)
     ptx = ptx_of(EVERYTHING, "sm_100")
     assert f".version {ARCHITECTURES['sm_100']}\n" in ptx
     assemble(ptx, "sm_100")
@@ -487,20 +488,20 @@ def test_a_library_that_can_not_be_told_the_version(monkeypatch):
 )  # fmt: skip
 def test_an_instruction_may_need_a_newer_version(instruction, version):
     ptx = f"//\n.version 9.5\n.target sm_80\n\t{instruction};\n\tret;\n"
-    assert nvvm._bounded(ptx, "sm_80") == ptx.replace("9.5", version)
-    assert nvvm._bounded(ptx.replace("9.5", "6.0"), "sm_80") == ptx.replace("9.5", "6.0")
+    assert libnvvm._bounded(ptx, "sm_80") == ptx.replace("9.5", version)
+    assert libnvvm._bounded(ptx.replace("9.5", "6.0"), "sm_80") == ptx.replace("9.5", "6.0")
 
 
 def test_a_hint_needs_no_newer_version():
     hint = '\t.pragma "used_bytes_mask 0xff0f";\n'
     ptx = f"//\n.version 9.5\n.target sm_80\n{hint}\tret;\n"
-    assert nvvm._bounded(ptx, "sm_80") == ptx.replace("9.5", "7.0").replace(hint, "")
-    assert nvvm._bounded(ptx, "sm_120") == ptx.replace("9.5", "8.7")
-    assert nvvm._bounded(ptx.replace("used_bytes_mask", "something"), "sm_80") == ptx.replace("used_bytes_mask", "something")
+    assert libnvvm._bounded(ptx, "sm_80") == ptx.replace("9.5", "7.0").replace(hint, "")
+    assert libnvvm._bounded(ptx, "sm_120") == ptx.replace("9.5", "8.7")
+    assert libnvvm._bounded(ptx.replace("used_bytes_mask", "something"), "sm_80") == ptx.replace("used_bytes_mask", "something")
 
 
 def test_version_names_library_and_interface():
-    assert re.fullmatch(r"\d+\.\d+\.\d+/\d+\.\d+", nvvm.version())
+    assert re.fullmatch(r"\d+\.\d+\.\d+/\d+\.\d+", libnvvm.version())
 
 
 def test_an_architecture_that_the_library_lacks():
@@ -512,7 +513,7 @@ def test_an_architecture_that_the_library_lacks():
 
 def test_what_the_library_refuses_carries_its_log_and_the_text():
     with pytest.raises(ToolchainError, match=r"libNVVM: vyre .*parse") as caught:
-        nvvm.assemble(module("%v1 = add i32 %a1, 1"), "sm_90", 3, fast=False)
+        libnvvm.assemble(module("%v1 = add i32 %a1, 1"), "sm_90", 3, fast=False)
     assert "%v1 = add i32 %a1, 1" in caught.value.text and "nvvm.annotations" in caught.value.text
 
 
@@ -524,13 +525,13 @@ def test_without_the_library(missing, monkeypatch):
         bindings = pytest.importorskip("cuda.bindings.nvvm")
         fail = RuntimeError("Failure finding libnvvm.so\nelsewhere")
         monkeypatch.setattr(bindings, "version", lambda: (_ for _ in ()).throw(fail))
-    nvvm._library.cache_clear()
+    libnvvm._library.cache_clear()
     try:
         with pytest.raises(Unsupported, match=r"option codegen='nvvm' without libNVVM \(pip install 'vyre-py\[cuda\]'"):
             ptx_of(EVERYTHING)
         assert "nvvm.annotations" in emit_text(parse(EVERYTHING), "sm_90", form="nvvm")
     finally:
-        nvvm._library.cache_clear()
+        libnvvm._library.cache_clear()
 
 
 # ---------------------------------------------------------------- on a GPU

@@ -10,9 +10,35 @@ from elements import INTERESTING, random_array
 from exact_integers import wrap
 from exact_samples import array, numbers, same
 
+from vyre_py.ir.language.ops import (
+    ATOMICS,
+    EXPANDED_ONLY,
+    OPS,
+    Law,
+    Level,
+    Op,
+    Operand,
+    Result,
+    swizzle_bits,
+    swizzle_lanes,
+)
+from vyre_py.ir.language.types import (
+    SCALARS,
+    TYPES,
+    Array,
+    Kind,
+    Type,
+    bool_,
+    encode,
+    f32,
+    f64,
+    i32,
+    i64,
+    u32,
+    u64,
+    vector_of,
+)
 from vyre_py.ir.math import EXPANSIONS, VECTOR_EXPANSIONS
-from vyre_py.ir.ops import ATOMICS, EXPANDED_ONLY, OPS, Law, Level, Op, Operand, Result, swizzle_bits, swizzle_lanes
-from vyre_py.ir.types import SCALARS, TYPES, Array, Kind, Type, bool_, encode, f32, f64, i32, i64, u32, u64, vector_of
 from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.wgsl.ops import QUERIES, ROWS
 

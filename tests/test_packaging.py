@@ -24,7 +24,7 @@ PHOTOGRAPH = "vyre_py/examples/data/chelsea.png"
 
 PROBE = """
 import importlib, importlib.resources, json
-names = ["vyre_py", "vyre_py.ir", "vyre_py.lowering", "vyre_py.drivers", "vyre_py.ir.types", "vyre_py.ir.check"]
+names = ["vyre_py", "vyre_py.ir", "vyre_py.lowering", "vyre_py.drivers", "vyre_py.ir.language.types", "vyre_py.ir.check"]
 files = {name: importlib.import_module(name).__file__ for name in names}
 picture = importlib.resources.files("vyre_py.examples.data").joinpath("chelsea.png").read_bytes()
 import vyre_py

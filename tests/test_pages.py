@@ -9,8 +9,8 @@ import pytest
 from pages import COMMAND, PAGES, errors_page, example_of, ops_page
 
 from vyre_py.ir.check.facts import CAPABILITIES
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.rules import RULES
+from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.rules import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,17 +11,17 @@ import pytest
 from elements import random_array
 from op_programs import Signature, arguments_of, differing, program_of, run, signatures
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import DimConst
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Access, Atom, Const, Let, Space, Value, const
-from vyre_py.ir.ops import OPS, Operand
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Atom, Const, Let, Space, Value, const
+from vyre_py.ir.language.ops import OPS, Operand
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, encode, f64, u32
 from vyre_py.ir.passes import optimise
 from vyre_py.ir.passes.fold import evaluate_constant
 from vyre_py.ir.passes.simplify import simplify
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, TYPES, Kind, Type, encode, f64, u32
 
 
 def chain_of(op: str, *types: Type) -> Program:

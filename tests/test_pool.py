@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vyre_py.drivers.errors import DriverError
-from vyre_py.drivers.pool import GRAIN_BYTES, HUGE_BYTES, SizePool, bytes_from, class_bytes
+from vyre_py.drivers.memory.pool import GRAIN_BYTES, HUGE_BYTES, SizePool, bytes_from, class_bytes
 
 
 @given(st.integers(1, 1 << 40))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from children import child_environment
 
-from vyre_py.drivers import progress
-from vyre_py.drivers.progress import Progress
+from vyre_py.drivers.observe import progress
+from vyre_py.drivers.observe.progress import Progress
 from vyre_py.lowering.errors import Unsupported
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,7 +165,7 @@ def test_a_real_terminal_has_its_own_width() -> None:
 
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-    text = "from vyre_py.drivers.progress import Progress\nwith Progress('compiling', True) as bar:\n    bar(1, 2, 'n' * 100)\n"
+    text = "from vyre_py.drivers.observe.progress import Progress\nwith Progress('compiling', True) as bar:\n    bar(1, 2, 'n' * 100)\n"
     environment = child_environment(TERM="xterm")
     subprocess.run([sys.executable, "-c", text], stderr=slave, check=True, env=environment, timeout=60)
     os.close(slave)

@@ -14,20 +14,20 @@ from generator import generate
 from test_generated import Seeded
 from test_llvm_ops import CASES, finish, write_chunk
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Access, Space, const
-from vyre_py.ir.ops import OPS, Operand
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Space, const
+from vyre_py.ir.language.ops import OPS, Operand
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, u32
 from vyre_py.ir.passes import optimise, unoptimised
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, bool_, f32, f64, u32
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import nvptx, simt
-from vyre_py.lowering.llvm.architectures import ARCHITECTURES, fitting_archs
-from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
+from vyre_py.lowering.llvm.gpu import nvptx, simt
+from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, fitting_archs
+from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target

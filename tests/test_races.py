@@ -17,11 +17,11 @@ import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.interpret.lanes import _BATCH_LANES
-from vyre_py.ir.nodes import Space
-from vyre_py.ir.ops import ATOMICS, EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.nodes import Space
+from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY
+from vyre_py.ir.language.types import u32
 from vyre_py.ir.passes import optimise, unoptimised
-from vyre_py.ir.types import u32
+from vyre_py.ir.text.parser import parse
 
 WATCHING = vp.DispatchConfig(races=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vyre_py as vp
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)

@@ -8,11 +8,11 @@ import simt_host
 from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.ir.dims import evaluate_dim
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Aligned
+from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact.artifact import Aligned
 from vyre_py.lowering.coarsen import aligned, coarsen
 from vyre_py.lowering.compile import prepare
 from vyre_py.lowering.options import CompileOptions

@@ -12,7 +12,7 @@ from device_kinds import KINDS, open_device
 
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, LaunchError
-from vyre_py.ir.parser import parse
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import Unsupported
 
 AXPY = parse("""program axpy(n) workgroup(64) {

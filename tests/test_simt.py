@@ -13,10 +13,10 @@ from test_generated import Seeded
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.types import SCALARS
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.types import SCALARS
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import prepare
 from vyre_py.lowering.llvm import text
 from vyre_py.lowering.options import CompileOptions

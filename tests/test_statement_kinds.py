@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vyre_py.ir.assembler import Rewriter
 from vyre_py.ir.check import check
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.uniformity import Uniformity, analyse
-from vyre_py.ir.effects import DROPPABLE, Effect, any_of, at_most
-from vyre_py.ir.errors import Unsupported, ValidationError
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
+from vyre_py.ir.language.errors import Unsupported, ValidationError
+from vyre_py.ir.language.nodes import (
     STATEMENTS,
     Atomic,
     Barrier,
@@ -40,20 +40,21 @@ from vyre_py.ir.nodes import (
     Var,
     VariableStatement,
 )
-from vyre_py.ir.ops import Level
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f32, u32
+from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import PASSES, Optimised, PassReport
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.expand import expand
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, u32
-from vyre_py.ir.walks import Handlers
+from vyre_py.ir.text.parser import parse
+from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.coarsen import coarsen
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import narrow_indices
-from vyre_py.lowering.legal.words import split_words
-from vyre_py.lowering.llvm import host, nvptx
+from vyre_py.lowering.legal.split64 import split_words
+from vyre_py.lowering.llvm.cpu import host
+from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 from vyre_py.lowering.wgsl.legal import legalise

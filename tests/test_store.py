@@ -14,7 +14,7 @@ import pytest
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, OutOfMemory
-from vyre_py.drivers.store import ResidentStore
+from vyre_py.drivers.memory.store import ResidentStore
 
 
 @pytest.fixture

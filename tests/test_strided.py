@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 import vyre_py as vp
-from vyre_py.drivers import strided
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.strided import Axis, Move, simplified
+from vyre_py.drivers.memory import strided
+from vyre_py.drivers.memory.strided import Axis, Move, simplified
 
 DTYPES = (np.uint8, np.int16, np.float32, np.float64)
 

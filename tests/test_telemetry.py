@@ -17,9 +17,9 @@ from device_kinds import KINDS, open_device
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
-from vyre_py.drivers.metrics import METRICS, RATIOS, STORED
-from vyre_py.drivers.snapshot import Snapshot, prometheus_name
-from vyre_py.drivers.telemetry import Telemetry
+from vyre_py.drivers.observe.metrics import METRICS, RATIOS, STORED
+from vyre_py.drivers.observe.snapshot import Snapshot, prometheus_name
+from vyre_py.drivers.observe.telemetry import Telemetry
 
 READ = [name for name in METRICS if name not in STORED and name not in RATIOS]  # gauges that others keep
 

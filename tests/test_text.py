@@ -16,19 +16,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from vyre_py.ir.assembler import Assembler, OperandTypeError
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.errors import ParseError, Place, ProgramError, ValidationError
-from vyre_py.ir.lexer import KEYWORDS, MAX_NUMBER, literal_bits, literal_text, quote, unquote, written_name
-from vyre_py.ir.lines import MAX_SOURCE, Lines
-from vyre_py.ir.nodes import Access, Atom, Const, Let, Space, Store, Variable, const
-from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
-from vyre_py.ir.parser import MAX_BLOCKS, parse
-from vyre_py.ir.parser_expressions import MAX_NESTING, MAX_NODES
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.rules import RULES
-from vyre_py.ir.types import (
+from vyre_py.ir.language.assembler import Assembler, OperandTypeError
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
+from vyre_py.ir.language.nodes import Access, Atom, Const, Let, Space, Store, Variable, const
+from vyre_py.ir.language.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.types import (
     SCALARS,
     TYPES,
     Type,
@@ -49,6 +44,11 @@ from vyre_py.ir.types import (
     u64,
     vector_of,
 )
+from vyre_py.ir.text.expression_parser import MAX_NESTING, MAX_NODES
+from vyre_py.ir.text.lexer import KEYWORDS, MAX_NUMBER, literal_bits, literal_text, quote, unquote, written_name
+from vyre_py.ir.text.lines import MAX_SOURCE, Lines
+from vyre_py.ir.text.parser import MAX_BLOCKS, parse
+from vyre_py.ir.text.printer import print_program
 
 
 def round_trip(program: Program) -> str:
@@ -777,6 +777,6 @@ def test_numbers_that_a_table_repeats_are_converted_once(monkeypatch: pytest.Mon
         return encode(type_, value)
 
     literal_bits.cache_clear()
-    monkeypatch.setattr("vyre_py.ir.lexer.encode", count)
+    monkeypatch.setattr("vyre_py.ir.text.lexer.encode", count)
     program = parse("program p { table t: bf16[1000] = [" + "0.1, 0.2," * 500 + "] }")
     assert program.memories[0].data == struct.pack("<HH", 0x3DCD, 0x3E4D) * 500 and converted == 2

@@ -26,12 +26,12 @@ from device_kinds import KINDS, open_device
 from fake_cuda import CUresult, FakeDriver
 
 import vyre_py as vp
-from vyre_py.drivers.compilation import clear_memory
+from vyre_py.drivers.cache.lookup import clear_memory
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.device import Device
-from vyre_py.drivers.trace import Trace, observe, tracing
+from vyre_py.drivers.observe.trace import Trace, observe, tracing
 from vyre_py.ir.check import check
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 

@@ -25,9 +25,9 @@ from vyre_py.drivers.errors import (
     OutOfMemory,
 )
 from vyre_py.ir.check import check
-from vyre_py.ir.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import TYPES, Type
+from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
+from vyre_py.ir.language.types import TYPES, Type
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
 
 PROGRAM = parse("""program axpy(n) workgroup(64) {
@@ -54,7 +54,7 @@ import pickle, sys
 import numpy as np
 program, checked, artifact, types, options, pipeline = pickle.load(sys.stdin.buffer)
 import vyre_py as vp
-from vyre_py.ir.types import TYPES, Type
+from vyre_py.ir.language.types import TYPES, Type
 assert all(TYPES[t.name] is t for t in types), types
 assert checked.program == program and program.memories[0].type is vp.f32x2
 assert options == vp.CompileOptions(opt=1) and pipeline.device is vp.device("cpu")

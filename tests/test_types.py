@@ -17,8 +17,8 @@ from exact_floats import FORMATS
 from exact_integers import wrap
 from exact_samples import EDGES, drawn
 
-from vyre_py.ir.rounding import from_f64, from_integers, odd_f32, odd_sum, sticky
-from vyre_py.ir.types import (
+from vyre_py.ir.language.narrowing import from_f64, from_integers, odd_f32, odd_sum, sticky
+from vyre_py.ir.language.types import (
     SCALARS,
     TYPES,
     Kind,
@@ -88,10 +88,10 @@ def test_importing_the_package_does_not_import_ml_dtypes() -> None:
     """Few Programs have a bf16, and the import is not free; asking what type any other dtype is must not need it either."""
     code = (
         "import sys, vyre_py as vp, vyre_py.ir.interpret, vyre_py.ir.passes.pipeline, vyre_py.lowering.compile\n"
-        "from vyre_py.ir.types import scalar_of\n"
+        "from vyre_py.ir.language.types import scalar_of\n"
         "assert scalar_of('complex64') is None and scalar_of('f4') is vp.f32\n"
         "assert 'ml_dtypes' not in sys.modules, 'imported'\n"
-        "from vyre_py.ir.types import bf16\n"
+        "from vyre_py.ir.language.types import bf16\n"
         "assert bf16.dtype.name == 'bfloat16' and 'ml_dtypes' in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)

@@ -10,8 +10,8 @@ import simt_host
 from device_kinds import open_device
 
 from vyre_py.drivers.device import Device
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import TYPES, Type, f32, i32, vector_of
+from vyre_py.ir.language.types import TYPES, Type, f32, i32, vector_of
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.check.uniformity import analyse
-from vyre_py.ir.dims import Dim, DimConst
-from vyre_py.ir.errors import ValidationError
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import Dim, DimConst
+from vyre_py.ir.language.errors import ValidationError
+from vyre_py.ir.language.nodes import (
     const,
 )
-from vyre_py.ir.ops import Level
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import bool_, i32, u32
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import bool_, i32, u32
 
 GRID, WORKGROUP, VARYING = Level.GRID, Level.WORKGROUP, Level.VARYING
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check.uniformity import Analysis, analyse
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import (
     Access,
     Atom,
     Break,
@@ -34,9 +34,9 @@ from vyre_py.ir.nodes import (
     Var,
     const,
 )
-from vyre_py.ir.ops import OPS, Level
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import u32
+from vyre_py.ir.language.ops import OPS, Level
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32
 
 GRID, WORKGROUP = Level.GRID, Level.WORKGROUP
 

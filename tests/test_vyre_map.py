@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from vyre_py import device
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.parser import parse
-from vyre_py.ir.types import TYPES
+from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.types import TYPES
+from vyre_py.ir.text.parser import parse
 
 PAGE = (Path(__file__).parent.parent / "ir" / "VYRE.md").read_text(encoding="utf-8")
 

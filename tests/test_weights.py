@@ -18,7 +18,7 @@ import vyre_py as vp
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError
-from vyre_py.ir.types import Type
+from vyre_py.ir.language.types import Type
 
 BITS = {vp.f16: (10, -14, 65504), vp.bf16: (7, -126, float.fromhex("0x1.fep127"))}  # fraction bits, least exponent, greatest number
 
@@ -218,7 +218,7 @@ def test_constants_are_held_within_bounds_and_live_while_used(fresh: Device, mon
     gc.collect()
     assert sum(ref() is not None for ref in ids) == 256 and len(fresh.constants) == 257  # and the one that somebody has
     assert fresh.telemetry.snapshot()["constants"] == 257
-    monkeypatch.setattr("vyre_py.drivers.constants._HELD_BYTES", 10_000)
+    monkeypatch.setattr("vyre_py.drivers.memory.constants._HELD_BYTES", 10_000)
     fresh.constant(np.zeros(1000, np.uint16))
     gc.collect()
     assert len(fresh.constants) == 1 + 5

@@ -21,8 +21,8 @@ from vyre_py.drivers.wgpu.launch import fold_grid
 from vyre_py.drivers.wgpu.memory import words_around
 from vyre_py.drivers.wgpu.status import STATUSES, failure
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import TYPES, Type, bool_, f64, i64, u8, u32
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import TYPES, Type, bool_, f64, i64, u8, u32
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.options import CompileOptions

@@ -15,15 +15,14 @@ from device_kinds import open_device
 from fuzz.elements import INTERESTING, random_array
 
 from vyre_py.drivers.device import Device
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.dims import DimConst
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Access, Const, Space
-from vyre_py.ir.ops import ATOMICS, EXPANDED_ONLY, OPS, Op, Operand, Result
-from vyre_py.ir.passes.pipeline import unoptimised
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Const, Space
+from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY, OPS, Op, Operand, Result
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import (
     SCALARS,
     Type,
     bf16,
@@ -40,6 +39,7 @@ from vyre_py.ir.types import (
     u32,
     vector_of,
 )
+from vyre_py.ir.passes.pipeline import unoptimised
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
-from vyre_py.ir.nodes import Access, Atom, Const, Space, const
-from vyre_py.ir.ops import ATOMICS, OPS, Op, Operand, Result
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u32, vector_of
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.nodes import Access, Atom, Const, Space, const
+from vyre_py.ir.language.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u32, vector_of
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import lay_out
@@ -27,7 +27,7 @@ from vyre_py.lowering.wgsl.memory import _ATOMICS
 from vyre_py.lowering.wgsl.ops import QUERIES
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.types import is_sayable, literal
-from vyre_py.lowering.wgsl.words import block_words, offset_word, scalar_word, word_text
+from vyre_py.lowering.wgsl.uniform_block import block_words, offset_word, scalar_word, word_text
 
 WGSL = parse_target("wgsl")
 

@@ -22,13 +22,13 @@ import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import InterpretError, interpret
-from vyre_py.ir.nodes import Const, Let, MemoryStatement
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.nodes import Const, Let, MemoryStatement
+from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32, u64
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import u32, u64
+from vyre_py.ir.text.parser import parse
+from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.layout import SlotKind, lay_out
 from vyre_py.lowering.legal.indices import narrow_indices

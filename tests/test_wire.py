@@ -21,12 +21,12 @@ from generator import generate
 from malformed import redigested
 from wire_pages import COMMAND, FILES, MALFORMED, VECTORS, vector
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
-from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.errors import Place, WireError
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.errors import Place, WireError
+from vyre_py.ir.language.nodes import (
     STATEMENTS,
     Access,
     Atomic,
@@ -41,11 +41,11 @@ from vyre_py.ir.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.parser import parse
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.rules import RULES
-from vyre_py.ir.types import SCALARS, TYPES, f32, i32, u32, vector_of
+from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
+from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire import codes, tables
 from vyre_py.ir.wire.binary import DIGEST_BYTES, FIXED, HEADER, MAX_BYTES
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS

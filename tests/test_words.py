@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from fuzz.elements import INTERESTING, random_array
 
-from vyre_py.ir.assembler import Assembler
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.nodes import Access, Const, Let, Param, Space
-from vyre_py.ir.ops import OPS, Op, Result
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, Type, bf16, bool_, encode, f16, f32, f64, i32, i64, u32, u64
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.nodes import Access, Const, Let, Param, Space
+from vyre_py.ir.language.ops import OPS, Op, Result
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, encode, f16, f32, f64, i32, i64, u32, u64
 from vyre_py.lowering.errors import Unsupported
-from vyre_py.lowering.legal import integers, word_ops
+from vyre_py.lowering.legal import integers, split64_ops
 from vyre_py.lowering.legal.integers import is_narrow_integer, narrow_integers
-from vyre_py.lowering.legal.word_ops import is_wide
-from vyre_py.lowering.legal.words import split_words
+from vyre_py.lowering.legal.split64 import split_words
+from vyre_py.lowering.legal.split64_ops import is_wide
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Case = tuple[Op, tuple[Type, ...], Type | None]
@@ -148,11 +148,11 @@ def test_an_op_with_a_constant_on_either_side(case: Case) -> None:
 def test_every_integer_op_has_a_row() -> None:
     """In either table, or is expanded, or taken apart with its vectors."""
     over = {name for name, op in OPS.items() if i64 in op.of and 1 in op.lanes and i64 not in op.expands and not name.startswith("vec")}
-    assert set(word_ops.ROWS) == over - {"cast", "bitcast", "swizzle"}
+    assert set(split64_ops.ROWS) == over - {"cast", "bitcast", "swizzle"}
     assert set(integers.ROWS) | integers.PLAIN == over - {"cast", "bitcast", "swizzle", "select"}
     assert not set(integers.ROWS) & integers.PLAIN
     others = {bool_, i32, u32, f32, f64}
-    assert {t for name, t in word_ops.FROM_WORDS if name == "cast"} == {t for name, t in word_ops.TO_WORDS if name == "cast"} == others
+    assert {t for name, t in split64_ops.FROM_WORDS if name == "cast"} == {t for name, t in split64_ops.TO_WORDS if name == "cast"} == others
 
 
 # ---------------------------------------------------------------- statements

@@ -16,9 +16,6 @@ import pytest
 
 import vyre_py as vp
 from tests.executor_programs import AXPY, GOOD, PATIENCE, is_alive, works
-from vyre_py.drivers import worker_process
-from vyre_py.drivers.channel import MAX_FRAME, Channel
-from vyre_py.drivers.error_data import ErrorDataBroken, describe, rebuild
 from vyre_py.drivers.errors import (
     BindingError,
     DeviceLost,
@@ -28,8 +25,11 @@ from vyre_py.drivers.errors import (
     LaunchError,
     OutOfMemory,
 )
-from vyre_py.drivers.shared import SharedMemory
-from vyre_py.ir.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
+from vyre_py.drivers.process import worker_process
+from vyre_py.drivers.process.channel import MAX_FRAME, Channel
+from vyre_py.drivers.process.error_data import ErrorDataBroken, describe, rebuild
+from vyre_py.drivers.process.shared_memory import SharedMemory
+from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
 from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
 
 SPECIMENS: list[VyreError] = [
@@ -175,7 +175,7 @@ def test_devices_that_are_described_wrongly(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_worker_that_answers_half_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any timeout: a frame that has begun must go on."""
-    monkeypatch.setattr("vyre_py.drivers.channel._STALLED", 0.5)
+    monkeypatch.setattr("vyre_py.drivers.process.channel._STALLED", 0.5)
     body = "write(frame(opened(first['id'])))\nanswer = {'id': read()['id'], 'done': {}}\nwrite(frame(answer)[:-3])\ntime.sleep(1000)\n"
     monkeypatch.setattr(worker_process, "command", liar(tmp_path, body))
     with vp.Executor("cpu") as executor, pytest.raises(DeviceLost, match="stopped in the middle"):

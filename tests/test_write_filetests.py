@@ -12,11 +12,11 @@ from filetest import files, read_cases
 from vir_text import number_text
 from write_filetests import FILES, FOLDER
 
-from vyre_py.ir.lexer import literal_bits
-from vyre_py.ir.nodes import Atomic, Let, Load, MemoryStatement, Space, Store, UniformLoad, Var
-from vyre_py.ir.ops import ATOMICS, OPS, Result
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import SCALARS, TYPES, Kind, Type, encode
+from vyre_py.ir.language.nodes import Atomic, Let, Load, MemoryStatement, Space, Store, UniformLoad, Var
+from vyre_py.ir.language.ops import ATOMICS, OPS, Result
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, encode
+from vyre_py.ir.text.lexer import literal_bits
 
 
 @pytest.mark.parametrize("name", FILES)

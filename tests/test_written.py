@@ -12,9 +12,9 @@ from device_kinds import open_device
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.ops import EXPANDED_ONLY
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.passes import optimise, unoptimised
+from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, prepare
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target

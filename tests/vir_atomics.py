@@ -12,7 +12,7 @@ from exact_samples import Number
 from vir_scalars import literal
 from vir_text import NO_SPECIALS, Column, case, file_text, number
 
-from vyre_py.ir.types import Type, f32, f64, i64, u32, u64
+from vyre_py.ir.language.types import Type, f32, f64, i64, u32, u64
 
 __all__ = ["FILES"]
 

@@ -13,8 +13,8 @@ from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, nans
 from vir_text import NEEDS_F64, NO_SPECIALS, file_text, number
 
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.types import SCALARS, TYPES, Kind, Type, bool_, f32, f64, i32, u32, vector_of
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, bool_, f32, f64, i32, u32, vector_of
 
 __all__ = ["FILES"]
 

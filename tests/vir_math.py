@@ -16,7 +16,7 @@ from exact_samples import Number
 from vir_scalars import Result, columns
 from vir_text import NO_SPECIALS, call, file_text, number
 
-from vyre_py.ir.types import Type, bf16, f16, f32, vector_of
+from vyre_py.ir.language.types import Type, bf16, f16, f32, vector_of
 
 __all__ = ["FILES", "GROUPS"]
 

@@ -13,8 +13,8 @@ from exact_integers import INTEGER_ORACLES
 from exact_samples import Number
 from vir_text import NEEDS_F64, NO_SPECIALS, Column, call, case, file_text, number, number_text
 
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.types import SCALARS, Type, bf16, bool_, f16, f32, f64, i32, u32
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, f16, f32, f64, i32, u32
 
 __all__ = ["FILES", "Result", "columns", "edges", "everyday", "literal", "nans", "oracle", "result_of"]
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from exact_floats import FORMATS
 from exact_samples import Number
 
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.types import Type, bool_
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.types import Type, bool_
 
 __all__ = ["NEEDS_F64", "NO_SPECIALS", "Column", "call", "case", "file_text", "number", "number_text"]
 

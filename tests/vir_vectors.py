@@ -14,7 +14,7 @@ from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, literal, oracle, result_of
 from vir_text import NEEDS_F64, Column, call, case, file_text, number
 
-from vyre_py.ir.types import SCALARS, Type, bool_, f16, f32, f64, i8, i64, u32, vector_of
+from vyre_py.ir.language.types import SCALARS, Type, bool_, f16, f32, f64, i8, i64, u32, vector_of
 
 __all__ = ["FILES"]
 

@@ -22,10 +22,10 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests" / "fuzz")) if pa
 
 from malformed import redigested  # noqa: E402 - the path above must stand first
 
-from vyre_py.ir.errors import WireError  # noqa: E402 - as above
-from vyre_py.ir.parser import parse  # noqa: E402 - as above
-from vyre_py.ir.program import Program  # noqa: E402 - as above
-from vyre_py.ir.rules import RULES  # noqa: E402 - as above
+from vyre_py.ir.language.errors import WireError  # noqa: E402 - as above
+from vyre_py.ir.language.program import Program  # noqa: E402 - as above
+from vyre_py.ir.language.rules import RULES  # noqa: E402 - as above
+from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.wire import codes  # noqa: E402 - as above
 from vyre_py.ir.wire.binary import FIXED, HEADER, column_offsets  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above

@@ -27,11 +27,8 @@ from vyre_py._names import LAZY as _LAZY  # noqa: E402 - the path above must sta
 from vyre_py.ir.imports import imported as _imported  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.arena import Arena
-    from vyre_py.drivers.arena_plan import ArenaPlan, ArenaStep, ArenaValue, plan_arena
-    from vyre_py.drivers.cache import DiskCache
-    from vyre_py.drivers.chain import Chain, plan_chain
-    from vyre_py.drivers.compilation import cache_layers, disk_cache
+    from vyre_py.drivers.cache.disk import DiskCache
+    from vyre_py.drivers.cache.lookup import cache_layers, disk_cache
     from vyre_py.drivers.config import DispatchConfig
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.errors import (
@@ -44,32 +41,24 @@ if TYPE_CHECKING:
         LaunchError,
         OutOfMemory,
     )
-    from vyre_py.drivers.executor import Executor
-    from vyre_py.drivers.graph import Graph
     from vyre_py.drivers.launch import Launch
+    from vyre_py.drivers.many.chain import Chain, plan_chain
+    from vyre_py.drivers.many.graph import Graph
+    from vyre_py.drivers.many.sequence import Sequence, copy_step, fill_step, gemm_step
+    from vyre_py.drivers.memory.arena.arena import Arena
+    from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaStep, ArenaValue, plan_arena
+    from vyre_py.drivers.memory.buffer import Buffer
+    from vyre_py.drivers.memory.store import ResidentStore
+    from vyre_py.drivers.memory.weights import Weights
+    from vyre_py.drivers.observe.snapshot import Snapshot, prometheus_text
+    from vyre_py.drivers.observe.trace import trace
     from vyre_py.drivers.pipeline import Pipeline
+    from vyre_py.drivers.process.executor import Executor
     from vyre_py.drivers.registry import device, devices, is_available
-    from vyre_py.drivers.resident import Buffer
-    from vyre_py.drivers.sequence import Sequence, copy_step, fill_step, gemm_step
-    from vyre_py.drivers.snapshot import Snapshot, prometheus_text
-    from vyre_py.drivers.store import ResidentStore
-    from vyre_py.drivers.trace import trace
-    from vyre_py.drivers.weights import Weights
     from vyre_py.export_c import export_c
     from vyre_py.headers import include_dir
-    from vyre_py.ir.builder import ProgramBuilder
-    from vyre_py.ir.check import Checked, check
-    from vyre_py.ir.errors import (
-        ParseError,
-        ProgramError,
-        ProgramWarning,
-        RaceError,
-        ValidationError,
-        VyreError,
-        WireError,
-    )
-    from vyre_py.ir.expressions import const
-    from vyre_py.ir.functions import (
+    from vyre_py.ir.builder.expressions import const
+    from vyre_py.ir.builder.functions import (
         abs_diff,
         bitcast,
         cast,
@@ -103,7 +92,7 @@ if TYPE_CHECKING:
         sqrt,
         trunc,
     )
-    from vyre_py.ir.functions_math import (
+    from vyre_py.ir.builder.functions_math import (
         acos,
         acosh,
         asin,
@@ -131,7 +120,7 @@ if TYPE_CHECKING:
         tan,
         tanh,
     )
-    from vyre_py.ir.functions_vectors import (
+    from vyre_py.ir.builder.functions_vectors import (
         all,
         any,
         cross,
@@ -160,9 +149,20 @@ if TYPE_CHECKING:
         vec3,
         vec4,
     )
-    from vyre_py.ir.program import Program
-    from vyre_py.ir.types import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-    from vyre_py.ir.vectors import (
+    from vyre_py.ir.builder.program_builder import ProgramBuilder
+    from vyre_py.ir.check import Checked, check
+    from vyre_py.ir.language.errors import (
+        ParseError,
+        ProgramError,
+        ProgramWarning,
+        RaceError,
+        ValidationError,
+        VyreError,
+        WireError,
+    )
+    from vyre_py.ir.language.program import Program
+    from vyre_py.ir.language.types import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+    from vyre_py.ir.language.vectors import (
         bf16x2,
         bf16x3,
         bf16x4,
@@ -203,7 +203,7 @@ if TYPE_CHECKING:
         u64x3,
         u64x4,
     )
-    from vyre_py.lowering.artifact import Artifact
+    from vyre_py.lowering.artifact.artifact import Artifact
     from vyre_py.lowering.errors import ArtifactError, LoweringError, ToolchainError, Unsupported
     from vyre_py.lowering.options import CompileOptions
     from vyre_py.many import compile_many

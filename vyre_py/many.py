@@ -7,15 +7,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, Literal, overload
 
-from vyre_py.drivers.compiler_process import Task
-from vyre_py.drivers.compilers import SUPPORTED, Crew, Done, Outcome, cores, idle
-from vyre_py.drivers.process_trace import begin_process_trace
-from vyre_py.drivers.progress import Progress, Report
-from vyre_py.drivers.trace import tracing
+from vyre_py.drivers.observe.process_trace import begin_process_trace
+from vyre_py.drivers.observe.progress import Progress, Report
+from vyre_py.drivers.observe.trace import tracing
+from vyre_py.drivers.process.compile_pool import SUPPORTED, Crew, Done, Outcome, cores, idle
+from vyre_py.drivers.process.compiler_process import Task
 from vyre_py.ir.check import Checked
-from vyre_py.ir.errors import ProgramError, VyreError, WireError, shown
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Artifact
+from vyre_py.ir.language.errors import ProgramError, VyreError, WireError, shown
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.native import Source, Targets, compile_native, parsed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vyre_py.drivers.compilation import compiled, validated
-from vyre_py.drivers.process_trace import begin_process_trace
-from vyre_py.drivers.trace import tracing
+from vyre_py.drivers.cache.lookup import compiled, validated
+from vyre_py.drivers.observe.process_trace import begin_process_trace
+from vyre_py.drivers.observe.trace import tracing
 from vyre_py.ir.check import Checked
-from vyre_py.ir.errors import shown
-from vyre_py.ir.program import Program
-from vyre_py.lowering.artifact import Artifact
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.program import Program
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch

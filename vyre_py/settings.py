@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from vyre_py.ir.errors import VyreError, shown
+from vyre_py.ir.language.errors import VyreError, shown
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "unknown_variables"]
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from vyre_py.drivers.hostarray import Bytes
+from vyre_py.drivers.memory.host_arrays import Bytes
 
 __all__ = ["Arguments"]
 

@@ -6,9 +6,9 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
-from vyre_py.drivers.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.launch import Launch
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
 from vyre_py.lowering.llvm import jit
 
 __all__ = ["make"]

@@ -7,20 +7,20 @@ import platform
 from importlib.util import find_spec
 from typing import ClassVar, Final
 
-from vyre_py.drivers import dlpack
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import Kernel, load_kernel
 from vyre_py.drivers.cpu.workers import core_count
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
-from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import Launch, LaunchPlan
-from vyre_py.drivers.watched import Watched
+from vyre_py.drivers.memory.host_arrays import Bytes
+from vyre_py.drivers.observers import Watched
+from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.imports import importing
-from vyre_py.lowering.artifact import Entry, Image, Part, Step
-from vyre_py.lowering.llvm.host_targets import obstacle, rank_here
-from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
+from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.llvm.cpu.host_targets import obstacle, rank_here
+from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
 __all__ = ["CpuDevice"]
@@ -121,7 +121,7 @@ class CpuDevice(Device):
             return  # this machine loads what others compile
 
         with importing:
-            from vyre_py.lowering.llvm.host import target_machine  # LLVM is loaded only when code is first wanted
+            from vyre_py.lowering.llvm.cpu.host import target_machine  # LLVM is loaded only when code is first wanted
 
         target_machine("native", 3)
 

@@ -12,7 +12,7 @@ from vyre_py.drivers.cpu.module import Kernel
 from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together, run_watched
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
-from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.hostarray import Bytes
-from vyre_py.drivers.watched import Watched
+from vyre_py.drivers.memory.host_arrays import Bytes
+from vyre_py.drivers.observers import Watched
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.launch import CpuLaunch

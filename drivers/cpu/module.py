@@ -1,6 +1,6 @@
 """Host code in this process: kernels as functions of ctypes, which releases the GIL.
 
-On Linux objects are linked here, by `drivers.cpu.elf`, into memory that is never writable and executable at once; no compiler is needed. Other systems have
+On Linux objects are linked here, by `drivers.cpu.linker`, into memory that is never writable and executable at once; no compiler is needed. Other systems have
 other formats of objects, which LLVM's ORC JIT links.
 """
 
@@ -16,17 +16,17 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from vyre_py.drivers.cpu.elf import Placed, place
+from vyre_py.drivers.cpu.linker import Placed, place
 from vyre_py.drivers.errors import OutOfMemory
-from vyre_py.ir.errors import shown
 from vyre_py.ir.imports import importing
-from vyre_py.lowering.artifact import Entry, Image
+from vyre_py.ir.language.errors import shown
+from vyre_py.lowering.artifact.artifact import Entry, Image
 from vyre_py.lowering.errors import ToolchainError
-from vyre_py.lowering.llvm.host_targets import LIBRARY, loads_objects, own_machine
+from vyre_py.lowering.llvm.cpu.host_targets import LIBRARY, loads_objects, own_machine
 
 __all__ = ["Kernel", "LoadedObject", "load_kernel", "load_object"]
 
-# (argument block, scratch, first workgroup, end, grid x, y, z), as `lowering.llvm.lanes` declares it
+# (argument block, scratch, first workgroup, end, grid x, y, z), as `lowering.llvm.cpu.lanes` declares it
 _SIGNATURE: Final = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32
 )

@@ -1,6 +1,6 @@
 """Launches of CUDA devices for C: one call of the driver, in native code that looks at the same words as the launch itself.
 
-What is launched is read from the state of the launch's call list (`native`), so that `launch.set` in native code is seen without being told.
+What is launched is read from the state of the launch's call list (`native.call_list`), so that `launch.set` in native code is seen without being told.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.drivers.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
-from vyre_py.drivers.cuda import native
 from vyre_py.drivers.cuda.context import Mode
-from vyre_py.drivers.cuda.launch import CudaLaunch
+from vyre_py.drivers.cuda.launch.launch import CudaLaunch
+from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
 from vyre_py.lowering.llvm import jit
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ELSEWHERE: Final = (201, 400)
 _CONFIG_BYTES: Final = 56
 _CONFIG_STREAM_AT: Final = 32
 
-# %Head and %Call are those of `native_code`. %State: the call list's state, the device's context, what makes that current and what takes it back, and
+# %Head and %Call are those of `native.code`. %State: the call list's state, the device's context, what makes that current and what takes it back, and
 # the word that counts threads in here: who closes the device or captures on it first says so in the mode word, and then waits for them.
 _TEXT: Final = f"""
 {LAUNCH_TYPE}
@@ -68,7 +68,7 @@ entry:
   %stream_word = ptrtoint ptr %stream to i64
   %own = icmp eq i64 %stream_word, 0
   {{loads}}
-  %plain = icmp eq i64 %form, {native.LAUNCH}
+  %plain = icmp eq i64 %form, {call_list.LAUNCH}
   br i1 %plain, label %as_arguments, label %as_config
 as_arguments:
   %chosen = select i1 %own, i64 %v8, i64 %stream_word

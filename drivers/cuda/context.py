@@ -13,15 +13,16 @@ from enum import IntFlag
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vyre_py.drivers.cuda import library, relief
-from vyre_py.drivers.cuda.native import NO_MEMORY, CallList
-from vyre_py.drivers.cuda.relief import Relief
+from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda.memory import relief
+from vyre_py.drivers.cuda.memory.relief import Relief
+from vyre_py.drivers.cuda.native.call_list import NO_MEMORY, CallList
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.cuda.recorder import Recorder
+    from vyre_py.drivers.cuda.graph.recorder import Recorder
 
 __all__ = ["Context", "Mode"]
 

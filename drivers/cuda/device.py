@@ -12,13 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from vyre_py.drivers import dlpack, selftest
 from vyre_py.drivers import event as plain
+from vyre_py.drivers import selftest
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.assembler import makes_machine_code
 from vyre_py.drivers.cuda.context import Context, Mode
-from vyre_py.drivers.cuda.cooperative import occupancy
-from vyre_py.drivers.cuda.dispatch import Dispatcher, Preparations
 from vyre_py.drivers.cuda.events import (
     DeviceStreams,
     Event,
@@ -29,45 +26,49 @@ from vyre_py.drivers.cuda.events import (
     record_event,
     wait_event,
 )
-from vyre_py.drivers.cuda.executables import Executables
-from vyre_py.drivers.cuda.gemm import CudaGemm, Library
-from vyre_py.drivers.cuda.graph import capture
-from vyre_py.drivers.cuda.graph_memory import GraphMemory
-from vyre_py.drivers.cuda.launch import CudaLaunch, stream_handle
-from vyre_py.drivers.cuda.loop import capture_while, has_loops
-from vyre_py.drivers.cuda.memory import Memory
-from vyre_py.drivers.cuda.module import Module
-from vyre_py.drivers.cuda.native import CallList
-from vyre_py.drivers.cuda.peer import copy_between
-from vyre_py.drivers.cuda.pending import CudaPending
-from vyre_py.drivers.cuda.pinned import PinnedPool
+from vyre_py.drivers.cuda.graph.executables import Executables
+from vyre_py.drivers.cuda.graph.graph import capture
+from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
+from vyre_py.drivers.cuda.graph.loop import capture_while, has_loops
+from vyre_py.drivers.cuda.graph.sequence import CudaSequence
+from vyre_py.drivers.cuda.kernels.gemm import CudaGemm, Library
+from vyre_py.drivers.cuda.kernels.raw import RawFunction, RawHandles, RawKernel, load_ptx
+from vyre_py.drivers.cuda.kernels.strided import StridedKernels, copy_strided
+from vyre_py.drivers.cuda.launch.cooperative import occupancy
+from vyre_py.drivers.cuda.launch.launch import CudaLaunch, stream_handle
+from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.launch.pending import CudaPending
+from vyre_py.drivers.cuda.launch.small_dispatch import Dispatcher, Preparations
+from vyre_py.drivers.cuda.launch.waiting import finish_by, timed
+from vyre_py.drivers.cuda.memory.kernel_flags import Words
+from vyre_py.drivers.cuda.memory.memory import Memory
+from vyre_py.drivers.cuda.memory.peer import copy_between
+from vyre_py.drivers.cuda.memory.pinned import PinnedPool
+from vyre_py.drivers.cuda.memory.transfer import Transfers
+from vyre_py.drivers.cuda.native.call_list import CallList
 from vyre_py.drivers.cuda.properties import choose_arch, probe
-from vyre_py.drivers.cuda.raw import RawFunction, RawHandles, RawKernel, load_ptx
-from vyre_py.drivers.cuda.sequence import CudaSequence
-from vyre_py.drivers.cuda.strided import StridedKernels, copy_strided
-from vyre_py.drivers.cuda.transfer import Transfers
-from vyre_py.drivers.cuda.waiting import finish_by, timed
-from vyre_py.drivers.cuda.words import Words
+from vyre_py.drivers.cuda.ptx_compiler import makes_machine_code
 from vyre_py.drivers.device import Device, Limits
+from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import DeviceLost
-from vyre_py.drivers.graph import Graph, HostLoop
-from vyre_py.drivers.hostarray import Bytes, Host
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.graph import Graph, HostLoop
+from vyre_py.drivers.many.sequence import GemmStep, SequenceStep
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.host_arrays import Bytes, Host
+from vyre_py.drivers.memory.strided import StridedCopy
+from vyre_py.drivers.observe.trace import tracing
+from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.pending import Pending
 from vyre_py.drivers.pipeline import Pipeline
-from vyre_py.drivers.resident import Buffer
-from vyre_py.drivers.run import Run
-from vyre_py.drivers.sequence import GemmStep, SequenceStep
-from vyre_py.drivers.strided import StridedCopy
-from vyre_py.drivers.trace import tracing
-from vyre_py.drivers.watched import Watched
+from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.check import Checked
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type
-from vyre_py.lowering.artifact import Entry, Image, Part, Step
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type
+from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.llvm import nvjitlink
-from vyre_py.lowering.llvm.architectures import generation, runs_on
+from vyre_py.lowering.llvm.gpu.architectures import generation, runs_on
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
@@ -242,7 +243,7 @@ class CudaDevice(Device):
         self.memory.marks.leave(handle)
 
     def use_on(self, stream: int, owner: Any, buffers: Iterable[Buffer]) -> None:
-        """Notes that a stream (a handle, which `owner` keeps alive) uses buffers from now on: see `marks`. Raises LaunchError for memory that replays free."""
+        """Notes that a stream (a handle, which `owner` keeps alive) uses buffers from now on: see `stream_marks`. Raises LaunchError for memory of graphs."""
         if stream != int(self.context.stream):
             for buffer in buffers:
                 if isinstance(buffer.allocation, GraphMemory):

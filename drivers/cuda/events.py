@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from vyre_py.drivers import event as plain
-from vyre_py.drivers.cuda.launch import stream_handle
+from vyre_py.drivers.cuda.launch.launch import stream_handle
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:

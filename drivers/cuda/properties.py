@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.lowering.errors import Unsupported
-from vyre_py.lowering.llvm import nvjitlink
-from vyre_py.lowering.llvm.architectures import ARCHITECTURES, fitting_archs, generation
+from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, fitting_archs, generation
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context

@@ -10,15 +10,15 @@ from weakref import WeakSet
 
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, OutOfMemory
-from vyre_py.drivers.hostarray import Bytes
 from vyre_py.drivers.launch import LaunchPlan
-from vyre_py.drivers.watched import Watched
+from vyre_py.drivers.memory.host_arrays import Bytes
+from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage
 from vyre_py.drivers.wgpu.module import Module, require_limits
 from vyre_py.drivers.wgpu.status import failure
-from vyre_py.lowering.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 __all__ = ["RawHandles", "WgpuDevice"]

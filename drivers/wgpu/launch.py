@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
-from vyre_py.drivers.resident import Buffer
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
 from vyre_py.drivers.wgpu.module import Module
 from vyre_py.lowering.layout import Slot
-from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, offset_word, scalar_word
+from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, offset_word, scalar_word
 
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.device import WgpuDevice
@@ -22,7 +22,7 @@ __all__ = ["WgpuLaunch", "fold_grid"]
 
 
 def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
-    """What to dispatch for a grid: itself, or turns of at most `limit` along x, one above the other along z (see `lowering.wgsl.words`).
+    """What to dispatch for a grid: itself, or turns of at most `limit` along x, one above the other along z (see `lowering.wgsl.uniform_block`).
 
     Raises BindingError when there is no room for the turns along z.
     """

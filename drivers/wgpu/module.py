@@ -11,11 +11,11 @@ import numpy as np
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.status import failure
-from vyre_py.lowering.artifact import Entry, Image, Step
+from vyre_py.lowering.artifact.artifact import Entry, Image, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import WORD_BYTES
 from vyre_py.lowering.wgsl.memory import READ, READ_WRITE
-from vyre_py.lowering.wgsl.words import block_words
+from vyre_py.lowering.wgsl.uniform_block import block_words
 
 __all__ = ["Module", "Variant", "require_limits"]
 

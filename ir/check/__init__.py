@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.findings import Findings
 from vyre_py.ir.check.form import check_form
@@ -19,10 +20,9 @@ from vyre_py.ir.check.scope import check_scope
 from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
-from vyre_py.ir.comparisons import decided_comparisons
-from vyre_py.ir.errors import Diagnostic, ValidationError
-from vyre_py.ir.program import Program
-from vyre_py.ir.rules import finding
+from vyre_py.ir.language.errors import Diagnostic, ValidationError
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import finding
 from vyre_py.ir.travel import Portable
 
 __all__ = ["Checked", "check"]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, number, quoted
-from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp
-from vyre_py.ir.errors import Place
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp
+from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.nodes import (
     STATEMENTS,
     Access,
     Const,
@@ -29,9 +29,9 @@ from vyre_py.ir.nodes import (
     Var,
     Variable,
 )
-from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import SCALARS, TYPES
+from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import SCALARS, TYPES
 
 __all__ = ["check_form"]
 

@@ -3,16 +3,16 @@
 Laws, for a Program of sound form. Each speaks of one that gives no grid:
 
 * V310: its first written buffer has at most 3 axes.
-* V470: each of its stores and atomics on buffers goes to the invocation's own element of a buffer shaped as the first written one (`ir.grids`).
+* V470: each of its stores and atomics on buffers goes to the invocation's own element of a buffer shaped as the first written one (`ir.language.grids`).
 """
 
 from __future__ import annotations
 
 from vyre_py.ir.check.findings import Findings, quoted
-from vyre_py.ir.grids import MAX_DEFAULT_RANK, NO_GRID, first_stray, first_written, likely_extents
-from vyre_py.ir.nodes import MemoryStatement
-from vyre_py.ir.printer_declarations import print_dim
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.grids import MAX_DEFAULT_RANK, NO_GRID, first_stray, first_written, likely_extents
+from vyre_py.ir.language.nodes import MemoryStatement
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.text.declaration_printer import print_dim
 
 __all__ = ["check_grid"]
 

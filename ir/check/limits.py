@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from vyre_py.ir.assembler import MAX_STATEMENTS
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import End, Memory, Region, Space
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.assembler import MAX_STATEMENTS
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import End, Memory, Region, Space
+from vyre_py.ir.language.program import Program
 
 __all__ = [
     "MAX_NAME",

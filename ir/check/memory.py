@@ -20,10 +20,10 @@ from math import prod
 from typing import Final
 
 from vyre_py.ir.check.findings import Findings, quoted
-from vyre_py.ir.describe import family
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
+from vyre_py.ir.language.program import Program
 
 __all__ = ["MAX_RANK", "check_memory"]
 

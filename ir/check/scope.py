@@ -11,9 +11,9 @@ Laws, for a Program of sound form whose blocks nest:
 from __future__ import annotations
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, quoted, variable_text
-from vyre_py.ir.dims import Dim, DimConst, DimExpr, DimOp, dims_of
-from vyre_py.ir.nodes import Else, End, Get, MemoryStatement, Param, Set, Statement, Value, Var, Variable
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, dims_of
+from vyre_py.ir.language.nodes import Else, End, Get, MemoryStatement, Param, Set, Statement, Value, Var, Variable
+from vyre_py.ir.language.program import Program
 
 __all__ = ["check_scope"]
 

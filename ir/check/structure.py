@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
-from vyre_py.ir.dims import Dim
-from vyre_py.ir.nodes import Break, Continue, Else, End, For, If, Loop, Memory, Param, Statement
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.dims import Dim
+from vyre_py.ir.language.nodes import Break, Continue, Else, End, For, If, Loop, Memory, Param, Statement
+from vyre_py.ir.language.program import Program
 
 __all__ = ["check_blocks"]
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from vyre_py.ir.builder.refusals import refusal
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
-from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
+from vyre_py.ir.language.nodes import (
     Atom,
     Atomic,
     Barrier,
@@ -47,12 +48,11 @@ from vyre_py.ir.nodes import (
     UniformLoad,
     Var,
 )
-from vyre_py.ir.ops import Operand, Result, swizzle_lanes
-from vyre_py.ir.program import Program
-from vyre_py.ir.refusals import refusal
-from vyre_py.ir.types import Kind, Type, bool_, i32, u32
-from vyre_py.ir.walks import Handlers
-from vyre_py.ir.widths import INDEX_TYPES, whole_size
+from vyre_py.ir.language.ops import Operand, Result, swizzle_lanes
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
+from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
 
 __all__ = ["check_types"]
 

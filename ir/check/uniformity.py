@@ -28,8 +28,8 @@ from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.findings import Findings, atom_text, place_text, quoted
-from vyre_py.ir.effects import SYNCHRONISES
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.effects import SYNCHRONISES
+from vyre_py.ir.language.nodes import (
     Atom,
     Atomic,
     Barrier,
@@ -53,9 +53,9 @@ from vyre_py.ir.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.ops import Level
-from vyre_py.ir.program import Program
-from vyre_py.ir.walks import Handlers
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.walks import Handlers
 
 __all__ = ["Analysis", "Uniformity", "analyse", "check_uniformity"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.rounding import is_narrow
-from vyre_py.ir.types import Array, Type, f32
+from vyre_py.ir.language.narrowing import is_narrow
+from vyre_py.ir.language.types import Array, Type, f32
 
 __all__ = ["Evaluation", "aligned", "bits_of", "through_f32", "whole"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vyre_py.ir.evaluate.arrays import aligned, bits_of
-from vyre_py.ir.types import Array, Type
+from vyre_py.ir.language.types import Array, Type
 
 __all__: list[str] = []  # through the package
 

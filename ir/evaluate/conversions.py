@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from vyre_py.ir.evaluate.arrays import bits_of, whole
-from vyre_py.ir.rounding import from_f64, from_integers, is_narrow
-from vyre_py.ir.types import Array, Kind, Type, scalar_of
+from vyre_py.ir.language.narrowing import from_f64, from_integers, is_narrow
+from vyre_py.ir.language.types import Array, Kind, Type, scalar_of
 
 __all__ = ["canonical_bits"]  # the others through the package
 

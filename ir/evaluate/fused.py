@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.rounding import from_f64, odd_sum
-from vyre_py.ir.types import Array, Type
+from vyre_py.ir.language.narrowing import from_f64, odd_sum
+from vyre_py.ir.language.types import Array, Type
 
 __all__: list[str] = []  # through the package
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vyre_py.ir.evaluate.arrays import bits_of, through_f32
-from vyre_py.ir.types import Array, Kind, Type
+from vyre_py.ir.language.types import Array, Kind, Type
 
 __all__: list[str] = []  # through the package
 

@@ -9,7 +9,7 @@ import numpy as np
 from vyre_py.ir.evaluate.arrays import Evaluation
 from vyre_py.ir.evaluate.conversions import bitcast
 from vyre_py.ir.evaluate.numbers import clamp
-from vyre_py.ir.types import Array, Type, f16, f32, i8, i16, u8, u16
+from vyre_py.ir.language.types import Array, Type, f16, f32, i8, i16, u8, u16
 
 __all__: list[str] = []  # through the package
 

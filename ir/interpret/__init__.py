@@ -15,7 +15,7 @@ from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.interpret.watched import Watch, WatchedMachine
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 __all__ = ["InterpretError", "interpret"]
 

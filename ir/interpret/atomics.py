@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.ops import AtomicOp
-from vyre_py.ir.types import Array
+from vyre_py.ir.language.ops import AtomicOp
+from vyre_py.ir.language.types import Array
 
 __all__ = ["apply"]
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check.facts import has_grid_barrier
-from vyre_py.ir.dims import WORD_LIMIT, evaluate_extent
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.params import InterpretError
-from vyre_py.ir.nodes import Space
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array
+from vyre_py.ir.language.dims import WORD_LIMIT, evaluate_extent
+from vyre_py.ir.language.nodes import Space
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array
 
 __all__ = ["Batches", "Lanes"]
 

@@ -15,7 +15,7 @@ from vyre_py.ir.evaluate.arrays import aligned
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.nodes import (
     Atom,
     Atomic,
     Barrier,
@@ -39,10 +39,10 @@ from vyre_py.ir.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array
-from vyre_py.ir.walks import Handlers
-from vyre_py.ir.widths import whole_size
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array
+from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.widths import whole_size
 
 __all__ = ["Machine", "Step"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.errors import VyreError
-from vyre_py.ir.nodes import Param
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array, Kind, Type, element, encode
+from vyre_py.ir.language.errors import VyreError
+from vyre_py.ir.language.nodes import Param
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array, Kind, Type, element, encode
 
 __all__ = ["InterpretError", "param_values"]
 

@@ -18,12 +18,12 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.errors import Diagnostic, RaceError
-from vyre_py.ir.lexer import written_name
-from vyre_py.ir.nodes import Memory
-from vyre_py.ir.program import Program
-from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Array
+from vyre_py.ir.language.errors import Diagnostic, RaceError
+from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import Array
+from vyre_py.ir.text.lexer import written_name
 
 __all__ = ["AGAINST", "Access", "History", "Race", "Touch", "invocation"]
 

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from vyre_py.ir.errors import RaceError
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.machine import Machine, Step
 from vyre_py.ir.interpret.memory import of_lanes
 from vyre_py.ir.interpret.races import AGAINST, Access, History, Race, Touch, invocation
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.errors import RaceError
+from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     GridBarrier,
@@ -24,9 +24,9 @@ from vyre_py.ir.nodes import (
     Store,
     UniformLoad,
 )
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array
-from vyre_py.ir.walks import Handlers
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array
+from vyre_py.ir.language.walks import Handlers
 
 __all__ = ["Watch", "WatchedMachine"]
 

@@ -14,26 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vyre_py.ir.math import geometry
+from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.math.asin import acos, asin
 from vyre_py.ir.math.atan import atan, atan2
 from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.erf import erf, erfc
+from vyre_py.ir.math.exact import geometry
+from vyre_py.ir.math.exact.fields import extract_bits, insert_bits
+from vyre_py.ir.math.exact.geometry import Components
+from vyre_py.ir.math.exact.packing import PACKING
+from vyre_py.ir.math.exact.remainder import rem
+from vyre_py.ir.math.exact.saturating import saturating_add, saturating_mul, saturating_sub
 from vyre_py.ir.math.exp import exp, exp2, exp10, expm1
-from vyre_py.ir.math.fields import extract_bits, insert_bits
-from vyre_py.ir.math.geometry import Components
 from vyre_py.ir.math.hyperbolic import cosh, sinh, tanh
 from vyre_py.ir.math.inverse_hyperbolic import acosh, asinh, atanh
 from vyre_py.ir.math.log import log, log1p, log2, log10
-from vyre_py.ir.math.packing import PACKING
 from vyre_py.ir.math.pow import power
-from vyre_py.ir.math.remainder import rem
 from vyre_py.ir.math.roots import cbrt, hypot
 from vyre_py.ir.math.rsqrt import rsqrt
-from vyre_py.ir.math.saturating import saturating_add, saturating_mul, saturating_sub
 from vyre_py.ir.math.sincos import cos, sin
 from vyre_py.ir.math.tan import tan
-from vyre_py.ir.nodes import Atom
 
 __all__ = ["EXPANSIONS", "VECTOR_EXPANSIONS", "Components", "MathBuilder"]
 

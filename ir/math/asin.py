@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.math.builder import MathBuilder, float_
 from vyre_py.ir.math.pairs import Pair, sum_of
 from vyre_py.ir.math.signs import with_sign_of
-from vyre_py.ir.nodes import Atom
 
 __all__ = ["acos", "asin"]
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.types import i32
 from vyre_py.ir.math.builder import MathBuilder, float_, int_
 from vyre_py.ir.math.pairs import Pair
 from vyre_py.ir.math.signs import with_sign_of
-from vyre_py.ir.nodes import Atom
-from vyre_py.ir.types import i32
 
 __all__ = ["atan", "atan2"]
 

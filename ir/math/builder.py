@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Access, Atom, Const, Memory, Space, Value, const
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.types import Type, f32, i32, u32
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Value, const
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.types import Type, f32, i32, u32
 
 __all__ = ["MathBuilder", "float_", "int_", "word"]
 

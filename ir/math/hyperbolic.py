@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.types import i32
 from vyre_py.ir.math.builder import MathBuilder, float_, int_
 from vyre_py.ir.math.exp import exp_parts, power_of_two, reduced, scaled
 from vyre_py.ir.math.pairs import sum_of
 from vyre_py.ir.math.signs import with_sign_of
-from vyre_py.ir.nodes import Atom
-from vyre_py.ir.types import i32
 
 __all__ = ["cosh", "sinh", "tanh"]
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.math.builder import MathBuilder, float_
 from vyre_py.ir.math.log import log_sum, parted, share
 from vyre_py.ir.math.pairs import sum_of
 from vyre_py.ir.math.signs import with_sign_of
-from vyre_py.ir.nodes import Atom
 
 __all__ = ["acosh", "asinh", "atanh"]
 

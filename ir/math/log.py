@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.types import f32, i32
 from vyre_py.ir.math.builder import MathBuilder, float_, int_
 from vyre_py.ir.math.pairs import product, sum_of
-from vyre_py.ir.nodes import Atom
-from vyre_py.ir.types import f32, i32
 
 __all__ = ["log", "log10", "log1p", "log2", "log_sum", "parted", "share"]
 

@@ -6,8 +6,8 @@ Compilers that take numbers for exact would cancel both: `lowering.wgsl.rounding
 
 from __future__ import annotations
 
+from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.nodes import Atom
 
 __all__ = ["Pair", "product", "sum_of"]
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.types import f32, i32
 from vyre_py.ir.math.builder import MathBuilder, float_, int_
 from vyre_py.ir.math.exp import two_to
 from vyre_py.ir.math.pairs import Pair, product, sum_of
 from vyre_py.ir.math.signs import with_sign_of
-from vyre_py.ir.nodes import Atom
-from vyre_py.ir.types import f32, i32
 
 __all__ = ["power"]
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math.builder import MathBuilder, float_, word
 from vyre_py.ir.math.pairs import product, sum_of
 from vyre_py.ir.math.signs import with_sign_of
-from vyre_py.ir.nodes import Atom
-from vyre_py.ir.types import f32, u32
 
 __all__ = ["cbrt", "hypot"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.nodes import Atom, const
 
 __all__ = ["rsqrt"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math.builder import MathBuilder, word
-from vyre_py.ir.nodes import Atom
-from vyre_py.ir.types import f32, u32
 
 __all__ = ["with_sign_of"]
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom, Value, Variable
+from vyre_py.ir.language.types import f32, i32, u32
 from vyre_py.ir.math.builder import MathBuilder, float_, int_, word
-from vyre_py.ir.nodes import Atom, Value, Variable
-from vyre_py.ir.types import f32, i32, u32
 
 __all__ = ["SMALL", "cos", "reduced", "sin"]
 

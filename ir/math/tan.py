@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.math.builder import MathBuilder, float_, int_
 from vyre_py.ir.math.pairs import product, sum_of
 from vyre_py.ir.math.sincos import SMALL, reduced
-from vyre_py.ir.nodes import Atom
 
 __all__ = ["tan"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom, Let, Value
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f32, f64
 from vyre_py.ir.math import MathBuilder
-from vyre_py.ir.nodes import Atom, Let, Value
 from vyre_py.ir.passes.lets import rewrite_lets
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, f64
 
 __all__ = ["contract"]
 

@@ -11,9 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from vyre_py.ir.assembler import Rewriter
-from vyre_py.ir.effects import Effect, any_of
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.effects import Effect, any_of
+from vyre_py.ir.language.nodes import (
     Access,
     Atom,
     Const,
@@ -30,9 +30,9 @@ from vyre_py.ir.nodes import (
     Var,
     VariableStatement,
 )
-from vyre_py.ir.ops import Law
+from vyre_py.ir.language.ops import Law
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.fold import merged_end
-from vyre_py.ir.program import Program
 
 __all__ = ["cse"]
 

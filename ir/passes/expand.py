@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from vyre_py.ir.language.nodes import Atom, Const, Let
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math import EXPANSIONS, MathBuilder
-from vyre_py.ir.nodes import Atom, Const, Let
-from vyre_py.ir.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.passes.lets import rewrite_lets
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, u32
 
 __all__ = ["expand"]
 

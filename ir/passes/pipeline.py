@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Final
 
-from vyre_py.ir.assembler import Overgrown
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
-from vyre_py.ir.nodes import Memory, MemoryStatement
-from vyre_py.ir.passes.bounds import axis_checks, bounds
+from vyre_py.ir.language.assembler import Overgrown
+from vyre_py.ir.language.nodes import Memory, MemoryStatement
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes.bounds.guards import guards
+from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.cse import cse
 from vyre_py.ir.passes.dce import dce
 from vyre_py.ir.passes.expand import expand as expand_ops
 from vyre_py.ir.passes.fold import fold
-from vyre_py.ir.passes.guards import guards
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.passes.written import written_first
-from vyre_py.ir.program import Program
 
 __all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "optimise", "unoptimised"]
 

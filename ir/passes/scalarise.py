@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.ir.assembler import Rewriter
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
-from vyre_py.ir.math.packing import bitcast
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import (
     Atom,
     Const,
     Get,
@@ -29,10 +27,12 @@ from vyre_py.ir.nodes import (
     Var,
     Variable,
 )
-from vyre_py.ir.ops import OPS, Result, swizzle_lanes
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import u32
-from vyre_py.ir.walks import SCALAR_KINDS, Handlers
+from vyre_py.ir.language.ops import OPS, Result, swizzle_lanes
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32
+from vyre_py.ir.language.walks import SCALAR_KINDS, Handlers
+from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
+from vyre_py.ir.math.exact.packing import bitcast
 
 __all__ = ["scalarise"]
 

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from vyre_py.ir.assembler import Rewriter
-from vyre_py.ir.dims import Dim, DimConst, DimOp
-from vyre_py.ir.nodes import Atom, Const, Let, Value, const
-from vyre_py.ir.ops import OPS, Law, Op
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.dims import Dim, DimConst, DimOp
+from vyre_py.ir.language.nodes import Atom, Const, Let, Value, const
+from vyre_py.ir.language.ops import OPS, Law, Op
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Kind, Type, bf16, bool_, f16, f32, f64
+from vyre_py.ir.language.widths import WIDE_TYPES
+from vyre_py.ir.passes.bounds.ranges import NEGATED
 from vyre_py.ir.passes.fold import evaluate_constant
-from vyre_py.ir.passes.ranges import NEGATED
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Kind, Type, bf16, bool_, f16, f32, f64
-from vyre_py.ir.widths import WIDE_TYPES
 
 __all__ = ["same", "simplify"]
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.check.uniformity import Uniformity
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.effects import JUMPS, SYNCHRONISES
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.effects import JUMPS, SYNCHRONISES
+from vyre_py.ir.language.nodes import (
     Atom,
     Const,
     Else,
@@ -33,10 +33,10 @@ from vyre_py.ir.nodes import (
     Store,
     Value,
 )
-from vyre_py.ir.ops import Level
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import u32
-from vyre_py.ir.widths import whole_size
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32
+from vyre_py.ir.language.widths import whole_size
 
 __all__ = ["written_first"]
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.dims import Dim
-from vyre_py.ir.errors import WireError, shown
-from vyre_py.ir.nodes import Access, Space
-from vyre_py.ir.program import Program
-from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Array, Type
+from vyre_py.ir.language.dims import Dim
+from vyre_py.ir.language.errors import WireError, shown
+from vyre_py.ir.language.nodes import Access, Space
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat

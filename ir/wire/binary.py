@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.errors import WireError, shown
-from vyre_py.ir.program import Program
-from vyre_py.ir.rules import finding
+from vyre_py.ir.language.errors import WireError, shown
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import finding
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS, Fault, Flat
 from vyre_py.ir.wire.flatten import flatten

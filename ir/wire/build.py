@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.errors import Place
-from vyre_py.ir.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
-from vyre_py.ir.ops import AtomicOp, Op
-from vyre_py.ir.program import Grid, Program
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
+from vyre_py.ir.language.ops import AtomicOp, Op
+from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, KINDS, OPS_BY_CODE, SIZE_OPS, SPACES, TYPES_BY_CODE

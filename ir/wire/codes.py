@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import STATEMENTS
+from vyre_py.ir.language.nodes import STATEMENTS
 
 __all__ = [
     "ACCESS_CODES", "ATOMIC_BASE", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST", "SIZE_DIM",

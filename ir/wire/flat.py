@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.types import Array
+from vyre_py.ir.language.types import Array
 
 __all__ = ["COLUMNS", "COUNTS", "EMPTY", "PLACE_FIELDS", "Column", "Fault", "Flat"]
 
@@ -94,7 +94,7 @@ EMPTY: Final[Mapping[str, Array]] = {column.name: np.zeros((0, column.per) if co
 @dataclass(slots=True, kw_only=True)
 class Flat:
     """The columns of one Program, named as in `COLUMNS`, and what it has one of: rows of its `name` and `doc` in the strings, `workgroup`,
-    `over` (None: the grid is left to `ir.grids`), and the rows of its grid's `extents` in the sizes."""
+    `over` (None: the grid is left to `ir.language.grids`), and the rows of its grid's `extents` in the sizes."""
 
     name: int
     doc: int

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.dims import Dim
-from vyre_py.ir.errors import Place
-from vyre_py.ir.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Value, Var, Variable
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Array
-from vyre_py.ir.walks import Handlers
+from vyre_py.ir.language.dims import Dim
+from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Value, Var, Variable
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array
+from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr
-from vyre_py.ir.types import Array
+from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr
+from vyre_py.ir.language.types import Array
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CODES, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Fault, Flat
 

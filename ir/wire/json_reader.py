@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_STATEMENTS
-from vyre_py.ir.dims import WORD_LIMIT, Dim, DimExpr
-from vyre_py.ir.errors import WireError, shown
-from vyre_py.ir.program import DEFAULT_WORKGROUP, Program
-from vyre_py.ir.rules import finding
-from vyre_py.ir.types import SCALARS, Array, Type, decode, encode
+from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimExpr
+from vyre_py.ir.language.errors import WireError, shown
+from vyre_py.ir.language.program import DEFAULT_WORKGROUP, Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import SCALARS, Array, Type, decode, encode
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat

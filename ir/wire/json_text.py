@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, KeysView
 from typing import Any, Final
 
-from vyre_py.ir.errors import WireError, shown
-from vyre_py.ir.rules import finding
+from vyre_py.ir.language.errors import WireError, shown
+from vyre_py.ir.language.rules import finding
 from vyre_py.ir.wire.json_form import MAX_DEPTH, MAX_KEYS, MAX_MARKS, MAX_NUMBER, MAX_PLAIN, MAX_TEXT
 
 __all__ = ["JsonText", "Wrong"]

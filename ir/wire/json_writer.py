@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from vyre_py.ir.dims import WORD_LIMIT
-from vyre_py.ir.errors import WireError
-from vyre_py.ir.program import Program
-from vyre_py.ir.rules import finding
-from vyre_py.ir.types import Type, decode
+from vyre_py.ir.language.dims import WORD_LIMIT
+from vyre_py.ir.language.errors import WireError
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import Type, decode
 from vyre_py.ir.wire.binary import verified
 from vyre_py.ir.wire.codes import (
     ACCESS_CODES,

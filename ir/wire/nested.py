@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from vyre_py.ir.dims import DIM_OPS, MAX_DIM_TERMS, SIZE_LIMIT, Dim, DimConst, DimExpr, DimOp
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, SIZE_LIMIT, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.errors import shown
 
 __all__ = ["Nested", "SizeError", "read_size", "size_value"]
 

@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from vyre_py.ir.check.limits import MAX_NAME, MAX_STATEMENTS
-from vyre_py.ir.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
-from vyre_py.ir.types import SCALARS, Kind
+from vyre_py.ir.language.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
+from vyre_py.ir.language.types import SCALARS, Kind
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
 from vyre_py.ir.wire.json_form import REF_KEYS, REQUIRED, VERSION

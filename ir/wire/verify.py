@@ -2,7 +2,7 @@
 
 Laws, each for whole columns at once, in the order in which they rely on each other:
 
-* W107: statements, nesting and names keep the limits of `ir.check.limits`, sizes that of `ir.dims`, declarations `MAX_DECLARATIONS`.
+* W107: statements, nesting and names keep the limits of `ir.check.limits`, sizes that of `ir.language.dims`, declarations `MAX_DECLARATIONS`.
 * W105, W112: every code is in the registry; a statement has a type exactly where it binds a value or declares a variable; constants are
   scalars whose bits fit.
 * W106: every reference is a row of its table.
@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
-from vyre_py.ir.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT
-from vyre_py.ir.types import Array
+from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT
+from vyre_py.ir.language.types import Array
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Fault, Flat
 from vyre_py.ir.wire.tables import (

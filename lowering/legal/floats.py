@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom, Let, const
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, bf16, f16, f32, i32, u32
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import float_, word
-from vyre_py.ir.nodes import Atom, Let, const
 from vyre_py.ir.passes.lets import rewrite_lets
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, bf16, f16, f32, i32, u32
 
 __all__ = ["narrow_floats"]
 

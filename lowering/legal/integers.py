@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from vyre_py.ir.language.nodes import Atom, Const, Let, const
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, bool_, i32, u32, unsigned_of
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.nodes import Atom, Const, Let, const
 from vyre_py.ir.passes.lets import rewrite_lets
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, bool_, i32, u32, unsigned_of
 
 __all__ = ["MOVES", "PLAIN", "ROWS", "is_narrow_integer", "narrow_integers"]
 

@@ -1,6 +1,6 @@
 """Checks and offsets of array accesses, in scalar LLVM IR.
 
-An index is i32, u32, i64 or u64. The extents of a wide buffer (`ir.widths`) are 64-bit, those of other arrays 32-bit, or numbers; 64 bits on
+An index is i32, u32, i64 or u64. The extents of a wide buffer (`ir.language.widths`) are 64-bit, those of other arrays 32-bit, or numbers; 64 bits on
 either side make the comparison one of 64 bits.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vyre_py.ir.types import Type
-from vyre_py.ir.widths import WIDE_TYPES
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.lowering.llvm.text import Writer
 
 __all__ = ["inside", "offset"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.types import Type
+from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, llvm_type

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.types import Kind, Type, bf16, f16, f32, f64
+from vyre_py.ir.language.types import Kind, Type, bf16, f16, f32, f64
 from vyre_py.lowering.llvm.idioms import Emitter, choose, intrinsic
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, integer, is_small_float, llvm_type, number

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.effects import SYNCHRONISES
-from vyre_py.ir.nodes import Let, Memory, Space
+from vyre_py.ir.language.effects import SYNCHRONISES
+from vyre_py.ir.language.nodes import Let, Memory, Space
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.program import Program
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
-from vyre_py.lowering.llvm.fast import NVPTX_EMITTERS
+from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 
 __all__ = ["WORKGROUP_ALIGN", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
 

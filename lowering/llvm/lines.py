@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from vyre_py.ir.errors import Place
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.llvm.text import ModuleText
 
 __all__ = ["FunctionLines", "LineTables", "lines_of"]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.types import Kind, Type
+from vyre_py.ir.language.types import Kind, Type
 from vyre_py.lowering.llvm.conversions import bitcast, cast
 from vyre_py.lowering.llvm.idioms import Emitter, choose, compare, instruction, intrinsic, intrinsic_row, with_constant
 from vyre_py.lowering.llvm.text import Writer

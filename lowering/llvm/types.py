@@ -7,8 +7,8 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import Kind, Type, encode
+from vyre_py.ir.language.nodes import Const
+from vyre_py.ir.language.types import Kind, Type, encode
 
 __all__ = ["bits_type", "bytes_literal", "integer", "is_small_float", "literal", "llvm_type", "memory_type", "number"]
 

@@ -2,7 +2,7 @@
 
 `legal` rewrites what WGSL lacks and names what it cannot say, `ops` has a row per op over the types that are left (`types`), `helpers` the
 functions that they call, `memory` declares arrays and packs small elements, `rounding` and `folding` find what a driver's compiler must not see
-through, `emit` walks the body, `words` is the block of scalars that emitter and driver share.
+through, `emit` walks the body, `uniform_block` is the block of scalars that emitter and driver share.
 
 Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once. f64 is for
 devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none.
@@ -11,7 +11,7 @@ devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has non
 from __future__ import annotations
 
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact import Entry, Image
+from vyre_py.lowering.artifact.artifact import Entry, Image
 from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.exact import is_exact

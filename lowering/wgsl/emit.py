@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.facts import is_told
-from vyre_py.ir.dims import DimConst, DimExpr
-from vyre_py.ir.nodes import (
+from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.nodes import (
     Atom,
     Atomic,
     Barrier,
@@ -37,18 +37,18 @@ from vyre_py.ir.nodes import (
     Value,
     Var,
 )  # fmt: skip
+from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, u32
+from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import Optimised
-from vyre_py.ir.types import Type, bool_, f32, f64, i32, u32
-from vyre_py.ir.walks import Handlers
 from vyre_py.lowering.layout import Layout, SlotKind
-from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER
+from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, atomic_text, is_one_call, zero_lines
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
-from vyre_py.lowering.wgsl.words import GROUPS_X, GROUPS_Z, ZERO, block_words, scalar_word, word_text
+from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, ZERO, block_words, scalar_word, word_text
 
 __all__ = ["ENTRY_POINT", "Kernel"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Atom, Const, End, For, Get, Let, Load, Loop, Set, Space, Statement, Store, Value
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import i32, u32
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Atom, Const, End, For, Get, Let, Load, Loop, Set, Space, Statement, Store, Value
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import i32, u32
 
 __all__ = ["foldable"]
 

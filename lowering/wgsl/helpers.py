@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from vyre_py.lowering.wgsl.words import ZERO, word_text
+from vyre_py.lowering.wgsl.uniform_block import ZERO, word_text
 
 __all__ = ["HELPERS", "helpers_of", "with_requirements"]
 

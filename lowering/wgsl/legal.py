@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vyre_py.ir.nodes import Atomic, End, Let, Memory, Param
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f64
+from vyre_py.ir.language.nodes import Atomic, End, Let, Memory, Param
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f64
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.integers import narrow_integers
-from vyre_py.lowering.legal.words import missing_words, split_words
+from vyre_py.lowering.legal.split64 import missing_words, split_words
 from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.emit import EMITTERS
 from vyre_py.lowering.wgsl.ops import form_of
-from vyre_py.lowering.wgsl.words import MAX_WORDS, block_words
+from vyre_py.lowering.wgsl.uniform_block import MAX_WORDS, block_words
 
 __all__ = ["legalise", "require_expressible"]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check.facts import is_told
-from vyre_py.ir.dims import DimConst
-from vyre_py.ir.nodes import Access, Atomic, Memory, MemoryStatement, Space, Store
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, bool_, f32, f64
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, Atomic, Memory, MemoryStatement, Space, Store
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, bool_, f32, f64
 from vyre_py.lowering.layout import WORD_BYTES, Layout, element_count
 from vyre_py.lowering.wgsl.ops import ROWS
 from vyre_py.lowering.wgsl.types import packed_bits, value_type, zero
-from vyre_py.lowering.wgsl.words import offset_word, word_text
+from vyre_py.lowering.wgsl.uniform_block import offset_word, word_text
 
 __all__ = ["READ", "READ_WRITE", "Array", "Arrays", "arrays_of", "atomic_lines", "atomic_text", "is_one_call", "zero_lines"]
 

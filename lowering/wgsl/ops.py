@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import Let
-from vyre_py.ir.types import SCALARS, bool_, f32, f64, i32, u32
+from vyre_py.ir.language.nodes import Let
+from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, i32, u32
 
 __all__ = ["QUERIES", "ROWS", "form_of"]
 

@@ -10,9 +10,9 @@ knows, is a number like any other to them: nothing is cancelled over it, and no 
 
 from __future__ import annotations
 
-from vyre_py.ir.nodes import Atom, Const, Let, Value
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, f64
+from vyre_py.ir.language.nodes import Atom, Const, Let, Value
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f32, f64
 
 __all__ = ["rounded_results"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from vyre_py.ir.nodes import Const
-from vyre_py.ir.types import SCALARS, Type, bool_, element, f32, f64, i32, u32, vector_of
+from vyre_py.ir.language.nodes import Const
+from vyre_py.ir.language.types import SCALARS, Type, bool_, element, f32, f64, i32, u32, vector_of
 
 __all__ = ["NARROW", "WORD_PAIR", "is_sayable", "literal", "packed_bits", "value_type", "zero"]
 

@@ -24,8 +24,8 @@ import numpy as np  # noqa: E402 - the path and the environment above must stand
 
 import vyre_py as vp  # noqa: E402 - as above
 from vyre_py.demo import programs as demo  # noqa: E402 - as above
-from vyre_py.drivers.compilation import clear_memory  # noqa: E402 - as above
-from vyre_py.ir.program import Program  # noqa: E402 - as above
+from vyre_py.drivers.cache.lookup import clear_memory  # noqa: E402 - as above
+from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 
 FILE: Final = _ROOT / "lowering" / "codegen.json"
 WAYS: Final = ("llvm", "nvvm")
@@ -115,7 +115,7 @@ def _launched(device: Any, artifact: vp.Artifact, given: Mapping[str, Any]) -> f
     launch = pipeline.bind(arguments)
     taken = []
     for _ in range(_ROUNDS + 2):
-        from vyre_py.drivers.cuda.waiting import timed
+        from vyre_py.drivers.cuda.launch.waiting import timed
 
         elapsed = timed(device.context, int(device.context.stream), launch)
         device.synchronize()

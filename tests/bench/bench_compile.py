@@ -225,7 +225,7 @@ def _warm() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["VYRE_CACHE_DIR"] = folder
         import vyre_py as vp
-        from vyre_py.drivers.compilation import clear_memory, compiled, validated
+        from vyre_py.drivers.cache.lookup import clear_memory, compiled, validated
         from vyre_py.lowering.options import CompileOptions
         from vyre_py.lowering.target import parse_target
 

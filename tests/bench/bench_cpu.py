@@ -12,7 +12,7 @@ import numpy as np
 from measure import per_call_us, row, seconds
 
 import vyre_py as vp
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 COUNT = 1 << 24
 SIDE = 1024

@@ -12,7 +12,7 @@ from measure import row, seconds
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.options import CompileOptions
 
 TURNS = 64

@@ -13,7 +13,7 @@ from measure import row, seconds
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 LAUNCHES = 50
 MANDELBROT = Path(__file__).resolve().parents[2] / "examples" / "03_mandelbrot.py"

@@ -11,11 +11,11 @@ from measure import row, seconds
 
 import vyre_py as vp
 from vyre_py.ir.check import check
-from vyre_py.ir.digest import code_digest
-from vyre_py.ir.parser import parse
+from vyre_py.ir.language.digest import code_digest
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import optimise
-from vyre_py.ir.printer import print_program
-from vyre_py.ir.program import Program
+from vyre_py.ir.text.parser import parse
+from vyre_py.ir.text.printer import print_program
 
 
 def build(statements: int) -> Program:

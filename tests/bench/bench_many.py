@@ -17,8 +17,8 @@ from collections.abc import Sequence
 os.environ["VYRE_CACHE_LIMIT"] = "0"
 
 import vyre_py as vp
-from vyre_py.drivers.compilers import cores, end_idle
-from vyre_py.ir.program import Program
+from vyre_py.drivers.process.compile_pool import cores, end_idle
+from vyre_py.ir.language.program import Program
 
 STATEMENTS = 300
 ROUNDS = 3

@@ -12,7 +12,7 @@ import numpy as np
 from measure import per_call_us, row, seconds
 
 import vyre_py as vp
-from vyre_py.drivers.cuda import transfer
+from vyre_py.drivers.cuda.memory import transfer
 
 MIB = 1 << 20
 SIZES = (64 * MIB, 512 * MIB)
@@ -58,7 +58,7 @@ def transfers(device: Any) -> None:
 
 
 def sizes(device: Any) -> None:
-    """Pageable uploads and downloads of every size from 1 KiB, to choose the limits of `drivers.cuda.transfer` by."""
+    """Pageable uploads and downloads of every size from 1 KiB, to choose the limits of `drivers.cuda.memory.transfer` by."""
     torch = _torch()
     size = 1024
     while size <= 256 * MIB:

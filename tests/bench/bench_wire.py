@@ -16,7 +16,7 @@ from measure import row, seconds  # noqa: E402 - as above
 from test_from_nodes import Seeded, arrays_of, chain  # noqa: E402 - as above
 
 from vyre_py.ir.check import check  # noqa: E402 - as above
-from vyre_py.ir.program import Program  # noqa: E402 - as above
+from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 
 
 def main(statements: int) -> None:

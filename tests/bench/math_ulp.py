@@ -30,9 +30,9 @@ from math_ulp_page import FIGURES, Measured, read_measured, ulp_page, write_meas
 
 import vyre_py as vp  # noqa: E402 - as above
 from vyre_py.drivers.device import Device  # noqa: E402 - as above
-from vyre_py.drivers.resident import Buffer  # noqa: E402 - as above
-from vyre_py.ir.program import Program  # noqa: E402 - as above
-from vyre_py.ir.types import SCALARS, Type, f32  # noqa: E402 - as above
+from vyre_py.drivers.memory.buffer import Buffer  # noqa: E402 - as above
+from vyre_py.ir.language.program import Program  # noqa: E402 - as above
+from vyre_py.ir.language.types import SCALARS, Type, f32  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
 
 BOUND_ULP: Final = 1.0

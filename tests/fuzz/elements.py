@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.types import SCALARS, Type, bf16, bool_, encode, f16, f32, f64
+from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, encode, f16, f32, f64
 
 __all__ = ["INTERESTING", "random_array"]
 

@@ -22,12 +22,12 @@ import numpy as np
 from elements import INTERESTING, random_array
 from shapes import SHAPES
 
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import Dim, DimConst, dim_op, evaluate_dim
-from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
-from vyre_py.ir.ops import ATOMICS, OPS, Level, Op, Operand, Result
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import Dim, DimConst, dim_op, evaluate_dim
+from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
+from vyre_py.ir.language.ops import ATOMICS, OPS, Level, Op, Operand, Result
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
 __all__ = ["ALL_TYPES", "WHOLE_TYPES", "Case", "Source", "generate"]
 

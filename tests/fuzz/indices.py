@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.assembler import Assembler
-from vyre_py.ir.dims import DimConst, DimExpr, DimOp, evaluate_dim
-from vyre_py.ir.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
-from vyre_py.ir.ops import OPS
-from vyre_py.ir.program import Grid, Program
-from vyre_py.ir.types import Type, i32, i64, u8, u32, u64
-from vyre_py.ir.widths import whole_size
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp, evaluate_dim
+from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.types import Type, i32, i64, u8, u32, u64
+from vyre_py.ir.language.widths import whole_size
 
 __all__ = ["EDGES", "SIZES", "U32_MAX", "WIDE_SIZES", "bindable", "random_arguments", "random_program", "random_updates"]
 

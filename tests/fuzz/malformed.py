@@ -32,11 +32,11 @@ import numpy as np  # noqa: E402 - the path above must stand first
 from generator import generate  # noqa: E402 - as above
 
 from vyre_py.ir.check import check  # noqa: E402 - as above
-from vyre_py.ir.errors import ParseError, ProgramError, ValidationError, WireError  # noqa: E402 - as above
-from vyre_py.ir.parser import parse  # noqa: E402 - as above
-from vyre_py.ir.printer import print_program  # noqa: E402 - as above
-from vyre_py.ir.program import Program  # noqa: E402 - as above
-from vyre_py.ir.types import TYPES  # noqa: E402 - as above
+from vyre_py.ir.language.errors import ParseError, ProgramError, ValidationError, WireError  # noqa: E402 - as above
+from vyre_py.ir.language.program import Program  # noqa: E402 - as above
+from vyre_py.ir.language.types import TYPES  # noqa: E402 - as above
+from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
+from vyre_py.ir.text.printer import print_program  # noqa: E402 - as above
 from vyre_py.ir.wire.binary import DIGEST_BYTES, HEADER, column_offsets  # noqa: E402 - as above
 from vyre_py.ir.wire.codes import CODES  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above

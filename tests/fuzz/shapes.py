@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.ir.nodes import Atom, const
-from vyre_py.ir.ops import ATOMICS, OPS
-from vyre_py.ir.types import bool_, i32, u32
+from vyre_py.ir.language.nodes import Atom, const
+from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.types import bool_, i32, u32
 
 __all__ = ["SHAPES"]
 

@@ -12,14 +12,14 @@ EQUIVALENT: Final[dict[str, str]] = {
         'Without workgroup arrays the proof is asked of none, and the set is empty, too; leaving early saves time alone.',
     'lowering/legal/floats.py _fused_bf16: rough = m("mul", a, b) => rough = m("mul", b, a)':
         'A product commutes, to the bit; NaNs are one.',
-    'lowering/llvm/counters.py _Search._counted: place, _ = self._steps.get(variable, (self._stop, 0)) => place, _ = self._steps.get(variable, (self._stop, 1))':
+    'lowering/llvm/gpu/interrupt/counted_loops.py _Search._counted: place, _ = self._steps.get(variable, (self._stop, 0)) => place, _ = self._steps.get(variable, (self._stop, 1))':
         'What is replaced is thrown away: only the place is read.',
-    'lowering/llvm/interruptible.py module: _MEMORY: Final[Mapping[Space, int]] = {Space.WORKGROUP: 16, Space.BUFFER: 64, Space.PRIVATE: 64, Space.TABLE: 64} => _MEMORY: Final[Mapping[Space, int]] = {Space.WORKGROUP: 16, Space.BUFFER: 64, Space.PRIVATE: 63, Space.TABLE: 64}':
+    'lowering/llvm/gpu/interrupt/interruptible.py module: _MEMORY: Final[Mapping[Space, int]] = {Space.WORKGROUP: 16, Space.BUFFER: 64, Space.PRIVATE: 64, Space.TABLE: 64} => _MEMORY: Final[Mapping[Space, int]] = {Space.WORKGROUP: 16, Space.BUFFER: 64, Space.PRIVATE: 63, Space.TABLE: 64}':
         'An estimate of time in units, of which a kernel that looks once in thousands sees no 64th part.',
     'lowering/llvm/lines.py FunctionLines._attachment: line = place.line if 0 <= place.line <= _MAX_LINE else 0 => line = place.line if 0 < place.line <= _MAX_LINE else 0':
         'Line 0 becomes 0 on either way.',
-    'lowering/llvm/nvvm_dialect.py _Rewriter.__init__: self._made = 0 => pass':
+    'lowering/llvm/gpu/nvvm/dialect.py _Rewriter.__init__: self._made = 0 => pass':
         'Each function sets it again before the first name is made, and none is made outside of functions.',
-    'lowering/llvm/nvvm_dialect.py _Rewriter.__init__: self._numbers = 0  # of metadata so far => self._numbers = 1  # of metadata so far':
+    'lowering/llvm/gpu/nvvm/dialect.py _Rewriter.__init__: self._numbers = 0  # of metadata so far => self._numbers = 1  # of metadata so far':
         'Metadata may be numbered from any number on; nothing refers to 0.',
 }

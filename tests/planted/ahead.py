@@ -45,7 +45,7 @@ AHEAD: Final = (
     Plant(
         "an_entry_of_another_key",
         "An entry of the disk cache is believed whatever it is about.",
-        "vyre_py.drivers.cache_entry",
+        "vyre_py.drivers.cache.entry",
         "        return Fault.KEY\n",
         "        pass\n",
         Suite("test_cache_hostile.py", "swapped"),
@@ -61,7 +61,7 @@ AHEAD: Final = (
     Plant(
         "spills_of_the_last_kernel",
         "What the assembler says of one kernel is taken for another.",
-        "vyre_py.lowering.llvm.assembler_log",
+        "vyre_py.lowering.llvm.gpu.machine_code.assembler_log",
         "            entry = function = found[1]\n",
         "            function = found[1]\n            entry = entry or function\n",
         Suite("test_cubin.py", "log"),

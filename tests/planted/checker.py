@@ -88,7 +88,7 @@ MEANING: Final = (
     Plant(
         "rounds_twice",
         "A 64-bit integer on its way to f16 or bf16 is rounded to f64 first.",
-        "vyre_py.ir.rounding",
+        "vyre_py.ir.language.narrowing",
         "kept = np.where(large, high | (low != 0).astype(x.dtype), x)",
         "kept = np.where(large, high | (low > 0x8000).astype(x.dtype), x)",
         Suite("test_evaluate.py::test_cast", "i64-bf16"),
@@ -136,7 +136,7 @@ MEANING: Final = (
     Plant(
         "ceil_div_rounds_down",
         "`ceil_div` of sizes drops what is left over.",
-        "vyre_py.ir.dims",
+        "vyre_py.ir.language.dims",
         "return -(-left // right)",
         "return left // right",
         Suite("test_filetests.py::test_run", "grid_and_dims and reference"),

@@ -13,7 +13,7 @@ DECODERS: Final = (
     Plant(
         "binds_from_the_right",
         "Operators of one level bind from right to left: a - b - c is a - (b - c).",
-        "vyre_py.ir.parser_expressions",
+        "vyre_py.ir.text.expression_parser",
         "right = self.expression(row[1] + 1)",
         "right = self.expression(row[1])",
         Suite("test_filetests.py::test_passes", "bounds"),
@@ -21,7 +21,7 @@ DECODERS: Final = (
     Plant(
         "literal_past_the_type",
         "The least literal of a signed type may be one less than the type holds.",
-        "vyre_py.ir.lexer",
+        "vyre_py.ir.text.lexer",
         "        if not type_.minimum <= value <= type_.maximum:\n            raise ValueError(f\"{sign}{digits} does not fit",
         "        if not type_.minimum - 1 <= value <= type_.maximum:\n            raise ValueError(f\"{sign}{digits} does not fit",
         Suite("test_text.py", "literal"),
@@ -29,7 +29,7 @@ DECODERS: Final = (
     Plant(
         "literal_rounds_twice",
         "A decimal is rounded to f64, and then to its type.",
-        "vyre_py.ir.lexer",
+        "vyre_py.ir.text.lexer",
         "    return value if exact == value else math.nextafter(value, math.inf if exact > value else 0.0)",
         "    return value",
         Suite("test_text.py", "round_once"),
@@ -37,7 +37,7 @@ DECODERS: Final = (
     Plant(
         "minus_nothing",
         "The literal -0.0 is read as 0.0.",
-        "vyre_py.ir.lexer",
+        "vyre_py.ir.text.lexer",
         "    return bits | 1 << (type_.bits - 1) if negative else bits",
         "    return bits | 1 << (type_.bits - 1) if negative and bits else bits",
         RoundTrip("text"),
@@ -45,7 +45,7 @@ DECODERS: Final = (
     Plant(
         "text_without_a_limit",
         "Expressions of the text may nest to any depth.",
-        "vyre_py.ir.parser_expressions",
+        "vyre_py.ir.text.expression_parser",
         "        if self.depth > MAX_NESTING:",
         "        if self.depth > MAX_NESTING << 20:",
         Suite("test_text.py", "nesting"),
@@ -125,7 +125,7 @@ DECODERS: Final = (
     Plant(
         "digest_without_types",
         "The code digest leaves out the types of constants.",
-        "vyre_py.ir.digest",
+        "vyre_py.ir.language.digest",
         'return f"{atom.type.name}#{atom.bits:x}"',
         'return f"#{atom.bits:x}"',
         Suite("test_digest.py"),

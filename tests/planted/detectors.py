@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
     from generator import Case
 
-    from vyre_py.ir.program import Program
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["Generated", "RoundTrip", "Suite"]
 
@@ -83,8 +83,8 @@ class RoundTrip:
         return f"round trips of generated Programs through {self.form}"
 
     def _ways(self) -> tuple[Callable[[Program], Any], Callable[[Any], Program]]:
-        from vyre_py.ir.printer import print_program
-        from vyre_py.ir.program import Program
+        from vyre_py.ir.language.program import Program
+        from vyre_py.ir.text.printer import print_program
 
         if self.form == "text":
             return print_program, Program.from_text

@@ -53,7 +53,7 @@ LEGAL: Final = (
     Plant(
         "shifted_by_a_whole_word",
         "What a shift by 0 carries from one word into the other is shifted by 32, which is masked to 0.",
-        "vyre_py.lowering.legal.word_ops",
+        "vyre_py.lowering.legal.split64_ops",
         'return self(name, self(name, a, word(1)), self("xor", step, word(31)))',
         'return self(name, a, self("sub", word(32), step))',
         Suite("test_words.py", "shl or shr or rot"),
@@ -61,7 +61,7 @@ LEGAL: Final = (
     Plant(
         "low_words_compared_first",
         "Signed 64-bit numbers are compared by their low words as signed ones.",
-        "vyre_py.lowering.legal.word_ops",
+        "vyre_py.lowering.legal.split64_ops",
         'self("select", same, self("lt", a[0], b[0]), self("lt", *high))',
         'self("select", same, self("lt", *(self.bitcast(x[0], i32) if t.is_signed else x[0] for x in (a, b))), self("lt", *high))',
         Suite("test_words.py", "lt or max"),
@@ -69,7 +69,7 @@ LEGAL: Final = (
     Plant(
         "borrow_of_equals",
         "A difference of 64-bit numbers borrows where the low words are equal.",
-        "vyre_py.lowering.legal.word_ops",
+        "vyre_py.lowering.legal.split64_ops",
         'borrow = self.flag(self("lt", a[0], b[0]))',
         'borrow = self.flag(self("le", a[0], b[0]))',
         Generated("wgpu", 80),
@@ -77,7 +77,7 @@ LEGAL: Final = (
     Plant(
         "words_swapped",
         "The halves of a 64-bit param change places.",
-        "vyre_py.lowering.legal.words",
+        "vyre_py.lowering.legal.split64",
         '_HALVES: Final = (("low", 0), ("high", 4))',
         '_HALVES: Final = (("low", 4), ("high", 0))',
         Generated("wgpu", 40),
@@ -85,7 +85,7 @@ LEGAL: Final = (
     Plant(
         "sign_of_the_dividend",
         "A quotient of 64-bit numbers has the sign of the dividend, whatever the divisor's is.",
-        "vyre_py.lowering.legal.word_ops",
+        "vyre_py.lowering.legal.split64_ops",
         'return w.either(w("ne", a_negative, b_negative), w.neg(quotient), quotient)',
         "return w.either(a_negative, w.neg(quotient), quotient)",
         Suite("test_words.py", "div or rem"),
@@ -96,7 +96,7 @@ HOST: Final = (
     Plant(
         "wrong_mask",
         "The second block of an If runs with the mask of the first.",
-        "vyre_py.lowering.llvm.lanes_forms",
+        "vyre_py.lowering.llvm.cpu.values",
         'return self.let(f"xor {self.mask_type} {mask}, {self.all_on}")',
         "return mask",
         Generated("cpu"),
@@ -104,7 +104,7 @@ HOST: Final = (
     Plant(
         "missed_barrier",
         "Code before and after a barrier is run as one stretch, chunk by chunk.",
-        "vyre_py.lowering.llvm.regions",
+        "vyre_py.lowering.llvm.cpu.regions",
         "shared = [SYNCHRONISES[type(s)] for s in body]",
         "shared = [SYNCHRONISES[type(s)] and s.binds for s in body]",
         Generated("cpu"),
@@ -112,7 +112,7 @@ HOST: Final = (
     Plant(
         "dropped_check",
         "Every index of a load is taken to be inside.",
-        "vyre_py.lowering.llvm.lanes_memory",
+        "vyre_py.lowering.llvm.cpu.memory",
         "            if proven >> axis & 1:",
         "            if isinstance(s, Load) or proven >> axis & 1:",
         Generated("cpu"),
@@ -121,7 +121,7 @@ HOST: Final = (
     Plant(
         "dropped_store_check",
         "Every index of a store is taken to be inside.",
-        "vyre_py.lowering.llvm.lanes_memory",
+        "vyre_py.lowering.llvm.cpu.memory",
         "            if proven >> axis & 1:",
         "            if isinstance(s, Store) or proven >> axis & 1:",
         Generated("cpu"),
@@ -130,7 +130,7 @@ HOST: Final = (
     Plant(
         "short_loop",
         "A loop with a step other than one takes a turn too few.",
-        "vyre_py.lowering.llvm.lanes_masks",
+        "vyre_py.lowering.llvm.cpu.masks",
         '            trips = w.let(f"add {t} {trips}, {integer(1, 32, width)}")\n',
         "",
         Generated("cpu"),
@@ -138,7 +138,7 @@ HOST: Final = (
     Plant(
         "neutral_zero",
         "Lanes that are off count as 0 in an atomic minimum that all lanes share.",
-        "vyre_py.lowering.llvm.lanes_atomics",
+        "vyre_py.lowering.llvm.cpu.atomics",
         '"min": ("smin", "umin", "maximum")',
         '"min": ("smin", "umin", "zero")',
         Suite("test_filetests.py::test_run", "atomics_folded and cpu"),
@@ -146,7 +146,7 @@ HOST: Final = (
     Plant(
         "rows_of_two",
         "The place along y in a workgroup that is two wide is not divided by the width.",
-        "vyre_py.lowering.llvm.lanes_state",
+        "vyre_py.lowering.llvm.cpu.state",
         "        if stride > 1:",
         "        if stride > 2:",
         Suite("test_filetests.py::test_run", "grid_and_dims and cpu"),
@@ -154,7 +154,7 @@ HOST: Final = (
     Plant(
         "gathered_from_the_word",
         "A gather of bytes takes the address for the start of a word.",
-        "vyre_py.lowering.llvm.lanes_memory",
+        "vyre_py.lowering.llvm.cpu.memory",
         'elements = w.let(f"trunc i64 {w.let(f\'udiv i64 {skipped}, {size}\')} to i32")',
         'elements = w.let(f"trunc i64 {w.let(f\'urem i64 {skipped}, {size}\')} to i32")',
         Suite("test_lanes.py::test_small_elements_gather_and_scatter"),
@@ -222,7 +222,7 @@ PTX: Final = (
     Plant(
         "alone_over_a_barrier",
         "LLVM is told that nobody else touches a buffer through which invocations talk over a barrier.",
-        "vyre_py.lowering.llvm.simt",
+        "vyre_py.lowering.llvm.gpu.simt",
         'return "" if memory.access.reads and has_barrier(self.program) else "noalias "',
         'return "noalias "',
         Suite("test_ptx.py::test_loads_on_both_sides_of_a_barrier_stay"),
@@ -230,7 +230,7 @@ PTX: Final = (
     Plant(
         "no_fence_before_the_grid",
         "A workgroup that comes to a grid barrier does not wait for its own writes to be seen.",
-        "vyre_py.lowering.llvm.grid",
+        "vyre_py.lowering.llvm.gpu.grid_barrier",
         '    w.line(f"fence {_DEVICE} acq_rel")\n    found =',
         "    found =",
         Suite("test_grid_barrier.py::test_ptx_has_the_fences", "sm_90"),
@@ -238,7 +238,7 @@ PTX: Final = (
     Plant(
         "arrives_alone",
         "Every invocation of a workgroup counts itself at a grid barrier.",
-        "vyre_py.lowering.llvm.grid",
+        "vyre_py.lowering.llvm.gpu.grid_barrier",
         'w.branch(w.let(f"icmp eq i32 {local_index}, 0"), arrive, met)',
         'w.branch(w.let(f"icmp sge i32 {local_index}, 0"), arrive, met)',
         Suite("test_grid_barrier.py::test_the_word_is_ready_for_the_next_barrier_and_the_next_launch"),
@@ -246,7 +246,7 @@ PTX: Final = (
     Plant(
         "turns_of_unsigned",
         "A loop's ends are compared as unsigned numbers.",
-        "vyre_py.lowering.llvm.loops",
+        "vyre_py.lowering.llvm.gpu.loops",
         "some = w.let(f\"icmp {'s' if signed else 'u'}lt i32 {low}, {high}\")",
         'some = w.let(f"icmp ult i32 {low}, {high}")',
         Suite("test_simt.py", "trip"),
@@ -254,7 +254,7 @@ PTX: Final = (
     Plant(
         "turns_that_are_not_checked",
         "An interruptible loop with loops in it counts its turns and those of the inner ones, and never looks whether it is time.",
-        "vyre_py.lowering.llvm.interruptible",
+        "vyre_py.lowering.llvm.gpu.interrupt.interruptible",
         "            self._watch.spend(str(form.units))\n            self._watch.check()",
         "            self._watch.spend(str(form.units))",
         Suite("test_interrupt.py::test_endless_kernels_end", "turns and interruptible"),
@@ -262,7 +262,7 @@ PTX: Final = (
     Plant(
         "whole_strips",
         "The last strip of an interruptible loop is as long as the others.",
-        "vyre_py.lowering.llvm.interruptible",
+        "vyre_py.lowering.llvm.gpu.interrupt.interruptible",
         'rest = w.let(f"sub i32 {turns}, {first}")',
         "rest = turns",
         Suite("test_interrupt.py::test_strips_as_they_are"),
@@ -270,7 +270,7 @@ PTX: Final = (
     Plant(
         "carry_lost",
         "The step of a persistent workgroup past the end of a row stays in the row.",
-        "vyre_py.lowering.llvm.persistent",
+        "vyre_py.lowering.llvm.gpu.persistent",
         'carry = w.let(f"icmp uge i32 {place}, {room}")',
         'carry = w.let(f"icmp ugt i32 {place}, {room}")',
         Suite("test_interrupt.py::test_every_workgroup_runs_once"),
@@ -278,7 +278,7 @@ PTX: Final = (
     Plant(
         "before_the_wait",
         "A load of what the kernel before has written may move to where that one still runs.",
-        "vyre_py.lowering.llvm.simt",
+        "vyre_py.lowering.llvm.gpu.simt",
         "if self.options.dependent:\n            return",
         "if False:\n            return",
         Suite("test_filetests.py::test_lower", "kernel_options"),
@@ -286,7 +286,7 @@ PTX: Final = (
     Plant(
         "seen_twice",
         "A load is not frozen, so that a check and a use may see two values.",
-        "vyre_py.lowering.llvm.simt",
+        "vyre_py.lowering.llvm.gpu.simt",
         'frozen = w.let(f"freeze {memory} {loaded}")',
         "frozen = loaded",
         Suite("test_ptx.py::test_the_text_that_llvm_reads"),
@@ -294,7 +294,7 @@ PTX: Final = (
     Plant(
         "atomics_for_the_workgroup",
         "Atomics on buffers are only seen by the own workgroup.",
-        "vyre_py.lowering.llvm.simt",
+        "vyre_py.lowering.llvm.gpu.simt",
         'Space.BUFFER: "device", Space.WORKGROUP: "block"',
         'Space.BUFFER: "block", Space.WORKGROUP: "block"',
         Suite("test_ptx.py::test_atomics_go_to_their_memory"),
@@ -353,7 +353,7 @@ WGSL: Final = (
     Plant(
         "scalars_a_word_late",
         "Params are read from the uniform block as if it had no word for each buffer's offset.",
-        "vyre_py.lowering.wgsl.words",
+        "vyre_py.lowering.wgsl.uniform_block",
         "return _HEADER_WORDS + buffers + (slot.offset_bytes",
         "return _HEADER_WORDS + (slot.offset_bytes",
         Generated("wgpu", 10),

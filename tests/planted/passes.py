@@ -109,7 +109,7 @@ PASSES: Final = (
     Plant(
         "moved_past_a_load",
         "A guard gathers a store from before a load of the same memory.",
-        "vyre_py.ir.passes.guards",
+        "vyre_py.ir.passes.bounds.guards",
         "if item.writes & (group.passed_reads | group.passed_writes) or item.reads & group.passed_writes:",
         "if item.writes & group.passed_writes or item.reads & group.passed_writes:",
         Suite("test_passes.py::test_guards_keep_results"),
@@ -117,7 +117,7 @@ PASSES: Final = (
     Plant(
         "at_the_end_is_inside",
         "An index that equals the extent is taken to lie inside.",
-        "vyre_py.ir.passes.ranges",
+        "vyre_py.ir.passes.bounds.ranges",
         "room = shifted(self.sizes.form(part), -1)",
         "room = self.sizes.form(part)",
         Suite("test_bounds.py::test_claims_hold"),
@@ -125,7 +125,7 @@ PASSES: Final = (
     Plant(
         "at_most_is_below",
         "a <= b is taken in as a < b.",
-        "vyre_py.ir.passes.ranges",
+        "vyre_py.ir.passes.bounds.ranges",
         'self._at_most(a, b, -1 if name == "lt" else 0)',
         "self._at_most(a, b, -1 if name != \"eq\" else 0)",
         Suite("test_bounds.py::test_claims_hold"),
@@ -133,7 +133,7 @@ PASSES: Final = (
     Plant(
         "bits_below_the_greater",
         "a | b is taken to be at most the greater of the two.",
-        "vyre_py.ir.passes.transfer",
+        "vyre_py.ir.passes.bounds.transfer",
         "    return Range(max(r[0].low, r[1].low), (1 << max(r[0].high, r[1].high).bit_length()) - 1)",
         "    return Range(max(r[0].low, r[1].low), max(r[0].high, r[1].high))",
         Suite("test_bounds.py::test_every_rule_holds_for_every_integer_type", "[or]"),
@@ -157,7 +157,7 @@ PASSES: Final = (
     Plant(
         "product_past_the_sign",
         "A saturating product of signed integers is taken to fit where its upper half is 0.",
-        "vyre_py.ir.math.saturating",
+        "vyre_py.ir.math.exact.saturating",
         'fits = m("eq", high, m("shr", low, const(a.type, a.type.bits - 1)))',
         'fits = m("eq", high, const(a.type, 0))',
         Suite("test_expand.py::test_all_pairs_of_bytes"),
@@ -165,7 +165,7 @@ PASSES: Final = (
     Plant(
         "empty_field",
         "An empty field of bits is not told from a whole word.",
-        "vyre_py.ir.math.fields",
+        "vyre_py.ir.math.exact.fields",
         'return m("select", m("eq", length, word(0)), const(t, 0), moved)',
         "return moved",
         Suite("test_expand.py::test_all_fields_of_all_bytes"),

@@ -72,7 +72,7 @@ WIDE: Final = (
     Plant(
         "guards_in_words",
         "The guard of a store to a wide buffer takes the axis for one of fewer than 2^32 elements.",
-        "vyre_py.ir.passes.guards",
+        "vyre_py.ir.passes.bounds.guards",
         "(at, extent, exceeds(extent)) for axis",
         "(at, extent, exceeds(extent) and at is extent) for axis",
         Suite("test_filetests.py::test_passes", "guard_wide"),
@@ -80,7 +80,7 @@ WIDE: Final = (
     Plant(
         "sizes_are_words",
         "The range analysis takes every dim to be below 2^32.",
-        "vyre_py.ir.passes.forms",
+        "vyre_py.ir.passes.bounds.polynomials",
         "return WORD_MAX if isinstance(expr, Dim) and expr not in self._widths.dims else SIZE_MAX",
         "return WORD_MAX",
         Suite("test_bounds.py::test_wide_sizes_are_not_words"),

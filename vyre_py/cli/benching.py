@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.cli.compiling import stages_data
 from vyre_py.cli.output import CommandError, name_text, say, say_json, size_text, time_text
 from vyre_py.cli.running import opened
-from vyre_py.drivers.progress import Progress
-from vyre_py.ir.dims import Dim, dims_of, evaluate_dim
-from vyre_py.ir.nodes import Memory
+from vyre_py.drivers.observe.progress import Progress
+from vyre_py.ir.language.dims import Dim, dims_of, evaluate_dim
+from vyre_py.ir.language.nodes import Memory
 
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch
+    from vyre_py.drivers.memory.buffer import Buffer
     from vyre_py.drivers.pipeline import Pipeline
-    from vyre_py.drivers.resident import Buffer
 
 __all__ = ["bench"]
 

@@ -7,9 +7,9 @@ import warnings
 from datetime import UTC, datetime
 
 from vyre_py.cli.output import CommandError, say, say_json, size_text
-from vyre_py.drivers.cache import CacheWarning, DiskCache
-from vyre_py.drivers.cache_bundle import Bundled
-from vyre_py.drivers.progress import Progress
+from vyre_py.drivers.cache.bundle import Bundled
+from vyre_py.drivers.cache.disk import CacheWarning, DiskCache
+from vyre_py.drivers.observe.progress import Progress
 
 __all__ = ["clear", "entries", "export", "import_", "stats", "verify"]
 

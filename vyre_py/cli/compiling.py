@@ -23,13 +23,13 @@ from vyre_py.cli.output import (
 )
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_program
-from vyre_py.ir.errors import ProgramError, VyreError, shown
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.errors import ProgramError, VyreError, shown
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:
-    from vyre_py.lowering.artifact import Artifact, Part
+    from vyre_py.lowering.artifact.artifact import Artifact, Part
 
 __all__ = ["compile_files", "stages_data"]
 

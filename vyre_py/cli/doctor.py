@@ -20,7 +20,7 @@ from typing import Final
 import vyre_py
 from vyre_py.cli.output import say, say_json, size_text
 from vyre_py.cli.probes import MARK, PROBES, Finding, isolated
-from vyre_py.drivers.progress import Progress
+from vyre_py.drivers.observe.progress import Progress
 
 __all__ = ["doctor", "examine"]
 
@@ -63,7 +63,7 @@ def _packages() -> Iterator[Finding]:
 
 def _tools() -> Iterator[Finding]:
     """Nothing that runs a Program needs one."""
-    from vyre_py.lowering.llvm.sass import find_nvdisasm
+    from vyre_py.lowering.llvm.gpu.machine_code.disassemble import find_nvdisasm
 
     use = "vyre-py lower --emit sass"
     found = find_nvdisasm()
@@ -74,7 +74,7 @@ def _tools() -> Iterator[Finding]:
 
 
 def _cache() -> Iterator[Finding]:
-    from vyre_py.drivers.cache import DiskCache
+    from vyre_py.drivers.cache.disk import DiskCache
 
     cache = DiskCache.open_default()
     if cache.limit_bytes == 0:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vyre_py.cli.output import CommandError, complain, error_data, flush, leave, say_json
 from vyre_py.cli.parser import parse
-from vyre_py.ir.errors import VyreError
+from vyre_py.ir.language.errors import VyreError
 
 __all__ = ["perform"]
 

@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from vyre_py.cli.output import say, say_json
-from vyre_py.drivers.progress import Progress
+from vyre_py.drivers.observe.progress import Progress
 
 __all__ = ["demo", "devices"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, TextIO
 
-from vyre_py.ir.errors import Diagnostic, ProgramError, VyreError, printable
-from vyre_py.ir.lexer import written_name
+from vyre_py.ir.language.errors import Diagnostic, ProgramError, VyreError, printable
+from vyre_py.ir.text.lexer import written_name
 
 __all__ = [
     "CommandError", "complain", "coloured", "error_data", "finding_data", "flush", "leave", "name_text", "say", "say_bytes", "say_json",

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import vyre_py
 from vyre_py.cli.output import say
 from vyre_py.cli.values import destination, given
-from vyre_py.ir.errors import printable
+from vyre_py.ir.language.errors import printable
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["compile_options", "parse"]

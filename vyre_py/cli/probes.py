@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError
-from vyre_py.ir.errors import VyreError
+from vyre_py.ir.language.errors import VyreError
 from vyre_py.lowering.errors import Unsupported
 
 __all__ = ["MARK", "PROBES", "Finding", "isolated"]
@@ -51,20 +51,20 @@ def _llvm() -> Iterator[Finding]:
     """Compiles a Program to PTX, so that the version is that of an LLVM which works."""
     from vyre_py.drivers.selftest import program
     from vyre_py.lowering.compile import emit_text
-    from vyre_py.lowering.llvm import nvptx
+    from vyre_py.lowering.llvm.gpu import nvptx
 
     lines = emit_text(program(), "compute_90").count("\n")
     yield Finding("compilers", "LLVM", "ok", f"{nvptx.version()}, inside llvmlite: PTX and host code ({lines} lines of PTX for a small Program)")
 
 
 def _nvvm() -> Iterator[Finding]:
-    from vyre_py.lowering.llvm import nvvm
+    from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
 
-    yield Finding("compilers", "libNVVM", "ok", f"{nvvm.version()}: option codegen='nvvm'")
+    yield Finding("compilers", "libNVVM", "ok", f"{libnvvm.version()}: option codegen='nvvm'")
 
 
 def _nvjitlink() -> Iterator[Finding]:
-    from vyre_py.lowering.llvm import nvjitlink
+    from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
     yield Finding("compilers", "nvJitLink", "ok", f"{nvjitlink.version()}: machine code ahead of time, targets sm_90 and their like")
 

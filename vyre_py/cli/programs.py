@@ -10,8 +10,8 @@ from typing import Any, Final
 from vyre_py.cli.output import CommandError, complain, finding_data, name_text, say, say_bytes, say_json
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_code, read_program, write_bytes
-from vyre_py.ir.errors import Diagnostic, ProgramError
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.errors import Diagnostic, ProgramError
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.options import CompileOptions
 
@@ -98,7 +98,7 @@ def _cubin(program: Program, target: str, options: CompileOptions) -> bytes:
 
 
 def _sass(program: Program, target: str, options: CompileOptions) -> str:
-    from vyre_py.lowering.llvm.sass import disassemble
+    from vyre_py.lowering.llvm.gpu.machine_code.disassemble import disassemble
 
     return disassemble(_cubin(program, target, options), lines=options.debug)
 

@@ -17,10 +17,10 @@ from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_code
 from vyre_py.cli.values import Destination, parse_arguments, write_results
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.ir.errors import shown
-from vyre_py.ir.lexer import literal_text
-from vyre_py.ir.nodes import Memory
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.text.lexer import literal_text
 from vyre_py.lowering.options import CompileOptions
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.cli.output import CommandError, say_bytes
-from vyre_py.ir.errors import shown
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.wire.binary import MAGIC as WIRE_MAGIC
-from vyre_py.lowering.artifact_form import MAGIC as ARTIFACT_MAGIC
+from vyre_py.lowering.artifact.form import MAGIC as ARTIFACT_MAGIC
 from vyre_py.lowering.files import replacing
 
 if TYPE_CHECKING:
-    from vyre_py.lowering.artifact import Artifact
+    from vyre_py.lowering.artifact.artifact import Artifact
 
 __all__ = ["label_of", "read_code", "read_program", "write_bytes"]
 
@@ -71,7 +71,7 @@ def read_code(name: str) -> Program | Artifact:
     """The Program or the artifact in a file. Raises what `read_program` raises, and ArtifactError."""
     data = _read(name)
     if data.startswith(ARTIFACT_MAGIC):
-        from vyre_py.lowering.artifact import Artifact
+        from vyre_py.lowering.artifact.artifact import Artifact
         from vyre_py.lowering.errors import ArtifactError
 
         try:

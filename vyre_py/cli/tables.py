@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from vyre_py.cli.output import CommandError, say, say_json
-from vyre_py.ir import describe
-from vyre_py.ir.ops import ATOMICS, OPS, AtomicOp, Op
-from vyre_py.ir.rules import RULES
+from vyre_py.ir.language import describe
+from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.language.rules import RULES
 
 __all__ = ["explain", "ops"]
 

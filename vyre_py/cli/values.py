@@ -16,15 +16,15 @@ from urllib.parse import quote
 import numpy as np
 
 from vyre_py.cli.output import CommandError, name_text, size_text
-from vyre_py.ir.dims import Dim
-from vyre_py.ir.errors import shown
-from vyre_py.ir.lexer import literal_bits
-from vyre_py.ir.nodes import Memory, Param
-from vyre_py.ir.types import Type, bf16, element
+from vyre_py.ir.language.dims import Dim
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.types import Type, bf16, element
+from vyre_py.ir.text.lexer import literal_bits
 from vyre_py.lowering.files import replacing
 
 if TYPE_CHECKING:
-    from vyre_py.lowering.artifact import Interface
+    from vyre_py.lowering.artifact.artifact import Interface
 
 __all__ = ["Destination", "Given", "destination", "given", "parse_arguments", "write_results"]
 

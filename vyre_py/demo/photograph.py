@@ -12,8 +12,8 @@ import numpy as np
 
 from vyre_py.demo import programs
 from vyre_py.drivers.device import Device
-from vyre_py.drivers.snapshot import Snapshot
-from vyre_py.ir.types import f32, u8, u32
+from vyre_py.drivers.observe.snapshot import Snapshot
+from vyre_py.ir.language.types import f32, u8, u32
 
 __all__ = ["Report", "Step", "process"]
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.builder import ProgramBuilder
-from vyre_py.ir.expressions import Expr
-from vyre_py.ir.functions import cast, clamp, floor, max, min, round, select
-from vyre_py.ir.handles import ArrayHandle
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import f32, i32, u8, u32
+from vyre_py.ir.builder.expressions import Expr
+from vyre_py.ir.builder.functions import cast, clamp, floor, max, min, round, select
+from vyre_py.ir.builder.handles import ArrayHandle
+from vyre_py.ir.builder.program_builder import ProgramBuilder
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import f32, i32, u8, u32
 
 __all__ = ["blur", "equalise", "histogram", "sharpen", "tone_curve"]
 

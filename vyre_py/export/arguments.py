@@ -12,11 +12,11 @@ from typing import Final
 
 from vyre_py.export.names import Names, commented
 from vyre_py.export.sizes import Sizes
-from vyre_py.ir.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp, dims_of
-from vyre_py.ir.nodes import Memory
-from vyre_py.ir.printer_declarations import print_dim
-from vyre_py.ir.types import Type
-from vyre_py.lowering.artifact import Aligned, Entry, Interface, Step
+from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp, dims_of
+from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.text.declaration_printer import print_dim
+from vyre_py.lowering.artifact.artifact import Aligned, Entry, Interface, Step
 from vyre_py.lowering.layout import Slot, SlotKind
 
 __all__ = ["Arguments", "Limits"]
@@ -227,7 +227,7 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
         self._refuse("negative", "SIZE")
 
     def _extent(self, expr: DimExpr, what: str, then: str = "") -> None:
-        """The size of an axis or of the grid: none below zero where a dim in it is zero, as `ir.dims.evaluate_extent`."""
+        """The size of an axis or of the grid: none below zero where a dim in it is zero, as `ir.language.dims.evaluate_extent`."""
         self._say(f"size = {self._sizes.expression(expr)}; /* {what} */")
         if isinstance(expr, DimOp):
             zero = " || ".join([f"{self._sizes.expression(dim)} == 0" for dim in dict.fromkeys(dims_of(expr))])

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.export.arguments import Arguments, Limits
-from vyre_py.lowering.artifact import Step
-from vyre_py.lowering.elf import read_elf, refuse
-from vyre_py.lowering.llvm.lanes_memory import MAX_ELEMENTS
+from vyre_py.lowering.artifact.artifact import Step
+from vyre_py.lowering.llvm.cpu.elf import read_elf, refuse
+from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
 
 __all__ = ["LIMITS", "example", "functions", "renamed", "source"]
 

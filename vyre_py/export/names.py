@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import Final
 
-from vyre_py.ir.errors import shown
+from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["Names", "commented", "identifier", "quoted", "require_title", "title_of"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.dims import Dim, DimConst, DimExpr
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 
 __all__ = ["Sizes"]
 
-# Operation of `ir.dims.DIM_OPS` -> the C function for it.
+# Operation of `ir.language.dims.DIM_OPS` -> the C function for it.
 _FUNCTIONS: Final[Mapping[str, str]] = {
     "add": """static int64_t size_add(int64_t a, int64_t b, int *fits)
 {

@@ -25,7 +25,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from vyre_py.drivers.c_launch import CLaunchWords
+from vyre_py.drivers.sharing.c_launch import CLaunchWords
 
 __all__ = ["vyre_launch"]
 

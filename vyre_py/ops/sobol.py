@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError, DriverError
-from vyre_py.ir.builder import ProgramBuilder
-from vyre_py.ir.dims import is_count
-from vyre_py.ir.errors import shown
-from vyre_py.ir.functions import cast, ceil_div, clz, ctz
+from vyre_py.ir.builder.functions import cast, ceil_div, clz, ctz
+from vyre_py.ir.builder.program_builder import ProgramBuilder
 from vyre_py.ir.imports import importing
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import Type, f32, f64, u32, u64
+from vyre_py.ir.language.dims import is_count
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, f32, f64, u32, u64
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
-    from vyre_py.drivers.hostarray import Host
     from vyre_py.drivers.launch import Launch
+    from vyre_py.drivers.memory.buffer import Buffer
+    from vyre_py.drivers.memory.host_arrays import Host
     from vyre_py.drivers.pipeline import Pipeline
-    from vyre_py.drivers.resident import Buffer
 
 __all__ = ["MAX_DIMENSIONS", "Sobol", "direction_numbers", "sobol_program"]
 

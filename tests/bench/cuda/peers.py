@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.bench.cuda.timing import Work, repeated
-from vyre_py.drivers.cuda.launch import Kernel
+from vyre_py.drivers.cuda.launch.launch import Kernel
 
 __all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "forbid", "packed_launch", "torch", "values_loop"]
 

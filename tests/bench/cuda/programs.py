@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 __all__ = ["AXPY", "BUSY", "DENSE", "ENDLESS", "TWICE", "TWO_INSTRUCTIONS", "mandelbrot", "nothing"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from tests.bench.cuda.peers import torch
 from tests.bench.cuda.table import Bench, Row, at_least
 from tests.bench.cuda.timing import Work
-from vyre_py.ir.program import Program
-from vyre_py.ir.types import TYPES
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import TYPES
 
 __all__ = ["ELEMENTWISE_ROWS"]
 

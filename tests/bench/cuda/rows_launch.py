@@ -15,8 +15,8 @@ from tests.bench.cuda.peers import block_loop, core_launch, cupy_launch, packed_
 from tests.bench.cuda.programs import AXPY, nothing
 from tests.bench.cuda.table import Bench, Row, at_most, within
 from tests.bench.cuda.timing import Work, race, repeated
-from vyre_py.drivers.cuda import native
-from vyre_py.drivers.cuda.native import Call, CallList
+from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.cuda.native.call_list import Call, CallList
 
 __all__ = ["LAUNCH_ROWS"]
 
@@ -162,12 +162,12 @@ def replay_to_the_end(bench: Bench) -> dict[str, float]:
 def counting(bench: Bench) -> dict[str, float]:
     """A native list of one call that does nothing, and the same list by builtins that were compiled without the counters; in nanoseconds."""
     device, line = bench.device, "  call void @count(ptr %state, i64 %turns)\n"
-    text = native._text()
+    text = call_list._text()
     if text.count(line) != 1:
         raise RuntimeError("the native code counts in another way now: this measure has to follow it")
-    with mock.patch.object(native, "_text", return_value=text.replace(line, "")):
-        bare = native._Builtins()
-    call = Call(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value or 0, (), native.UNHEARD)
+    with mock.patch.object(call_list, "_text", return_value=text.replace(line, "")):
+        bare = call_list._Builtins()
+    call = Call(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value or 0, (), call_list.UNHEARD)
     record = device.telemetry.record(syncs=1)
     owner = _Owner()
     counters = ((device.telemetry.address("launches"), 1), (record.address, 1))

@@ -19,7 +19,7 @@ from tests.bench.cuda.programs import AXPY, BUSY, ENDLESS, TWICE, TWO_INSTRUCTIO
 from tests.bench.cuda.table import Bench, Row, at_most, within
 from tests.bench.cuda.timing import Work, repeated
 from vyre_py.drivers.launch import Launch
-from vyre_py.ir.program import Program
+from vyre_py.ir.language.program import Program
 
 __all__ = ["WORK_ROWS"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.bench.cuda.peers import Absent
 from tests.bench.cuda.timing import Work, race
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.waiting import timed
+from vyre_py.drivers.cuda.launch.waiting import timed
 
 __all__ = ["Bench", "Measure", "Promise", "Result", "Results", "Row", "at_least", "at_most", "within"]
 

@@ -1,0 +1,147 @@
+"""Bundles: many entries of the disk cache in one file, to be carried to other machines. drivers/CACHE.md describes the layout for people."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from vyre_py.drivers.cache.directory import Folder, close
+from vyre_py.drivers.cache.entry import Fault, decode, key_within
+from vyre_py.drivers.cache.eviction import survey
+from vyre_py.drivers.cache.key import CacheKey
+from vyre_py.drivers.errors import CacheError
+from vyre_py.lowering.files import replacing
+
+__all__ = ["Bundle", "Bundled", "Progress", "export", "opened"]
+
+Progress = Callable[[int, int], None]  # called with what is done, and all that there is to do
+
+_MAGIC: Final = b"\x89vyrb\r\n\x1a"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<8sI")  # magic, version
+_SIZE: Final = struct.Struct("<Q")  # before each entry: its bytes; 0 after the last
+_COUNT: Final = struct.Struct("<Q")
+_DIGEST_BYTES: Final = 32
+
+
+class Bundled(NamedTuple):
+    """What went into a bundle or came out of it: how many entries, and the bytes of the bundle's file."""
+
+    entries: int
+    size_bytes: int
+
+
+def export(folder: Folder | None, path: Path, progress: Progress | None) -> Bundled:
+    """Writes the good entries of a folder as a bundle, in the order of their names, in place of what was at `path`. Raises OSError."""
+    with replacing(path) as file:
+        return _export(folder, file, progress)
+
+
+def _export(folder: Folder | None, file: BinaryIO, progress: Progress | None) -> Bundled:
+    digest, count, size = hashlib.sha256(), 0, 0
+
+    def put(*parts: bytes) -> None:
+        nonlocal size
+        for part in parts:
+            digest.update(part)
+            size += file.write(part)
+
+    put(_HEAD.pack(_MAGIC, _VERSION))
+    for _, looked in () if folder is None else survey(folder, progress):
+        if looked.stored is not None:
+            put(_SIZE.pack(len(looked.data)), looked.data)
+            count += 1
+    put(_SIZE.pack(0), _COUNT.pack(count))
+    put(digest.digest())
+    return Bundled(count, size)
+
+
+class Bundle:
+    """A bundle that is open for reading; `path` is how messages name it."""
+
+    def __init__(self, path: Path, file: BinaryIO, size_bytes: int) -> None:
+        self._path = path
+        self._file = file
+        self._size_bytes = size_bytes
+        self._count = 0
+
+    def summary(self) -> Bundled:
+        """What was in it, once all was checked."""
+        return Bundled(self._count, self._size_bytes)
+
+    def checked(self, limit_bytes: int, largest_bytes: int, progress: Progress | None) -> Iterator[tuple[str, bytes]]:
+        """The file name and bytes of each entry, once all of the bundle has been read and found good; of what fits into a cache of `limit_bytes`, with
+        entries of at most `largest_bytes`. `progress` hears of each entry twice: read, and taken.
+
+        Raises CacheError for anything else, naming the entry, and OSError.
+        """
+        if self._size_bytes > limit_bytes:
+            raise self._refused(f"it has {self._size_bytes:,} bytes, and the cache keeps {limit_bytes:,}", remedy="VYRE_CACHE_LIMIT raises that")
+        total = 2 * self._promised()
+        tell = progress or (lambda done, total: None)
+        for number, _ in enumerate(self._entries(largest_bytes), 1):
+            self._count = number
+            tell(min(number, total // 2), total)
+        for number, (key, data) in enumerate(self._entries(largest_bytes), 1):
+            yield key.name, data
+            tell(min(total // 2 + number, total), total)
+
+    def _promised(self) -> int:
+        """How many entries the end of the file speaks of, for progress; believed once it has been checked."""
+        self._file.seek(-min(_COUNT.size + _DIGEST_BYTES, self._size_bytes), os.SEEK_END)
+        return int.from_bytes(self._file.read(_COUNT.size), "little")
+
+    def _entries(self, largest_bytes: int) -> Iterator[tuple[CacheKey, bytes]]:
+        """All entries in turn, each checked; at the end what belongs to all of them."""
+        self._file.seek(0)
+        digest = hashlib.sha256()
+
+        def take(size: int, what: str) -> bytes:
+            data = self._file.read(size)
+            if len(data) != size:
+                raise self._refused(f"it ends within {what}")
+            digest.update(data)
+            return data
+
+        magic, version = _HEAD.unpack(take(_HEAD.size, "its head"))
+        if magic != _MAGIC:
+            raise self._refused("it is no bundle of cached code")
+        if version != _VERSION:
+            raise self._refused(f"its format is {version}, and this version of vyre-py reads {_VERSION}")
+        count = 0
+        while size := _SIZE.unpack(take(_SIZE.size, f"entry {count}"))[0]:
+            if size > largest_bytes:
+                raise self._refused(f"entry {count} would have {size:,} bytes, and the cache takes {largest_bytes:,}")
+            data = take(size, f"entry {count}")
+            key, held = key_within(data), decode(data)
+            if isinstance(held, Fault) or key is None:
+                named = "" if key is None else f" ({key.name}, of kind {key.kind})"
+                raise self._refused(f"entry {count}{named} is not what was written: {held if isinstance(held, Fault) else Fault.KEY}")
+            yield key, data
+            count += 1
+        if _COUNT.unpack(take(_COUNT.size, "its end"))[0] != count:
+            raise self._refused(f"{count} entries are in it, and its end speaks of another number")
+        whole = digest.digest()
+        if take(_DIGEST_BYTES, "its digest") != whole or self._file.read(1):
+            raise self._refused("its digest is not that of what is in it")
+
+    def _refused(self, why: str, remedy: str = "export it again") -> CacheError:
+        return CacheError(f"the bundle {str(self._path)!r} is refused: {why}", remedy=remedy)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Bundle]:
+    """A bundle's file, open. Raises CacheError where it is none, OSError where it cannot be opened."""
+    handle = os.open(path, os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY")))
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        close(handle)
+        raise CacheError(f"{str(path)!r} is no file, and so no bundle of cached code")
+    with os.fdopen(handle, "rb") as file:
+        yield Bundle(path, file, status.st_size)

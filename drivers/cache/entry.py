@@ -1,0 +1,188 @@
+"""One entry of the disk cache: the layout of its file, and all that is looked at before anything in it is believed.
+
+drivers/CACHE.md describes the layout for people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from vyre_py.drivers.cache.directory import CHECKED, Folder, close
+from vyre_py.drivers.cache.key import KEY_LIMIT_BYTES, CacheKey
+
+__all__ = ["ENTRY_LIMIT_BYTES", "Fault", "Look", "Stored", "decode", "encode", "key_at", "key_within", "look", "read_bytes", "write"]
+
+ENTRY_LIMIT_BYTES: Final = 128 << 20
+
+_MAGIC: Final = b"\x89vyre\r\n\x1a"  # not text, and cut short by whatever rewrites the ends of lines
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<8sIIQQ")  # magic, version, and the bytes of key, metadata and payload
+_DIGEST_BYTES: Final = 32
+_TOUCH_S: Final = 60.0  # how exact "least recently used" is; a hit within it costs no write
+
+
+class Fault(StrEnum):
+    """Why an entry is not believed; the words are those of the counters."""
+
+    FILE = "file"  # a directory, a link, a FIFO: no regular file
+    OWNER = "owner"  # somebody else's
+    MODE = "mode"  # others than its owner may write it
+    SIZE = "size"  # larger than any entry
+    MAGIC = "magic"  # no entry
+    VERSION = "version"  # of another format
+    LAYOUT = "layout"  # its parts do not add up to its size
+    DIGEST = "digest"  # not what was written
+    KEY = "key"  # whole, and about something else
+    PAYLOAD = "payload"  # whole, and refused by the one who asked for it
+
+
+class Stored(NamedTuple):
+    """What an entry holds beside its key: the code, and metadata about it, which is whatever its writer wanted there."""
+
+    payload: bytes
+    meta: bytes = b""
+
+
+class Look(NamedTuple):
+    """What was found at an entry's name: what it holds, or why that is not believed. `inode` tells this file from one that replaces it; `data` is all
+    that was read."""
+
+    stored: Stored | None
+    fault: Fault | None
+    inode: int
+    data: bytes = b""
+
+
+def encode(key: CacheKey, stored: Stored) -> bytes:
+    """The bytes of an entry's file."""
+    head = _HEAD.pack(_MAGIC, _VERSION, len(key.data), len(stored.meta), len(stored.payload))
+    body = b"".join((head, key.data, stored.meta, stored.payload))
+    return body + hashlib.sha256(body).digest()
+
+
+def decode(data: bytes, key: bytes | None = None) -> Stored | Fault:
+    """What an entry's bytes hold, or why they are not believed; for the entry of any key where none is given."""
+    if len(data) < _HEAD.size + _DIGEST_BYTES:
+        return Fault.LAYOUT
+    magic, version, of_key, of_meta, of_payload = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        return Fault.MAGIC
+    if version != _VERSION:
+        return Fault.VERSION
+    meta = _HEAD.size + of_key
+    payload = meta + of_meta
+    end = payload + of_payload
+    if end + _DIGEST_BYTES != len(data):
+        return Fault.LAYOUT
+    if hashlib.sha256(memoryview(data)[:end]).digest() != data[end:]:
+        return Fault.DIGEST
+    own = data[_HEAD.size : meta]
+    if own != key if key is not None else CacheKey.parse(own) is None:
+        return Fault.KEY
+    return Stored(data[payload:end], data[meta:payload])
+
+
+def key_within(data: bytes) -> CacheKey | None:
+    """The key that the bytes of an entry begin with, for lists: nothing else of them is looked at. None where there is none."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, version, of_key, _, _ = _HEAD.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or of_key > KEY_LIMIT_BYTES:
+        return None
+    return CacheKey.parse(data[_HEAD.size : _HEAD.size + of_key])
+
+
+def look(folder: Folder, name: str, key: bytes | None, *, used_s: float | None = None) -> Look | None:
+    """Reads the entry of that name; None where there is none. Without `key`, the entry's own has to be that of the name. Raises OSError.
+
+    `used_s` marks it as used at that time (now, in seconds since 1970). Nothing at that name makes this wait: a FIFO is opened without waiting for a
+    writer, and a link is not followed.
+    """
+    try:
+        file = folder.open(name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        status = folder.status(name)  # a link and a socket cannot be opened, another's file perhaps not: neither is trouble with the disk
+        if fault := _fault(status, folder.owner):
+            return Look(None, fault, status.st_ino)
+        raise
+    try:
+        status = os.fstat(file)
+        if fault := _fault(status, folder.owner):
+            return Look(None, fault, status.st_ino)
+        data = read_bytes(file, status.st_size)
+        held = decode(data, key)
+        if key is None and not isinstance(held, Fault) and not _is_named(data, name):
+            held = Fault.KEY
+        if isinstance(held, Fault):
+            return Look(None, held, status.st_ino)
+        if used_s is not None and folder.writable and abs(used_s - status.st_mtime) > _TOUCH_S:
+            folder.touch(file, name)
+        return Look(held, None, status.st_ino, data)
+    finally:
+        close(file)
+
+
+def key_at(folder: Folder, name: str) -> CacheKey | None:
+    """The key of the entry of that name, by its head alone; None where it has none that fits its name. Raises OSError."""
+    file = folder.open(name, os.O_RDONLY)
+    try:
+        status = os.fstat(file)
+        key = None if _fault(status, folder.owner) else key_within(read_bytes(file, min(status.st_size, _HEAD.size + KEY_LIMIT_BYTES)))
+    finally:
+        close(file)
+    return key if key is not None and key.name == name else None
+
+
+def _is_named(data: bytes, name: str) -> bool:
+    key = key_within(data)
+    return key is not None and key.name == name
+
+
+def write(folder: Folder, name: str, data: bytes) -> None:
+    """Puts an entry there, whole or not at all: under a name that nobody reads, private from the start, then renamed. Raises OSError.
+
+    It is not synced to the disk: what a power failure leaves of it has another digest, and is then compiled again.
+    """
+    temporary = f"tmp-{os.getpid():x}-{os.urandom(8).hex()}"
+    file = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(file, left) :]
+        finally:
+            os.close(file)
+        folder.rename(temporary, name)
+    except BaseException:
+        folder.discard(temporary)
+        raise
+
+
+def read_bytes(file: int, size: int) -> bytes:
+    """So many bytes from an open file, or those until its end. Raises OSError."""
+    data = os.read(file, size)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while data and (size := size - len(data)):
+        data = os.read(file, size)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _fault(status: os.stat_result, owner: int) -> Fault | None:
+    """What of a file's status speaks against it."""
+    if not stat.S_ISREG(status.st_mode):
+        return Fault.FILE
+    if CHECKED and status.st_uid != owner:
+        return Fault.OWNER
+    if CHECKED and status.st_mode & 0o022:
+        return Fault.MODE
+    return Fault.SIZE if status.st_size > ENTRY_LIMIT_BYTES else None

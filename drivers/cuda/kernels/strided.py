@@ -1,0 +1,202 @@
+"""Strided copies by the kernels of `strided_ptx`: which kernel, and its numbers, are worked out once for each copy; a call packs two addresses and launches."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.graph.sequence import Piece
+from vyre_py.drivers.cuda.kernels.strided_ptx import (
+    BLOCK_BYTES,
+    GROUP,
+    INDEX_LIMIT,
+    PIECES,
+    WIDTHS,
+    Kernel,
+    divisor,
+    packed,
+)
+from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
+from vyre_py.drivers.many.sequence import SequenceStep
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.strided import Axis, Move, StridedCopy, simplified, widened
+from vyre_py.drivers.observers import Watched
+from vyre_py.lowering.artifact.artifact import Image
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.device import CudaDevice
+
+__all__ = ["Part", "StridedKernels", "StridedStep", "copy_strided", "parted", "parts"]
+
+# Runs of so many bytes and more are shared by the lanes of a warp, which then read whole lines of 128 bytes.
+_RUN_BYTES: Final = 512
+_WARP_LOG2: Final = 5
+_REMEMBERED: Final = 1024
+_PLACES: Final = struct.Struct("<QQ")  # how a kernel's parameter begins: addresses in the source and in the target
+# Codes of the driver's interface: what follows is a parameter, its size, nothing.
+_BUFFER, _SIZE, _END = 1, 2, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One launch of a copy: the kernel, its workgroups, the offsets of its first byte in the source and in the target, and its parameter after the two
+    addresses."""
+
+    kernel: Kernel
+    groups: int
+    source: int
+    target: int
+    rest: bytes
+
+    def block(self, source: int, target: int) -> bytes:
+        """The parameter for buffers at these addresses."""
+        return _PLACES.pack(source + self.source, target + self.target) + self.rest
+
+
+def parted(move: Move, limit: int) -> Iterator[Move]:
+    """A copy as several, of which none has more than `limit` words."""
+    waiting = [move]
+    while waiting:
+        one = waiting.pop()
+        if one.count <= limit:
+            yield one
+            continue
+        number = max(range(len(one.axes)), key=lambda k: one.axes[k].size)
+        axis = one.axes[number]
+        half = axis.size // 2
+        for begin, size in ((half, axis.size - half), (0, half)):
+            axes = (*one.axes[:number], replace(axis, size=size), *one.axes[number + 1 :])
+            waiting.append(Move(one.source + begin * axis.source, one.target + begin * axis.target, axes))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def parts(copy: StridedCopy, source: int, target: int) -> tuple[Part, ...]:
+    """A copy as launches. `source` and `target` are the addresses of the buffers, or what they leave when they are divided by the widest word."""
+    width, words = widened(copy.move, (source, target), WIDTHS)
+    return tuple([_part(width, simplified(one)) for one in parted(words, INDEX_LIMIT)])
+
+
+def _part(width: int, move: Move) -> Part:
+    axes = move.axes or (Axis(1, 1, 1),)
+    run = axes[-1]
+    if run.source == run.target == 1 and run.size * width >= _RUN_BYTES:
+        axes = axes[:-1] or (Axis(1, 0, 0),)
+        lanes = min(_WARP_LOG2, (-(-run.size // PIECES) - 1).bit_length())
+        tiles = -(-run.size // (PIECES << lanes))
+        count = tiles * Move(0, 0, axes).count
+        magic, shift = divisor(tiles)
+        head = {"count": count, "length": run.size, "lanes": lanes, "tiles": tiles, "tiles_magic": magic, "tiles_shift": shift}
+        kernel, groups = Kernel("runs", width), -(-(count << lanes) // GROUP)
+    else:
+        head = {"count": move.count}
+        kernel, groups = Kernel("words", width), -(-move.count // (GROUP * PIECES))
+    block = packed(head, [(axis.size, axis.source * width, axis.target * width) for axis in axes])
+    return Part(kernel, groups, move.source * width, move.target * width, block[_PLACES.size :])
+
+
+class StridedKernels:
+    """The kernels of one device, each loaded when it is first wanted."""
+
+    def __init__(self, context: Context, arch: str, modules: Watched[Module], loads_ptx: bool) -> None:
+        """`modules` are those that the device unloads when it is closed."""
+        self._context, self._arch, self._modules, self._loads_ptx = context, arch, modules, loads_ptx
+        self._lock = threading.Lock()
+        self._loaded: dict[Kernel, Module] = {}
+        self._functions: dict[Kernel, int] = {}
+
+    def function(self, kernel: Kernel) -> int:
+        """A kernel's handle. Raises ToolchainError with the driver's log, LaunchError for one that is first wanted within a capture."""
+        found = self._functions.get(kernel)
+        return self._load(kernel) if found is None else found
+
+    def _load(self, kernel: Kernel) -> int:
+        with self._lock:
+            if kernel not in self._loaded:
+                module = Module(self._context, self._image(kernel), kernel.name, 0)
+                self._modules.add(module)
+                self._loaded[kernel] = module
+                self._functions[kernel] = int(module.function)
+            return self._functions[kernel]
+
+
+    def _image(self, kernel: Kernel) -> Image:
+        text = kernel.text(self._arch).encode()
+        return Image("ptx", text) if self._loads_ptx else Image("cubin", nvjitlink.link(text, self._arch, name=kernel.name).code)
+
+
+class _Parameter(ctypes.Structure):
+    """A kernel's parameter, behind what tells the driver where it is: pairs of a code and what it stands for."""
+
+    _fields_ = tuple([(name, ctypes.c_uint64) for name in ("buffer", "at", "size", "size_at", "end", "size_bytes")] + [("block", ctypes.c_char * BLOCK_BYTES)])
+
+
+def _parameter(block: bytes) -> _Parameter:
+    made = _Parameter(_BUFFER, 0, _SIZE, 0, _END, BLOCK_BYTES)
+    begin = ctypes.addressof(made)
+    made.at, made.size_at = begin + _Parameter.block.offset, begin + _Parameter.size_bytes.offset
+    ctypes.memmove(made.at, block, BLOCK_BYTES)
+    return made
+
+
+def copy_strided(device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCopy) -> None:
+    """Enqueues a copy that fits its buffers, which do not overlap there. Raises LaunchError, DeviceLost."""
+    begin, end = source.handle + source.offset_bytes, target.handle + target.offset_bytes
+    function = device.strided_kernels.function
+    found = parts(copy, begin % WIDTHS[0], end % WIDTHS[0])
+    launches = [(function(part.kernel), part.groups, part.block(begin, end)) for part in found]
+    if (recording := device._recording) is not None:
+        recording.take(StridedStep(source, target, copy, launches))
+    else:
+        _enqueue(device, source, target, copy, launches)
+
+
+# Function, workgroups, parameter.
+_Launches = Sequence[tuple[int, int, bytes]]
+
+
+def _enqueue(device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
+    context, marks = device.context, device.memory.marks
+    doing = f"{context.name} cannot copy"
+    with context.entered(), context.using(doing):
+        ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in (source, target)] if marks else ()
+        streams = marks.before(doing, *ranges)
+        for function, groups, block in launches:
+            parameter = _parameter(block)
+            extra = ctypes.addressof(parameter)
+            context.ok(context.cuda.cuLaunchKernel(function, groups, 1, 1, GROUP, 1, 1, 0, context.stream, 0, extra), doing)
+        marks.after(streams)
+    device.telemetry.copies += 1
+    device.telemetry.bytes_copied += copy.size_bytes
+
+
+class StridedStep(SequenceStep):
+    """A strided copy as a step of its own: its launches keep the parameters that they have."""
+
+    __slots__ = ("_blocks", "_copy", "_launches")
+
+    def __init__(self, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
+        super().__init__(source.device, "strided copy", {"source": source, "target": target})
+        self._copy, self._launches = copy, launches
+        self._blocks = [ctypes.create_string_buffer(block, len(block)) for _, _, block in launches]
+
+    def piece(self) -> Piece:
+        """The launches as native calls."""
+        device: CudaDevice = self.device  # type: ignore[assignment]  # who makes such a step
+        launch, stream = device.context.function("cuLaunchKernel"), int(device.context.stream)
+        calls = tuple([
+            Call(launch, (function, groups, 1, 1, GROUP, 1, 1, 0, stream, 0, 0), LAUNCH, ctypes.addressof(held), len(held))
+            for (function, groups, _), held in zip(self._launches, self._blocks, strict=True)
+        ])  # fmt: skip
+        return Piece(self.name, calls, None, self.buffers, self, {"copies": 1, "bytes_copied": self._copy.size_bytes})
+
+    def _run(self) -> None:
+        device: CudaDevice = self.device  # type: ignore[assignment]  # as in `piece`
+        _enqueue(device, self.buffers["source"], self.buffers["target"], self._copy, self._launches)

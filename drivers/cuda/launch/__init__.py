@@ -1,0 +1,1 @@
+"""Kernels on CUDA: loaded, bound, launched, dispatched, waited for."""

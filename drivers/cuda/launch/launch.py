@@ -1,0 +1,394 @@
+"""Bound launches: everything packed at bind, so that a call is one native call of the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import gcd
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
+from vyre_py.drivers.cuda.launch.cooperative import require_resident
+from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.launch.persistent import launched_grid
+from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.cuda.native.call_list import Call, CallList, SlotRow
+from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
+from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
+from vyre_py.drivers.many.sequence import freed_names
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.lowering.layout import Slot, SlotKind
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cuda.device import CudaDevice
+
+__all__ = ["CudaLaunch", "Kernel", "record_of", "stream_handle"]
+
+# The largest multiple that entries need memory to begin on.
+_ALIGNED: Final = 16
+# Device, type of a component, shape and alignment of a buffer -> a number; buffers of one number may replace each other in a launch.
+_signatures: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count(1)
+_signature_lock = threading.Lock()
+_SIGNATURES: Final = 1 << 16
+
+
+def _signature(buffer: Buffer) -> int:
+    aligned = gcd(buffer.handle + buffer.offset_bytes, _ALIGNED)  # where that is another, another entry may have to be launched
+    key = (buffer.device.name, id(buffer.device), buffer.type.scalar.name, buffer.host_shape, aligned)
+    with _signature_lock:
+        if len(_signatures) >= _SIGNATURES:
+            _signatures.clear()  # numbers are never used twice, so what has an old one goes the slow way once
+        return _signatures.setdefault(key, next(_numbers))
+
+
+def record_of(buffer: Buffer) -> tuple[int, int, int]:
+    """A buffer's signature, first byte and end; its record for native code is made if it has none."""
+    if buffer._record is None:
+        handle = buffer.handle
+        begin = handle + buffer.offset_bytes if handle else 0
+        signature = _signature(buffer)
+        buffer._record = call_list.pack_record(signature, begin, begin + buffer.size_bytes, ctypes.addressof(buffer.allocation.alive), buffer.readonly)
+    return struct.unpack_from("<qQQ", buffer._record)
+
+
+def stream_handle(stream: Any) -> int:
+    """The driver's handle of any object whose `__cuda_stream__()` gives (version, handle). Raises BindingError for any other object."""
+    method = getattr(stream, "__cuda_stream__", None)
+    answer = method() if callable(method) else None
+    if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(part, int) for part in answer):
+        raise BindingError("stream", [f"a stream is an object with __cuda_stream__(), got {type(stream).__name__}"])
+    return int(answer[1])
+
+
+def _grid(device: CudaDevice, plan: LaunchPlan, module: Module) -> tuple[int, int, int]:
+    """The workgroups that are launched: those of the plan, fewer where an invocation does several elements, or where they are to be walked through."""
+    if not plan.step.persistent:
+        return plan.launched
+    symbol = plan.step.entries[plan.entry].symbol
+    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, plan.grid, symbol)
+
+
+def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
+    """What the launch asks of the driver besides. Raises Unsupported, BindingError, and LaunchError for a cooperative one that does not fit."""
+    step = plan.step
+    found = launch_attributes(device.capability, step, plan.config, grid)
+    if step.cooperative or plan.config.cooperative:
+        require_resident(device.context, module.function, step.workgroup, module.workgroup_bytes, grid, step.entries[plan.entry].symbol)
+    return found
+
+
+def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], streams: dict[int, Any]) -> None:
+    """Gives words back once our stream, in whose order they are used again, waits for the streams of others that the kernel went to: it may still run
+    there. Quiet, since a finaliser calls it; where that can't be, nobody gets the words again."""
+    context = device.context
+    if context.capture is not None and context.later(lambda: _give_words(device, taken, streams)):
+        return
+    if context.usable and device.memory.marks.join_all(streams):
+        for use, word in taken:
+            device.words.give(use, word)
+
+
+class Kernel:
+    """What a launch is made of, apart from the object that users hold: the argument block, the buffers, the native call.
+
+    Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
+
+    Attributes: `device`, `plan`, `module` and `grid` of the entry that is launched, `block` (the argument block, which native code copies at each
+    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` of others that it was ever launched on, each with the object
+    that keeps it alive, `calls`, and `lock`, which whoever changes it from Python holds.
+    """
+
+    __slots__ = (
+        "__weakref__", "_attributes", "_call", "_configs", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device",
+        "grid", "held", "lock", "module", "plan", "record", "stream", "streams",
+    )  # fmt: skip
+
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[Module, ...]) -> None:
+        """`modules` are the kernels of the step's entries."""
+        slots = plan.step.layout.slots
+        self.device, self._modules = device, modules
+        self._choose(plan)
+        self._configs: list[Any] = []
+        self.block = bytearray(plan.block) or bytearray(8)
+        self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
+        self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
+        self.held: list[Buffer] = []
+        for slot in plan.step.layout.buffers:
+            buffer = plan.buffers[slot.name]
+            self.held.append(buffer)
+            struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
+        self.record = device.telemetry.record(**device.launch_amounts(plan, self.module))
+        self._owner: Any = None
+        self._retired: list[Buffer] = []
+        self.stream = int(device.context.stream)
+        self.streams: dict[int, Any] = {}
+        self.lock = threading.RLock()
+        self._words = self._hidden()
+        self.calls = self._list()
+
+    def _choose(self, plan: LaunchPlan) -> None:
+        """Takes the entry of a plan."""
+        self.plan, self.module = plan, self._modules[plan.entry]
+        self.grid = _grid(self.device, plan, self.module)
+        self._attributes = _attributes(self.device, plan, self.module, self.grid)
+
+    def _hidden(self) -> dict[SlotKind, int]:
+        """The device words that the kernel has to itself, whose addresses go into the argument block: what it cancels by, where workgroups meet."""
+        words: dict[SlotKind, int] = {}
+        for kind in (SlotKind.CANCEL, SlotKind.ARRIVALS):
+            if (slot := self.plan.step.layout.find(kind)) is not None:
+                words[kind] = self.device.words.take(kind)
+                struct.pack_into("<Q", self.block, slot.offset_bytes, words[kind])
+        if words:
+            weakref.finalize(self, _give_words, self.device, tuple(words.items()), self.streams).atexit = False
+        return words
+
+    def cancel(self) -> None:
+        """Tells the loops of an interruptible kernel to end, past whatever is enqueued."""
+        self.device.words.raise_flag(self._words[SlotKind.CANCEL])
+
+    def revive(self) -> None:
+        """Has the kernel run again, once what was told to end has."""
+        self.device.words.reset(*self._words.values())  # workgroups that met at a grid barrier have not all done so
+
+    @property
+    def block_address(self) -> int:
+        """Where the argument block begins."""
+        return ctypes.addressof(self._pin)
+
+    def call(self) -> Call:
+        """The one native call that launches the kernel on its stream, for as long as the kernel lives."""
+        return self._call
+
+    def _made_call(self) -> Call:
+        plan, module, context = self.plan, self.module, self.device.context
+        if self._attributes:
+            config = packed_config(context.cuda, self.grid, plan.step.workgroup, module.workgroup_bytes, self.stream, self._attributes)
+            self._configs.append(config)  # those before it stay: a thread may be launching with one
+            extended = (ctypes.addressof(config), int(module.function), 0, 0)
+            return Call(context.function("cuLaunchKernelEx"), extended, call_list.LAUNCH_EX, self.block_address, plan.step.layout.size_bytes)
+        function = context.function("cuLaunchKernel")
+        arguments = (int(module.function), *self.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
+        return Call(function, arguments, call_list.LAUNCH, self.block_address, plan.step.layout.size_bytes)
+
+    def rows(self) -> list[SlotRow]:
+        """What `set` may change without Python."""
+        rows = []
+        written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
+        for place, slot in enumerate(self.plan.step.layout.buffers):
+            signature, begin, end = record_of(self.held[place])
+            address = self.block_address + slot.offset_bytes
+            rows.append(SlotRow(sys.intern(slot.name), call_list.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end))
+        for slot in self.plan.step.layout.params:
+            if slot.source == (slot.name, 0):
+                kind = call_list.SLOT_KINDS.get(slot.type.name, 0)
+                rows.append(SlotRow(sys.intern(slot.name), kind, self.block_address + slot.offset_bytes))
+        return rows
+
+    def _list(self) -> CallList:
+        device = self.device
+        alive = [ctypes.addressof(buffer.allocation.alive) for buffer in self.held]
+        counters = ((device.telemetry.address("launches"), 1), (self.record.address, 1))
+        foreign = self.stream != int(device.context.stream)
+        self._call = self._made_call()
+        return CallList([self._call], self.trouble, device.context.mode_address, alive, counters, self.rows(), self.held, fixed=foreign)
+
+    def move(self, stream: int, owner: Any) -> None:
+        """Goes to another stream from now on, which its `owner` keeps alive: after what our own stream holds, and what the launch's stream so far holds."""
+        context, marks = self.device.context, self.device.memory.marks
+        own = int(context.stream)
+        with self.lock:
+            old, before = self.calls, (self.stream, self._owner)
+            old.retire()
+            try:
+                while old.in_flight:  # what other threads enqueue at this moment comes before as well
+                    time.sleep(0)
+                if stream != self.stream and context.capture is None:
+                    if self.stream != own:
+                        marks.join(self.stream, f"{context.name} cannot change streams")
+                    marks.after({stream} - {own})
+                self.use_on(stream, owner)
+                self.device.use_on(stream, owner, self.held)
+                self.stream, self._owner = stream, owner
+                self.calls = self._list()
+            except BaseException:
+                self.stream, self._owner = before
+                old.revive()
+                raise
+
+    def use_on(self, stream: int, owner: Any) -> None:
+        """Notes a stream that the kernel runs on from now on, which its `owner` keeps alive."""
+        if stream != int(self.device.context.stream):
+            self.streams[stream] = owner
+
+    def enter(self, number: int) -> None:
+        """Launches another entry from now on: of what is launched at this moment, each launch is all of one or all of the other."""
+        with self.lock:
+            old, before = self.calls, (self.plan, self.module, self.grid, self._attributes, self.record, self._call)
+            old.retire()
+            try:
+                while old.in_flight:
+                    time.sleep(0)
+                self._choose(replace(self.plan, entry=number))
+                self.record = self.device.telemetry.record(**self.device.launch_amounts(self.plan, self.module))
+                self.calls = self._list()
+            except BaseException:
+                self.plan, self.module, self.grid, self._attributes, self.record, self._call = before
+                old.revive()
+                raise
+            self.calls.fix(old.fixed - 1 - self.calls.fixed)  # as many as there were before it was retired
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """A block in which no other thread changes the buffers, by `set` in native code neither."""
+        with self.lock:
+            self.calls.fix(1)
+            try:
+                yield
+            finally:
+                self.calls.fix(-1)  # by now another one, if the entry changed
+
+    # ---- what is not plain
+
+    @property
+    def _shown(self) -> dict[str, str]:
+        """What traces say of a launch."""
+        return {"program": self.plan.binding.interface.name, "grid": "x".join(map(str, self.grid))}
+
+    def trouble(self, index: int, status: int) -> None:
+        """Does, or refuses, what the native call could not: see `call_list`."""
+        device, context = self.device, self.device.context
+        doing = f"{self.plan.step.entries[self.plan.entry].symbol} cannot be launched on {context.name}"
+        if index < 0:
+            device.require_usable()
+            self.require_memory()
+            if context.capture is not None and status > 0:
+                context.capture.kernel(self)
+                return
+            if context.intercept is not None and status > 0:
+                context.intercept(self)
+                return
+            if status == call_list.STALE:  # by now there is another list, or other buffers
+                with self.lock, context.using(doing):
+                    self.calls.resume(0)
+                return
+        try:
+            with self.flying() as calls:
+                context.recover(calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
+        except DeviceLost:
+            device.require_usable()  # which tells the first cause
+            raise
+
+    @contextmanager
+    def flying(self) -> Iterator[CallList]:
+        """A block that makes the calls of now: who would give them up waits for its end, as for native code that makes them."""
+        with self.lock:
+            calls = self.calls
+            calls.fly(1)
+        try:
+            yield calls
+        finally:
+            calls.fly(-1)
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """The bound buffers, by the names of their slots."""
+        return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.held, strict=True))
+
+    def require_memory(self) -> None:
+        """Raises BindingError when a bound buffer was freed."""
+        if freed := freed_names(self.buffers):
+            raise BindingError(self.plan.binding.interface.name, freed)
+
+    def place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        """Puts buffers and params, whose fit was checked, in their places, all at once for other threads."""
+        pieces = [(self.block_address + slot.offset_bytes, data) for slot, data in slots]
+        names = [slot.name for slot in self.plan.step.layout.buffers]
+        for name, buffer in buffers.items():
+            signature, begin, end = record_of(buffer)
+            pieces.append((self.block_address + self._offsets[name], struct.pack("<Q", begin)))
+            pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), signature, begin, end)
+        if buffers and self.stream != int(self.device.context.stream):
+            self.device.use_on(self.stream, self._owner, buffers.values())
+            with self.device.context.entered():
+                self.device.memory.marks.after([self.stream])  # what was written to them so far
+        call_list.scatter(pieces)
+        # Dropped at the end, when all is in place: that may run code which launches or sets this very launch.
+        olds, retired = list(self.held), self._retired
+        for name, buffer in buffers.items():
+            self.held[names.index(name)] = buffer
+        # What another thread launches at this moment, with the block as it was, goes only after that.
+        self._retired = [*retired, *olds] if self.calls.in_flight else []
+
+
+class CudaLaunch(Launch):
+    """A launch of one kernel. The object's `__call__` is the native builtin itself, and so is `set` for what is plain: buffers of the same
+    shape and type, and params of 32 and 64 bits, given by keyword."""
+
+    __slots__ = ("__call__", "__weakref__", "_state", "kernel")
+
+    set: ClassVar[Any]  # made with the first launch: LLVM is not loaded before
+
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[Module, ...]) -> None:
+        super().__init__(plan)
+        if "set" not in CudaLaunch.__dict__:
+            CudaLaunch.set = call_list.set_method(CudaLaunch)
+        self._take(Kernel(device, plan, modules))
+
+    def _take(self, kernel: Kernel) -> None:
+        calls = kernel.calls
+        self.kernel = kernel
+        self._state = calls.state
+        self.__call__ = calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
+        if self._c_launch is not None:
+            self._c_launch.follow(self)
+
+    @property
+    def raw(self) -> Any:
+        """The driver's own handles of the code: `module` and `function` as integers."""
+        return self.plan.device._raw_code(self.kernel.module)
+
+    def _set(self, arguments: Any = None, /, **named: Any) -> Self:
+        if self.kernel.device.context.gone:  # in a forked child a thread of the parent may have held the lock
+            return super().set(arguments, **named)
+        with self.kernel.changing():
+            return super().set(arguments, **named)
+
+    def _bound(self) -> dict[str, Buffer]:
+        return self.kernel.buffers
+
+    def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
+        kernel, step = self.kernel, self.plan.step
+        before = kernel.plan.entry
+        entry = choose_entry(step, self.plan.binding.sizes, {**self._bound(), **buffers}, self.plan.config)
+        if entry != before:
+            kernel.enter(len(step.entries) - 1)  # which takes the buffers of before and those of now
+        kernel.place(buffers, slots)
+        if entry != kernel.plan.entry:
+            kernel.enter(entry)
+        if entry != before:
+            self.plan = kernel.plan
+            self._take(kernel)
+
+    def on(self, stream: Any) -> Self:
+        """The launch, enqueued on another stream from now on: any object whose `__cuda_stream__()` gives (version, handle).
+
+        It comes after everything enqueued so far on the device's own stream, and on the one that it leaves. From then on reads, writes, copies, fills
+        and frees of its buffers are ordered with that stream by themselves; other launches over them are not: `device.record_event` and
+        `wait_event` order those. Raises BindingError for any other object.
+        """
+        handle = stream_handle(stream)
+        self.kernel.device.require_usable()
+        with self.kernel.device.context.entered(), self.kernel.lock:
+            self.kernel.move(handle, stream)
+            self._take(self.kernel)
+        return self

@@ -1,0 +1,1 @@
+"""Memory on CUDA: pools, page-locked memory, transfers, and their order among streams."""

@@ -1,0 +1,1 @@
+"""Calls of the driver without Python in between."""

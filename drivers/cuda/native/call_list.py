@@ -1,0 +1,324 @@
+"""Calls of the driver without Python in between: builtins that LLVM makes once a process. Where llvmlite is not installed, `plain` does the same in Python.
+
+A `CallList` is a list of C calls with the arguments that they take. Its `builtin()` looks at the device's mode word and at
+the live words of the memory it uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's
+lock released, and adds to two counters. Anything out of the ordinary goes to a handler in Python: `handler(index, status)`, where the
+index says which call gave the status, or is -1 when none was made, since the mode word (`status`) is not zero, or a live word is
+(status -1), or there is no memory (status -2).
+
+So a bound launch is one call of `cuLaunchKernel`, and a sequence is a longer list. While the calls run, other threads may change argument
+blocks: a list uses what they held when it began.
+
+`set_method` makes the method that changes argument blocks (`launch.set`), of which the plain cases stay in native code as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
+from vyre_py.drivers.cuda.native.plain import Handler, PlainBuiltins
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.lowering.llvm import jit
+
+__all__ = [
+    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNHEARD", "Call", "CallList", "SlotRow",
+    "pack_record", "scatter", "set_method",
+]  # fmt: skip
+
+# Forms of a call: what its result means, and which argument takes the copy of the argument block.
+CHECKED: Final = 0
+LAUNCH: Final = 1  # cuLaunchKernel: the eleventh
+LAUNCH_EX: Final = 2  # cuLaunchKernelEx: the fourth
+UNHEARD: Final = 3  # its result is no status
+
+# What a handler gets for the index, for the status of a list that was given up or has a dead word, and of one that is too large for memory.
+REFUSED: Final = -1
+STALE: Final = -1
+NO_MEMORY: Final = -2
+
+# Type of a slot, by name -> its number in native code; other types go through Python.
+SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
+
+_ARGUMENTS: Final = 16
+_CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
+_HEAD: Final = struct.Struct("<qqQqQQQqQqqQQqqqqQq")
+_SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
+_RECORD: Final = struct.Struct("<qQQQq")
+_RANGE_AT: Final = 7 * 8
+_SIGNATURE_AT: Final = 4 * 8
+_WORD_BYTES: Final = 8
+_ALIVE_COUNT_AT: Final = 3 * 8
+_FIXED_AT: Final = 13 * 8
+_IN_FLIGHT_AT: Final = 14 * 8
+_RETIRED_AT: Final = 18 * 8
+_ALIGN: Final = 16
+_FIRST_ARGUMENT: Final = 4  # in words, from the beginning of a call
+_MASK: Final = (1 << 64) - 1
+
+_NO_ARGUMENTS: Final = 0x4
+_ONE_ARGUMENT: Final = 0x8
+_FAST_KEYWORDS: Final = 0x80 | 0x2
+
+_STATE_NAME: Final = sys.intern("_state")
+_RECORD_NAME: Final = sys.intern("_record")
+_SLOW_NAME: Final = sys.intern("_set")
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One C call: the function's address, up to 16 arguments that fit a machine word each, its form, and for a launch where its argument
+    block lies and how long it is."""
+
+    function: int
+    arguments: tuple[int, ...]
+    form: int = CHECKED
+    block: int = 0
+    block_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """What `set` may change: a name, the slot's kind (`SLOT_KINDS`, 0 goes through Python) and its address in the argument block.
+
+    For a buffer also the number of its place among the held ones, its signature (`pack_record`), whether it is written, and its bytes now.
+    """
+
+    name: str
+    kind: int
+    address: int
+    place: int = 0
+    signature: int = 0
+    written: bool = False
+    begin: int = 0
+    end: int = 0
+
+
+def _text() -> str:
+    """The code, with the addresses of Python's own objects."""
+    addresses = {
+        "none": None, "float_type": float, "int_type": int, "bytearray_type": bytearray, "buffer_type": Buffer, "state_name": _STATE_NAME,
+        "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME,
+    }  # fmt: skip
+    # The type is the last word of what all objects begin with, however long that is.
+    text = TEXT.replace("{type_at}", str(object.__basicsize__ - _WORD_BYTES))
+    for name, thing in addresses.items():
+        text = text.replace(f"{{{name}}}", f"inttoptr (i64 {id(thing)} to ptr)")
+    loads = [
+        f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 4, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(_ARGUMENTS)
+    ]  # fmt: skip
+    arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(_ARGUMENTS))
+    return text.replace("{loads}", "\n  ".join(loads)).replace("{arguments}", arguments)
+
+
+class _Builtins:
+    """The code in memory, and the definitions that Python's objects point to; all of it stays for good."""
+
+    def __init__(self) -> None:
+        python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in PYTHON_FUNCTIONS}
+        exports = ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter")
+        self._library = jit.link("vyre-builtins", _text(), exports, python)
+        self._definitions = {
+            "call": self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns."),
+            "resume": self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on."),
+            "repeat": self._definition("vyre_repeat", b"repeat", _ONE_ARGUMENT, b"Makes all calls so many times over."),
+        }
+        self._set = self._definition(
+            "vyre_set", b"set", _FAST_KEYWORDS,
+            b"set($self, arguments=None, /, **named)\n--\n\nRebinds params or buffers; see vyre_py.drivers.launch.Launch.set.",
+        )
+        self._new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+        self._new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))
+        self._scatter = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)(self._library["vyre_scatter"])
+
+    def _definition(self, symbol: str, name: bytes, flags: int, doc: bytes) -> _MethodDefinition:
+        return _MethodDefinition(name, self._library[symbol], flags, doc)
+
+    def bound(self, name: str, state: bytearray, handler: Handler, kept: tuple[Any, ...]) -> Callable[..., Any]:
+        """The builtin of that name over the state of a list; it holds all three."""
+        made: Callable[..., Any] = self._new_builtin(ctypes.addressof(self._definitions[name]), (state, handler, kept), None)
+        return made
+
+    def set_method(self, owner: type) -> Any:
+        """See the function of this name."""
+        return self._new_method(owner, ctypes.addressof(self._set))
+
+    def scatter(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """See the function of this name."""
+        table, held = bytearray(), []
+        for address, data in pieces:
+            source = ctypes.c_char_p(data)
+            held.append(source)
+            table += struct.pack("<QqQ", address, len(data), ctypes.cast(source, ctypes.c_void_p).value or 0)
+        self._scatter(bytes(table), len(pieces))
+
+
+_builtins: list[_Builtins | PlainBuiltins] = []
+_lock = threading.Lock()
+
+
+def builtins() -> _Builtins | PlainBuiltins:
+    """The one set of builtins of the process: native code, or where there is no llvmlite what does the same in Python."""
+    with _lock:
+        if not _builtins:
+            _builtins.append(_Builtins() if jit.is_here() else PlainBuiltins())
+        return _builtins[0]
+
+
+def set_method(owner: type) -> Any:
+    """The method `set` for a type whose instances have `_state`, the bytearray of their call list, and `_set`, which does what is not plain."""
+    return builtins().set_method(owner)
+
+
+def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool) -> bytearray:
+    """What a buffer says of itself to `set`: a number that is the same for all buffers that may replace it, its bytes, the address of its
+    allocation's live word, and whether it may only be read. It is `Buffer._record`."""
+    return bytearray(_RECORD.pack(signature, begin, end, alive, readonly))
+
+
+def _packed(call: Call) -> bytes:
+    arguments = (*(a & _MASK for a in call.arguments), *(0,) * (_ARGUMENTS - len(call.arguments)))
+    return _CALL.pack(call.function, call.form, call.block, call.block_bytes, *arguments)
+
+
+def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
+    """Writes bytes to addresses, all at once for other threads of Python."""
+    builtins().scatter(pieces)
+
+
+class CallList:
+    """Calls, ready to be made. Attribute: `state`, the bytes that native code reads.
+
+    Whoever owns the list keeps alive what its calls use, and is who handles trouble: `handler` is a method of the owner. The builtin holds the
+    owner by it, and the owner the list; the list holds neither, so that all are gone as soon as the builtin is dropped. So an owner must not
+    hold the builtin: an object around it does.
+    """
+
+    __slots__ = ("_alive", "_fixed", "_flying", "_handler", "_kept", "_names", "_pin", "_room", "_slots", "state")
+
+    def __init__(
+        self, calls: Sequence[Call], handler: Handler, mode: int, alive: Sequence[int],
+        counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
+        *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0, kept: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        """`mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
+        at least, `counters` two pairs of a word's address and what is added to it; `slots` and the list `held` of buffers are for `set`, which
+        leaves buffers to Python where they are `fixed`.
+
+        A list made of the calls of others looks at the live words of its `members` as well, and goes to its handler once one of them was retired. Builtins hold
+        the states of members, and what is `kept`: what the owner may let go of while a thread still makes the calls. An `exclusive` list is run by one
+        thread at a time; others wait.
+        """
+        packed = b"".join(map(_packed, calls))
+        tables = _HEAD.size + len(packed)
+        room = max(room, len(alive))
+        alive_at, slots_at = tables, tables + 8 * room
+        members_at = slots_at + _SLOT.size * len(slots)
+        state = bytearray(members_at + 8 * len(members))
+        self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
+        self._fixed = ctypes.c_int64.from_buffer(state, _FIXED_AT)
+        self._flying = ctypes.c_int64.from_buffer(state, _IN_FLIGHT_AT)
+        base = ctypes.addressof(self._pin)
+        copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
+        (first, much), (second, more) = counters
+        _HEAD.pack_into(
+            state, 0, len(packed) // _CALL.size, copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more,
+            len(slots), base + slots_at, id(held) if held is not None else 0, fixed, 0, exclusive, len(members), base + members_at, 0,
+        )  # fmt: skip
+        state[_HEAD.size : tables] = packed
+        struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
+        struct.pack_into(f"<{len(members)}Q", state, members_at, *(ctypes.addressof(member._pin) for member in members))
+        for number, row in enumerate(slots):
+            live = base + alive_at + 8 * row.place
+            _SLOT.pack_into(
+                state, slots_at + _SLOT.size * number, id(row.name), row.kind, row.address, row.place, row.signature, row.written, live, row.begin,
+                row.end, 0, 0, 0,
+            )  # fmt: skip
+        self.state = state
+        self._alive, self._room = alive_at, room
+        self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
+        self._names = [row.name for row in slots]  # native code compares their addresses
+        self._kept = (*[member.state for member in members], *kept)
+        self._handler: Callable[[], Handler | None] = weakref.WeakMethod(handler)
+
+    @property
+    def address(self) -> int:
+        """Where `state` begins, which stays."""
+        return ctypes.addressof(self._pin)
+
+    def _builtin(self, name: str) -> Callable[..., Any]:
+        handler = self._handler()
+        assert handler is not None  # the owner holds the list, so who uses it holds the owner
+        return builtins().bound(name, self.state, handler, self._kept)
+
+    def builtin(self) -> Callable[[], Any]:
+        """A builtin that makes all calls, and gives None or what the handler gives."""
+        return self._builtin("call")
+
+    def resume(self, first: int) -> Any:
+        """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as the builtin does."""
+        return self._builtin("resume")(first)
+
+    def repeat(self, times: int) -> Any:
+        """Makes all calls so many times over, once at least, whatever the mode word says, and hands trouble to the handler."""
+        return self._builtin("repeat")(times)
+
+    @property
+    def in_flight(self) -> int:
+        """How many threads make its calls now."""
+        return self._flying.value
+
+    def fly(self, by: int) -> None:
+        """Counts a thread that makes its calls from Python as one of those."""
+        self._flying.value += by  # an int: no call, and so no other thread, between the load and the store
+
+    def retire(self) -> None:
+        """Gives the list up: it and lists that it is a member of go to their handlers from now on, and `set` leaves its buffers to Python."""
+        struct.pack_into("<q", self.state, _RETIRED_AT, 1)
+        self.fix(1)
+
+    def revive(self) -> None:
+        """Takes `retire` back."""
+        struct.pack_into("<q", self.state, _RETIRED_AT, 0)
+        self.fix(-1)
+
+    @property
+    def fixed(self) -> int:
+        """How many there are who keep buffers from being set in native code."""
+        return self._fixed.value
+
+    def fix(self, by: int) -> None:
+        """Has `set` leave buffers to Python, by 1, until as many calls by -1 have come."""
+        self._fixed.value += by  # an int: no call, and so no other thread, between the load and the store
+
+    def watch(self, alive: Sequence[int]) -> None:
+        """Looks at other live words from now on, as many as there is room for."""
+        assert len(alive) <= self._room
+        base = ctypes.addressof(self._pin)
+        scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + _ALIVE_COUNT_AT, struct.pack("<q", len(alive)))])
+
+    def patch(self, call: int, argument: int, value: int) -> None:
+        """Replaces an argument of a call. For lists that nobody runs meanwhile."""
+        struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + 8 * (_FIRST_ARGUMENT + argument), value & _MASK)
+
+    def rebound(self, place: int, alive: int, signature: int, begin: int, end: int) -> list[tuple[int, bytes]]:
+        """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, its signature, and its bytes."""
+        base = ctypes.addressof(self._pin)
+        return [
+            (base + self._alive + 8 * place, struct.pack("<Q", alive)),
+            (base + self._slots[place] + _SIGNATURE_AT, struct.pack("<q", signature)),
+            (base + self._slots[place] + _RANGE_AT, struct.pack("<QQ", begin, end)),
+        ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Many launches as one call: sequences, graphs, chains."""

@@ -1,0 +1,1 @@
+"""Memory of a device: buffers, pools, what stays resident, copies."""

@@ -1,0 +1,1 @@
+"""Arenas: one allocation for all values of a chain."""

@@ -1,0 +1,1 @@
+"""What is counted, shown and traced of a device."""

@@ -1,0 +1,1 @@
+"""Worker processes: those of an executor, and those that compile."""

@@ -1,0 +1,381 @@
+"""An executor: Programs run in a worker process that is killed when it takes too long or breaks, and replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+
+from vyre_py.drivers.binding import BindingPlan, bind_arguments
+from vyre_py.drivers.config import DispatchConfig
+from vyre_py.drivers.device import Limits
+from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.buffer import Buffer, host_shape
+from vyre_py.drivers.memory.host_arrays import Host, result_view
+from vyre_py.drivers.process.channel import text_of
+from vyre_py.drivers.process.remote import Remote, RemoteDevice
+from vyre_py.drivers.process.shared_memory import places
+from vyre_py.drivers.process.supervisor import Counters, PendingCall, Session, Supervisor
+from vyre_py.drivers.process.worker_process import Opened, WorkerFailed, to_plain
+from vyre_py.drivers.registry import device as registered
+from vyre_py.ir.cached import cached_property
+from vyre_py.ir.check import Checked, check
+from vyre_py.ir.language.errors import VyreError, WireError, shown
+from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.travel import Stationary
+from vyre_py.lowering.artifact.artifact import Interface
+from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.options import CompileOptions
+
+__all__ = ["Executor"]
+
+_CACHED: Final = 256  # Programs that the parent knows, and pipelines that a worker keeps
+_BYTE: Final = np.dtype(np.uint8)
+_GRACE: Final = 1.0  # seconds that a kernel which can be interrupted gets to end, before its process is killed
+
+
+def _seconds(value: object, what: str) -> float | None:
+    """A time in seconds; None and infinity are no limit. Raises Unsupported for anything else."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise Unsupported("vyre-py", [Missing(f"{what}={shown(value)}", help="it is a time in seconds")])
+    return None if value > 1e9 else float(value)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A Program that was checked, with its options; `name` is what workers know the pipeline by."""
+
+    program: Program
+    options: CompileOptions
+
+    @cached_property
+    def interface(self) -> Interface:
+        return Interface(self.program.name, self.program.dims, self.program.params, self.program.buffers, self.program.widths.names)
+
+    @cached_property
+    def name(self) -> str:
+        return hashlib.sha256(repr((self.program.code_digest, self.program.interface_digest, self.options)).encode()).hexdigest()
+
+    def _bytes(self) -> bytes:
+        """The Program, with its places; without what cannot be written, such as names of files that are no text."""
+        try:
+            return self.program.to_bytes(places=True)
+        except WireError:
+            return self.program.to_bytes(names=False)
+
+    def _quote(self, error: VyreError) -> None:
+        """Gives the places in an error the lines of text that bytes do not carry."""
+        if isinstance(error, Unsupported):
+            known = {(p.file, p.line, p.column): p for p in self.program.places if p is not None}
+            here = [(m, m.place and (m.place.file, m.place.line, m.place.column)) for m in error.items]
+            error.items = tuple(replace(m, place=known.get(key, m.place)) if key else m for m, key in here)
+
+    def compiled(self, session: Session, counters: Counters, timeout: float | None) -> str:
+        """Has the worker compile it, unless it has; gives the numerics that the code follows. Raises WireError, and what asking raises."""
+        if self.name in session.compiled:
+            session.compiled.move_to_end(self.name)
+            return session.compiled[self.name]
+        data = np.frombuffer(self._bytes(), _BYTE)
+        session.process.memory.reserve(data.size)
+        session.process.memory.array(0, data.shape, _BYTE)[:] = data
+        request = {"pipeline": self.name, "at": 0, "size_bytes": data.size, "options": to_plain(self.options)}
+        try:
+            numerics = session.process.ask_for("compile", request, timeout, lambda done: text_of(done, "numerics"))
+        except WorkerFailed as failed:
+            self._quote(failed.error)
+            raise
+        counters.compiles += 1
+        counters.bytes_sent += data.size
+        session.compiled[self.name] = numerics
+        if len(session.compiled) > _CACHED:
+            session.process.ask("forget", {"pipeline": session.compiled.popitem(last=False)[0]}, timeout)
+        return numerics
+
+
+@dataclass(frozen=True, slots=True)
+class _Dispatch:
+    """One dispatch whose arguments fit. `does` is called in the executor's thread."""
+
+    prepared: _Prepared
+    binding: BindingPlan
+    config: Mapping[str, Any]
+    out: Mapping[str, Any]
+    counters: Counters
+    timeout: float | None
+    compile_timeout: float | None
+
+    def does(self, session: Session) -> dict[str, Any]:
+        """Sends the host arrays, has the Program run, and takes the results."""
+        self.prepared.compiled(session, self.counters, self.compile_timeout)
+        process, binding = session.process, self.binding
+        staged = [m for m in binding.interface.buffers if m.name not in binding.buffers]
+        shapes = {m.name: host_shape(binding.shapes[m.name], m.type) for m in staged}
+        offsets, total = places([prod(shapes[m.name]) * m.type.dtype.itemsize for m in staged])
+        process.memory.reserve(total)
+        shared = {m.name: process.memory.array(at, shapes[m.name], m.type.dtype) for m, at in zip(staged, offsets, strict=True)}
+        for name, array in binding.host.items():
+            np.copyto(shared[name], array, casting="no")
+            self.counters.bytes_sent += array.nbytes
+        process.ask("dispatch", self._request(dict(zip(shared, offsets, strict=True))), self.timeout)
+        results = {m.name: self._result(m, shared) for m in binding.interface.buffers if m.access.writes}
+        shared.clear()
+        process.memory.trim()
+        self.counters.dispatches += 1
+        return results
+
+    def _request(self, offsets: Mapping[str, int]) -> dict[str, Any]:
+        binding = self.binding
+        interface = binding.interface
+        return {
+            "pipeline": self.prepared.name, "config": self.config,
+            "sizes": [binding.sizes[dim.name] for dim in interface.dims],
+            "params": [binding.params[param.name].hex() for param in interface.params],
+            "buffers": [self._place(memory, offsets) for memory in interface.buffers],
+        }  # fmt: skip
+
+    def _place(self, memory: Memory, offsets: Mapping[str, int]) -> dict[str, Any]:
+        binding = self.binding
+        if memory.name in binding.buffers:
+            buffer = binding.buffers[memory.name]
+            handle: Remote = buffer.allocation.handle
+            return {"kind": "resident", "number": handle.number, "offset": buffer.offset_bytes, "shape": buffer.shape, "type": buffer.type.name}
+        kind = "given" if memory.name in binding.host else "left out"
+        return {"kind": kind, "at": offsets[memory.name], "shape": binding.shapes[memory.name]}
+
+    def _result(self, memory: Memory, shared: Mapping[str, Host]) -> Any:
+        array = shared.get(memory.name)
+        if array is None:
+            return self.binding.buffers[memory.name]
+        self.counters.bytes_received += array.nbytes
+        given = self.out.get(memory.name)
+        if given is None:
+            return array.copy()
+        view = result_view(given, array.shape, memory.type)
+        assert view is not None  # or binding had refused it
+        view[...] = array
+        return given
+
+
+class Executor(Stationary):
+    """Runs Programs on a device that a worker process owns, so that no Program can take this process with it.
+
+    A call that takes longer than its timeout raises DispatchTimeout, and the worker is killed; when the worker dies, or its device is lost, the
+    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and calls that waited run there. What happens to a
+    worker before it has begun a call is not that call's: another one is started, after ever longer pauses, unless three in a row end of themselves, or
+    they are killed from outside for longer than `start_timeout` (60 seconds for None); then the call raises DeviceUnavailable, and those that wait have
+    one try each. Cancelling a call that runs ends it and its worker. One worker runs one call at a time, in the order in which they came; any number of
+    threads may call. Host arrays travel through shared memory.
+
+    `device` is a device's name, None the best that is here; `timeout` in seconds holds for every call that gives none, and does not count waiting,
+    starting and compiling; `restart=False`, or more than `max_restarts` losses, makes the executor refuse with the first cause. `start_timeout` bounds
+    a worker's start, `compile_timeout` one compilation. Close it, or use it in a `with` block; it ends with the process in any case.
+
+    Attributes: `name` and `description` of the device, `counters`, `limits`, `pid` of the worker. Raises DeviceUnavailable; Unsupported on Windows.
+    """
+
+    travels_as = "make one there"
+
+    def __init__(
+        self, device: str | None = None, timeout: float | None = None, restart: bool = True, max_restarts: int | None = None, *,
+        start_timeout: float | None = 60.0, compile_timeout: float | None = 300.0,
+    ) -> None:  # fmt: skip
+        if max_restarts is not None and (type(max_restarts) is not int or max_restarts < 0):
+            raise Unsupported("vyre-py", [Missing(f"max_restarts={shown(max_restarts)}", help="it is a whole number")])
+        if device is not None and not isinstance(device, str):
+            device = registered(device).name  # which says why there is none
+        self._timeout = _seconds(timeout, "timeout")
+        self._compile_timeout = _seconds(compile_timeout, "compile_timeout")
+        self._known: OrderedDict[Any, _Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+        self._supervisor = Supervisor(device, max_restarts if restart else 0, _seconds(start_timeout, "start_timeout"))
+        try:
+            opened: Opened = self._supervisor.run("its start", lambda session: session.opened)
+        except BaseException:
+            self._supervisor.close(wait=False)
+            raise
+        self._device = RemoteDevice(self._supervisor, opened, self._timeout)
+        # The device, not the executor: buffers keep it, and with it the worker that they lie in.
+        weakref.finalize(self._device, self._supervisor.close, wait=False)
+
+    def __repr__(self) -> str:
+        return f"<Executor of {self.name}: {self.description}>"
+
+    @property
+    def name(self) -> str:
+        """The worker's device: `kind:ordinal`."""
+        return self._device.worker_name
+
+    @property
+    def description(self) -> str:
+        """The device, for people."""
+        return self._device.description
+
+    @property
+    def limits(self) -> Limits:
+        """What the device can take."""
+        return self._device.limits
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted so far: `counters.snapshot()` has all by name."""
+        return self._supervisor.counters
+
+    @property
+    def pid(self) -> int | None:
+        """The process number of the worker; None where there is none now."""
+        return self._supervisor.pid
+
+    # ---- Programs
+
+    def compile(self, program: Program | Checked | bytes, options: CompileOptions | None = None) -> str:
+        """Does now what the first dispatch of a Program would: checks it, sends it, compiles it. Gives the numerics that the code follows.
+
+        Raises WireError, ValidationError, Unsupported, ToolchainError, DispatchTimeout, DeviceLost.
+        """
+        prepared = self._prepared(program, CompileOptions.given(options))
+        counters, timeout = self.counters, self._compile_timeout
+        numerics: str = self._supervisor.run(repr(prepared.interface.name), lambda session: prepared.compiled(session, counters, timeout))
+        return numerics
+
+    def dispatch(
+        self, program: Program | Checked | bytes, arguments: Any = None, *, config: DispatchConfig | None = None, options: CompileOptions | None = None,
+        timeout: float | None = None, out: Mapping[str, Host] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Runs a Program once over host arrays (never changed) and buffers of this executor, waits, and gives the written buffers by name.
+
+        As `Pipeline.dispatch`: what is only written may be left out; a written host argument comes back as a new array, or in `out[name]`; a written
+        buffer as itself. A Program goes as itself or as `to_bytes` wrote it, and is sent and compiled once. Raises what compiling and dispatching raise
+        in this process, DispatchTimeout after `timeout` (or `config.timeout`) seconds, DeviceLost when the worker is lost while it runs this.
+        """
+        job = self._bound(program, arguments, config, options, timeout, out)
+        results: dict[str, Any] = self._supervisor.run(repr(job.prepared.interface.name), job.does, self._session_of(job))
+        return results
+
+    def submit(
+        self, program: Program | Checked | bytes, arguments: Any = None, *, config: DispatchConfig | None = None, options: CompileOptions | None = None,
+        timeout: float | None = None, out: Mapping[str, Host] | None = None,
+    ) -> PendingCall:  # fmt: skip
+        """As `dispatch`, without waiting: a pending result with `done()`, `result(timeout)`, `cancel()` and `await`.
+
+        Cancelling takes back what waits. A call that runs is ended by ending its worker, with resident memory; so is one that a coroutine awaits, when that
+        is cancelled or `asyncio.wait_for` has waited for long enough. The calls behind it run on the next worker.
+
+        Host arrays are read when the worker's turn comes: leave them as they are until then. Arguments that do not fit raise at once.
+        """
+        job = self._bound(program, arguments, config, options, timeout, out)
+        return self._supervisor.submit(repr(job.prepared.interface.name), job.does, self._session_of(job))
+
+    def _bound(
+        self, program: Program | Checked | bytes, arguments: Any, config: DispatchConfig | None, options: CompileOptions | None,
+        timeout: float | None, out: Mapping[str, Host] | None,
+    ) -> _Dispatch:  # fmt: skip
+        device = self._device
+        device.require_usable()
+        prepared = self._prepared(program, CompileOptions.given(options))
+        config = DispatchConfig.given(config)
+        if config.stream is not None:
+            raise Unsupported(device.name, [Missing("dispatch option stream", help="a stream means nothing in the worker's process")])
+        config.refuse(device.worker_name, device.honoured | {"timeout"})
+        given = _seconds(timeout, "timeout")
+        limit = given if timeout is not None else _seconds(config.timeout, "timeout") if config.timeout is not None else self._timeout
+        self._refuse_lost(arguments)
+        binding = bind_arguments(device, prepared.interface, arguments, {}, staged=True, out=out, max_output_bytes=config.max_output_bytes)
+        for memory in binding.interface.buffers:
+            if memory.name not in binding.buffers:
+                device.require_fitting(prod(binding.shapes[memory.name]) * memory.type.size_bytes)
+        sent = {name: value for name, value in to_plain(config).items() if name != "timeout"}
+        if limit is not None and prepared.options.interruptible and "timeout" in device.honoured:
+            # The kernel itself looks at the clock's verdict, so that worker and resident memory live on.
+            sent["timeout"], limit = limit, limit + _GRACE
+        return _Dispatch(prepared, binding, sent, out or {}, self.counters, limit, self._compile_timeout)
+
+    def _refuse_lost(self, arguments: Any) -> None:
+        """Raises DeviceLost where an argument lies in a worker that is gone."""
+        values: Any = arguments.values() if isinstance(arguments, Mapping) else arguments if isinstance(arguments, Sequence) else ()
+        for value in values:
+            lost = self._device.lost_buffer(value)
+            if lost is not None:
+                raise lost
+
+    def _session_of(self, job: _Dispatch) -> int | None:
+        """The session that resident arguments live in. Freed meanwhile or not, the worker refuses those that it has no longer."""
+        for buffer in job.binding.buffers.values():
+            handle: Remote = buffer.allocation.handle
+            return handle.session
+        return None
+
+    def _prepared(self, program: Any, options: CompileOptions) -> _Prepared:
+        """The checked Program, from memory where it was seen before. Raises WireError, ValidationError."""
+        key: Any = None
+        if isinstance(program, (bytes, bytearray, memoryview)):
+            key = (hashlib.sha256(program).digest(), options)
+            with self._lock:
+                if key in self._known:
+                    return self._known[key]
+            program = Program.from_bytes(program)
+        if isinstance(program, Checked):
+            program = program.program
+        elif not isinstance(program, Program) or "code_digest" not in vars(program):
+            program = check(program).program  # before its digest: what breaks a rule may have none, or one that takes forever
+        key = key or (program.code_digest, program.interface_digest, options)
+        with self._lock:
+            found = self._known.setdefault(key, _Prepared(program, options))
+            self._known.move_to_end(key)
+            while len(self._known) > _CACHED:
+                self._known.popitem(last=False)
+        return found
+
+    # ---- resident memory
+
+    def upload(self, array: Any, type_: Type | None = None) -> Buffer:
+        """A copy of a host array in the worker's device, as `Device.upload`. It ends with its worker: a later use raises DeviceLost.
+
+        Raises BindingError, OutOfMemory, DispatchTimeout, DeviceLost.
+        """
+        return self._device.upload(array, type_)
+
+    def allocate(self, shape: int | Sequence[int], type_: Type) -> Buffer:
+        """A buffer of zeros in the worker's device, as `Device.allocate`."""
+        return self._device.allocate(shape, type_)
+
+    def download(self, buffer: Buffer, out: Host | None = None) -> Host:
+        """A host copy of a buffer of this executor. `out` of the same shape and dtype is written in place."""
+        return self._device.download(self._own(buffer, "download"), out)
+
+    def free(self, buffer: Buffer) -> None:
+        """Gives a buffer's memory back once the calls so far are done; again is quiet."""
+        self._own(buffer, "free").free()
+
+    def _own(self, buffer: Any, doing: str) -> Buffer:
+        if not isinstance(buffer, Buffer) or buffer.device is not self._device:
+            raise BindingError(doing, [f"a buffer of {self._device.name} is needed, got {shown(buffer)}"])
+        return buffer
+
+    # ---- life
+
+    def restart(self) -> None:
+        """Ends the worker now, whatever it runs: that call raises DeviceLost, resident memory is gone, and the next call starts another worker."""
+        self._device.require_usable()
+        self._supervisor.end_worker("Executor.restart() ended it")
+
+    def close(self, wait: bool = True) -> None:
+        """Takes no more calls and ends the worker: once those that wait are done, or at once, in which case they raise DeviceLost. Again is quiet."""
+        self._supervisor.close(wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(wait=kind is None)

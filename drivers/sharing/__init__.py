@@ -1,0 +1,1 @@
+"""Memory and launches shared with other libraries, and with C."""

@@ -1,0 +1,191 @@
+"""DLPack: memory handed over without a copy, by the C structures of the protocol's versions 0 and 1.
+
+Written with ctypes, since no library that this package depends on reads capsules with every type here (bf16,
+say) on every device. The protocol: https://dmlc.github.io/dlpack/latest/c_api.html and, for Python, .../python_spec.html.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.errors import BindingError
+from vyre_py.ir.language.errors import VyreError, shown
+from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f32, f64, u16, vector_of
+
+__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from", "in_c_order"]
+
+# The protocol's numbers of device kinds.
+CPU: Final = 1
+CUDA: Final = 2
+CUDA_HOST: Final = 3
+CUDA_MANAGED: Final = 13
+
+_VERSION: Final = (1, 0)
+_READ_ONLY: Final = 1
+_NAMES: Final = {False: b"dltensor", True: b"dltensor_versioned"}
+_USED: Final = {False: b"used_dltensor", True: b"used_dltensor_versioned"}  # a capsule keeps the pointer to its name, not the name
+_CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
+_BFLOAT: Final = 4
+_COMPLEX: Final = 5
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device", _DLDevice), ("ndim", ctypes.c_int32), ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64), ("tensor", _DLTensor),
+    )  # fmt: skip
+
+
+_STRUCTURES: Final = {False: _Managed, True: _ManagedVersioned}
+_Callback: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+_api: Final = ctypes.pythonapi
+_pointer_of = _api.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_is_valid = _api.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+_rename = _api.PyCapsule_SetName
+_rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _data_type(type_: Type) -> _DLDataType:
+    return _DLDataType(_BFLOAT if type_ is bf16 else _CODES[type_.kind], 8 if type_.kind is Kind.BOOL else type_.bits, 1)
+
+
+_TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (_data_type(t),)} | {
+    (_COMPLEX, 64): vector_of(f32, 2), (_COMPLEX, 128): vector_of(f64, 2)
+}  # fmt: skip
+
+
+class _Lent:
+    """Memory as NumPy sees it, held by every array over it; `owner` stays as long."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__array_interface__ = interface
+        self.owner = owner
+
+
+def export(
+    address: int, shape: tuple[int, ...], type_: Type, device: tuple[int, int], owner: object, max_version: tuple[int, int] | None, *, readonly: bool = False
+) -> Any:
+    """A capsule over `prod(shape)` scalars of C order at `address` on `device` (the protocol's kind and number).
+
+    `owner` is kept until the consumer lets go. `max_version` is what the consumer said; from 1.0 on the capsule is a versioned one, where NumPy makes
+    those (from 2.1 on). Raises BufferError where what may only be read can't be said to be so.
+
+    The capsule is NumPy's own, of an array over the memory, which it never looks at: its functions in C let go of the array also while an exception is on
+    its way, where no Python can run. Then device and element are made right.
+    """
+    filled = prod(shape) > 0
+    typestr = u16.dtype.str if type_ is bf16 else type_.dtype.str
+    # NumPy asks for an address where there is nothing, too.
+    array = np.asarray(_Lent({"version": 3, "shape": shape, "typestr": typestr, "data": (address if filled else 1, readonly)}, owner))
+    versioned = max_version is not None and max_version[0] >= 1
+    try:
+        capsule: Any = array.__dlpack__(max_version=_VERSION) if versioned else array.__dlpack__()
+    except TypeError:  # NumPy before 2.1
+        capsule = array.__dlpack__()
+    place, versioned = _managed(capsule)
+    tensor = _STRUCTURES[versioned].from_address(place).tensor
+    tensor.device, tensor.dtype = _DLDevice(*device), _data_type(type_)
+    if not filled:
+        tensor.data = None
+    return capsule
+
+
+def _managed(capsule: Any) -> tuple[int, bool]:
+    """The address of what a capsule holds, and whether that has a version; 0 for what is no capsule that can still be taken."""
+    for versioned, name in _NAMES.items():
+        if _is_valid(capsule, name):
+            return int(_pointer_of(capsule, name)), versioned
+    return 0, False
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Memory that another library owns: elements of `type` in C order at `address`. `release` lets go of it, once."""
+
+    address: int
+    shape: tuple[int, ...]
+    type: Type
+    device: tuple[int, int]
+    readonly: bool
+    release: Callable[[], None]
+
+
+def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
+    """Takes over what `array.__dlpack__` hands out; on a GPU it is ready for work on `stream`.
+
+    Raises BindingError, with the capsule given back, for what is not in C order, has an element that is no type of the language, or is of a
+    version that is not known.
+    """
+    arguments: dict[str, Any] = {} if stream is None else {"stream": stream}
+    try:
+        try:
+            capsule = array.__dlpack__(max_version=_VERSION, **arguments)
+        except TypeError:  # from before version 1
+            capsule = array.__dlpack__(**arguments)
+    except VyreError:
+        raise
+    except Exception as error:  # whatever a stranger's __dlpack__ raises
+        raise BindingError(what, [f"it cannot be handed over: {error}"]) from error
+    place, versioned = _managed(capsule)
+    if not place:
+        raise BindingError(what, [f"__dlpack__ gave {shown(capsule)}, which is no DLPack capsule"])
+    managed = _STRUCTURES[versioned].from_address(place)
+    if versioned and managed.major != _VERSION[0]:
+        raise BindingError(what, [f"DLPack {managed.major}.{managed.minor} is not known here, {_VERSION[0]}.{_VERSION[1]} is"])
+    tensor = managed.tensor
+    rank = tensor.ndim
+    shape = tuple(tensor.shape[axis] for axis in range(rank))
+    strides = tuple(tensor.strides[axis] for axis in range(rank)) if tensor.strides else None
+    type_ = _TYPES.get((tensor.dtype.code, tensor.dtype.bits)) if tensor.dtype.lanes == 1 else None
+    if type_ is None:
+        raise BindingError(what, [f"its elements (DLPack code {tensor.dtype.code}, {tensor.dtype.bits} bits) are no type of the language"])
+    if not in_c_order(shape, strides):
+        raise BindingError(what, ["it is not C-contiguous: hand over a contiguous copy"])
+    # From here on it is ours: a capsule of another name is left alone when it goes.
+    _rename(capsule, _USED[versioned])
+    deleter = _Callback(managed.deleter) if managed.deleter else None
+
+    def release() -> None:
+        if deleter is not None:
+            deleter(place)
+
+    readonly = bool(versioned and managed.flags & _READ_ONLY)
+    device = (tensor.device.device_type, tensor.device.device_id)
+    return Foreign((tensor.data or 0) + tensor.byte_offset, shape, type_, device, readonly, release)
+
+
+def in_c_order(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+    """Whether strides, in elements, are those of C order; axes of one element, and arrays of none, may have any."""
+    if strides is None or 0 in shape:
+        return True
+    return all(size == 1 or stride == prod(shape[axis + 1 :]) for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)))

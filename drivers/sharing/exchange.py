@@ -1,0 +1,202 @@
+"""Device memory of other libraries as buffers, and buffers as theirs, without a copy: DLPack and `__cuda_array_interface__`.
+
+Both protocols say who waits for whom. A producer is told the stream that will use its memory, and has what it enqueued so far come
+before; what a launch of ours does to memory of theirs comes before their later work once `device.synchronize()` has returned, or when the
+launch goes to their own stream (`launch.on(stream)`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.buffer import Allocation, Buffer
+from vyre_py.drivers.memory.host_arrays import Host, element_of, own_view
+from vyre_py.drivers.sharing import dlpack
+from vyre_py.drivers.sharing.dlpack import Foreign
+from vyre_py.ir.language.errors import VyreError, shown
+from vyre_py.ir.language.types import bf16
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+
+__all__ = ["capsule_of", "cuda_interface_of", "is_foreign", "lives_on", "on_host", "shares_memory", "wrap"]
+
+# Which kinds of memory in DLPack's numbering a device kind reaches.
+_REACHED: Final = {dlpack.CPU: (dlpack.CPU, dlpack.CUDA_HOST), dlpack.CUDA: (dlpack.CUDA, dlpack.CUDA_MANAGED)}
+_DEFAULT_STREAM: Final = 1  # CUDA's legacy default stream, which is what a consumer means that names none
+_NO_ORDER: Final = -1
+_TRANSIENT: Final = "memory that replays of a graph free can't be handed over: copy it to another buffer"
+
+
+def is_foreign(array: Any) -> bool:
+    """Whether an object of another library shares its memory by a protocol for devices. NumPy's arrays lie on the host, whatever they have."""
+    shares = hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")
+    return shares and not isinstance(array, (np.ndarray, np.generic, Buffer))
+
+
+def on_host(device: Device) -> bool:
+    """Whether a device's memory is the host's own."""
+    return device.dlpack_device is not None and device.dlpack_device[0] == dlpack.CPU
+
+
+def lives_on(device: Device, array: Any, what: str = "array") -> bool:
+    """Whether an object says that its memory is this device's, so that nothing has to be copied. Raises BindingError for a `__dlpack_device__` that
+    gives no device."""
+    if device.dlpack_device is None or not is_foreign(array):
+        return False
+    if hasattr(array, "__dlpack_device__"):
+        kind, number = _place(array, what)
+        return kind in _REACHED[device.dlpack_device[0]] and (on_host(device) or number == device.dlpack_device[1])
+    return device.dlpack_device[0] == dlpack.CUDA and hasattr(array, "__cuda_array_interface__")
+
+
+def _place(array: Any, what: str) -> tuple[int, int]:
+    """DLPack's kind and number of an object's device."""
+    try:
+        given = array.__dlpack_device__()
+        kind, number = map(int, given)
+    except VyreError:
+        raise
+    except Exception as error:  # whatever a stranger's __dlpack_device__ raises, or gives
+        raise BindingError(what, [f"its __dlpack_device__ gives no pair of a device's kind and number: {error}"]) from error
+    return kind, number
+
+
+def shares_memory(device: Device, value: Any) -> bool:
+    """Whether `wrap` is for this: an object of another library, and on a device whose memory is the host's whatever lies there: NumPy's arrays, and what
+    has the buffer protocol."""
+    return is_foreign(value) or (on_host(device) and own_view(value) is not None)
+
+
+def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
+    """A buffer over memory that `array` owns, which is kept alive as long as the buffer is.
+
+    `array` has `__dlpack__` or, on CUDA, `__cuda_array_interface__`; on the CPU it may be a NumPy array, or have the buffer protocol. Complex numbers are
+    vectors of two. Raises BindingError for memory that the device does not reach, that is not C-contiguous, or whose elements are no type of the language.
+    """
+    if device.dlpack_device is None:
+        raise BindingError(what, [f"{device.name} takes no memory of other libraries: device.upload copies"])
+    device.require_usable()
+    foreign = _taken(device, array, what)
+    problem = _problem(device, foreign)
+    if problem:
+        foreign.release()
+        raise BindingError(what, [problem])
+    shape = foreign.shape or (1,)
+    size_bytes = prod(shape) * foreign.type.size_bytes
+    handle = device._adopt(foreign.address, size_bytes)
+    allocation = Allocation(device, handle, size_bytes, foreign.release)
+    return Buffer(device, allocation, 0, shape, foreign.type, foreign.readonly)
+
+
+def _taken(device: Device, array: Any, what: str) -> Foreign:
+    if isinstance(array, np.ndarray) or not is_foreign(array):
+        view = own_view(array)
+        if view is not None and on_host(device):
+            return _numpy(view, what)
+        if view is not None:
+            raise BindingError(what, [f"its memory is the host's: device.upload copies it to {device.name}"])
+        raise BindingError(what, [f"{shown(array)} has neither __dlpack__ nor __cuda_array_interface__, nor shares memory by the buffer protocol"])
+    stream = device._exchange_stream()
+    if hasattr(array, "__dlpack__"):
+        if not lives_on(device, array, what):
+            raise BindingError(what, [f"its memory is not on {device.name}: copy it there, or use the device that it is on"])
+        return dlpack.import_from(array, what, stream)
+    interface = array.__cuda_array_interface__
+    if stream is None or not isinstance(interface, dict):
+        raise BindingError(what, [f"{shown(array)} has no __dlpack__, and no __cuda_array_interface__ that means anything on {device.name}"])
+    return _cuda_array(device, array, interface, what)
+
+
+def _problem(device: Device, foreign: Foreign) -> str | None:
+    count = prod(foreign.shape)
+    if count and foreign.address % foreign.type.scalar.size_bytes:
+        return f"its address {foreign.address:#x} is no multiple of {foreign.type.scalar.size_bytes} bytes, its elements' size: hand over a copy"
+    if count and not foreign.address:
+        return "its address is null"
+    if count * foreign.type.size_bytes > device.limits.buffer_bytes:
+        return f"one buffer on {device.name} holds at most {device.limits.buffer_bytes} bytes"
+    return None
+
+
+def _numpy(array: Host, what: str) -> Foreign:
+    """NumPy's own hand-over refuses bf16 and arrays that can't be written, which are fine here."""
+    problems = []
+    type_ = element_of(array.dtype)
+    if type_ is None:
+        problems.append(f"dtype {array.dtype} is none of the language's types")
+    if not array.flags.c_contiguous:
+        problems.append("it is not C-contiguous: np.ascontiguousarray(x) copies")
+    if type_ is None or problems:
+        raise BindingError(what, problems)
+    kept = [array]
+    return Foreign(int(array.ctypes.data), array.shape, type_, (dlpack.CPU, 0), not array.flags.writeable, kept.clear)
+
+
+def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str) -> Foreign:
+    """The CUDA array interface, versions 2 and 3: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html."""
+    if interface.get("mask") is not None:
+        raise BindingError(what, ["masked arrays are none of the language's"])
+    shape = tuple(interface["shape"])
+    dtype = np.dtype(interface["typestr"])
+    type_ = element_of(dtype)
+    if type_ is None or not dtype.isnative:
+        raise BindingError(what, [f"elements of {interface['typestr']!r} are none of the language's types"])
+    strides = interface.get("strides")
+    if strides is not None and not dlpack.in_c_order(shape, tuple(s // dtype.itemsize for s in strides)):
+        raise BindingError(what, ["it is not C-contiguous: hand over a contiguous copy"])
+    address, readonly = interface["data"]
+    if (stream := interface.get("stream")) is not None:
+        device._order(int(stream), None)
+    kept = [array]
+    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly), kept.clear)
+
+
+# ---------------------------------------------------------------- the other way
+
+
+def capsule_of(
+    buffer: Buffer, stream: int | None, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
+) -> Any:
+    """What `Buffer.__dlpack__` gives. Raises BufferError, as the protocol asks, for what can't be handed over."""
+    device = buffer.device
+    here = device.dlpack_device
+    if here is None:
+        raise BufferError(f"memory on {device.name} can't be handed over: read() copies it to the host")
+    if copy or (dl_device is not None and tuple(dl_device) != here):
+        raise BufferError("only the memory itself is handed over, where it is: read() copies it to the host")
+    if buffer.readonly and (max_version is None or max_version[0] < 1):
+        raise BufferError("this memory may only be read, which DLPack before 1.0 can't say")
+    handle = buffer.handle
+    if buffer.allocation.transient:
+        raise BufferError(_TRANSIENT)
+    if device._exchange_stream() is None:
+        if stream is not None:
+            raise BufferError(f"{device.name} has no streams")
+    elif stream != _NO_ORDER:
+        with device._ordered(buffer):  # after streams of others, which launches over it were moved to
+            device._order(None, _DEFAULT_STREAM if stream is None else stream)
+    address = (device._address(handle) or 0) + buffer.offset_bytes
+    return dlpack.export(address, buffer.host_shape, buffer.type.scalar, here, buffer.allocation.lend(), max_version, readonly=buffer.readonly)
+
+
+def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
+    """What `Buffer.__cuda_array_interface__` gives. Raises AttributeError off CUDA, and for bf16, which the interface can't say."""
+    device, type_ = buffer.device, buffer.type.scalar
+    if device.dlpack_device is None or device.dlpack_device[0] != dlpack.CUDA:
+        raise AttributeError(f"a buffer on {device.name} has no __cuda_array_interface__")
+    if type_ is bf16:
+        raise AttributeError("the CUDA array interface has no bf16: use DLPack")
+    if buffer.allocation.transient:
+        raise AttributeError(_TRANSIENT)
+    address = (device._address(buffer.handle) or 0) + buffer.offset_bytes if buffer.size_bytes else 0
+    with device._ordered(buffer):
+        pass  # the stream below comes after those of others, which launches over it were moved to
+    return {
+        "shape": buffer.host_shape, "typestr": type_.dtype.str, "data": (address, buffer.readonly), "version": 3, "strides": None,
+        "stream": device._exchange_stream(),
+    }  # fmt: skip

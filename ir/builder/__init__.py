@@ -1,0 +1,1 @@
+"""Programs written in Python: the builder, and what it hands out."""

@@ -1,0 +1,315 @@
+"""ProgramBuilder: Programs written in Python, one statement at a time, refused at the user's own line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+from vyre_py.ir.builder.blocks import Block, Ended
+from vyre_py.ir.builder.emission import Emitter
+from vyre_py.ir.builder.expressions import Expr, Operand, fail, number, require_type, warn
+from vyre_py.ir.builder.handles import ArrayHandle, VariableHandle
+from vyre_py.ir.builder.hints import axes_hint
+from vyre_py.ir.builder.sizes import Size, as_size
+from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.check.comparisons import decided_comparisons
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.errors import ValidationError, shown
+from vyre_py.ir.language.nodes import Access, Space, Value
+from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.tables import table_data
+from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
+
+__all__ = ["ProgramBuilder"]
+
+
+_SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are none"
+
+
+class ProgramBuilder(Emitter):
+    """Builds one Program inside a `with` block; `program` is there afterwards.
+
+        with ProgramBuilder("axpy") as b:
+            n = b.dim("n")
+            a = b.param("a", f32)
+            x, y = b.read("x", f32, n), b.read_write("y", f32, n)
+            i = b.global_id(0)
+            y[i] = a * x[i] + y[i]
+
+    `workgroup` is the workgroup size along x, y, z. Every wrong call raises ValidationError at the caller's line.
+    """
+
+    def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "") -> None:
+        sizes = tuple(workgroup) if isinstance(workgroup, Sequence) else (workgroup,)
+        if not isinstance(name, str) or not name or not 1 <= len(sizes) <= 3 or any(not isinstance(s, int) or s < 1 for s in sizes):
+            message = f"a name and a workgroup size of 1 to 3 positive whole numbers are needed, got {name!r} and {workgroup!r}"
+            fail("B108", message, "ProgramBuilder('axpy', workgroup=(16, 16))")
+        x, y, z = [*sizes, 1, 1][:3]
+        self._a = Assembler(name, (x, y, z))
+        self._a.doc = doc
+        self._a.place = user_place()
+        self._a.note(None)
+        self._names: set[str] = set()
+        self._ended = Ended()
+        self._program: Program | None = None
+        self.unopened: list[Block[Any]] = []
+        self.inside = []
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._finished = True
+        if kind is not None:
+            return
+        wrong = [finding("B107", f"{block.name} was called without `with`", block.place) for block in self.unopened]
+        help = "end it before: leave `with`, or close the generator that holds it; after an exception in a block build the Program anew"
+        wrong += [finding("B107", f"this {block.name} block has not ended, and the builder has", block.place, help) for block in self.inside]
+        if wrong:
+            raise ValidationError(wrong)
+        self._program = self._a.finish()
+        for index, message in decided_comparisons(self._program):
+            warn(finding("V471", message, self._program.place(index)))
+
+    @property
+    def program(self) -> Program:
+        """The finished Program."""
+        if self._program is None:
+            fail("B107", "the Program is not finished", "read b.program after the builder's `with` block has ended without an error")
+        return self._program
+
+    # ---- declarations
+
+    def _declare(self, name: str) -> Assembler:
+        self._require_open()
+        if not isinstance(name, str) or not name:
+            fail("B108", f"a name is a non-empty string, got {name!r}", "give every argument a name")
+        if name in self._names:
+            fail("B104", f"{name!r} is declared twice")
+        self._names.add(name)
+        return self._here()
+
+    def dim(self, name: str) -> Size:
+        """A symbolic size of 0 to 2^48 - 1, solved from the arguments' shapes when the Program is bound, or given there by name.
+
+        A u32 where it meets values, and then below 2^32; `vp.cast(n, vp.u64)` takes it whole. `+`, `-`, `*`, `vp.min`, `vp.max` and
+        `vp.ceil_div` of sizes are sizes. Sizes of an array are below 2^32 unless the Program indexes it with i64 or u64.
+        """
+        return Size(self, self._declare(name).dim(name))
+
+    def param(self, name: str, type_: Type) -> Expr:
+        """An argument passed by value: a Python or NumPy number that `type_` holds; for a vector a sequence of as many as it has components."""
+        require_type(type_)
+        return Expr(self, self._declare(name).param(name, type_))
+
+    def read(self, name: str, type_: Type, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is only read: one size per axis, the last axis contiguous; a NumPy array of `type_.dtype` when bound.
+
+        The array of a vector type has one axis more, its components: `b.read("p", vp.f32x3, n)` takes one of shape (n, 3).
+        """
+        return self._memory(name, Space.BUFFER, type_, shape, Access.READ)
+
+    def write(self, name: str, type_: Type, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is only written; `dispatch` makes it of zeros when it is left out."""
+        return self._memory(name, Space.BUFFER, type_, shape, Access.WRITE)
+
+    def read_write(self, name: str, type_: Type, *shape: int | Expr) -> ArrayHandle:
+        """An argument array that is read and written."""
+        return self._memory(name, Space.BUFFER, type_, shape, Access.READ_WRITE)
+
+    def workgroup(self, name: str, type_: Type, *shape: int) -> ArrayHandle:
+        """An array that the invocations of one workgroup share; zero at the start."""
+        return self._memory(name, Space.WORKGROUP, type_, shape, Access.READ_WRITE)
+
+    def private(self, name: str, type_: Type, *shape: int) -> ArrayHandle:
+        """An array of one invocation; zero at the start."""
+        return self._memory(name, Space.PRIVATE, type_, shape, Access.READ_WRITE)
+
+    def table(self, name: str, data: Any, type_: Type | None = None) -> ArrayHandle:
+        """A constant array with the elements and shape of `data`, whose type is the array's own unless given.
+
+        Numbers become elements as in `vp.const`: exactly for integers, rounded once for floats. For a vector type, the last axis of
+        `data` holds the components.
+        """
+        element, shape, stored = table_data(name, data, type_)
+        return self._memory(name, Space.TABLE, element, shape, Access.READ, stored)
+
+    def _memory(self, name: str, space: Space, type_: Type, shape: Sequence[int | Expr], access: Access, data: bytes = b"") -> ArrayHandle:
+        require_type(type_)
+        axes = tuple(self._axis(repr(name), axis) for axis in shape)
+        if not axes:
+            fail("B108", f"{name!r} needs at least one axis", axes_hint(space, access, name, type_))
+        if space is not Space.BUFFER and not all(isinstance(a, DimConst) for a in axes):
+            fail("B108", f"the axes of {space.value} array {name!r} must be whole numbers", "only argument buffers have symbolic sizes")
+        return ArrayHandle(self, self._declare(name).memory(name, space, type_, axes, access, data))
+
+    def _axis(self, what: str, axis: int | Expr) -> DimExpr:
+        if isinstance(axis, Size) and axis.builder not in (self, None):
+            fail("B105", f"an axis of {what} is a size of another builder")
+        expr = as_size(axis)
+        if expr is None:
+            hint = "write one size per axis: n, m rather than (n, m)" if isinstance(axis, (tuple, list)) else _SIZES
+            fail("B108", f"an axis of {what} must be a whole number or a size, got {shown(axis)}", hint)
+        return expr
+
+    def over(self, *extents: int | Expr) -> None:
+        """Runs one invocation per point of extents along x, y, z.
+
+        By default the extents are the first written buffer's shape, last axis on x, where every store goes to the invocation's own element of such
+        a shape; any other Program says what runs, or is refused (V470).
+        """
+        self._grid(True, extents)
+
+    def grid(self, *workgroups: int | Expr) -> None:
+        """Runs this many workgroups along x, y, z."""
+        self._grid(False, workgroups)
+
+    def _grid(self, over: bool, extents: Sequence[int | Expr]) -> None:
+        self._require_open()
+        if not 1 <= len(extents) <= 3:
+            fail("B108", f"a grid has 1 to 3 axes, got {len(extents)}", "b.over(width, height)")
+        axes: list[DimExpr] = [self._axis("the grid", e) for e in extents]
+        x, y, z = [*axes, DimConst(1), DimConst(1)][:3]
+        self._a.grid = Grid(over, (x, y, z))
+
+    # ---- where am I
+
+    def global_id(self, axis: int = 0) -> Expr:
+        """The invocation's place in the grid along an axis (0 is x)."""
+        return self._query("global_id", axis)
+
+    def local_id(self, axis: int = 0) -> Expr:
+        """The invocation's place in its workgroup along an axis."""
+        return self._query("local_id", axis)
+
+    def workgroup_id(self, axis: int = 0) -> Expr:
+        """The workgroup's place in the grid along an axis."""
+        return self._query("workgroup_id", axis)
+
+    def num_workgroups(self, axis: int = 0) -> Expr:
+        """The number of workgroups along an axis."""
+        return self._query("num_workgroups", axis)
+
+    def workgroup_size(self, axis: int = 0) -> Expr:
+        """The number of invocations of a workgroup along an axis."""
+        return self._query("workgroup_size", axis)
+
+    def local_index(self) -> Expr:
+        """The invocation's number in its workgroup, x fastest."""
+        return self.emit_op("local_index", (), None)
+
+    def _query(self, name: str, axis: int) -> Expr:
+        if axis not in (0, 1, 2):
+            fail("B108", f"axis {axis!r} is none of 0, 1, 2", "axis 0 is x")
+        return self.emit_op(f"{name}.{'xyz'[axis]}", (), None)
+
+    # ---- statements
+
+    def let(self, name: str, value: Operand) -> Expr:
+        """Gives a value a name, for reading; the value itself."""
+        if not isinstance(name, str) or not isinstance(value, Expr):
+            hint = "b.let('i', b.global_id(0)); vp.const(1, vp.u32) makes a constant, b.var a variable"
+            fail("B108", f"let takes a name and an expression, got {shown(name)} and {shown(value)}", hint)
+        atom = self._own(value)
+        if isinstance(atom, Value):
+            self._a.value_names.setdefault(atom.id, name)
+        return Expr(self, atom)
+
+    def var(self, name: str, type_: Type, first: Operand = 0) -> VariableHandle:
+        """A mutable value of one invocation, `first` at the start. `v.set(x)` and `v += x` write it; using `v` reads it now."""
+        if not isinstance(name, str):
+            fail("B108", f"a variable's name is a string, got {shown(name)}", "b.var('total', vp.f32)")
+        require_type(type_)
+        # A 0 that was left out, too, is false.
+        start = False if type_.kind is Kind.BOOL and not isinstance(first, Expr) and first == 0 else first
+        value = self._typed(start, type_, f"variable {name!r}")
+        return VariableHandle(self, self._here().var(type_, value, name))
+
+    def if_(self, condition: Operand) -> Block[None]:
+        """The block runs where the condition, one bool, is true."""
+        return Block(self, "b.if_", lambda: self._begin_if(condition))
+
+    def _begin_if(self, condition: Operand) -> None:
+        self._here().if_(self._typed(condition, bool_, "a condition"))
+
+    def else_(self) -> Block[None]:
+        """The block runs where the condition of the `if_` block just before is false."""
+        return Block(self, "b.else_", self._begin_else)
+
+    def _begin_else(self) -> None:
+        a = self._here()
+        if not a.can_reopen():
+            fail("B107", "else_ does not follow an if_ block", "write `with b.else_():` directly after the `with b.if_(...)` block")
+        a.reopen()
+        a.else_()
+
+    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Type | None = None, name: str | None = None) -> Block[Expr]:
+        """The block runs for start, start + step, ... below stop (above it for a negative step); u32 unless an operand or `type_` says.
+
+        `with b.for_(0, n) as k:` gives the number of the turn, of the bounds' type.
+        """
+        return Block(self, "b.for_", lambda: self._begin_for(start, stop, step, type_, name))
+
+    def _begin_for(self, start: Operand, stop: Operand, step: int, type_: Type | None, name: str | None) -> Expr:
+        if type_ is not None:
+            require_type(type_)
+        if not isinstance(name, str | None):
+            fail("B108", f"a loop's name is a string, got {shown(name)}", "b.for_(0, n, name='k')")
+        wanted = type_ or next((o.type for o in (start, stop) if isinstance(o, Expr)), u32)
+        if wanted not in (i32, u32):
+            fail("B108", f"a loop counts in i32 or u32, got {wanted}", "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable")
+        first, last = self._typed(start, wanted, "a loop's start"), self._typed(stop, wanted, "a loop's stop")
+        if not isinstance(step, int) or step == 0:
+            fail("B108", f"a loop's step is a whole number other than 0, got {shown(step)}", "use b.loop() for other steps")
+        return Expr(self, self._here().for_(first, last, number(step, wanted), name))
+
+    def loop(self) -> Block[None]:
+        """The block runs until a break or return."""
+        return Block(self, "b.loop", lambda: self._here().loop())
+
+    def region(self, name: str) -> Block[None]:
+        """A named block, for people and profilers."""
+        if not isinstance(name, str):
+            fail("B108", f"a region's name is a string, got {shown(name)}", "b.region('blur rows')")
+        return Block(self, "b.region", lambda: self._here().region(name))
+
+    @property
+    def bound(self) -> int:
+        """How many values there are."""
+        return self._a.value_count
+
+    def end_block(self, block: Block[Any]) -> None:
+        """Ends a block, which must be the innermost one."""
+        if not self.inside or self.inside[-1] is not block:
+            fail("B107", f"the {block.name} block at {block.place} ends where another one is open, or none")
+        self._here().end()
+        self.inside.pop()
+        self._ended.add(block.first, self.bound, block)
+
+    def break_(self) -> None:
+        """Leaves the innermost loop."""
+        self._here().break_()
+
+    def break_if(self, condition: Operand) -> None:
+        """Leaves the innermost loop where the condition is true."""
+        with self.if_(condition):
+            self.break_()
+
+    def continue_(self) -> None:
+        """Goes on with the innermost loop's next turn."""
+        self._here().continue_()
+
+    def return_(self) -> None:
+        """Ends the invocation."""
+        self._here().return_()
+
+    def barrier(self) -> None:
+        """Waits for the whole workgroup; writes before it are seen after it."""
+        self._here().barrier()
+
+    def grid_barrier(self) -> None:
+        """Waits for the whole grid; writes to buffers before it are seen by all invocations after it."""
+        self._here().grid_barrier()

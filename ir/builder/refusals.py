@@ -1,0 +1,149 @@
+"""Refusals: why an op does not accept operands of some types, and what helps.
+
+Checker, parser and builder tell it in the same words; a `Dialect` spells the help as text or as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.ops import Op, Operand, Result
+from vyre_py.ir.language.types import Kind, Type, f32, i32, u32, vector_of
+
+__all__ = ["PYTHON", "TEXT", "Dialect", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a reader writes conversions."""
+
+    prefix: str
+    logical: str  # joins two conditions
+
+    def named(self, type_: Type) -> str:
+        """A type."""
+        return f"{self.prefix}bool_" if self.prefix and type_.name == "bool" else f"{self.prefix}{type_}"
+
+    def cast(self, type_: Type) -> str:
+        """A value x as one of `type_`."""
+        return "compare: x != 0" if type_.kind is Kind.BOOL else f"convert it: {self.prefix}cast(x, {self.named(type_)})"
+
+    def splat(self, lanes: int) -> str:
+        """A scalar x in all components of a vector."""
+        return f"splat the scalar: {self.prefix}splat(x, {lanes})" if self.prefix else f"splat the scalar: x.{'x' * lanes}"
+
+
+TEXT: Final = Dialect("", "&&")
+PYTHON: Final = Dialect("vp.", "&")
+
+_Why = tuple[str, str] | None
+_BITWISE: Final = frozenset({"and", "or", "xor", "not"})
+
+
+def refusal(op: Op, operands: tuple[Type, ...], given: Type | None = None, dialect: Dialect = TEXT) -> tuple[str, str]:
+    """The message and the help for an op that does not accept operands of these types, or a conversion that does not go to `given`.
+
+    `operands` are as many as the row has. `sqrt(i32): sqrt takes floats`, `convert it: cast(x, f32)`.
+    """
+    for case in _CASES:
+        found = case(op, operands, given, dialect)
+        if found is not None:
+            return f"{_written(op, operands, given)}: {found[0]}", found[1]
+    return f"{_written(op, operands, given)}: {op.name} does not take these types", f"{op.name} takes {family(op.of)}"
+
+
+def _written(op: Op, operands: tuple[Type, ...], given: Type | None) -> str:
+    names = [str(t) for t in operands]
+    if op.infix is not None:
+        return f" {op.infix} ".join(names) if len(names) == 2 else op.infix + names[0]
+    return f"{op.name}({', '.join(names)})" + (f" to {given}" if given is not None else "")
+
+
+def _generic(op: Op, operands: tuple[Type, ...]) -> list[Type]:
+    return [t for pattern, t in zip(op.operands, operands, strict=False) if pattern is Operand.T]
+
+
+def _conversion(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    if op.result is not Result.GIVEN or given is None:
+        return None
+    source = operands[0]
+    if op.name == "swizzle":
+        return ("a swizzle keeps the component type", dialect.cast(given.scalar)) if source.scalar is not given.scalar else None
+    if source is given:
+        return "it is of this type already", "leave it out"
+    if op.name == "cast":
+        help = dialect.cast(vector_of(given, source.lanes)) if not given.is_vector else "pick or repeat components before: v.xy, x.xxx"
+        return f"a cast keeps the number of components, {source.lanes} here", help
+    if Kind.BOOL in (source.kind, given.kind):
+        return "a bool has no bits of its own", "compare, or cast: a bool becomes 0 or 1"
+    return f"a bitcast keeps the width, and {source} has {source.total_bits} bits, {given} {given.total_bits}", "go through another type with a cast"
+
+
+def _condition(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    for pattern, actual in zip(op.operands, operands, strict=False):
+        if pattern is Operand.BOOL and actual.kind is not Kind.BOOL:
+            return "a bool is needed first", "compare: x != 0"
+    return None
+
+
+def _count(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    for pattern, actual in zip(op.operands, operands, strict=False):
+        if pattern in (Operand.U32, Operand.LANES) and actual.scalar is not u32:
+            return f"a u32 is needed where {actual} stands", dialect.cast(u32)
+    return None
+
+
+def _bitwise_floats(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    if op.name not in _BITWISE or not any(t.is_float for t in operands):
+        return None
+    join = dialect.logical
+    binds = ", and bind tighter than comparisons" if dialect is PYTHON else "; conditions are joined by `&&` and `||`"
+    return f"{op.name} takes {family(op.of)}", f"`&`, `|`, `^` and `~` work on whole numbers and bools{binds}: write (x > 0.0) {join} (y < 1.0)"
+
+
+def _mixed(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    generic = _generic(op, operands)
+    if len(set(generic)) < 2:
+        return None
+    why = "operands of one type are needed"
+    scalars = list(dict.fromkeys(t.scalar for t in generic))
+    if len(scalars) > 1:
+        sides = [dialect.cast(vector_of(s, generic[0].lanes)).removeprefix("convert it: ") for s in scalars if s in op.of and s.kind is not Kind.BOOL]
+        return why, "convert one side: " + " or ".join(sides) if sides else f"{op.name} takes {family(op.of)}"
+    lanes = [t.lanes for t in generic]
+    if min(lanes) > 1:
+        return f"vectors of as many components are needed, got {lanes[0]} and {next(n for n in lanes if n != lanes[0])}", "pick components: v.xy"
+    return why, dialect.splat(max(lanes))
+
+
+def _shape(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    """How many components T has, and the operands that must have as many."""
+    t = op.operand_type(operands)
+    if t is None:
+        return None
+    if t.scalar in op.of and t.lanes not in op.lanes:
+        if op.lanes == {1}:
+            return f"{op.name} takes scalars", "take the components: v.x, v.y"
+        counts = " or ".join(map(str, sorted(op.lanes))) if len(op.lanes) < 3 else "2 to 4"
+        return f"{op.name} takes vectors of {counts} components", "make one: vec2(x, y)" if dialect is TEXT else "make one: vp.vec2(x, y)"
+    for pattern, actual in zip(op.operands, operands, strict=False):
+        if pattern is not Operand.T and pattern is not Operand.ANY and actual.lanes not in (1, t.lanes):
+            return f"{actual} and {t} have different numbers of components", "give one for all components, or one for each"
+    return None
+
+
+def _family(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    t = op.operand_type(operands)
+    if t is None or t.scalar in op.of:
+        return None
+    wanted = f32 if f32 in op.of else i32 if i32 in op.of and t.is_signed else u32 if u32 in op.of else min(op.of, key=str)
+    return f"{op.name} takes {family(op.of)}", dialect.cast(vector_of(wanted, t.lanes))
+
+
+# In this order: the first that has something to say does.
+_CASES: Final[tuple[Callable[[Op, tuple[Type, ...], Type | None, Dialect], _Why], ...]] = (
+    _conversion, _condition, _count, _bitwise_floats, _mixed, _shape, _family,
+)

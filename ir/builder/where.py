@@ -1,0 +1,46 @@
+"""Where in the user's own code a builder was called."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+from pathlib import Path
+from typing import Final
+
+from vyre_py.ir.language.errors import Place
+
+__all__ = ["user_place"]
+
+_OURS: Final = Path(__file__).resolve().parents[1]  # the whole floor
+_CONTEXTLIB: Final = contextlib.contextmanager.__code__.co_filename  # stands between a `with` block of the user and the builder
+_ours: dict[str, bool] = {_CONTEXTLIB: True}
+_sourceless: set[str] = set()  # files that cannot be read, so that they are not looked for at every call
+
+
+def _is_ours(file: str) -> bool:
+    ours = _ours[file] = Path(file).resolve().is_relative_to(_OURS)
+    return ours
+
+
+def _source(file: str, line: int) -> str:
+    if file in _sourceless:
+        return ""
+    text = linecache.getline(file, line)
+    if not text and file not in linecache.cache:
+        _sourceless.add(file)
+    return text
+
+
+def user_place() -> Place | None:
+    """The innermost frame outside this package, with its source line where that can be read."""
+    frame = sys._getframe(1)
+    while True:
+        file = frame.f_code.co_filename
+        ours = _ours.get(file)
+        if not (_is_ours(file) if ours is None else ours):
+            return Place(file, frame.f_lineno, source=_source(file, frame.f_lineno))
+        back = frame.f_back
+        if back is None:
+            return None
+        frame = back

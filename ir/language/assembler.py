@@ -1,0 +1,338 @@
+"""The assembler: the one place where Programs are put together, statement by statement, with dense ids.
+
+Builder, parser, decoders and passes all write through it. It keeps blocks balanced and ids dense; it computes result types;
+it does not check rules: `ir.check` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.language.dims import Dim, DimExpr
+from vyre_py.ir.language.errors import Place, ValidationError
+from vyre_py.ir.language.grids import default_grid
+from vyre_py.ir.language.nodes import (
+    Access,
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    GridBarrier,
+    If,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    Param,
+    Region,
+    Return,
+    Set,
+    Space,
+    Statement,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
+    Variable,
+    VariableStatement,
+)
+from vyre_py.ir.language.ops import AtomicOp, Op
+from vyre_py.ir.language.program import DEFAULT_WORKGROUP, Grid, Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import Type
+
+__all__ = ["MAX_STATEMENTS", "Assembler", "OperandTypeError", "Overgrown", "Rewriter"]
+
+# What a body has at most, as it is written (`ir.check.limits`) and on its way to a target.
+MAX_STATEMENTS: Final = 1_000_000
+
+
+class OperandTypeError(Exception):
+    """An op does not accept these operand types; callers turn it into a diagnostic with a place."""
+
+    def __init__(self, op: Op, operands: tuple[Type, ...], given: Type | None) -> None:
+        super().__init__(f"{op.name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
+        self.op, self.operands, self.given = op, operands, given
+
+
+class Overgrown(Exception):
+    """A Program becomes too long on its way to a target: it would have some `statements`, at most `most` are taken. Callers say for which target."""
+
+    def __init__(self, statements: int, most: int) -> None:
+        super().__init__(f"{statements} statements, at most {most} are taken")
+        self.statements, self.most = statements, most
+
+
+class Assembler:
+    """Collects declarations and statements; `finish` gives the Program.
+
+    `place` is recorded with every statement made while it is set.
+    """
+
+    def __init__(self, name: str, workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP) -> None:
+        self.name = name
+        self.workgroup = workgroup
+        self.grid: Grid | None = None
+        self.doc = ""
+        self.dims: list[Dim] = []
+        self.params: list[Param] = []
+        self.memories: list[Memory] = []
+        self.body: list[Statement] = []
+        self.match: list[int] = []
+        self.open: list[int] = []
+        self._else: dict[int, int] = {}  # open If -> its Else
+        self.value_names: dict[int, str] = {}
+        self.variable_names: dict[int, str] = {}
+        self.places: list[Place | None] = []
+        self.place: Place | None = None
+        self.declared: dict[str | None, Place] = {}
+        self._values = 0
+        self._variables = 0
+
+    # ---- declarations
+
+    def note(self, name: str | None) -> None:
+        """Records the place at hand for a declaration; None is the Program itself."""
+        if self.place is not None:
+            self.declared[name] = self.place
+
+    def dim(self, name: str) -> Dim:
+        """Declares a dim."""
+        self.note(name)
+        self.dims.append(Dim(name))
+        return self.dims[-1]
+
+    def param(self, name: str, type_: Type) -> Param:
+        """Declares a param."""
+        self.note(name)
+        self.params.append(Param(name, type_))
+        return self.params[-1]
+
+    def memory(self, name: str, space: Space, type_: Type, shape: tuple[DimExpr, ...], access: Access, data: bytes = b"") -> Memory:
+        """Declares a memory."""
+        self.note(name)
+        self.memories.append(Memory(name, space, type_, shape, access, data))
+        return self.memories[-1]
+
+    # ---- statements
+
+    @property
+    def value_count(self) -> int:
+        """How many values there are."""
+        return self._values
+
+    def value(self, type_: Type, name: str | None = None) -> Value:
+        """The next value; whoever makes it emits the statement that binds it next."""
+        made = Value(self._values, type_)
+        self._values += 1
+        if name is not None:
+            self.value_names[made.id] = name
+        return made
+
+    def emit(self, statement: Statement) -> None:
+        """Appends a statement. Raises ValidationError (B107) for an Else or End where no block is open."""
+        index = len(self.body)
+        matched, kind = -1, type(statement)
+        if (kind is Else or kind is End) and not self.open:
+            message = f"this {kind.spelling} closes no block: none is open"
+            raise ValidationError(finding("B107", message, self.place or user_place(), "call end() once for each if_, for_, loop and region"))
+        if kind is Else:
+            self.match[self.open[-1]] = index
+            self._else[self.open[-1]] = index
+        elif kind is End:
+            matched = self.open.pop()
+            self.match[self._else.pop(matched, matched)] = index
+        elif kind.opens:
+            self.open.append(index)
+        self.body.append(statement)
+        self.match.append(matched)
+        self.places.append(self.place)
+
+    def can_reopen(self) -> bool:
+        """Whether the last statement closed an If that has no Else yet."""
+        if not self.body or not isinstance(self.body[-1], End):
+            return False
+        opener = self.match[-1]
+        return self.match[opener] == len(self.body) - 1 and isinstance(self.body[opener], If)
+
+    def reopen(self) -> None:
+        """Takes back the End just emitted, so that an Else may follow."""
+        self.body.pop()
+        self.places.pop()
+        opener = self.match.pop()
+        self.match[opener] = -1
+        self.open.append(opener)
+
+    def let(self, op: Op, args: tuple[Atom, ...], given: Type | None = None, name: str | None = None) -> Value:
+        """result = op(args). Raises OperandTypeError."""
+        operands = tuple([a.type for a in args])
+        type_ = op.result_type(operands, given)
+        if type_ is None:
+            raise OperandTypeError(op, operands, given)
+        result = self.value(type_, name)
+        self.emit(Let(result, args, op))
+        return result
+
+    def load(self, memory: Memory, indices: tuple[Atom, ...], name: str | None = None) -> Value:
+        """result = memory[indices]."""
+        result = self.value(memory.type, name)
+        self.emit(Load(result, indices, memory))
+        return result
+
+    def uniform_load(self, memory: Memory, indices: tuple[Atom, ...], name: str | None = None) -> Value:
+        """Barrier, result = memory[indices], barrier."""
+        result = self.value(memory.type, name)
+        self.emit(UniformLoad(result, indices, memory))
+        return result
+
+    def store(self, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
+        """memory[indices] = value."""
+        self.emit(Store(None, (*indices, value), memory))
+
+    def atomic(self, op: AtomicOp, memory: Memory, indices: tuple[Atom, ...], operands: tuple[Atom, ...], name: str | None = None) -> Value:
+        """result = the old memory[indices], which becomes op(old, operands)."""
+        result = self.value(memory.type, name)
+        self.emit(Atomic(result, (*indices, *operands), memory, op))
+        return result
+
+    def var(self, type_: Type, first: Atom, name: str | None = None) -> Variable:
+        """Declares a variable."""
+        made = Variable(self._variables, type_)
+        self._variables += 1
+        if name is not None:
+            self.variable_names[made.id] = name
+        self.emit(Var(None, (first,), made))
+        return made
+
+    def get(self, variable: Variable, name: str | None = None) -> Value:
+        """result = the variable's value."""
+        result = self.value(variable.type, name)
+        self.emit(Get(result, (), variable))
+        return result
+
+    def set(self, variable: Variable, value: Atom) -> None:
+        """variable = value."""
+        self.emit(Set(None, (value,), variable))
+
+    def if_(self, condition: Atom) -> None:
+        """Opens an If."""
+        self.emit(If(None, (condition,)))
+
+    def else_(self) -> None:
+        """Goes from an If's first block to its second."""
+        self.emit(Else(None, ()))
+
+    def end(self) -> None:
+        """Closes the innermost open block."""
+        self.emit(End(None, ()))
+
+    def for_(self, start: Atom, stop: Atom, step: Const, name: str | None = None) -> Value:
+        """Opens a For; gives its variable's value."""
+        result = self.value(start.type, name)
+        self.emit(For(result, (start, stop, step)))
+        return result
+
+    def loop(self) -> None:
+        """Opens a Loop."""
+        self.emit(Loop(None, ()))
+
+    def region(self, name: str) -> None:
+        """Opens a Region."""
+        self.emit(Region(None, (), name))
+
+    def break_(self) -> None:
+        """Leaves the innermost loop."""
+        self.emit(Break(None, ()))
+
+    def continue_(self) -> None:
+        """Goes on with the innermost loop's next turn."""
+        self.emit(Continue(None, ()))
+
+    def return_(self) -> None:
+        """Ends the invocation."""
+        self.emit(Return(None, ()))
+
+    def barrier(self) -> None:
+        """Waits for the workgroup."""
+        self.emit(Barrier(None, ()))
+
+    def grid_barrier(self) -> None:
+        """Waits for the whole grid."""
+        self.emit(GridBarrier(None, ()))
+
+    def finish(self) -> Program:
+        """The Program; a grid that was not given is what `ir.language.grids` makes of the stores. Raises ValidationError (B107) that names every block that is
+        still open."""
+        if self.open:
+            help, here = "call end() before finish()", user_place()
+            raise ValidationError([
+                finding("B107", f"this {self.body[index].spelling} block is left open", self.places[index] or here, help) for index in self.open
+            ])  # fmt: skip
+        memories = tuple(self.memories)
+        grid = self.grid or default_grid(memories, self.body)
+        return Program(
+            self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(self.match),
+            self._values, self._variables, self.value_names, self.variable_names, tuple(self.places), self.doc, self.declared,
+        )
+
+
+class Rewriter(Assembler):
+    """Copies a Program statement by statement, with values and variables mapped to new ones: what passes are made of.
+
+    `map[id]` is the atom that stands for old value `id`; a pass drops a statement by not copying it, and replaces a value by
+    writing its atom into `map`.
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.name, program.workgroup)
+        self.program = program
+        self.grid, self.doc = program.grid, program.doc
+        self.dims, self.params, self.memories = list(program.dims), list(program.params), list(program.memories)
+        self.declared = dict(program.declared)
+        self.map: list[Atom | None] = [None] * program.value_count
+        self.variable_map: list[Variable | None] = [None] * program.variable_count
+
+    def indices(self) -> Iterator[int]:
+        """The numbers of the old statements, for a pass that writes several for one. Raises Overgrown, with what all would become at this rate, before
+        memory runs out."""
+        count = len(self.program.body)
+        for index in range(count):
+            if len(self.body) > MAX_STATEMENTS:
+                raise Overgrown(len(self.body) * count // index, MAX_STATEMENTS)
+            yield index
+
+    def atom(self, atom: Atom) -> Atom:
+        """The new atom for an old one."""
+        if not isinstance(atom, Value):
+            return atom
+        mapped = self.map[atom.id]
+        assert mapped is not None, "a value is copied before it is used"
+        return mapped
+
+    def copy(self, index: int) -> Value | None:
+        """Copies old statement `index`; gives its new result."""
+        old = self.program.body[index]
+        self.place = self.program.place(index)
+        args = tuple([self.atom(a) for a in old.args])
+        result: Value | None = None
+        if old.result is not None:
+            result = self.value(old.result.type, self.program.value_names.get(old.result.id))
+            self.map[old.result.id] = result
+        if isinstance(old, Var):
+            made = self.var(old.variable.type, args[0], self.program.variable_names.get(old.variable.id))
+            self.variable_map[old.variable.id] = made
+        elif isinstance(old, VariableStatement):
+            variable = self.variable_map[old.variable.id]
+            assert variable is not None, "a variable is declared before it is used"
+            self.emit(type(old)(result, args, variable))
+        else:
+            self.emit(old.rebuilt(result, args))
+        return result

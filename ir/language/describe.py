@@ -1,0 +1,148 @@
+"""Rows of the op table in words, for readers: the generated page of ops and the command `ops` say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from vyre_py.ir.language.ops import AtomicOp, Law, Level, Op, Operand, Result
+from vyre_py.ir.language.types import SCALARS, Kind, Type, vector_of
+
+__all__ = ["accepted", "atomic_signature", "atomic_spelling", "family", "how_uniform", "laws", "signature", "spelling"]
+
+_FAMILIES: Final = (
+    (frozenset(Kind), "any type"),
+    (frozenset({Kind.SINT, Kind.UINT, Kind.FLOAT}), "numbers"),
+    (frozenset({Kind.SINT, Kind.UINT}), "integers"),
+    (frozenset({Kind.FLOAT}), "floats"),
+    (frozenset({Kind.SINT}), "signed integers"),
+    (frozenset({Kind.UINT}), "unsigned integers"),
+    (frozenset({Kind.BOOL}), "bools"),
+)
+_NAMES: Final = ("x", "y", "z", "w")
+# Ops whose operands have names of their own in what the row says.
+_OPERAND_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "fma": ("a", "b", "c"), "clamp": ("x", "low", "high"), "select": ("condition", "x", "y"), "atan2": ("y", "x"),
+    "extract_bits": ("x", "offset", "count"), "insert_bits": ("x", "y", "offset", "count"), "all": ("v",), "any": ("v",), "length": ("v",),
+    "dot": ("a", "b"), "cross": ("a", "b"),
+}
+_CONVERSIONS: Final[Mapping[str, str]] = {
+    "cast": "any type to each other of as many components",
+    "bitcast": "any type but bools to each other of the same width in all, little end first: u64 to u32x2",
+    "swizzle": "any type to 1 to 4 of its components",
+}
+_UNIFORM: Final[Mapping[Level, str]] = {
+    Level.GRID: "the same in the whole grid",
+    Level.WORKGROUP: "the same in a workgroup",
+    Level.SUBGROUP: "the same in a subgroup",
+    Level.VARYING: "each invocation has its own",
+}
+
+
+def _applied(op: Op, *operands: str) -> str:
+    """The op over these operands, as text; parentheses stand around an operand that is no name or literal."""
+    if op.infix is None:
+        return f"{op.name}({', '.join(operands)})"
+    atoms = [f"({o})" if " " in o or o.startswith(op.infix) else o for o in operands]
+    return f" {op.infix} ".join(atoms) if len(atoms) == 2 else op.infix + atoms[0]
+
+
+def spelling(op: Op) -> str:
+    """How text writes the op: `x + y`, `fma(a, b, c)`, `cast(x, type)`, `v.zyx`, `local_id.x`."""
+    if op.is_query:
+        return op.name
+    if Operand.LANES in op.operands:
+        return "v.zyx"
+    names = _OPERAND_NAMES.get(op.name, _NAMES[: len(op.operands)])
+    return _applied(op, *names, *(["type"] if op.result is Result.GIVEN else []))
+
+
+def atomic_spelling(op: AtomicOp) -> str:
+    """How text writes the atomic."""
+    operands = "x" if op.operands == 1 else "expected, desired"
+    return f"atomic_{op.name}(memory[i], {operands})"
+
+
+def signature(op: Op) -> str:
+    """The types of operands and result: `(T, T) -> bool`, `(T) -> u32`."""
+    result = {Result.GIVEN: "type", Result.FIXED: str(op.fixed), Result.VECTOR: f"Tx{len(op.operands)}"}.get(op.result, op.result.value)
+    if op.is_query:
+        return result
+    operands = ["S" if pattern is Operand.ANY else pattern.value for pattern in op.operands if pattern is not Operand.LANES]
+    return f"({', '.join(operands)}) -> {result}"
+
+
+def atomic_signature(op: AtomicOp) -> str:
+    """The types of element, operands and result."""
+    return f"(T{', T' * op.operands}) -> T"
+
+
+def family(types: frozenset[Type] | set[Type]) -> str:
+    """A set of scalar types in words: "integers", "numbers and bools", or a list where no word fits."""
+    kinds = {kind: [t for t in SCALARS.values() if t.kind is kind] for kind in Kind}
+    whole = {kind for kind, members in kinds.items() if types.issuperset(members)}
+    if {t for kind in whole for t in kinds[kind]} != set(types):
+        return _listed(types)
+    words: list[str] = []
+    for named, word in _FAMILIES:
+        if whole.issuperset(named):
+            words.append(word)
+            whole = whole - named
+    return " and ".join(words)
+
+
+def _listed(types: frozenset[Type] | set[Type]) -> str:
+    return ", ".join(name for name, scalar in SCALARS.items() if scalar in types)
+
+
+def accepted(op: Op | AtomicOp) -> str:
+    """What T stands for: "T: integers", "T: vectors of numbers"; for conversions, from which type to which; nothing for a query."""
+    if isinstance(op, AtomicOp):
+        return f"T: {_listed(op.of)}"
+    if op.result is Result.GIVEN:
+        return _CONVERSIONS[op.name]
+    if len(op.of) == len(op.lanes) == 1:
+        return f"T: {vector_of(next(iter(op.of)), next(iter(op.lanes)))}"
+    shape = {(1,): "one of ", (3,): "vectors of 3 ", (2, 3, 4): "vectors of "}.get(tuple(sorted(op.lanes)), "")
+    return f"T: {shape}{family(op.of)}" if op.of else ""
+
+
+def _side(op: Op, *operands: str) -> str:
+    """The op over operands as one side of an equation."""
+    text = _applied(op, *operands)
+    return f"({text})" if "=" in text else text
+
+
+# Law -> (what it says of an op, whether it holds for integers and bools only).
+_LAWS: Final[Mapping[Law, tuple[Callable[[Op], str], bool]]] = {
+    Law.COMMUTES: (lambda op: f"{_side(op, 'x', 'y')} = {_side(op, 'y', 'x')}", False),
+    Law.ASSOCIATIVE_INT: (lambda op: f"{_applied(op, _applied(op, 'x', 'y'), 'z')} = {_applied(op, 'x', _applied(op, 'y', 'z'))}", True),
+    Law.IDEMPOTENT: (lambda op: f"{_applied(op, 'x', 'x')} = x", False),
+    Law.INVOLUTION: (lambda op: f"{_applied(op, _applied(op, 'x'))} = x", False),
+    Law.PROJECTION: (lambda op: f"{_applied(op, _applied(op, 'x'))} = {_applied(op, 'x')}", False),
+    Law.SELF_ZERO_INT: (lambda op: f"{_applied(op, 'x', 'x')} = 0", True),
+    Law.SELF_TRUE: (lambda op: f"{_applied(op, 'x', 'x')} is true", True),
+    Law.SELF_FALSE: (lambda op: f"{_applied(op, 'x', 'x')} is false", True),
+}
+
+
+def _constant(op: Op, value: int) -> str:
+    if all(t.kind is Kind.BOOL for t in op.of):
+        return "true" if value else "false"
+    return "~0" if value == -1 else str(value)
+
+
+def laws(op: Op) -> tuple[str, ...]:
+    """The laws that passes may use, as equations; one that does not hold for floats is marked."""
+    found = [(says(op), limited) for law, (says, limited) in _LAWS.items() if op.laws & law]
+    for constant, whole in ((op.right_identity, "x"), (op.right_absorber, None)):
+        if constant is not None:
+            c = _constant(op, constant)
+            found.append((f"{_applied(op, 'x', c)} = {whole or c}", True))
+    takes_floats = any(t.is_float for t in op.of)
+    return tuple(text + (" (integers only)" if limited and takes_floats else "") for text, limited in found)
+
+
+def how_uniform(op: Op) -> str:
+    """For a query, which invocations get the same answer."""
+    return "" if op.level is None else _UNIFORM[op.level]

@@ -1,0 +1,62 @@
+"""What statements do beside computing a result: the column of their table that passes and targets ask before they drop, move or repeat one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Flag, auto
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.nodes import Statement
+
+__all__ = ["DROPPABLE", "JUMPS", "SYNCHRONISES", "Effect", "Kinds", "any_of", "at_most"]
+
+
+class Effect(Flag):
+    """What a kind of statement does. A new effect is in no pass's list of what it may touch, so statements that have it stay where they are."""
+
+    NONE = 0
+    READS = auto()  # its memory
+    WRITES = auto()  # its memory
+    GETS = auto()  # its variable
+    SETS = auto()  # its variable
+    DECLARES = auto()  # its variable
+    CONTENDS = auto()  # accesses one element at the same time as other invocations, in an order that they see
+    SYNCHRONISES = auto()  # waits for the workgroup, and makes its writes visible to it
+    SYNCHRONISES_GRID = auto()  # waits for the grid, and makes its writes visible to it
+    LEAVES = auto()  # ends a loop or its turn
+    RETURNS = auto()  # ends the invocation
+    NESTS = auto()  # opens, parts or closes a block
+    BRANCHES = auto()  # its block runs under a condition
+    REPEATS = auto()  # its block runs any number of times
+    ENDLESS = auto()  # may never end
+
+
+class Kinds(dict["type[Statement]", bool]):
+    """Whether a kind of statement has a property of its effects, looked up by kind and worked out once for each."""
+
+    def __init__(self, holds: Callable[[Effect], bool]) -> None:
+        super().__init__()
+        self._holds = holds
+
+    def __missing__(self, kind: type[Statement]) -> bool:
+        found = self[kind] = self._holds(kind.effect)
+        return found
+
+
+def at_most(allowed: Effect) -> Kinds:
+    """The kinds that do nothing but what is allowed. A permission is asked for so, since an effect that nobody thought of then refuses it."""
+    return Kinds(lambda effect: not effect & ~allowed)
+
+
+def any_of(wanted: Effect) -> Kinds:
+    """The kinds that do something of what is wanted."""
+    return Kinds(lambda effect: bool(effect & wanted))
+
+
+# What matters to nothing but its own invocation's later statements: it may go where none of them needs it.
+DROPPABLE: Final = Effect.READS | Effect.GETS | Effect.SETS | Effect.DECLARES | Effect.LEAVES | Effect.NESTS | Effect.BRANCHES | Effect.REPEATS
+
+# What several passes and targets ask.
+SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
+JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)

@@ -1,0 +1,194 @@
+"""The root of the error tree, and the errors of Programs.
+
+    VyreError
+    +- ProgramError                      the Program, or what should have become one, is at fault: `.diagnostics` says where
+    |  +- ParseError                     text
+    |  +- WireError                      bytes, JSON or flat arrays
+    |  +- ValidationError                a Program that breaks a rule, or a wrong call on a builder
+    |  +- RaceError                      invocations that race, seen while the Program ran
+    +- InterpretError                    vyre_py.ir.interpret
+    +- LoweringError                     a valid Program could not be lowered; more of them in vyre_py.lowering.errors
+    |  +- Unsupported                    a target, a walk or a device lacks something
+    +- DriverError                       vyre_py.drivers.errors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vyre_py.ir.imports import importing
+
+__all__ = [
+    "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported", "ValidationError",
+    "VyreError", "WireError", "printable", "shown",
+]  # fmt: skip
+
+
+_SHOWN: Final = 80  # characters of a value that a message shows
+
+
+def shown(value: object) -> str:
+    """A value as messages show it, whatever it is: cut when it is long, and only its type where Python cannot print it."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a number of too many digits, or whatever a stranger's __repr__ raises
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def printable(text: str, kept: str = "") -> str:
+    """A text of anybody's as it may be shown: control characters, terminals' escapes and marks that turn the direction of writing are replaced,
+    one by one, but for those in `kept`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in kept else "\ufffd" for c in text])
+
+
+# Read-only by custom: every statement has one, and a frozen dataclass takes a microsecond to make.
+@dataclass(slots=True, unsafe_hash=True)
+class Place:
+    """Where something was written: a file (or `<builder>`, `<text>`), a line and a column from 1; column 0 is unknown.
+    `source` is that line's text where it is at hand, `width` the number of columns meant, `around` the lines before and after it."""
+
+    file: str
+    line: int
+    column: int = 0
+    width: int = 1
+    source: str = ""
+    around: tuple[str, str] = ("", "")
+
+    def __str__(self) -> str:
+        return f"{printable(self.file)}:{self.line}" + (f":{self.column}" if self.column else "")
+
+    def excerpt(self) -> list[str]:
+        """The line meant, with its neighbours and a mark below what is meant in it; no lines where the text is not at hand.
+
+        Characters that would move a terminal's cursor are replaced, since the text can be anybody's.
+        """
+        if not self.source:
+            return []
+        if not self.column:
+            return [f"    {self.line} | {_on_one_line(self.source.strip())}"]
+        digits = len(str(self.line + 1))
+        neighbours = zip((-1, 1), self.around, strict=True)
+        before, after = ([f"    {self.line + k:{digits}d} | {_on_one_line(text)}"] if text.strip() else [] for k, text in neighbours)
+        mark = f"    {'':{digits}s} | {' ' * (self.column - 1)}^{'~' * (self.width - 1)}"
+        return [*before, f"    {self.line:{digits}d} | {_on_one_line(self.source)}", mark, *after]
+
+
+def _on_one_line(text: str) -> str:
+    return printable(text.rstrip("\r\n").replace("\t", " "))
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: a code from `rules.RULES`, the sentence about this case, the place, and what to do."""
+
+    code: str
+    message: str
+    place: Place | None = None
+    help: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.code} {self.message}"]
+        if self.place is not None:
+            lines += [f"  {self.place}", *self.place.excerpt()]
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+
+class ProgramWarning(UserWarning):
+    """A Program keeps every rule and hardly means what it says. The builder gives one at the caller's line; `check(program).warnings` holds the
+    same as diagnostics, for Programs of any origin."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(f"{diagnostic.code} {diagnostic.message} (help: {diagnostic.help})")
+        self.diagnostic = diagnostic
+
+
+class VyreError(Exception):
+    """Everything that vyre-py raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with the composed text, which is not what constructors here take.
+        return _again, (type(self), self.args, dict(vars(self)))
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.ir.text.markup import error_html  # notebooks alone ask for it
+
+        return error_html(self)
+
+
+def _again(kind: type[VyreError], args: tuple[Any, ...], fields: dict[str, Any]) -> VyreError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
+
+
+class ProgramError(VyreError):
+    """The Program is at fault. `diagnostics` holds every finding."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic) -> None:
+        found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = found
+        super().__init__("\n".join(map(str, found)))
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of all findings, in order."""
+        return tuple(d.code for d in self.diagnostics)
+
+
+class ParseError(ProgramError):
+    """Text that is no Program."""
+
+
+class WireError(ProgramError):
+    """Bytes, JSON or flat arrays that are no Program, or a Program that cannot be written as such.
+
+    `where` is the place at fault: the offset of a byte, a JSON pointer such as `/body/3/args/0`, an entry such as `codes[17]`, or None.
+    """
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic, where: int | str | None = None) -> None:
+        super().__init__(diagnostics)
+        self.where = where
+
+
+class ValidationError(ProgramError):
+    """A Program that breaks a rule of the language, or a wrong call on a builder."""
+
+
+class RaceError(ProgramError):
+    """Two invocations that race for an element of memory, seen while the Program ran: a finding at the place of the later access, and one at that of the
+    earlier. What the Program had written by then stays written."""
+
+
+class LoweringError(VyreError):
+    """A valid Program could not be lowered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that a target lacks: what it is (`op exp`, `type u8`, `option interruptible`), where it was asked for, and
+    what to do instead."""
+
+    what: str
+    place: Place | None = None
+    help: str = ""
+
+    def __str__(self) -> str:
+        text = self.what if self.place is None else f"{self.what} at {self.place}"
+        return f"{text} ({self.help})" if self.help else text
+
+
+class Unsupported(LoweringError):
+    """A target or device lacks what was asked for; it says so by name and never does something else instead."""
+
+    def __init__(self, who: str, items: Iterable[Missing | str]) -> None:
+        self.who = who
+        self.items: tuple[Missing, ...] = tuple(i if isinstance(i, Missing) else Missing(i) for i in items)
+        super().__init__(f"{who} does not support " + "; ".join(map(str, self.items)))

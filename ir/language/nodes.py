@@ -1,0 +1,373 @@
+"""Atoms, memories and statements: flat, typed, read-only nodes, compared by identity.
+
+A body is one tuple of statements in program order. Control flow nests by markers, as in WebAssembly: `If ... Else ... End`,
+`For ... End`, `Loop ... End`, `Region ... End`; so a statement's id is its index, every walk is a loop, and facts are arrays.
+Every operand is an atom: a constant, a param, a dim expression, or the value that an earlier statement in scope bound.
+
+A kind of statement is a class, and its class variables are its row: what text and bytes call it, whether it binds a value, what it holds beside
+operands, whether it opens a block, and its effect. `STATEMENTS` lists the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_transform
+
+from vyre_py.ir.language.dims import DimExpr
+from vyre_py.ir.language.effects import Effect
+from vyre_py.ir.language.ops import AtomicOp, Op
+from vyre_py.ir.language.types import Type, decode, encode
+
+__all__ = [
+    "STATEMENTS", "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let", "Load",
+    "Loop", "Memory", "MemoryStatement", "Param", "Region", "Return", "Set", "Space", "Statement", "Store", "UniformLoad", "Value", "Var", "Variable",
+    "VariableStatement", "const",
+]
+
+_C = TypeVar("_C", bound=type)
+
+if TYPE_CHECKING:
+
+    @dataclass_transform(eq_default=False, frozen_default=True)
+    def _node(cls: _C) -> _C: ...
+else:
+    # Read-only to the type checker; not at run time, where frozen dataclasses cost a microsecond a node to make.
+    _node: Callable[[_C], _C] = dataclass(slots=True, eq=False)
+
+
+# ---------------------------------------------------------------- atoms
+
+
+@_node
+class Value:
+    """What a statement binds. Ids are dense, in program order."""
+
+    id: int
+    type: Type
+
+
+@_node
+class Const:
+    """A constant, kept as the bit pattern of its type so that every NaN and zero survives."""
+
+    type: Type
+    bits: int
+
+    @property
+    def value(self) -> bool | int | float:
+        """The Python number it stands for."""
+        return decode(self.type, self.bits)
+
+
+@_node
+class Param:
+    """An argument passed by value; the same for the whole grid.
+
+    In a Program that was made for a target, `part` names the argument that this is a part of, and the byte of it where it begins: the
+    components of a vector are params of their own there.
+    """
+
+    name: str
+    type: Type
+    part: tuple[str, int] | None = None
+
+
+Atom = Value | Const | Param | DimExpr
+
+
+def const(type_: Type, value: bool | int | float) -> Const:
+    """The constant `value` of `type_`. Raises what `encode` raises."""
+    return Const(type_, encode(type_, value))
+
+
+# ---------------------------------------------------------------- memory
+
+
+class Space(Enum):
+    """Where a memory lives: an argument buffer, one per workgroup, one per invocation, or constant data."""
+
+    BUFFER = "buffer"
+    WORKGROUP = "workgroup"
+    PRIVATE = "private"
+    TABLE = "table"
+
+
+class Access(Enum):
+    """What a Program may do with a memory."""
+
+    READ = "read"
+    WRITE = "write"
+    READ_WRITE = "read_write"
+
+    @property
+    def reads(self) -> bool:
+        """Whether loads are allowed."""
+        return self is not Access.WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether stores are allowed."""
+        return self is not Access.READ
+
+
+@_node
+class Memory:
+    """An array. `shape` holds dim expressions (constants for all but buffers), last axis contiguous; `data` is a table's
+    elements, little-endian, row by row."""
+
+    name: str
+    space: Space
+    type: Type
+    shape: tuple[DimExpr, ...]
+    access: Access
+    data: bytes = b""
+
+    @property
+    def rank(self) -> int:
+        """The number of axes, which is the number of indices an access takes."""
+        return len(self.shape)
+
+
+@_node
+class Variable:
+    """A mutable value of one invocation. Ids are dense, in program order of the declarations."""
+
+    id: int
+    type: Type
+
+
+# ---------------------------------------------------------------- statements
+
+
+@_node
+class Statement:
+    """One statement of a body: `result` is the value it binds, if any; `args` are its operands.
+
+    A kind says its `effect`, or cannot be defined. `spelling` is its keyword in text and its name in bytes and JSON ("" where its op has the name),
+    `code` its number in bytes (0 where the op has the number). `payload` names its fields beyond result and args, and their types.
+    """
+
+    result: Value | None
+    args: tuple[Atom, ...]
+    effect: ClassVar[Effect]
+    spelling: ClassVar[str] = ""
+    code: ClassVar[int] = 0
+    binds: ClassVar[bool] = False
+    payload: ClassVar[Mapping[str, type]] = {}
+    opens: ClassVar[bool] = False  # begins a block that an Else or End closes
+
+    def __init_subclass__(cls) -> None:
+        if "effect" not in vars(cls):
+            raise TypeError(f"{cls.__name__} is a kind of statement without an effect")
+
+    @property
+    def bound(self) -> Value:
+        """The result of a statement of a kind that binds one."""
+        assert self.result is not None  # V101
+        return self.result
+
+    def rebuilt(self, result: Value | None, args: tuple[Atom, ...]) -> Self:
+        """The same statement over another result and other operands."""
+        return type(self)(result, args, *(getattr(self, name) for name in self.payload))
+
+
+@_node
+class Let(Statement):
+    """result = op(args)."""
+
+    op: Op
+    effect = Effect.NONE
+    binds = True
+    payload = MappingProxyType({"op": Op})
+
+
+@_node
+class MemoryStatement(Statement):
+    """Shared by the statements that touch a memory; none is of this kind itself."""
+
+    memory: Memory
+    effect = Effect.READS | Effect.WRITES
+    payload = MappingProxyType({"memory": Memory})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """One integer per axis."""
+        return self.args[: self.memory.rank]
+
+
+@_node
+class Load(MemoryStatement):
+    """result = memory[args]; zero outside."""
+
+    effect = Effect.READS
+    spelling, code, binds = "load", 1, True
+
+
+@_node
+class Store(MemoryStatement):
+    """memory[args[:-1]] = args[-1]; dropped outside."""
+
+    effect = Effect.WRITES
+    spelling, code = "store", 2
+
+    @property
+    def value(self) -> Atom:
+        """What is stored."""
+        return self.args[-1]
+
+
+@_node
+class UniformLoad(MemoryStatement):
+    """A barrier, one load at workgroup-uniform indices for the whole workgroup, a barrier: the result is uniform over it, whoever else writes there."""
+
+    effect = Effect.READS | Effect.SYNCHRONISES
+    spelling, code, binds = "uniform_load", 3, True
+
+
+@_node
+class Atomic(MemoryStatement):
+    """result = old value of memory[indices], which becomes op(old, operands); dropped outside, and then the result is zero."""
+
+    op: AtomicOp
+    effect = Effect.READS | Effect.WRITES | Effect.CONTENDS
+    binds = True
+    payload = MappingProxyType({"memory": Memory, "op": AtomicOp})
+
+    @property
+    def operands(self) -> tuple[Atom, ...]:
+        """The operands after the indices."""
+        return self.args[self.memory.rank :]
+
+
+@_node
+class VariableStatement(Statement):
+    """Shared by the statements about a variable; none is of this kind itself."""
+
+    variable: Variable
+    effect = Effect.DECLARES | Effect.GETS | Effect.SETS
+    payload = MappingProxyType({"variable": Variable})
+
+
+@_node
+class Var(VariableStatement):
+    """Declares a variable with the first value args[0]; in scope to the end of the block."""
+
+    effect = Effect.DECLARES
+    spelling, code = "var", 4
+
+
+@_node
+class Get(VariableStatement):
+    """result = the variable's value now."""
+
+    effect = Effect.GETS
+    spelling, code, binds = "get", 5, True
+
+
+@_node
+class Set(VariableStatement):
+    """The variable becomes args[0]."""
+
+    effect = Effect.SETS
+    spelling, code = "set", 6
+
+
+@_node
+class If(Statement):
+    """Runs the block up to Else or End where args[0] is true, the block after Else where it is false."""
+
+    effect = Effect.NESTS | Effect.BRANCHES
+    spelling, code, opens = "if", 7, True
+
+
+@_node
+class Else(Statement):
+    """Parts the two blocks of an If."""
+
+    effect = Effect.NESTS | Effect.BRANCHES
+    spelling, code = "else", 8
+
+
+@_node
+class End(Statement):
+    """Closes the innermost open block."""
+
+    effect = Effect.NESTS
+    spelling, code = "end", 9
+
+
+@_node
+class For(Statement):
+    """Runs its block for result = start, start + step, ... below stop (above it for a negative step); args are start, stop
+    and step, read once; the step is a constant other than 0."""
+
+    effect = Effect.NESTS | Effect.REPEATS
+    spelling, code, binds, opens = "for", 10, True, True
+
+
+@_node
+class Loop(Statement):
+    """Runs its block until a break or return; it may run forever."""
+
+    effect = Effect.NESTS | Effect.REPEATS | Effect.ENDLESS
+    spelling, code, opens = "loop", 11, True
+
+
+@_node
+class Region(Statement):
+    """A named block, for people and profilers."""
+
+    name: str
+    effect = Effect.NESTS
+    spelling, code, opens = "region", 12, True
+    payload = MappingProxyType({"name": str})
+
+
+@_node
+class Break(Statement):
+    """Leaves the innermost For or Loop."""
+
+    effect = Effect.LEAVES
+    spelling, code = "break", 13
+
+
+@_node
+class Continue(Statement):
+    """Goes on with the next turn of the innermost For or Loop."""
+
+    effect = Effect.LEAVES
+    spelling, code = "continue", 14
+
+
+@_node
+class Return(Statement):
+    """Ends the invocation."""
+
+    effect = Effect.RETURNS
+    spelling, code = "return", 15
+
+
+@_node
+class Barrier(Statement):
+    """Waits for the whole workgroup; writes before it, to workgroup and storage memory, are seen after it."""
+
+    effect = Effect.SYNCHRONISES
+    spelling, code = "barrier", 16
+
+
+@_node
+class GridBarrier(Barrier):
+    """Waits for all invocations of the grid; writes before it, to storage memory, are seen by every one of them after it, and those to
+    workgroup memory by its workgroup. It is a Barrier in every other respect, so code that handles Barrier correctly handles this too."""
+
+    effect = Effect.SYNCHRONISES | Effect.SYNCHRONISES_GRID
+    spelling, code = "grid_barrier", 17
+
+
+# The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
+STATEMENTS: Final[tuple[type[Statement], ...]] = (
+    Let, Load, Store, UniformLoad, Atomic, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier,
+)

@@ -1,0 +1,147 @@
+"""The diagnostics table: one row per code. A finding names a row; the row says why the rule stands and what helps.
+
+P: text that does not parse. W: bytes, JSON or arrays that are no Program. B: a wrong call on a builder. V1: structure and scope.
+V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits. R: what is seen while a Program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.language.errors import Diagnostic, Place
+
+__all__ = ["RULES", "Rule", "finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A row: `title` says what is wrong in general, `reason` why the rule stands, `help` what to do by default. A `warning` refuses nothing."""
+
+    code: str
+    title: str
+    reason: str
+    help: str
+    warning: bool = False
+
+
+_ROWS: tuple[Rule, ...] = (
+    Rule("P101", "a token is malformed", "Text is read as names, numbers, strings in quotes and marks.", "a name that is no identifier is quoted: \"any name\""),
+    Rule("P102", "something else was expected here", "The grammar leaves no choice at this point.", ""),
+    Rule("P103", "a name is not known here", "A name is declared before it is used, in the same block or one around it.", "declare it first, as let, var, param, buffer, workgroup, private, table or dim"),
+    Rule("P104", "nothing fixes the type of a literal", "A literal takes the type of the operand beside it, or of what it is stored to; nothing is guessed.", "write the type behind it: 1u32, 1i32, 1.0f32"),
+    Rule("P105", "a literal does not fit its type", "A literal is a value of its type, exactly for integers, rounded once for floats.", "write another literal, or convert: cast(x, type)"),
+    Rule("P106", "a name is declared twice in one block", "The second would hide the first from the lines between.", "choose another name"),
+    Rule("P107", "nesting is too deep", "Readers of Programs bound what a hostile one may cost.", "bind a part with let, or leave out a level"),
+    Rule("P108", "the text is too large", "Readers of Programs bound what a hostile one may cost.", "split it, or hand the Program over in another form"),
+    Rule("P109", "this name cannot be assigned to", "Only what `var` declares changes.", "declare it with var, or store to an array's element"),
+    Rule("W101", "this is no Program", "A Program's bytes begin with 89 56 59 52, its JSON form with an object that has a \"vyre\".", "write it with program.to_bytes() or program.to_json()"),
+    Rule("W102", "the version of the format is not known", "What a version means never changes, so a newer one cannot be read as an older.", "read it with a vyre-py that knows this version"),
+    Rule("W103", "the length is not what it must be", "The header says how many bytes there are, and its counts how they are divided.", "hand over all the bytes of one Program, and none besides"),
+    Rule("W104", "the digest does not fit the bytes", "The last 32 bytes are SHA-256 of all before them, so that no damage goes unnoticed.", "fetch the bytes again; who writes them computes the digest last"),
+    Rule("W105", "a number stands for nothing", "Types, statements, ops and words have the numbers of the registry, ir/wire/codes.py.", "ir/WIRE.md lists the numbers"),
+    Rule("W106", "a reference leads nowhere", "Tables refer to each other by the number of a row, which must be there.", "see the message"),
+    Rule("W107", "something is too large", "Readers of Programs bound what a hostile one may cost, before they build anything.", "split the Program, or use a loop"),
+    Rule("W108", "a string is malformed", "Strings are UTF-8, cut between characters.", "encode names as UTF-8; lone surrogates have no encoding"),
+    Rule("W109", "the same Program has other bytes", "One Program has one form: tables ascend, hold nothing twice and nothing unused, and fields that mean nothing are 0.", "ir/WIRE.md says how each table is ordered"),
+    Rule("W110", "the blocks do not nest", "Each if, for, loop and region is closed by an end, and an else stands in a block.", "place an end for each block"),
+    Rule("W111", "a value or variable is used before it is there", "Values and variables are numbered 0, 1, 2 ... in program order, and come before their uses.", "place the statement that makes it first"),
+    Rule("W112", "the statement or constant cannot be", "A statement binds a value where its kind does; a constant is a scalar whose bits fit its type.", "see the message"),
+    Rule("W113", "this Program cannot be written", "What is written is read back, so it must be of sound form.", "check(program) says what is wrong with it"),
+    Rule("W114", "this is no JSON", "The form is JSON as RFC 8259 has it, nothing beyond.", "compare with what program.to_json() writes, where NaN and infinities are bits: [\"f32\", \"0x7fc00000\"]"),
+    Rule("W115", "the JSON has another form", "Each object has the keys that ir/program.schema.json lists, once, with values of the kind it says.", "compare with ir/program.schema.json"),
+    Rule("W116", "an argument is of the wrong kind", "Columns are sequences or one-dimensional arrays of whole numbers, one entry a row.", "see the docstring of the call"),
+    Rule("B101", "a value was used where Python needs a decision now", "A value is known only when the Program runs; Python's `if`, `while`, `and`, `or`, `not`, `in` and chained comparisons decide while it is built.",
+         "use `with b.if_(condition):`, `&`, `|`, `~`, or vp.select(condition, a, b); write a < x < c as (a < x) & (x < c)"),
+    Rule("B102", "a value was converted to a Python number", "A value is known only when the Program runs.", "convert inside the Program: vp.cast(x, vp.i32)"),
+    Rule("B103", "the builder is finished", "A Program is immutable once its `with` block has ended.", "build another Program"),
+    Rule("B104", "a name is declared twice", "Arguments are bound by name.", "choose another name"),
+    Rule("B105", "a value of another builder", "A value belongs to the Program that made it.", "pass it as an argument, or build it again here"),
+    Rule("B106", "a Python number does not fit the type it takes", "A Python number takes the type of what it meets, exactly for integers.", "write the constant with a type: vp.const(1, vp.u32)"),
+    Rule("B107", "a block is left open, or closed out of order", "Blocks nest.", "use `with` for every block"),
+    Rule("B108", "this call does not fit here", "The builder refuses at once what the checker would refuse later.", "see the message"),
+    Rule("B109", "a name is bound anew in a loop", "`s += x` gives the Python name s another value; a loop of the Program has one body, in which s means what it was before the loop, turn after turn.",
+         "declare a variable before the loop: s = b.var('s', vp.f32)", warning=True),
+    Rule("V101", "a part of the Program is not what it must be", "A Program is made of the nodes of ir.language.nodes over the rows of the tables; whatever reads one relies on it.",
+         "make Programs with ProgramBuilder, ir.language.assembler.Assembler, or from text"),
+    Rule("V102", "the blocks are not matched", "Control flow nests by markers, and `match` joins each to its partner.",
+         "let ir.language.assembler.Assembler place the markers"),
+    Rule("V103", "the ids are not dense", "Facts are arrays over values and variables, numbered 0, 1, 2 ... in program order.",
+         "let ir.language.assembler.Assembler number them"),
+    Rule("V104", "a break or continue outside of a loop", "It speaks of the innermost for or loop around it.", "put it in a loop, or use return"),
+    Rule("V105", "a name is declared twice", "Dims, params and memories share one space of names: arguments are bound by name.", "choose another name"),
+    Rule("V106", "a name is empty", "Arguments are bound, and findings told, by name.", "give a name; any other text will do"),
+    Rule("V107", "a dim, param or memory is used that the Program does not declare", "A Program is whole in itself.", "declare it in this Program"),
+    Rule("V108", "a value is used where it does not exist", "A value lives from the statement that binds it to the end of that statement's block.",
+         "carry it out of the block in a variable that is declared before"),
+    Rule("V109", "a variable is used where it does not exist", "A variable lives from its declaration to the end of that block.",
+         "declare it before the block"),
+    Rule("V110", "a constant's bits do not fit its type", "A constant is kept as the bit pattern of its type.", "make it with ir.language.nodes.const(type, value)"),
+    Rule("V201", "the op does not accept these operand types", "Operands of an op have one type, from the row's list; nothing converts by itself.",
+         "convert one side: cast(x, type)"),
+    Rule("V202", "the number of operands or indices is wrong", "An op takes what its row says; an access takes one index per axis.", "see the message"),
+    Rule("V203", "a result's type is not what the statement gives", "Types follow from operands, memories and variables.",
+         "let ir.language.assembler.Assembler compute it"),
+    Rule("V204", "what is stored has another type than the place it goes to", "Nothing converts by itself.", "convert it: cast(x, type)"),
+    Rule("V205", "an index is no whole number of 32 or 64 bits", "Each index is compared with its axis by its mathematical value: i32, u32, i64 or u64.",
+         "convert it: cast(x, u32); cast(x, u64) for buffers of 2^32 elements and more"),
+    Rule("V206", "a condition is not one bool", "An if decides between true and false.", "compare: x != 0"),
+    Rule("V207", "the bounds of a for are not of one integer type", "Start, stop, step and the loop's value share one type, i32 or u32.",
+         "convert them: cast(x, u32)"),
+    Rule("V208", "the step of a for is not a constant other than zero", "Its sign says which way the loop runs; a step of zero would never end.",
+         "write a constant step, or use loop"),
+    Rule("V209", "a size is out of range", "A size is a whole number from 0 to 2^48 - 1, and from 0 to 2^32 - 1 where it is used as a u32.", "see the message"),
+    Rule("V210", "a swizzle names components that are not there", "A swizzle picks components by a constant pattern: two bits for each of its own.",
+         "name components that the operand has: x, y, z, w in this order"),
+    Rule("V301", "a memory is read that may only be written", "The access of a memory says what binding, aliasing and targets may rely on.",
+         "declare it read_write"),
+    Rule("V302", "a memory is written that may only be read", "The access of a memory says what binding, aliasing and targets may rely on.",
+         "declare it read_write"),
+    Rule("V303", "an atomic on a memory that is not read_write", "An atomic reads and writes.", "declare it read_write"),
+    Rule("V304", "an atomic where there can be none", "Atomics work on buffers and workgroup memory, which invocations share, and on the scalar types of their row.",
+         "use a buffer or workgroup memory; a private array needs no atomic"),
+    Rule("V305", "the shape of a workgroup, private or table array is not constant", "It is laid out when the Program is compiled.",
+         "use whole numbers of at least 1"),
+    Rule("V306", "the data does not fit the memory", "A table's data is its elements, little-endian; no other memory has any.",
+         "give exactly as many elements as the shape has"),
+    Rule("V307", "the number of axes is wrong", "A memory has 1 to 8 axes.", "use one axis of length 1 for a single element; merge axes beyond 8"),
+    Rule("V308", "a uniform_load from a memory that needs none", "It makes what invocations of a workgroup share uniform: buffers and workgroup memory.",
+         "use a plain load"),
+    Rule("V309", "this kind of memory has another access", "Workgroup and private arrays are read_write, tables are read.", "leave the access out"),
+    Rule("V310", "the Program must say its grid", "Where the first written buffer has more than 3 axes, its shape gives no grid.",
+         "write over(x, y, z); for one workgroup, over(...) with the workgroup's size"),
+    Rule("V401", "a barrier that not all invocations of a workgroup reach together", "A barrier waits for the whole workgroup: one invocation that stays away is undefined behaviour on a device.",
+         "move it out of the branch or loop, or make the condition uniform: uniform_load, params, dims, workgroup_id"),
+    Rule("V402", "a uniform_load that not all invocations of a workgroup reach together", "A uniform_load holds two barriers, which wait for the whole workgroup.",
+         "move it out of the branch or loop, or make the condition uniform"),
+    Rule("V403", "an index of a uniform_load differs between invocations", "All invocations of a workgroup load the same element.",
+         "use a plain load, or an index made of constants, params, dims and workgroup_id"),
+    Rule("V404", "a grid_barrier that not all invocations of the grid reach together", "A grid barrier waits for every workgroup: one that stays away would leave the others waiting for ever.",
+         "move it out of the branch or loop, or let params, dims, num_workgroups and read buffers alone decide"),
+    Rule("V470", "the Program must say its grid, since its stores do not", "By default one invocation runs for each element of the first written buffer. That is meant where every store goes to the invocation's own element of such a shape; for sums, histograms and scatters it is not.",
+         "say how many run: over(...) counts invocations, grid(...) workgroups"),
+    Rule("V471", "a comparison is always true, or always false", "The range of its type decides it, whatever the value: what is unsigned is never below 0, and 0 - 1 is the greatest number there is.",
+         "compare before subtracting, as a < b for a - b < 0; or compute in a type with a sign: cast(x, i32)", warning=True),
+    Rule("V501", "blocks are nested too deeply", "Targets have limits of their own on nesting, and must not meet them as a crash.",
+         "split the Program, or merge conditions"),
+    Rule("V502", "the Program has too many statements", "Compilers of targets need far more memory and time for each statement.",
+         "use a loop, or split the Program"),
+    Rule("V503", "a name is too long", "Names go into messages, debug information and artifacts.", "use at most 256 characters"),
+    Rule("V504", "the workgroup's size is out of range", "A workgroup has 1 to 1024 invocations, at most 64 along z: what every target family can run.",
+         "use a smaller workgroup and a larger grid"),
+    Rule("V505", "workgroup memory is too large", "A workgroup's arrays stay below the 227 KiB that the largest device has.", "use smaller tiles, or a buffer"),
+    Rule("V506", "private memory is too large", "Each invocation has its own copy.", "use a buffer, indexed by global_id"),
+    Rule("V507", "the tables are too large", "Tables become part of the code.", "pass a read buffer"),
+    Rule("V508", "a dim expression has too many terms", "It is evaluated at each bind.", "pass the value as a param"),
+    Rule("V599", "there are more findings", "A report stays readable.", "mend these first"),
+    Rule("R101", "invocations race for an element", "One writes it, another reads or writes it, and nothing orders the two: on a device it then holds either value. A barrier orders the invocations of a workgroup, a grid_barrier all. Atomics are no races beside each other and beside reads, and writes of one value are none.",
+         "put b.barrier() between them (in text: barrier)"),
+)
+
+RULES: Final[Mapping[str, Rule]] = {row.code: row for row in _ROWS}
+
+
+def finding(code: str, message: str, place: Place | None = None, help: str | None = None) -> Diagnostic:
+    """A diagnostic of rule `code`; `help` replaces the row's own where the case knows better."""
+    return Diagnostic(code, message, place, RULES[code].help if help is None else help)

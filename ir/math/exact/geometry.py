@@ -1,0 +1,40 @@
+"""Ops over whole vectors, component by component: each step is rounded in the components' type, from the first to the last."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+
+from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.math.builder import MathBuilder
+
+__all__ = ["Components", "all_", "any_", "cross", "dot", "length"]
+
+Components = tuple[Atom, ...]
+
+
+def dot(m: MathBuilder, a: Components, b: Components) -> Components:
+    """The sum of the products, left to right, unfused."""
+    products: list[Atom] = [m("mul", x, y) for x, y in zip(a, b, strict=True)]
+    return (reduce(lambda total, product: m("add", total, product), products),)
+
+
+def length(m: MathBuilder, a: Components) -> Components:
+    """sqrt(dot(a, a))."""
+    return (m("sqrt", *dot(m, a, a)),)
+
+
+def cross(m: MathBuilder, a: Components, b: Components) -> Components:
+    """a.yzx * b.zxy - a.zxy * b.yzx."""
+    turned = list(pairwise((1, 2, 0, 1)))  # y z, z x, x y
+    return tuple([m("sub", m("mul", a[i], b[j]), m("mul", a[j], b[i])) for i, j in turned])
+
+
+def all_(m: MathBuilder, a: Components) -> Components:
+    """Whether every component is true."""
+    return (reduce(lambda left, right: m("logical_and", left, right), a),)
+
+
+def any_(m: MathBuilder, a: Components) -> Components:
+    """Whether any component is true."""
+    return (reduce(lambda left, right: m("logical_or", left, right), a),)

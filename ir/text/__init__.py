@@ -1,0 +1,1 @@
+"""Programs as `.vir` text: words, the parser, the printer, and colours for notebooks."""

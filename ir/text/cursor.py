@@ -1,0 +1,171 @@
+"""A cursor over the tokens of `.vir` text, with what every part of the grammar needs: names, types, sizes, and failures."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from heapq import nlargest
+from typing import Final
+
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.errors import Diagnostic, Place
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import TYPES, Type
+from vyre_py.ir.text.lexer import KEYWORDS, Tokens, quote, split_literal, unquote
+
+__all__ = ["Cursor", "Failed"]
+
+MAX_SIZE: Final = 1 << 64
+_DIM_INFIX: Final = {infix: name for name, (_, infix) in DIM_OPS.items() if infix}
+# What looking for names near unknown ones may cost in one text: for each name that is looked at so many steps, and one for each pair of characters.
+_NEAR_STEPS: Final = 250_000
+_NEAR_NAME: Final = 100
+_NEAR_LENGTH: Final = 64
+_NEAR_RATIO: Final = 0.6
+
+
+class Failed(Exception):
+    """Ends one statement: `diagnostic` is None when its cause has been reported before."""
+
+    def __init__(self, diagnostic: Diagnostic | None) -> None:
+        super().__init__(diagnostic)
+        self.diagnostic = diagnostic
+
+
+class Cursor:
+    """Steps over tokens; every method raises Failed where the text does not fit."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.kinds, self.starts, self.ends, self.word = tokens.kinds, tokens.starts, tokens.ends, tokens.word
+        self.position = 0
+        self.dims: dict[str, Dim] = {}
+        self._steps_left = _NEAR_STEPS
+
+    # ---- tokens
+
+    @property
+    def kind(self) -> str:
+        """The kind of the token at hand."""
+        return self.kinds[self.position]
+
+    def take(self, kind: str) -> bool:
+        """Steps over a token of this kind, if it is the one at hand."""
+        if self.kinds[self.position] != kind:
+            return False
+        self.position += 1
+        return True
+
+    def take_word(self, word: str) -> bool:
+        """Steps over this word, if it is the token at hand."""
+        return self.kinds[self.position] == "name" and self.word(self.position) == word and self.take("name")
+
+    def expect(self, kind: str, what: str = "") -> str:
+        """Steps over a token of this kind and gives its text. Raises Failed."""
+        if self.kinds[self.position] != kind:
+            raise self.unexpected(what or f"`{kind}`")
+        self.position += 1
+        return self.word(self.position - 1)
+
+    def place(self, at: int | None = None) -> Place:
+        """The place of the token at hand, or at another position."""
+        at = self.position if at is None else at
+        return self.tokens.place(self.starts[at], self.ends[at])
+
+    def end(self) -> int:
+        """The offset after the last token stepped over."""
+        return self.ends[self.position - 1]
+
+    def unexpected(self, what: str, help: str | None = None) -> Failed:
+        """The failure to find `what` at the cursor."""
+        return Failed(finding("P102", f"found {self.tokens.describe(self.position)}, expected {what}", self.place(), help))
+
+    def unknown(self, what: str, name: str, known: Iterable[str], place: Place) -> Failed:
+        """The failure to know a name, with the nearest known ones."""
+        close = self.near(name, known)
+        help = f"did you mean {' or '.join(close)}?" if close else None
+        shown = name if name.replace(".", "").isidentifier() else quote(name)
+        return Failed(finding("P103", f"{what} {shown} is not known here", place, help))
+
+    def near(self, name: str, known: Iterable[str]) -> list[str]:
+        """The two known names nearest to an unknown one, of those that are near, as far as there are steps left."""
+        scored: list[tuple[float, str]] = []
+        matcher = difflib.SequenceMatcher(None, "", name if len(name) <= _NEAR_LENGTH else "", autojunk=False)
+        for candidate in known if len(name) <= _NEAR_LENGTH else ():
+            self._steps_left -= _NEAR_NAME + len(name) * len(candidate)
+            if self._steps_left < 0:
+                break
+            matcher.set_seq1(candidate)
+            quick = matcher.real_quick_ratio() >= _NEAR_RATIO and matcher.quick_ratio() >= _NEAR_RATIO
+            if quick and (ratio := matcher.ratio()) >= _NEAR_RATIO:
+                scored.append((ratio, candidate))
+        return [candidate for _, candidate in nlargest(2, scored)]
+
+    def name(self, what: str) -> str:
+        """Steps over a name, bare or quoted."""
+        kind, text = self.kinds[self.position], self.word(self.position)
+        if kind == "name" and text not in KEYWORDS:
+            self.position += 1
+            return text
+        if kind == "name":
+            raise self.unexpected(what, f'{text} is a word of the language; quote the name: "{text}"')
+        return unquote(self.expect("string", what))
+
+    def type_name(self) -> Type:
+        """Steps over a type's name."""
+        text = self.expect("name", "a type")
+        if text not in TYPES:
+            raise self.unknown("the type", text, TYPES, self.place(self.position - 1))
+        return TYPES[text]
+
+    # ---- sizes
+
+    def dim_expression(self, least: int = 1, depth: int = 0) -> DimExpr:
+        """A dim expression. Raises Failed."""
+        left = self._dim_operand(depth)
+        while (name := _DIM_INFIX.get(self.kind)) is not None and (level := 2 if name == "mul" else 1) >= least:
+            self.position += 1
+            left = self.dim_op(name, left, self.dim_expression(level + 1, depth))
+        return left
+
+    def dim_op(self, name: str, left: DimExpr, right: DimExpr) -> DimExpr:
+        """An operation on sizes, as written: nothing is folded, so that text keeps every Program as it is."""
+        made = DimOp(name, left, right)
+        if made.terms > MAX_DIM_TERMS:
+            raise Failed(finding("P107", f"a dim expression has more than {MAX_DIM_TERMS} terms", self.place()))
+        if name == "ceil_div" and right == DimConst(0):
+            raise Failed(finding("P105", "ceil_div by zero has no value", self.place()))
+        return made
+
+    def _dim_operand(self, depth: int) -> DimExpr:
+        place, name = self.place(), self.word(self.position)
+        if depth > MAX_DIM_TERMS:
+            raise Failed(finding("P107", f"a dim expression nests more than {MAX_DIM_TERMS} deep", place))
+        if self.kind == "number":
+            return DimConst(self.size())
+        if self.take("("):
+            inner = self.dim_expression(1, depth + 1)
+            self.expect(")")
+            return inner
+        if self.kind == "name" and self.kinds[self.position + 1] == "(" and name in DIM_OPS:
+            self.position += 2
+            left = self.dim_expression(1, depth + 1)
+            self.expect(",")
+            right = self.dim_expression(1, depth + 1)
+            self.expect(")")
+            return self.dim_op(name, left, right)
+        name = self.name("a size: a number, a dim, or + - * ceil_div min max of them")
+        if name not in self.dims:
+            raise self.unknown("the dim", name, self.dims, place)
+        return self.dims[name]
+
+    def size(self) -> int:
+        """A whole number without a suffix."""
+        place = self.place()
+        digits, suffix = split_literal(self.expect("number", "a whole number"))
+        if suffix is not None or not (digits.isdigit() or digits[:2] in ("0x", "0X")):
+            raise Failed(finding("P105", "a size is a whole number without a suffix", place))
+        value = int(digits, 0 if not digits.isdigit() else 10)
+        if value >= MAX_SIZE:
+            raise Failed(finding("P105", f"the size {digits[:40]} is beyond 2^64", place))
+        return value

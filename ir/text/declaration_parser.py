@@ -1,0 +1,160 @@
+"""Declarations of `.vir` text: a Program's head, its doc, params, buffers, arrays and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import numpy as np
+
+from vyre_py.ir.language.dims import DimConst, DimExpr, dims_of, evaluate_dim
+from vyre_py.ir.language.nodes import Access, Const, Space
+from vyre_py.ir.language.program import Grid
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.text.cursor import Failed
+from vyre_py.ir.text.expression_parser import ExpressionParser, Node
+from vyre_py.ir.text.lexer import unquote
+
+__all__ = ["DeclarationParser"]
+
+_ACCESS: Final = {access.value: access for access in Access}
+_T = TypeVar("_T")
+
+
+class DeclarationParser(ExpressionParser):
+    """The grammar of declarations. Each method reads the rest of one, after its first word, and raises Failed."""
+
+    def head(self) -> None:
+        """`program name(dims) workgroup(x, y, z) over(x, y, z) {`, where all but the name may be left out."""
+        while self.take("newline"):
+            pass
+        if not self.take_word("program"):
+            raise self.unexpected("`program`")
+        a = self.assembler
+        a.place = self.place()
+        a.note(None)
+        a.name = self.name("the program's name")
+        for name in self._list(lambda: self.name("a dim")) if self.kind == "(" else ():
+            self.dims[name] = a.dim(name)
+            self.names[name] = self.dims[name]
+        if self.take_word("workgroup"):
+            a.workgroup = self._extents(self.size, 1)
+        if self.kind == "name" and self.word(self.position) in ("over", "grid"):
+            self.position += 1
+            over = self.word(self.position - 1) == "over"
+            one: DimExpr = DimConst(1)
+            a.grid = Grid(over, self._extents(self.dim_expression, one))
+        self.expect("{", "`workgroup(`, `over(`, `grid(` or `{`")
+
+    def _list(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
+        self.expect(opener)
+        made: list[_T] = []
+        while not self.take(closer):
+            made.append(read())
+            if not self.take(",") and self.kind != closer:
+                raise self.unexpected(f"`,` or `{closer}`")
+        return made
+
+    def _extents(self, read: Callable[[], _T], one: _T) -> tuple[_T, _T, _T]:
+        """One to three extents in parentheses, those left out being 1."""
+        place = self.place()
+        made = self._list(read)
+        if not 1 <= len(made) <= 3:
+            raise Failed(finding("P102", f"found {len(made)} extents, expected one to three: x, y, z", place))
+        x, y, z = (*made, one, one)[:3]
+        return x, y, z
+
+    def doc(self) -> None:
+        """`doc "text"`."""
+        self.assembler.doc = unquote(self.expect("string", 'the doc in quotes: doc "text"'))
+
+    def param(self) -> None:
+        """`param name: type`."""
+        self.assembler.place = self.place()
+        name = self.name("the param's name")
+        self.names[name] = None
+        self.expect(":")
+        self.names[name] = self.assembler.param(name, self.type_name())
+
+    def memory(self, space: Space) -> None:
+        """`name: type[shape]`, then a buffer's access or a table's data."""
+        self.assembler.place = self.place()
+        name = self.name(f"the {space.value}'s name")
+        self.memories[name] = None
+        self.expect(":")
+        type_ = self.type_name()
+        shape = tuple(self._list(self.dim_expression, "[", "]"))
+        access, data = Access.READ_WRITE, b""
+        if space is Space.BUFFER:
+            word = self.expect("name", "read, write or read_write")
+            if word not in _ACCESS:
+                self.position -= 1
+                raise self.unexpected("read, write or read_write")
+            access = _ACCESS[word]
+        else:
+            shape = tuple([self._folded(extent) for extent in shape])
+        if space is Space.TABLE:
+            self.expect("=")
+            access, data = Access.READ, self._hex() if self.take_word("hex") else self._elements(type_)
+        self.memories[name] = self.assembler.memory(name, space, type_, shape, access, data)
+
+    def _folded(self, extent: DimExpr) -> DimExpr:
+        """An extent that must be constant, as a constant where it is one."""
+        if any(dims_of(extent)):
+            return extent
+        try:
+            value = evaluate_dim(extent, {})
+        except ZeroDivisionError:
+            value = -1
+        return DimConst(value) if value >= 0 else extent
+
+    def _hex(self) -> bytes:
+        """A table's bytes, little-endian elements row by row, in one string or several in brackets."""
+        place = self.place()
+        bracketed = self.take("[")
+        texts: list[str] = []
+        while self.kind == "string" and (bracketed or not texts):
+            texts.append(unquote(self.expect("string")))
+        if bracketed:
+            self.expect("]", "a string of hexadecimal digits, or `]`")
+        elif not texts:
+            raise self.unexpected("a string of hexadecimal digits")
+        try:
+            return bytes.fromhex("".join(texts))
+        except ValueError:
+            raise Failed(finding("P105", "the table's data are no hexadecimal digits, two a byte", place)) from None
+
+    def _elements(self, type_: Type) -> bytes:
+        """A table's elements in brackets: literals, or lists of literals where they are vectors."""
+        component = type_.scalar
+
+        def literal() -> int:
+            at = self.position
+            node = self.literal()
+            if node is None:
+                raise self.unexpected("a literal")
+            self.fix(node, component)
+            if node.type is not component:
+                raise Failed(finding("P105", f"an element of {node.type} stands in a table of {type_}", self.place(at)))
+            return self.constant(node).bits
+
+        def vector() -> list[int]:
+            place = self.place()
+            components = self._list(literal, "[", "]")
+            if len(components) != type_.lanes:
+                raise Failed(finding("P105", f"an element of {type_} has {type_.lanes} components, found {len(components)}", place))
+            return components
+
+        elements: list[int] | list[list[int]] = self._list(vector, "[", "]") if type_.is_vector else self._list(literal, "[", "]")
+        return np.array(elements, dtype=f"<u{component.size_bytes}").tobytes()
+
+    def constant(self, node: Node) -> Const:
+        """The constant that a literal stands for."""
+        assert node.type is not None  # the callers fix it
+        try:
+            atom = node.make(node, ())
+        except ValueError as error:
+            raise Failed(finding("P105", str(error), self.tokens.place(node.start, node.end))) from None
+        assert isinstance(atom, Const)  # literals make nothing else
+        return atom

@@ -1,0 +1,311 @@
+"""The words of `.vir` text: tokens, names, strings and literals, for the parser and the printer alike."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from vyre_py.ir.language.errors import Diagnostic, ParseError, Place
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, bf16, decode, element, encode, f16, f32, f64
+from vyre_py.ir.text.lines import Lines
+
+__all__ = [
+    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "QUERIES", "Tokens",
+    "literal_bits", "literal_text", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
+]  # fmt: skip
+
+MAX_TEXT: Final = 64 << 20
+MAX_TOKENS: Final = 4 << 20
+MAX_NUMBER: Final = 400
+MAX_FINDINGS: Final = 20
+_BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
+
+# Words that begin a declaration or a statement: one of them at the start of a line ends whatever bracket was left open.
+LEADING: Final = frozenset({
+    "program", "doc", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
+    "continue", "return", "barrier", "grid_barrier", "region",
+})  # fmt: skip
+KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan", "local_index"} | frozenset(TYPES)
+
+LEVEL_COMPARISON: Final = 3
+LEVEL_UNARY: Final = 10
+_LEVELS: Final = {
+    "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7, "+": 8, "-": 8,
+    "*": 9, "/": 9, "%": 9,
+}  # fmt: skip
+# Spelling between two operands -> (op, precedence): the higher binds tighter. And spelling before one operand -> op.
+INFIX: Final = {row.infix: (row, _LEVELS[row.infix]) for row in OPS.values() if row.infix and len(row.operands) == 2}
+PREFIX: Final = {row.infix: row for row in OPS.values() if row.infix and len(row.operands) == 1}
+
+# What stands before the axis of a query; a dot behind such a name asks where the invocation is, and picks no component.
+QUERIES: Final = frozenset(name.partition(".")[0] for name, row in OPS.items() if row.is_query and "." in name)
+
+# Possessive quantifiers: a hostile text must cost neither time nor memory for ways back.
+_TOKEN: Final = re.compile(
+    r"""[ \t\r]*+(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*+)
+    |(?P<newline>\n(?:[ \t\r]*+\n)*+)
+    |(?P<comment>//[^\n]*+)
+    |(?P<mark>\.\.|==|!=|<=|>=|<<|>>|&&|\|\||[-+*/%&|^~!<>=(){}\[\],;:.])
+    |(?P<number>0[xX][0-9a-fA-F]*+(?:[iu][0-9]*+)?|[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+[A-Za-z0-9_]*+)
+    |(?P<string>"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"?)
+    |(?P<end>\Z)
+    |(?P<bad>.))""",
+    re.VERBOSE | re.DOTALL,
+)
+# One string for each mark, whatever text it is cut from.
+_MARKS: Final = {mark: mark for mark in (*["..", "==", "!=", "<=", ">=", "<<", ">>", "&&", "||"], *"-+*/%&|^~!<>=(){}[],;:.")}
+_NUMBER: Final = re.compile(r"(?:(0[xX][0-9a-fA-F]+)|([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))([A-Za-z_][A-Za-z0-9_]*)?")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SWIZZLE: Final = re.compile("[xyzw]{1,4}")
+_ESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+_UNESCAPES: Final = {value: "\\" + key for key, value in _ESCAPES.items()}
+
+
+class Tokens:
+    """The tokens of a text, in parallel columns: `kinds` ("name", "number", "string", "newline", "end", or the mark itself), and the offsets
+    `starts` and `ends`, which are all that is kept of a token's text: 16 bytes a token. Newlines inside brackets, and all but the first of
+    several in a row, are left out.
+
+    Raises ParseError with the malformed tokens (the first 20 of them), or when the text is too large.
+    """
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text = text
+        self.kinds: list[str] = []
+        self.starts, self.ends = array("I"), array("I")
+        self.place = Lines(text, file).place
+        found: list[Diagnostic] = []
+        if len(text) > MAX_TEXT:
+            raise ParseError(finding("P108", f"the text has {len(text)} characters; at most {MAX_TEXT} are read", Place(file, 1)))
+        self._scan(found)
+        if found:
+            raise ParseError(found)
+
+    def _scan(self, found: list[Diagnostic]) -> None:
+        text, kinds = self.text, self.kinds
+        add_kind, add_start, add_end = kinds.append, self.starts.append, self.ends.append
+        depth, held, before = 0, -1, "newline"  # held: the offset of a newline inside brackets, dropped unless a leading word follows
+        for match in _TOKEN.finditer(text):
+            kind = match.lastgroup or "bad"
+            start, end = match.span(kind)
+            if kind == "name":
+                if held >= 0 and text[start:end] in LEADING:
+                    add_kind("newline")
+                    add_start(held)
+                    add_end(held + 1)
+                    depth = 0
+            elif kind == "mark":
+                kind = _MARKS[text[start:end]]
+                if kind in "([":
+                    depth += 1
+                elif kind in ")]":
+                    depth = max(0, depth - 1)
+                elif kind in "{}":
+                    depth = 0
+            elif kind == "newline":
+                if depth:
+                    held = start
+                    continue
+                if before == "newline":  # with comments between
+                    continue
+                end = start + 1
+            elif kind == "comment":
+                continue
+            elif kind == "end":
+                break
+            else:
+                message = self._malformed(kind, text[start:end])
+                if message:
+                    found.append(finding(message[0], message[1], self.place(start, end)))
+                    if len(found) >= MAX_FINDINGS:
+                        return
+                if kind == "bad":
+                    continue
+            held, before = -1, kind
+            add_kind(kind)
+            add_start(start)
+            add_end(end)
+            if len(kinds) > MAX_TOKENS:
+                found.append(finding("P108", f"the text has more than {MAX_TOKENS} tokens", self.place(start, start + 1)))
+                return
+        add_kind("end")
+        add_start(len(text))
+        add_end(len(text))
+
+    @staticmethod
+    def _malformed(kind: str, text: str) -> tuple[str, str] | None:
+        if kind == "bad":
+            return "P101", f"the character {quote(text)} means nothing here"
+        if kind == "string":
+            if len(text) < 2 or not text.endswith('"') or (len(text) - len(text[:-1].rstrip("\\"))) % 2 == 0:
+                return "P101", "the string does not end on its line"
+            return ("P101", f"the string has the unknown escape {quote(bad)}") if (bad := _bad_escape(text)) else None
+        if len(text) > MAX_NUMBER:
+            return "P108", f"the number has {len(text)} characters; at most {MAX_NUMBER} are read"
+        match = _NUMBER.fullmatch(text)
+        if match is None or (match[3] and match[3] not in SCALARS):
+            return "P101", f"{text[:40]} is no number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
+        return None
+
+    def word(self, index: int) -> str:
+        """The text of a token."""
+        return self.text[self.starts[index] : self.ends[index]]
+
+    def describe(self, index: int) -> str:
+        """A token, as an error message names it."""
+        kind, text = self.kinds[index], self.word(index)
+        if kind in ("end", "newline"):
+            return "the end of the text" if kind == "end" else "the end of the line"
+        return f"`{text[:40]}`" if kind != "string" else text[:40]
+
+
+# ---------------------------------------------------------------- names and strings
+
+
+def quote(text: str) -> str:
+    """A string as the text writes it: in quotes, with everything that is not plainly printable escaped."""
+    return '"' + "".join([c if c.isprintable() and c not in '"\\' else _UNESCAPES.get(c) or f"\\u{{{ord(c):x}}}" for c in text]) + '"'
+
+
+def _bad_escape(text: str) -> str:
+    for match in _ESCAPE.finditer(text):
+        if (match[1] is not None and int(match[1], 16) > 0x10FFFF) or (match[1] is None and match[2] not in _ESCAPES):
+            return match[0]
+    return ""
+
+
+def unquote(text: str) -> str:
+    """The string that a well-formed string token stands for."""
+    if "\\" not in text:
+        return text[1:-1]
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] is not None else _ESCAPES[m[2]], text[1:-1])
+
+
+def written_name(name: str) -> str:
+    """A name as the text writes it: bare when it is an identifier that means nothing else, else quoted."""
+    return name if _IDENTIFIER.fullmatch(name) and name not in KEYWORDS and name not in QUERIES else quote(name)
+
+
+def swizzle_named(text: str) -> bool:
+    """Whether these letters name one to four components of a vector."""
+    return _SWIZZLE.fullmatch(text) is not None
+
+
+# ---------------------------------------------------------------- literals
+
+
+@lru_cache(maxsize=1 << 12)
+def split_literal(text: str) -> tuple[str, Type | None]:
+    """The digits of a well-formed number token, and the type of its suffix, if any."""
+    match = _NUMBER.fullmatch(text)
+    assert match is not None  # Tokens lets no other number pass
+    return match[1] or match[2], SCALARS[match[3]] if match[3] else None
+
+
+@lru_cache(maxsize=1 << 12)  # tables hold the same numbers many times
+def literal_bits(type_: Type, digits: str, negative: bool, suffixed: bool = True) -> int:
+    """The bit pattern of a literal as a value of `type_`; `digits` may also be `inf`, `nan`, `true` and `false`.
+
+    A float is rounded once, to nearest even. Raises ValueError, whose text says what is wrong: the number does not fit the type, or is of
+    another kind (a float for an integer; an integer for a float, unless a suffix said so).
+    """
+    hexadecimal = digits[:2] in ("0x", "0X")
+    word = digits in ("inf", "nan", "true", "false")
+    if type_.is_vector:
+        raise ValueError(f"a literal is one number, and {type_} is needed: write {'-' * negative}{_suffixed(digits, type_.scalar)}.{'x' * type_.lanes}")
+    fraction = not hexadecimal and (any(c in ".eE" for c in digits) or digits in ("inf", "nan"))
+    sign = "-" if negative else ""
+    if digits in ("true", "false") or type_.kind is Kind.BOOL:
+        if digits not in ("true", "false") or type_.kind is not Kind.BOOL or negative:
+            raise ValueError(f"{sign}{digits} is no {type_}")
+        return int(digits == "true")
+    if type_.is_integer:
+        if fraction:
+            raise ValueError(f"{sign}{digits} is a float, and {type_} is needed")
+        value = int(digits, 16 if hexadecimal else 10)
+        value = -value if negative else value
+        if not type_.minimum <= value <= type_.maximum:
+            raise ValueError(f"{sign}{digits} does not fit {type_} ({type_.minimum} to {type_.maximum})")
+        return encode(type_, value)
+    if hexadecimal:
+        raise ValueError(f"{digits} is an integer, and {type_} is needed; its bits are written {type_}:{digits}")
+    if not fraction and not suffixed:
+        raise ValueError(f"{sign}{digits} is an integer, and {type_} is needed: write {sign}{digits}.0")
+    if digits == "nan":
+        return encode(type_, math.nan)
+    bits = encode(type_, _rounded(type_, digits))
+    if not word and bits == _INFINITIES[type_]:
+        raise ValueError(f"{sign}{digits} is beyond {type_}; the infinity is written {sign}inf")
+    return bits | 1 << (type_.bits - 1) if negative else bits
+
+
+def _suffixed(digits: str, type_: Type) -> str:
+    """A literal that names its type, for a message."""
+    if digits in ("inf", "nan"):
+        return f"{type_}:{digits}"
+    return digits if type_.kind is Kind.BOOL else f"{digits}{type_}"
+
+
+# Float type -> (bits of the significand behind its point, exponent of the least normal number).
+_FLOATS: Final = {f16: (10, -14), bf16: (7, -126), f32: (23, -126), f64: (52, -1022)}
+_INFINITIES: Final = {type_: ((1 << type_.bits - 1 - fraction) - 1) << fraction for type_, (fraction, _) in _FLOATS.items()}
+
+
+def _rounded(type_: Type, digits: str) -> float:
+    """A Python float that rounds to the float of `type_` nearest to the decimal.
+
+    Rounding twice, to f64 and then to the narrower type, goes wrong only where the first result lies halfway between two
+    narrow ones: there the exact decimal decides.
+    """
+    value = float(digits)
+    if value == 0.0 or math.isinf(value):
+        return value
+    fraction, least = _FLOATS[type_]
+    quantum = max(math.frexp(value)[1] - 1, least) - fraction
+    scaled = math.ldexp(value, -quantum)
+    if scaled % 1.0 != 0.5:
+        return value
+    exact = Fraction(digits)
+    return value if exact == value else math.nextafter(value, math.inf if exact > value else 0.0)
+
+
+def literal_text(type_: Type, bits: int, suffix: bool) -> str:
+    """A constant as the text writes it, shortest among those that read back to the same bits.
+
+    Without `suffix` the context must fix the type; the form that gives a float's bits names its type always.
+    """
+    if type_.kind is Kind.BOOL:
+        return "true" if bits else "false"
+    if type_.is_integer:
+        return str(bits - (1 << type_.bits) if type_.is_signed and bits >> (type_.bits - 1) else bits) + (type_.name if suffix else "")
+    value = decode(type_, bits)
+    if math.isnan(value):
+        plain = bits == encode(type_, math.nan)
+        return ("nan" if not suffix else f"{type_}:nan") if plain else f"{type_}:{bits:#0{2 + type_.bits // 4}x}"
+    if math.isinf(value):
+        word = "-inf" if value < 0 else "inf"
+        return word if not suffix else f"{type_}:{word}"
+    return _decimal(type_, bits) + (type_.name if suffix else "")
+
+
+def _decimal(type_: Type, bits: int) -> str:
+    """The shortest decimal that reads back to these bits of a finite float, and of several the nearest."""
+    if type_ is not bf16:
+        return str(element(type_, bits)[()])  # NumPy's own are shortest
+    exact = Decimal(decode(type_, bits))
+    if not exact:
+        return str(float(exact))
+    for digits in range(1, _BF16_DIGITS):
+        for rounding in (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING):
+            near = Context(digits, rounding).plus(exact)
+            if encode(type_, float(near)) == bits:
+                return str(float(near))
+    return str(float(exact))

@@ -1,0 +1,351 @@
+"""The parser of `.vir` text: declarations and statements; expressions are in `ir.text.expression_parser`.
+
+    program NAME(DIM, ...) workgroup(x, y, z) over(x, y, z) {     grid(x, y, z) counts workgroups; both may be left out
+      doc "text"
+      param NAME: TYPE
+      buffer NAME: TYPE[SIZE, ...] read                            or write, read_write; a SIZE is of dims, + - * ceil_div min max
+      workgroup NAME: TYPE[SIZE]                                   private alike
+      table NAME: TYPE[SIZE] = [1, 2]                              of vectors [[1, 2], [3, 4]]; or hex "01000000 02000000"
+      let NAME = EXPRESSION
+      var NAME: TYPE = EXPRESSION
+      NAME = EXPRESSION
+      NAME[INDEX, ...] = EXPRESSION
+      atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands
+      if EXPRESSION { } else if EXPRESSION { } else { }
+      for NAME in START..STOP step NUMBER { }
+      loop { break; continue }
+      region "name" { return }
+      barrier                                                      of the workgroup; grid_barrier, of the whole grid
+    }
+
+Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an
+expression, `.x` and its like pick components: `v.zyx`, `x[i].y`; of a scalar they repeat it: `s.xxx`.
+
+Blocks are a list, not recursion. A statement that fails is reported, and reading goes on after it: a name that it would have
+declared counts as known, so that one mistake gives one finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, ValidationError
+from vyre_py.ir.language.nodes import Const, Space, Value, Variable
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.text.cursor import Failed
+from vyre_py.ir.text.declaration_parser import DeclarationParser
+from vyre_py.ir.text.expression_parser import Binding, Node
+from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, Tokens, quote
+
+__all__ = ["MAX_BLOCKS", "parse"]
+
+# Twice what `check` lets pass, so that its own finding is the one to be read.
+MAX_BLOCKS: Final = 512
+_DECLARATIONS: Final = frozenset({"doc", "param", "buffer", "workgroup", "private", "table"})
+
+
+def parse(text: str, file: str = "<text>") -> Program:
+    """The Program that `.vir` text describes; `file` names the text in places.
+
+    Raises ParseError with what was found and expected at each place, at most 20 of them; ValidationError when the text is well
+    formed but an operation does not accept its operands. Whether the Program keeps the other rules is for `ir.check`.
+    """
+    given: object = text
+    if not isinstance(given, str):
+        raise ParseError(finding("P102", f"text was expected, got {type(given).__name__}"))
+    return _Parser(Tokens(text, str(file))).program()
+
+
+@dataclass(slots=True)
+class _Block:
+    """An open brace. `ends` counts the End markers that it stands for: more than one after `else if`, none where the statement that opened
+    it failed. `hidden` has an entry for each name that the block declares: what the name meant before."""
+
+    kind: str
+    ends: int = 1
+    hidden: dict[str, tuple[bool, Binding]] = field(default_factory=dict)
+
+
+class _Stopped(Exception):
+    """Nothing after this point can be read with sense."""
+
+
+class _Parser(DeclarationParser):
+    """Reads one Program. The methods in `_STATEMENTS` read the rest of a statement that begins with that word."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self.blocks: list[_Block] = []
+        self.found: list[Diagnostic] = []
+        self.doomed: str | None = None  # the name that is lost if the statement at hand fails
+        self.begin = 0  # the position of the statement at hand
+
+    def program(self) -> Program:
+        """The whole text."""
+        try:
+            self.head()
+            self._open("program")
+            while self.blocks and len(self.found) < MAX_FINDINGS:
+                self._line()
+            while self.take("newline") or self.take(";"):
+                pass
+            if self.kind != "end" and len(self.found) < MAX_FINDINGS:
+                raise self.unexpected("the end of the text: one text holds one program")
+        except Failed as failure:
+            self._report(failure)
+        except _Stopped:
+            pass
+        if self.found:
+            raise (ValidationError if all(d.code.startswith("V") for d in self.found) else ParseError)(self.found)
+        return self.assembler.finish()
+
+    def _report(self, failure: Failed) -> None:
+        if failure.diagnostic is not None:
+            self.found.append(failure.diagnostic)
+
+    # ---- lines and blocks
+
+    def _line(self) -> None:
+        """One statement, declaration or closing brace; after a failure, goes on where the next one begins."""
+        if self.take("newline") or self.take(";"):
+            return
+        self.depth, self.doomed, self.begin = 0, None, self.position
+        self.nodes.clear()
+        try:
+            if self.kind == "end":
+                self._report(self.unexpected(f"`}}`, which ends the {self.blocks[-1].kind}"))
+                raise _Stopped
+            if self.kind == "}":
+                self._close()
+            else:
+                self._statement()
+            if self.kind not in ("newline", ";", "}", "end") and self.kinds[self.position - 1] != "{":
+                raise self.unexpected("the end of the statement")
+        except Failed as failure:
+            self._report(failure)
+            self._recover()
+
+    def _recover(self) -> None:
+        """Goes on to the next statement, which may be the first in the block that the failed one opens."""
+        failed_at = self.position
+        self.position = self.begin + (self.kinds[self.begin] == "}")
+        while self.position < failed_at or self.kind not in ("newline", ";", "}", "end"):
+            if self.take("{"):
+                self._open("block", ends=0)
+                break
+            self.position += 1
+        if self.doomed is not None:
+            self._bind(self.doomed, None)
+
+    def _open(self, kind: str, ends: int = 1) -> None:
+        if max(len(self.blocks), len(self.assembler.open)) > MAX_BLOCKS:
+            self.found.append(finding("P107", f"blocks nest more than {MAX_BLOCKS} deep", self.assembler.place))
+            raise _Stopped
+        self.blocks.append(_Block(kind, ends))
+
+    def _close(self) -> None:
+        """`}`, and an `else` where one follows."""
+        self.assembler.place = self.place()
+        self.position += 1
+        block = self.blocks.pop()
+        for name, (known, bound) in block.hidden.items():
+            if known:
+                self.names[name] = bound
+            else:
+                del self.names[name]
+        after = self.position
+        while block.kind in ("if", "block") and self.take("newline"):
+            pass
+        if block.kind in ("if", "block") and self.kind == "name" and self.word(self.position) == "else":
+            self._else(block)
+            return
+        self.position = after
+        for _ in range(block.ends if block.kind != "program" else 0):
+            self.assembler.end()
+
+    def _else(self, block: _Block) -> None:
+        """`else {` or `else if condition {`: the second is an If inside the Else, and one brace closes both."""
+        place = self.place()
+        self.position += 1
+        if block.ends == 0:
+            raise Failed(None)
+        self.assembler.place = place
+        self.assembler.else_()
+        if not self.take_word("if"):
+            self.expect("{", "`if` or `{`")
+            self._open("else", block.ends)
+            return
+        condition = self.expression()
+        self.expect("{", "an operator or `{`")
+        (atom,) = self.emit(condition)
+        self.assembler.place = place
+        self.assembler.if_(atom)
+        self._open("if", block.ends + 1)
+
+    # ---- names
+
+    def _bind(self, name: str, bound: Binding) -> None:
+        self.blocks[-1].hidden.setdefault(name, (name in self.names, self.names.get(name)))
+        self.names[name] = bound
+
+    def _declare(self) -> str:
+        """Steps over a name that the block at hand does not declare yet."""
+        name = self.name("a name")
+        if name in self.blocks[-1].hidden:
+            place = self.place(self.position - 1)
+            raise Failed(finding("P106", f"{name if name.isidentifier() else quote(name)} is declared twice in one block", place))
+        self.doomed = name
+        return name
+
+    # ---- statements
+
+    def _statement(self) -> None:
+        kind, text = self.kind, self.word(self.position)
+        read = _STATEMENTS.get(text) if kind == "name" else None
+        following = self.kinds[self.position + 1] if kind in ("name", "string") else ""
+        if read is not None:
+            if text in _DECLARATIONS and len(self.blocks) > 1:
+                raise self.unexpected("a statement", "declarations stand at the program's own level")
+            self.position += 1
+            read(self)
+        elif following == "[":
+            self._store()
+        elif following == "=" or (following == "." and (kind == "string" or text not in QUERIES)):
+            self._set()
+        elif kind == "name" and text.startswith("atomic_"):
+            self.emit(self.call())
+        elif kind == "name" and following == "(":
+            raise self.unexpected("a statement", f"give the value a name: let name = {text}(...)")
+        else:
+            close = self.near(text, LEADING)
+            raise self.unexpected("a statement", f"did you mean {close[0]}?" if close else None)
+
+    def _let(self) -> None:
+        name = self._declare()
+        self.expect("=")
+        (atom,) = self.emit(self.expression())
+        if isinstance(atom, Value):
+            self.assembler.value_names.setdefault(atom.id, name)
+        self._bind(name, atom)
+
+    def _var(self) -> None:
+        name = self._declare()
+        self.expect(":")
+        type_ = self.type_name()
+        self.expect("=")
+        first = self.expression()
+        self.fix(first, type_)
+        (atom,) = self.emit(first)
+        self.assembler.place = self._whole()
+        self._bind(name, self.assembler.var(type_, atom, name))
+
+    def _set(self) -> None:
+        at = self.position
+        name = self.name("a variable")
+        if name not in self.names:
+            raise self.unknown("the variable", name, (n for n, b in self.names.items() if isinstance(b, Variable)), self.place(at))
+        variable = self.names[name]
+        if variable is None:
+            raise Failed(None)
+        if not isinstance(variable, Variable):
+            raise Failed(finding("P109", f"{name} is no variable", self.place(at)))
+        self._assign()
+        value = self.expression()
+        self.fix(value, variable.type)
+        (atom,) = self.emit(value)
+        self.assembler.place = self._whole()
+        self.assembler.set(variable, atom)
+
+    def _assign(self) -> None:
+        if self.kind == ".":
+            raise self.unexpected("`=`", "a vector is written whole: v = vec3(1.0, v.y, v.z)")
+        self.expect("=")
+
+    def _store(self) -> None:
+        memory, indices = self.indices()
+        self._assign()
+        value = self.expression()
+        self.fix(value, memory.type)
+        *places, atom = self.emit(*indices, value)
+        self.assembler.place = self._whole()
+        self.assembler.store(memory, tuple(places), atom)
+
+    def _if(self) -> None:
+        condition = self.expression()
+        self.expect("{", "an operator or `{`")
+        (atom,) = self.emit(condition)
+        self.assembler.place = self._whole()
+        self.assembler.if_(atom)
+        self._open("if")
+
+    def _for(self) -> None:
+        name = self.doomed = self.name("a name")
+        if not self.take_word("in"):
+            raise self.unexpected("`in`")
+        first = self.expression()
+        self.expect("..", "an operator or `..`")
+        stop = self.expression()
+        step = self._step() if self.take_word("step") else None
+        self.expect("{", "an operator, `step` or `{`")
+        group = (first, stop, step) if step is not None else (first, stop)
+        fixed = next((node.type for node in group if node.type is not None), None)
+        if fixed is not None:
+            for node in group:
+                self.fix(node, fixed)
+        begin, end = self.emit(first, stop)
+        by = self.constant(step) if step is not None else Const(begin.type.scalar, 1)
+        self.assembler.place = self._whole()
+        value = self.assembler.for_(begin, end, by, name)
+        self._open("for")
+        self._bind(name, value)
+
+    def _step(self) -> Node:
+        node = self.literal()
+        if node is None:
+            raise self.unexpected("a number other than 0")
+        return node
+
+    def _loop(self) -> None:
+        self._open_block(self.assembler.loop, "loop")
+
+    def _region(self) -> None:
+        name = self.name("the region's name")
+        self._open_block(lambda: self.assembler.region(name), "region")
+
+    def _open_block(self, emit: Callable[[], None], kind: str) -> None:
+        self.expect("{")
+        self.assembler.place = self._whole()
+        emit()
+        self._open(kind)
+
+    def _whole(self) -> Place:
+        """The place of the statement at hand, up to the last token."""
+        return self.tokens.place(self.starts[self.begin], self.end())
+
+    def _plain(self, emit: Callable[[], None]) -> None:
+        self.assembler.place = self._whole()
+        emit()
+
+
+_STATEMENTS: Final[Mapping[str, Callable[[_Parser], None]]] = {
+    "doc": _Parser.doc,
+    "param": _Parser.param,
+    "buffer": lambda p: p.memory(Space.BUFFER),
+    "workgroup": lambda p: p.memory(Space.WORKGROUP),
+    "private": lambda p: p.memory(Space.PRIVATE),
+    "table": lambda p: p.memory(Space.TABLE),
+    "let": _Parser._let,
+    "var": _Parser._var,
+    "if": _Parser._if,
+    "for": _Parser._for,
+    "loop": _Parser._loop,
+    "region": _Parser._region,
+    "break": lambda p: p._plain(p.assembler.break_),
+    "continue": lambda p: p._plain(p.assembler.continue_),
+    "return": lambda p: p._plain(p.assembler.return_),
+    "barrier": lambda p: p._plain(p.assembler.barrier),
+    "grid_barrier": lambda p: p._plain(p.assembler.grid_barrier),
+}

@@ -1,0 +1,1 @@
+"""Artifacts: what they hold, and the form of their files."""

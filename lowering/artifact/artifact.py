@@ -1,0 +1,211 @@
+"""Artifacts: all that a machine without the Program and without the compiler needs to run a kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vyre_py.ir.imports import importing
+from vyre_py.ir.language.dims import Dim, DimExpr
+from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.program import Grid
+from vyre_py.ir.text.markup import ShownAsText
+from vyre_py.ir.travel import Portable
+from vyre_py.lowering.errors import ArtifactError
+from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.stages import Stages
+from vyre_py.lowering.target import Target
+
+__all__ = ["Aligned", "Artifact", "Divisible", "Entry", "Image", "Interface", "Need", "Part", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The code of a step in one format: "cubin" (machine code of an NVIDIA GPU), "ptx", "wgsl", "object" (a relocatable file for the host) or
+    "program" (`program` is then the optimised Program that the reference device runs).
+
+    `data` is constant data that the driver binds beside the code (the tables of WGSL). `log` is what the assembler said, `resources` what it says that
+    each function takes, by symbol: registers, bytes of stack and of spills, workgroup memory but for what a launch gives (`Step.takes` has all).
+    """
+
+    format: str
+    code: bytes = b""
+    data: bytes = b""
+    program: Any = None
+    log: str = field(default="", compare=False)
+    resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The memory that is bound to a buffer begins on a multiple of so many bytes."""
+
+    buffer: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Divisible:
+    """A size is a multiple of a number."""
+
+    expr: DimExpr
+    by: int
+
+
+Need = Aligned | Divisible
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function in the code of a step: `symbol` names it there, `needs` are what must hold of the arguments. Where
+    `elements` is not 1, the first workgroups along x are those in which each invocation does so many neighbours, as many workgroups as that fills, and
+    those after them do one an invocation. `details` are numbers that the device's driver asks for by name."""
+
+    symbol: str
+    needs: tuple[Need, ...] = ()
+    elements: int = 1
+    details: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel: its code in one or more formats, best first, its entries, best first (the last takes any arguments), argument layout, workgroup
+    size, grid rule and bytes of workgroup memory. A `cooperative` one has a grid barrier: all its workgroups must run at once. A `persistent` one is
+    launched with as many workgroups as the device holds at once, along x, whatever the grid; a `dependent` one may be started while the one
+    before it runs; a `streaming` one has neither loops nor atomics, so that slow memory slows it only as far as it is large."""
+
+    images: tuple[Image, ...]
+    entries: tuple[Entry, ...]
+    layout: Layout
+    workgroup: tuple[int, int, int]
+    grid: Grid
+    workgroup_bytes: int
+    cooperative: bool = False
+    persistent: bool = False
+    dependent: bool = False
+    streaming: bool = False
+
+    def image(self, format_: str) -> Image | None:
+        """The code in a format, where there is some."""
+        return next((image for image in self.images if image.format == format_), None)
+
+    def takes(self, image: Image) -> dict[str, dict[str, int]]:
+        """What each function of an image takes at a launch, by symbol, as far as it is known: what the assembler says, and the workgroup memory that the
+        launch gives, of which the assembler knows nothing."""
+        return {
+            symbol: {name: figure + self.workgroup_bytes * (name == "workgroup_bytes") for name, figure in figures.items()}
+            for symbol, figures in image.resources.items()
+        }
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether its loops look at a flag."""
+        return self.layout.find(SlotKind.CANCEL) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.language.widths`), and the Program's doc."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    params: tuple[Param, ...]
+    buffers: tuple[Memory, ...]
+    wide: frozenset[str] = frozenset()
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Compiled code for one target. `report` counts what the passes did, and has what the entry that takes any arguments `takes`; `numerics` says which
+    rules the code follows, `stages` where the time of the compilation went, `made_by` what made the code: compilers with their versions, and options."""
+
+    target: Target
+    steps: tuple[Step, ...]
+    numerics: str
+    report: Mapping[str, int] = field(default_factory=dict)
+    stages: Stages = field(default=Stages(), compare=False)
+    made_by: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact(Portable, ShownAsText):
+    """A compiled Program: what a caller binds, and one part per target it was compiled for. The digests are the Program's; that of the interface is
+    empty where it is not known. Artifacts are equal whose files are the same, byte for byte."""
+
+    interface: Interface
+    parts: tuple[Part, ...]
+    capabilities: frozenset[str]
+    code_digest: bytes
+    interface_digest: bytes = b""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the targets."""
+        return tuple(p.target.name for p in self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Artifact):
+            return NotImplemented
+        return self is other or (self._content != b"" and self._content == other._content)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @property
+    def _content(self) -> bytes:
+        """The file's bytes; none of what no file has a place for, which equals itself alone."""
+        try:
+            return self.to_bytes()
+        except ArtifactError:
+            return b""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Artifact.from_bytes, (self.to_bytes(),)
+
+    # What reads, writes and describes artifacts imports this module, so it is imported where it is called.
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes (`lowering/ARTIFACT.md`). Raises ArtifactError for what the file has no place for."""
+        with importing:
+            from vyre_py.lowering.artifact.file import encode
+
+        return encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Artifact:
+        """The artifact that `to_bytes` wrote. All of it is looked at, and what is not understood is refused, before anything is used; that its code is
+        harmless nobody can see from its bytes: load what you would run. Raises ArtifactError, which names the part at fault."""
+        with importing:
+            from vyre_py.lowering.artifact.file import decode
+
+        return decode(data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file: all of it or nothing, in place of one that was there. Raises ArtifactError where that is not possible."""
+        with importing:
+            from vyre_py.lowering.artifact.file import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Artifact:
+        """The artifact in a file of 1 GiB at most, or in bytes, as `from_bytes`. Needs no compiler. Raises ArtifactError, which names the part at fault."""
+        with importing:
+            from vyre_py.lowering.artifact.file import load
+
+        return load(source)
+
+    def describe(self) -> str:
+        """What is inside, for people: targets, code and its size, entries and what they need, registers, numerics, versions."""
+        with importing:
+            from vyre_py.lowering.artifact.summary import describe
+
+        return describe(self)
+
+    __str__ = describe
+
+    def __repr__(self) -> str:
+        return f"<Artifact {self.interface.name!r} for {', '.join(self.targets) or 'no target'}>"

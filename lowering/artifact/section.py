@@ -1,0 +1,209 @@
+"""Sections of an artifact's file, taken apart into rows, strings and code; nothing here knows what they mean.
+
+Safe for any bytes: counts are held against the bytes that there are before anything is made of them, and what is made is a bounded multiple of those.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Final
+
+from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.tables import SIZE_OPS
+from vyre_py.lowering.artifact.form import BUFFER, DIM, MAX_ROWS, MAX_STRING, MAX_WORDS, VERSION, Form, version_text
+from vyre_py.lowering.errors import ArtifactError
+
+__all__ = ["Row", "Section", "unknown_version"]
+
+Row = tuple[int, ...]
+
+_WORD: Final = struct.Struct("<I")
+_SIGN: Final = 1 << 63
+
+
+def unknown_version(where: str, version: tuple[int, int]) -> ArtifactError:
+    """The refusal of a version that is not read."""
+    newer = "a newer vyre-py wrote it; this one" if version > VERSION else "this vyre-py"
+    return ArtifactError(where, f"it is of format {version_text(version)}: {newer} reads formats up to {version_text(VERSION)}")
+
+
+class Section:
+    """A section by its form: the words of its `head` by name, rows that `take` gives in turn, `strings`, and the bytes that `cut` gives in turn.
+
+    `where` is what errors call it.
+    """
+
+    __slots__ = ("_code", "_cut", "_lacks", "_long", "_tables", "_words", "head", "strings", "where")
+
+    def __init__(self, form: Form, data: memoryview, where: str) -> None:
+        """Raises ArtifactError unless head, rows, text and code are exactly the bytes that there are."""
+        self.where = where
+        size = len(data)
+        if size < _WORD.size:
+            raise ArtifactError(where, f"{size} bytes are too few")
+        (version,) = _WORD.unpack_from(data)
+        shape = form.shapes.get(version)
+        if shape is None:
+            raise unknown_version(where, (version >> 16, version & 0xFFFF))
+        begin = shape.head.size
+        if size < begin:
+            raise ArtifactError(where, f"{size} bytes, a head takes {begin}")
+        head = shape.head.unpack_from(data)
+        counts = head[len(shape.names) :]
+        total = sum(map(mul, counts, shape.widths))
+        if total > MAX_WORDS or max(counts) > MAX_ROWS:
+            raise ArtifactError(where, f"its tables have {total} words and up to {max(counts)} rows; at most {MAX_WORDS} and {MAX_ROWS} are read")
+        self.head = dict(zip(shape.names, head, strict=False))
+        text = begin + 4 * total
+        code = text + self.head["text_bytes"]
+        if code + self.head["code_bytes"] != size:
+            raise ArtifactError(where, f"its counts take {code + self.head['code_bytes']} bytes, there are {size}")
+        self._words = struct.unpack_from(f"<{total}I", data, begin)
+        self._tables: dict[str, list[int]] = {}
+        self._lacks: dict[str, Row] = {}
+        at = 0
+        for (name, width, lacks), count in zip(shape.tables, counts, strict=True):
+            if count:
+                self._tables[name] = [at, width, count]
+                at += width * count
+                if lacks:
+                    self._lacks[name] = lacks
+        self._code, self._cut = data[code:], 0
+        self.strings = self._strings(bytes(data[text:code]))
+
+    def fault(self, message: str) -> ArtifactError:
+        """What is wrong with it."""
+        return ArtifactError(self.where, message)
+
+    def _strings(self, text: bytes) -> list[str]:
+        lengths = self._words[: self.left("strings")]  # the first table, of one word a row
+        self._tables.pop("strings", None)
+        if not lengths or lengths[0] or sum(lengths) != len(text):
+            raise self.fault(f"its strings are not the {len(text)} bytes of its text, the first one empty")
+        self._long = max(lengths) > MAX_STRING
+        ends = list(accumulate(lengths))
+        spans = zip([0, *ends], ends, strict=False)
+        if text.isascii():
+            whole = text.decode("ascii")
+            return [whole[start:end] for start, end in spans]
+        made: list[str] = []
+        try:
+            for start, end in spans:
+                made.append(text[start:end].decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError as error:
+            raise self.fault(f"string {len(made)} is not UTF-8: {error.reason}") from None
+        return made
+
+    # ---- rows in turn
+
+    def take(self, table: str, count: int) -> Sequence[Row]:
+        """The next rows of a table."""
+        if not count:
+            return ()
+        found = self._tables.get(table)
+        if found is None or count > found[2]:
+            raise self.fault(f"{count} rows of table {table} are wanted where {found[2] if found else 0} are left")
+        start, width, left = found
+        found[0] = stop = start + width * count
+        found[2] = left - count
+        words = self._words
+        rows = [words[at : at + width] for at in range(start, stop, width)]
+        lacks = self._lacks.get(table)
+        return rows if lacks is None else [row + lacks for row in rows]
+
+    def left(self, table: str) -> int:
+        """How many rows of a table are left."""
+        found = self._tables.get(table)
+        return 0 if found is None else found[2]
+
+    def rest(self, table: str) -> Sequence[Row]:
+        """All rows of a table that are left."""
+        return self.take(table, self.left(table))
+
+    def cut(self, size: int) -> bytes:
+        """The next bytes of the code."""
+        stop = self._cut + size
+        if stop > len(self._code):
+            raise self.fault(f"{size} bytes of code are wanted where {len(self._code) - self._cut} are left")
+        made = bytes(self._code[self._cut : stop])
+        self._cut = stop
+        return made
+
+    def finish(self) -> None:
+        """Raises ArtifactError where something is left that nothing refers to."""
+        if self._cut != len(self._code):
+            raise self.fault(f"{len(self._code) - self._cut} bytes of code belong to nothing")
+        for table, (_, _, left) in self._tables.items():
+            if left:
+                raise self.fault(f"{left} rows of table {table} belong to nothing")
+
+    # ---- what several tables hold
+
+    def text(self, number: int) -> str:
+        """A string by its number, however long."""
+        if number >= len(self.strings):
+            raise self.fault(f"string {number} where there are {len(self.strings)}")
+        return self.strings[number]
+
+    def string(self, number: int) -> str:
+        """A string by its number. Many rows may have the same, so that long ones would make much of little."""
+        made = self.text(number)
+        if self._long and len(made.encode("utf-8", "surrogatepass")) > MAX_STRING:
+            raise self.fault(f"string {number} has more than {MAX_STRING} bytes")
+        return made
+
+    def sizes(self, dims: Sequence[Dim]) -> list[DimExpr]:
+        """All sizes, over these dims."""
+        made: list[DimExpr] = []
+        for op, left, right in self.rest("sizes"):
+            if op == SIZE_DIM:
+                if left >= len(dims) or right:
+                    raise self.fault(f"size {len(made)} is dim {left} where there are {len(dims)}, or has a right side")
+                made.append(dims[left])
+            elif op == SIZE_CONST:
+                if (value := right * WORD_LIMIT + left) >= SIZE_LIMIT:
+                    raise self.fault(f"size {len(made)} is {value}; sizes are below 2^48")
+                made.append(DimConst(value))
+            elif (name := SIZE_OPS.get(op)) is None:
+                raise self.fault(f"{op} is no kind of size that this vyre-py knows")
+            elif max(left, right) >= len(made):
+                raise self.fault(f"size {len(made)} is made of size {max(left, right)}, which does not stand before it")
+            else:
+                # Held against the limit where it is made, so that whatever walks over a size later may recurse.
+                if (both := DimOp(name, made[left], made[right])).terms > MAX_DIM_TERMS:
+                    raise self.fault(f"size {len(made)} has more than {MAX_DIM_TERMS} terms")
+                made.append(both)
+        return made
+
+    def size(self, sizes: Sequence[DimExpr], number: int) -> DimExpr:
+        """A size by its number."""
+        if number >= len(sizes):
+            raise self.fault(f"size {number} where there are {len(sizes)}")
+        return sizes[number]
+
+    def wide(self, count: int, buffers: Sequence[Memory], dims: Sequence[Dim]) -> frozenset[str]:
+        """The names of the next buffers and dims that may be 2^32 and more."""
+        made: list[str] = []
+        last: Row = ()
+        for row in self.take("wide", count):
+            kind, number = row
+            declared: Sequence[Memory | Dim] = (buffers, dims)[kind] if kind in (BUFFER, DIM) else ()
+            if number >= len(declared) or row <= last:
+                raise self.fault(f"row {len(made)} of the wide ones is no buffer or dim, or none after the one before it")
+            made.append(declared[number].name)
+            last = row
+        return frozenset(made)
+
+    def numbers(self, count: int) -> dict[str, int]:
+        """The next figures by name."""
+        if not count:
+            return {}
+        made = {self.string(name): ((high << 32 | low) ^ _SIGN) - _SIGN for name, low, high in self.take("numbers", count)}
+        if len(made) != count:
+            raise self.fault("two figures in one place have one name")
+        return made

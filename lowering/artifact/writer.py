@@ -1,0 +1,260 @@
+"""The interface and the parts of an artifact to sections of its file; the inverse of `reader`.
+
+Nothing is judged here but what has no place in the file: whoever writes one reads it once, so that what is written can be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr
+from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.wire.codes import ACCESS_CODES, SIZE_CODES, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.tables import TYPE_NUMBERS
+from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Entry, Image, Interface, Need, Part, Step
+from vyre_py.lowering.artifact.form import (
+    BUFFER,
+    DIGEST_BYTES,
+    DIM,
+    IMAGE_CODES,
+    INTERFACE,
+    NEEDS,
+    PART,
+    SLOT_CODES,
+    STEP_FLAGS,
+    VERSION,
+    Form,
+)
+from vyre_py.lowering.artifact.reference_part import own_names, write_program
+from vyre_py.lowering.errors import ArtifactError
+from vyre_py.lowering.layout import Slot
+
+__all__ = ["write_interface", "write_part"]
+
+_WORD: Final = 0xFFFFFFFF
+_FIGURE: Final = 1 << 63
+
+
+class _Draft:
+    """A section that grows: rows by table, strings and sizes once each, code."""
+
+    def __init__(self, where: str, dims: Iterable[Dim]) -> None:
+        self.where = where
+        self.dims = {dim: number for number, dim in enumerate(dims)}
+        self.rows: dict[str, list[tuple[int, ...]]] = {}
+        self.texts: dict[str, int] = {"": 0}
+        self.known: dict[DimExpr, int] = {}
+        self.code: list[bytes] = []
+
+    def fault(self, message: str) -> ArtifactError:
+        return ArtifactError(self.where, message)
+
+    def row(self, table: str, *words: int) -> int:
+        """Adds a row; gives its number."""
+        rows = self.rows.setdefault(table, [])
+        rows.append(words)
+        return len(rows) - 1
+
+    def string(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts))
+
+    def blob(self, code: bytes) -> int:
+        self.code.append(code)
+        return len(code)
+
+    def size(self, expr: DimExpr) -> int:
+        """A size's row; recursion is bounded by the terms that it may have."""
+        found = self.known.get(expr)
+        if found is not None:
+            return found
+        if isinstance(expr, DimConst):
+            made = self.row("sizes", SIZE_CONST, expr.value % WORD_LIMIT, expr.value // WORD_LIMIT)
+        elif isinstance(expr, Dim):
+            if expr not in self.dims:
+                raise self.fault(f"dim {expr.name!r} is none of the interface")
+            made = self.row("sizes", SIZE_DIM, self.dims[expr], 0)
+        else:
+            left, right = self.size(expr.left), self.size(expr.right)
+            made = self.row("sizes", SIZE_CODES[expr.op], left, right)
+        self.known[expr] = made
+        return made
+
+    def numbers(self, figures: Mapping[str, int]) -> int:
+        for name, value in figures.items():
+            if not -_FIGURE <= value < _FIGURE:
+                raise self.fault(f"{name!r} does not fit 64 bits")
+            self.row("numbers", self.string(name), value & _WORD, value >> 32 & _WORD)
+        return len(figures)
+
+    def wide(self, names: frozenset[str], interface: Interface) -> int:
+        numbers = {b.name: (BUFFER, k) for k, b in enumerate(interface.buffers)} | {d.name: (DIM, k) for k, d in enumerate(interface.dims)}
+        if lost := sorted(names - numbers.keys()):
+            raise self.fault(f"wide {lost[0]!r} is no buffer or dim of the interface")
+        for row in sorted(numbers[name] for name in names):
+            self.row("wide", *row)
+        return len(names)
+
+    def finish(self, form: Form, version: tuple[int, int], head: Mapping[str, int]) -> bytes:
+        """The section in a version. Raises ArtifactError for what that has no place for, and for numbers that do not fit."""
+        texts = [text.encode("utf-8", "surrogatepass") for text in self.texts]
+        self.rows["strings"] = [(len(text),) for text in texts]
+        code = version[0] << 16 | version[1]
+        shape = form.shapes[code]
+        counts: list[int] = []
+        body: list[int] = []
+        for name, width, _ in shape.tables:
+            rows = self.rows.pop(name, [])
+            counts.append(len(rows))
+            for row in rows:
+                if any(row[width:]):
+                    raise self.fault(f"a row of {name} has no place in format {version[0]}.{version[1]}")
+                body += row[:width]
+        if any(self.rows.values()):
+            raise self.fault(f"{', '.join(self.rows)} have no place in format {version[0]}.{version[1]}")
+        words = {**head, "version": code, "text_bytes": sum(map(len, texts)), "code_bytes": sum(map(len, self.code))}
+        try:
+            first = shape.head.pack(*[words[name] for name in shape.names], *counts)
+            return b"".join([first, struct.pack(f"<{len(body)}I", *body), *texts, *self.code])
+        except struct.error:
+            raise self.fault("a number in it does not fit 32 bits") from None
+
+
+# ---------------------------------------------------------------- the interface
+
+
+def write_interface(artifact: Artifact, version: tuple[int, int] = VERSION) -> bytes:
+    """The section of the interface. Raises ArtifactError."""
+    interface = artifact.interface
+    draft = _Draft("interface", interface.dims)
+    head = {"name": draft.string(interface.name), "doc": draft.string(interface.doc)}
+    for dim in interface.dims:
+        draft.row("dims", draft.string(dim.name))
+    for param in interface.params:
+        if param.part is not None:
+            raise draft.fault(f"param {param.name!r} is a part of another: the Program was made for a target")
+        draft.row("params", draft.string(param.name), TYPE_NUMBERS[param.type])
+    for memory in interface.buffers:
+        draft.row("buffers", draft.string(memory.name), TYPE_NUMBERS[memory.type], ACCESS_CODES[memory.access.value], memory.rank)
+        for axis in memory.shape:
+            draft.row("axes", draft.size(axis))
+    draft.wide(interface.wide, interface)
+    for name in sorted(artifact.capabilities):
+        draft.row("capabilities", draft.string(name))
+    if len(artifact.code_digest) != DIGEST_BYTES or len(artifact.interface_digest) not in (0, DIGEST_BYTES):
+        raise draft.fault(f"its digests have {len(artifact.code_digest)} and {len(artifact.interface_digest)} bytes, not {DIGEST_BYTES}")
+    draft.blob(artifact.code_digest)
+    draft.blob(artifact.interface_digest)
+    return draft.finish(INTERFACE, version, head)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def write_part(part: Part, interface: Interface, version: tuple[int, int] = VERSION) -> bytes:
+    """The section of a part that was made for a Program of this interface. Raises ArtifactError."""
+    draft = _Draft(f"part {part.target.name}", interface.dims)
+    writer = _PartWriter(draft, interface)
+    head = {"target": draft.string(part.target.name), "numerics": draft.string(part.numerics), "report": draft.numbers(part.report)}
+    for name, value in part.made_by.items():
+        draft.row("labels", draft.string(name), draft.string(value))
+    for step in part.steps:
+        writer.step(step)
+    return draft.finish(PART, version, head)
+
+
+class _PartWriter:
+    """The steps of a part, over the numbers of the interface's declarations."""
+
+    def __init__(self, draft: _Draft, interface: Interface) -> None:
+        self.draft, self.interface = draft, interface
+        self.buffers = {memory.name: number for number, memory in enumerate(interface.buffers)}
+        self.params = {param.name: number for number, param in enumerate(interface.params)}
+
+    def number(self, numbers: Mapping[str, int], name: str) -> int:
+        if name not in numbers:
+            raise self.draft.fault(f"{name!r} is none of the interface's declarations")
+        return numbers[name]
+
+    def step(self, step: Step) -> None:
+        draft = self.draft
+        for slot in step.layout.slots:
+            self.slot(slot)
+        wide = draft.wide(step.layout.wide, self.interface)
+        for image in step.images:
+            self.image(image)
+        for entry in step.entries:
+            self.entry(entry, step.images)
+        flags = sum(bit for name, bit in STEP_FLAGS.items() if getattr(step, name))
+        draft.row(
+            "steps", len(step.images), len(step.entries), len(step.layout.slots), wide, *step.workgroup, int(step.grid.over),
+            *map(draft.size, step.grid.extents), step.workgroup_bytes, step.layout.size_bytes, flags,
+        )  # fmt: skip
+
+    def image(self, image: Image) -> None:
+        draft, code, known, passes, names = self.draft, image.code, False, 0, 0
+        if image.program is not None:
+            if image.code:
+                raise draft.fault("an image has a Program and other code")
+            code, known = write_program(image.program)
+            for step in image.program.report.steps:
+                draft.row("passes", draft.string(step.name), step.before, step.after)
+            for kind, number, name in own_names(image.program.program):
+                draft.row("names", kind, number, draft.string(name))
+                names += 1
+            passes = len(image.program.report.steps)
+        for symbol, figures in image.resources.items():
+            draft.row("resources", draft.string(symbol), draft.numbers(figures))
+        sizes = draft.blob(code), draft.blob(image.data)
+        draft.row("images", IMAGE_CODES.get(image.format, 0), *sizes, int(known), passes, names, draft.string(image.log), len(image.resources))
+
+    def entry(self, entry: Entry, images: Sequence[Image]) -> None:
+        draft, symbol = self.draft, entry.symbol
+        if any(image.program is not None for image in images):
+            if symbol != self.interface.name:
+                raise draft.fault(f"its entry {symbol!r} is not called as its Program")
+            symbol = ""
+        for need in entry.needs:
+            self.need(need)
+        draft.row("entries", draft.string(symbol), len(entry.needs), entry.elements, draft.numbers(entry.details))
+
+    def need(self, need: Need) -> None:
+        kind = NEEDS[type(need).__name__]
+        if isinstance(need, Aligned):
+            self.draft.row("needs", kind, self.number(self.buffers, need.buffer), need.size_bytes)
+        else:
+            self.draft.row("needs", kind, self.draft.size(need.expr), need.by)
+
+    def slot(self, slot: Slot) -> None:
+        number = more = 0
+        if slot.memory is not None:
+            number = self.number(self.buffers, slot.memory.name)
+            more = self.components(slot.memory, self.interface.buffers[number])
+        elif slot.param is not None:
+            number, more = self.param(slot.param)
+        elif slot.expr is not None:
+            number = self.draft.size(slot.expr)
+        elif slot.axis is not None:
+            number = slot.axis
+        self.draft.row("slots", SLOT_CODES[slot.kind], TYPE_NUMBERS[slot.type], slot.offset_bytes, slot.size_bytes, number, more)
+
+    def components(self, memory: Memory, declared: Memory) -> int:
+        """The axes that a buffer has beyond those that were declared."""
+        more = memory.shape[declared.rank :]
+        axes = [axis.value for axis in more if isinstance(axis, DimConst)]
+        if memory.shape[: declared.rank] != declared.shape or memory.access is not declared.access or len(axes) != len(more):
+            raise self.draft.fault(f"buffer {memory.name!r} is not as it was declared")
+        for axis in axes:
+            self.draft.row("axes", axis)
+        return len(axes)
+
+    def param(self, param: Param) -> tuple[int, int]:
+        """The number of the argument that a param stands for, and 1 for a part of it."""
+        if param.part is None:
+            return self.number(self.params, param.name), 0
+        whole, begin = param.part
+        if not param.name.startswith(whole):
+            raise self.draft.fault(f"param {param.name!r} is not called after {whole!r}, which it is a part of")
+        self.draft.row("parts", begin, self.draft.string(param.name[len(whole) :]))
+        return self.number(self.params, whole), 1

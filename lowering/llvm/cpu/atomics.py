@@ -1,0 +1,152 @@
+"""Atomics over lanes: one after another, in lane order, or one for all where they meet at one element and nobody asks for the old value.
+
+A workgroup stays on one thread, so on its own memory an atomic is a plain read and write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from vyre_py.ir.check.facts import uses
+from vyre_py.ir.language.nodes import Atomic, Space
+from vyre_py.ir.language.ops import AtomicOp
+from vyre_py.ir.language.types import Type
+from vyre_py.lowering.llvm.atomics import atomic_operation
+from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
+from vyre_py.lowering.llvm.cpu.values import Form, Spread
+from vyre_py.lowering.llvm.idioms import suffix
+from vyre_py.lowering.llvm.types import llvm_type, number
+
+__all__ = ["Atomics"]
+
+# Atomics that many operands may be folded for -> (reduction of signed, of unsigned integers, what changes nothing).
+_REDUCTIONS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "add": ("add", "add", "zero"), "sub": ("add", "add", "zero"), "or": ("or", "or", "zero"), "xor": ("xor", "xor", "zero"),
+    "and": ("and", "and", "ones"), "min": ("smin", "umin", "maximum"), "max": ("smax", "umax", "minimum"),
+}  # fmt: skip
+# Of floats: what changes nothing, the sign of a zero included.
+_NEUTRAL_FLOATS: Final[Mapping[str, float]] = {"add": -0.0, "min": math.nan, "max": math.nan}
+
+
+def _neutral(name: str, t: Type) -> int | float:
+    if t.is_float:
+        return _NEUTRAL_FLOATS[name]
+    return {"zero": 0, "ones": -1 if t.is_signed else t.maximum, "maximum": t.maximum, "minimum": t.minimum}[_REDUCTIONS[name][2]]
+
+
+class Atomics:
+    """Atomics on a kernel's memories."""
+
+    def __init__(self, memories: Memories) -> None:
+        self.memories = memories
+        self.state = memories.state
+        self.w = memories.w
+        self._uses = uses(self.state.program)
+        self._slots: dict[tuple[str, str], str] = {}
+
+    def atomic(self, index: int, s: Atomic) -> int:
+        """An atomic; dropped outside, and then its result is zero."""
+        spot = self.memories.spot(index, s)
+        operands = [self.state.form(a) for a in s.operands]
+        wanted = self._uses[s.bound.id] > 0
+        if self.state.width == 1:
+            form = self._one(s, spot, operands)
+        elif spot.is_same and not wanted and s.op.name in _REDUCTIONS:
+            self._folded(s, spot, operands[0])
+            form = self._nothing(s.bound.type)
+        else:
+            form = self._by_lane(s, spot, operands, wanted)
+        self.state.bind(s, form)
+        return index + 1
+
+    def _nothing(self, t: Type) -> Form:
+        return Form(Spread.SAME, t, number(t, 0))
+
+    def _perform(self, s: Atomic, pointer: str, operands: Sequence[str]) -> str:
+        """One atomic on one element; gives the old value."""
+        w, t = self.w, s.memory.type
+        if s.memory.space is Space.BUFFER:
+            return atomic_operation(w, s.op.name, t, f"ptr {pointer}", operands, w.rows)
+        old = w.let(f"load {llvm_type(t)}, ptr {pointer}, align {t.size_bytes}")
+        w.line(f"store {llvm_type(t)} {self._plain(s.op, t, old, operands)}, ptr {pointer}, align {t.size_bytes}")
+        return old
+
+    def _plain(self, op: AtomicOp, t: Type, old: str, operands: Sequence[str]) -> str:
+        w = self.w
+        if op.name == "exchange":
+            return operands[0]
+        if op.name == "compare_exchange":
+            equal = w.let(f"icmp eq {llvm_type(t)} {old}, {operands[0]}")
+            return w.let(f"select i1 {equal}, {llvm_type(t)} {operands[1]}, {llvm_type(t)} {old}")
+        return w.rows[op.name](w, 1, t, t, (old, operands[0]))
+
+    def _one(self, s: Atomic, spot: Spot, operands: Sequence[Form]) -> Form:
+        """The only lane's."""
+        t, spare = s.memory.type, self.memories.spare()
+        old = self._perform(s, self.memories.same_pointer(spot, spare), [o.name for o in operands])
+        if spot.inside is not None:
+            old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} {number(t, 0)}")
+        return Form(Spread.SAME, t, old)
+
+    def _folded(self, s: Atomic, spot: Spot, operand: Form) -> None:
+        """All lanes at one element: the operands are folded first."""
+        w, t, width = self.w, s.memory.type, self.state.width
+        signed, unsigned, _ = _REDUCTIONS[s.op.name]
+        vector = llvm_type(t, width)
+        values = w.blend(vector, spot.mask, w.vector(operand), number(t, _neutral(s.op.name, t), width))
+        if t.is_float:
+            total = self._halved(s.op.name, t, values)
+        else:
+            total = w.call(llvm_type(t), f"llvm.vector.reduce.{signed if t.is_signed else unsigned}.{suffix(vector)}", (vector, values))
+        self._perform(s, self.memories.same_pointer(spot, self.memories.spare()), [total])
+
+    def _halved(self, name: str, t: Type, values: str) -> str:
+        """Floats folded, upper half onto lower, until one is left."""
+        w, width = self.w, self.state.width
+        vector = llvm_type(t, width)
+        half = width // 2
+        while half:
+            numbers = ", ".join(f"i32 {k + half if k < half else k}" for k in range(width))
+            upper = w.let(f"shufflevector {vector} {values}, {vector} poison, <{width} x i32> <{numbers}>")
+            values = w.rows[name](w, width, t, t, (values, upper))
+            half //= 2
+        return w.let(f"extractelement {vector} {values}, i64 0")
+
+    def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[Form], wanted: bool) -> Form:
+        """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
+        w, t, width, memories = self.w, s.memory.type, self.state.width, self.memories
+        vector, bits = llvm_type(t, width), f"i{width}"
+        offsets = self._spill("offsets", f"<{width} x i32>", memories.offsets(spot))
+        spilled = [o.name if o.is_same else self._spill(f"operand {k}", vector, w.vector(o)) for k, o in enumerate(operands)]
+        old = self._spill("old", vector, "zeroinitializer") if wanted else ""
+        left = self._spill("left", bits, w.mask_bits(w.spelled(memories.everywhere(spot))))
+        head, body, done = w.label("lanes"), w.label("lane"), w.label("done")
+        w.block(head)
+        now = w.let(f"load {bits}, ptr {left}")
+        w.branch(w.let(f"icmp ne {bits} {now}, 0"), body, done)
+        w.block(body)
+        lane = w.let(f"zext {bits} {w.call(bits, f'llvm.cttz.{bits}', (bits, now), ('i1', 'true'))} to i64")
+        rest = w.let(f"and {bits} {now}, {w.let(f'sub {bits} {now}, 1')}")
+        w.line(f"store {bits} {rest}, ptr {left}")
+        offset = w.let(f"zext i32 {self._pick('i32', offsets, lane)} to i64")
+        pointer = w.let(f"getelementptr {llvm_type(t)}, ptr {memories.pointers[s.memory]}, i64 {offset}")
+        found = self._perform(s, pointer, [x if o.is_same else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
+        if wanted:
+            w.line(f"store {llvm_type(t)} {found}, ptr {w.let(f'getelementptr {llvm_type(t)}, ptr {old}, i64 {lane}')}")
+        w.jump(head)
+        w.block(done)
+        if not wanted:
+            return self._nothing(t)
+        return w.each(t, w.let(f"load {vector}, ptr {old}"))
+
+    def _spill(self, role: str, type_: str, name: str) -> str:
+        """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""
+        slot = self._slots.get((role, type_)) or self.w.local(type_)
+        self._slots[role, type_] = slot
+        self.w.line(f"store {type_} {name}, ptr {slot}")
+        return slot
+
+    def _pick(self, type_: str, slot: str, lane: str) -> str:
+        return self.w.let(f"load {type_}, ptr {self.w.let(f'getelementptr {type_}, ptr {slot}, i64 {lane}')}")

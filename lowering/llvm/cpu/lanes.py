@@ -1,0 +1,336 @@
+"""The lanes walk: invocations are SIMD lanes of one thread, `width` at a time; uniform values stay scalar, divergence is masks.
+
+The model is ispc's (Pharr and Mark, "ispc: A SPMD compiler for high-performance CPU programming", 2012), with barriers as in
+pocl: a body parts at them into runs, each a loop over the chunks of the workgroup. The kernel is
+`void vyre_kernel(ptr block, ptr scratch, i64 first, i64 end, i32 x, i32 y, i32 z)`: it runs workgroups first to end, numbered with x
+fastest, of a grid of x * y * z; `block` is the argument block of `lowering.layout`, `scratch` memory of the thread, aligned to 64 bytes,
+which holds workgroup memory, private arrays and all that lives across barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from vyre_py.ir.language.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Store, UniformLoad, Var, Variable
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.widths import whole_size
+from vyre_py.lowering.llvm.cpu.atomics import Atomics
+from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
+from vyre_py.lowering.llvm.cpu.memory import Memories
+from vyre_py.lowering.llvm.cpu.regions import Run
+from vyre_py.lowering.llvm.cpu.rows import Rows
+from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
+from vyre_py.lowering.llvm.cpu.values import Form, Mask, Spread, calculate
+from vyre_py.lowering.llvm.idioms import Emitter
+from vyre_py.lowering.llvm.lines import LineTables, lines_of
+from vyre_py.lowering.llvm.ops import HOST_EMITTERS
+from vyre_py.lowering.llvm.types import bits_type, llvm_type
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.rows import WIDEST_BYTES
+
+if TYPE_CHECKING:
+    from vyre_py.ir.passes import Optimised
+from vyre_py.ir.language.walks import Handlers
+from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
+
+__all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
+
+SYMBOL: Final = "vyre_kernel"
+_PLAIN: Final = CompileOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneKernel:
+    """A kernel as LLVM IR, and the bytes of scratch memory that a thread needs to run it; `workgroup_bytes` of them are workgroup memory."""
+
+    text: str
+    scratch_bytes: int
+    workgroup_bytes: int
+
+
+class _Walk:
+    """Writes one kernel, statement by statement."""
+
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
+        self.state = State(optimised, width, rows, options)
+        self.w = self.state.w
+        # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
+        self.state.module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
+        if options.debug:
+            self.state.module.line_tables = LineTables(self.state.module, "object")
+        self.lines = lines_of(self.state.module, self.state.program)
+        self.w.place = self.lines.head
+        self.memories = Memories(self.state)
+        self.rows = Rows(self.memories)
+        self.atomics = Atomics(self.memories)
+        self.control = Control(self.state)
+        self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
+        self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
+        self.saves: dict[int, tuple[Variable, int]] = {}  # carried varying variable -> its offset among the saved values
+
+    # ---- workgroups
+
+    def kernel(self) -> None:
+        """The loop over workgroups."""
+        w, state = self.w, self.state
+        state.load_arguments()
+        state.groups = {f"num_workgroups.{axis}": f"%n{axis}" for axis in "xyz"}
+        number, places = w.local("i64"), [w.local("i32") for _ in "xyz"]
+        w.line(f"store i64 %first, ptr {number}")
+        some, head, body, following, done = (w.label(hint) for hint in ("some", "group", "workgroup", "next", "finished"))
+        # A grid of no workgroups is nothing to divide by.
+        w.branch(w.let("icmp ult i64 %first, %end"), some, done)
+        w.block(some)
+        self._first_place(places)
+        w.block(head)
+        now = w.let(f"load i64, ptr {number}")
+        w.branch(w.let(f"icmp ult i64 {now}, %end"), body, done)
+        w.block(body)
+        state.ended = done
+        state.look()
+        for axis, place in zip("xyz", places, strict=True):
+            state.groups[f"workgroup_id.{axis}"] = w.let(f"load i32, ptr {place}")
+        self.memories.begin_workgroup()
+        if state.plan.keeps_alive:
+            self.control.fill_masks(self.control.alive_offset)
+        self.control.frames.append(Frame(len(state.program.body), None, following, True, True))
+        self._body()
+        w.place = self.lines.head
+        w.block(following)
+        w.line(f"store i64 {w.let(f'add i64 {now}, 1')}, ptr {number}")
+        self._next_place(places)
+        w.end(f"br label %{head}, !llvm.loop !0")
+        w.block(done)
+        w.end("ret void")
+
+    def _first_place(self, places: list[str]) -> None:
+        w = self.w
+        rest = "%first"
+        for axis, place in zip("xyz", places, strict=True):
+            count = w.let(f"zext i32 %n{axis} to i64")
+            digit = w.let(f"urem i64 {rest}, {count}")
+            w.line(f"store i32 {w.let(f'trunc i64 {digit} to i32')}, ptr {place}")
+            rest = w.let(f"udiv i64 {rest}, {count}")
+
+    def _next_place(self, places: list[str]) -> None:
+        """Counts x, y, z up like digits, which is cheaper than dividing again."""
+        w = self.w
+        carry = "true"
+        for axis, place in zip("xyz", places, strict=True):
+            now = self.state.groups[f"workgroup_id.{axis}"]
+            more = w.let(f"add i32 {now}, {w.let(f'zext i1 {carry} to i32')}")
+            full = w.let(f"icmp eq i32 {more}, %n{axis}")
+            w.line(f"store i32 {w.let(f'select i1 {full}, i32 0, i32 {more}')}, ptr {place}")
+            carry = full
+
+    def _body(self) -> None:
+        index = 0
+        while index < len(self.state.program.body):
+            run = self.state.plan.runs.get(index)
+            if run is None:
+                index = self._statement(index)
+            else:
+                self._run(run)
+                index = run.stop
+
+    def _statement(self, index: int) -> int:
+        statement = self.state.program.body[index]
+        self.w.place = self.lines.at(index)
+        self.w.require_room(index + 1, len(self.state.program.body))
+        control = CONTROL.get(type(statement))
+        if control is not None:
+            return control(self.control, index, statement)
+        return HANDLERS[type(statement)](self, index, statement)
+
+    # ---- runs
+
+    def _run(self, run: Run) -> None:
+        """A loop over the chunks of the workgroup."""
+        w, state = self.w, self.state
+        w.place = self.lines.head
+        # Read before any chunk writes: every chunk begins with the same.
+        uniform = {v: (type_, w.let(f"load {type_}, ptr {slot}")) for v in run.reads if v in self.slots for type_, slot in (self.slots[v],)}
+        counter = w.local("i64")
+        w.line(f"store i64 0, ptr {counter}")
+        head, done, following = w.label("chunk"), w.label("chunkdone"), w.label("chunknext")
+        w.block(head)
+        state.run = run
+        state.chunk = w.let(f"load i64, ptr {counter}")
+        state.base = w.let(f"mul i32 {w.let(f'trunc i64 {state.chunk} to i32')}, {state.width}")
+        self._first_mask(following)
+        self.memories.begin_chunk()
+        for value in run.imports:
+            state.forms[value] = state.restore(value)
+        for variable, (type_, name) in uniform.items():
+            w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
+        self._load_carried(run)
+        self.control.enter_run(run.stop, run.escapes, done)
+        index = run.start
+        while index < run.stop:
+            index = self._statement(index)
+        self.control.leave_run()
+        w.place = self.lines.head
+        w.block(done)
+        self._save_carried(run)
+        w.block(following)
+        more = w.let(f"add i64 {state.chunk}, 1")
+        w.line(f"store i64 {more}, ptr {counter}")
+        leave = w.label("ran")
+        w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {state.chunks}')}, label %{head}, label %{leave}, !llvm.loop !0")
+        w.block(leave)
+        state.run, state.mask, state.chunk, state.base = None, None, "0", "0"
+
+    def _first_mask(self, following: str) -> None:
+        """The lanes of this chunk that exist, and have not returned or gone on; a chunk without any is passed over."""
+        w, state, control = self.w, self.state, self.control
+        state.mask = None
+        if state.invocations % state.width:
+            vector = bits_type(32, state.width)
+            index = w.vector(state.query("local_index"))
+            state.mask = w.let(f"icmp ult {vector} {index}, {w.vector(state.number(state.invocations))}")
+        kept = [control.alive_offset] if state.plan.keeps_alive else []
+        if control.turns and control.turns[-1].opener in control.turn_offsets:
+            kept.append(control.turn_offsets[control.turns[-1].opener])
+        for offset in kept:
+            state.mask = w.both(state.mask, control.kept_mask(offset))
+        if kept:
+            on = w.label("on")
+            w.branch(w.any(state.mask), on, following)
+            w.block(on)
+
+    # ---- variables
+
+    def _is_uniform(self, variable: int) -> bool:
+        return self.state.uniformity.variables[variable] <= Level.WORKGROUP
+
+    def _type(self, variable: Variable) -> str:
+        return llvm_type(variable.type, 1 if self._is_uniform(variable.id) else self.state.width)
+
+    def var(self, index: int, s: Var) -> int:
+        """Declares a variable: a local, and a slot beyond it where other runs see it."""
+        variable = s.variable
+        local = self.w.local(self._type(variable))
+        self.locals[variable.id] = (local, self.state.mask)
+        if variable.id in self.state.plan.carried:
+            if self._is_uniform(variable.id):
+                self.slots[variable.id] = (self._type(variable), self.w.local(self._type(variable)))
+            else:
+                self.saves[variable.id] = (variable, self.state.save_space(self._save_bytes(variable)))
+        self._assign(variable, self.state.form(s.args[0]), None)
+        return index + 1
+
+    def get(self, index: int, s: Get) -> int:
+        """Reads a variable."""
+        uniform = self._is_uniform(s.variable.id)
+        name = self.w.let(f"load {self._type(s.variable)}, ptr {self.locals[s.variable.id][0]}")
+        self.state.bind(s, Form(Spread.SAME, s.variable.type, name) if uniform else self.w.each(s.variable.type, name))
+        return index + 1
+
+    def set(self, index: int, s: Set) -> int:
+        """Changes a variable in the lanes that are on: all that there are in its scope, or some."""
+        declared = self.locals[s.variable.id][1]
+        self._assign(s.variable, self.state.form(s.args[0]), None if declared == self.state.mask else self.state.mask)
+        return index + 1
+
+    def _assign(self, variable: Variable, form: Form, mask: Mask) -> None:
+        w, type_, local = self.w, self._type(variable), self.locals[variable.id][0]
+        if self._is_uniform(variable.id):
+            name = w.scalar(form, self.state.mask)
+            # At once, since a chunk in which no lane is left must not write what it does not know.
+            if variable.id in self.slots:
+                w.line(f"store {type_} {name}, ptr {self.slots[variable.id][1]}")
+        else:
+            name = w.vector(form)
+            if mask is not None:
+                name = w.blend(type_, mask, name, w.let(f"load {type_}, ptr {local}"))
+        w.line(f"store {type_} {name}, ptr {local}")
+
+    def _save_bytes(self, variable: Variable) -> int:
+        return variable.type.size_bytes * self.state.width
+
+    def _load_carried(self, run: Run) -> None:
+        for number in run.reads:
+            if number in self.saves:
+                variable, offset = self.saves[number]
+                size = self._save_bytes(variable)
+                found = self.state.load_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), min(size, AREA_ALIGN))
+                self.w.line(f"store {self._type(variable)} {found}, ptr {self.locals[number][0]}")
+
+    def _save_carried(self, run: Run) -> None:
+        for number in run.writes:
+            if number in self.saves:
+                variable, offset = self.saves[number]
+                size = self._save_bytes(variable)
+                now = self.w.let(f"load {self._type(variable)}, ptr {self.locals[number][0]}")
+                self.state.store_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), now, min(size, AREA_ALIGN))
+
+    # ---- the rest
+
+    def let(self, index: int, s: Let) -> int:
+        """A calculation, or a question where the invocation is."""
+        if s.op.is_query:
+            form = self.state.query(s.op.name)
+        elif (size := whole_size(s)) is not None:
+            form = self.state.size(size, s.bound.type)
+        else:
+            form = calculate(self.w, s.op.name, s.bound.type, [self.state.form(a) for a in s.args])
+        self.state.bind(s, form)
+        return index + 1
+
+    def barrier(self, index: int, s: Barrier) -> int:
+        """Nothing: the run before has been done by all chunks."""
+        return index + 1
+
+    def load(self, index: int, s: Load | UniformLoad) -> int:
+        """A load."""
+        done = self.rows.load(index, s) if isinstance(s, Load) else None
+        return self.memories.load(index, s) if done is None else done
+
+    def store(self, index: int, s: Store) -> int:
+        """A store."""
+        done = self.rows.store(index, s)
+        return self.memories.store(index, s) if done is None else done
+
+    def atomic(self, index: int, s: Atomic) -> int:
+        """An atomic."""
+        return self.atomics.atomic(index, s)
+
+    # ---- the module
+
+    def module(self) -> LaneKernel:
+        """The kernel's text: an inner function, whose pointers are known to be apart, and the outer one that finds them."""
+        state = self.state
+        self.kernel()
+        areas = {**state.areas, "%saved": state.saved_bytes} if state.saved_bytes else dict(state.areas)
+        buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
+        pointers = [name for name, _ in buffers] + list(areas)
+        taken = "".join([f", ptr noalias {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
+        # Not inlined: the facts about pointers would become lists on every access, as long as the number of pointers.
+        self.w.finish(f"define internal void @workgroups(ptr noalias readonly %block{taken}) noinline nounwind{self.lines.attached}")
+        lines = [f"define void @{SYMBOL}(ptr %block, ptr %scratch, i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz) nounwind {{"]
+        for (name, _), slot in zip(buffers, state.layout.buffers, strict=True):
+            lines += [f"  {name}.at = getelementptr i8, ptr %block, i64 {slot.offset_bytes}", f"  {name} = load ptr, ptr {name}.at, align 8"]
+        scratch_bytes = 0
+        for name, size in areas.items():
+            lines.append(f"  {name} = getelementptr i8, ptr %scratch, i64 {scratch_bytes}")
+            scratch_bytes += -(-size // AREA_ALIGN) * AREA_ALIGN
+        given = "".join([f", ptr {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
+        state.module.functions.append("\n".join([*lines, f"  call void @workgroups(ptr %block{given})", "  ret void", "}"]))
+        state.module.add_global(f"@zero = internal unnamed_addr constant [{WIDEST_BYTES} x i8] zeroinitializer, align {WIDEST_BYTES}")
+        workgroup_bytes = sum(Memories.size_bytes(m) for m in state.program.memories if m.space is Space.WORKGROUP)
+        return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
+
+
+HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
+    Let: _Walk.let, Load: _Walk.load, UniformLoad: _Walk.load, Store: _Walk.store, Atomic: _Walk.atomic, Var: _Walk.var, Get: _Walk.get,
+    Set: _Walk.set, Barrier: _Walk.barrier,
+}, apart=CONTROL, without=WITHOUT_GRID_BARRIER)  # fmt: skip
+
+
+def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN) -> LaneKernel:
+    """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`); of the
+    options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic. Raises Unsupported
+    for a Program that is too long."""
+    return _Walk(optimised, width, rows, options).module()

@@ -1,0 +1,337 @@
+"""Memory over lanes: bounds rules, and vector accesses where lanes touch neighbours.
+
+An index that all lanes share is one scalar access; one that steps by one along the last axis is one vector access; all others gather and
+scatter. Lanes that are off or outside never touch memory: vector accesses are masked, scalar ones go to a spare word instead. Indices have 32 bits
+here, and axes fewer than 2^32 elements: `legal.indices` and binding see to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Load, Memory, MemoryStatement, Space, Store, UniformLoad
+from vyre_py.ir.language.types import Kind, Type, u32
+from vyre_py.lowering.layout import element_count
+from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
+from vyre_py.lowering.llvm.cpu.values import Form, Mask, Spread, calculate
+from vyre_py.lowering.llvm.idioms import suffix
+from vyre_py.lowering.llvm.types import bits_type, bytes_literal, integer, llvm_type, memory_type
+from vyre_py.lowering.rows import WIDEST_BYTES
+
+__all__ = ["MAX_ELEMENTS", "Memories", "Spot"]
+
+# Offsets of vector accesses are computed modulo 2^32 from their last lane, so the last elements that 32 bits reach must not exist.
+MAX_ELEMENTS: Final = (1 << 32) - 64
+_WORD_BYTES: Final = 4
+# Private arrays up to this size, and this much in all, are locals, which LLVM may keep in registers.
+_LOCAL_BYTES: Final = 4096
+_LOCALS_BYTES: Final = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where an access goes: its index forms, one per axis; `inside` says whether the axes that all lanes share are inside (None for
+    certainly), `mask` which lanes are on and inside on the others."""
+
+    memory: Memory
+    indices: tuple[Form, ...]
+    inside: str | None
+    mask: Mask
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all lanes touch one element."""
+        return all(i.is_same for i in self.indices)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether lanes touch neighbours."""
+        return self.indices[-1].spread is Spread.STEP and all(i.is_same for i in self.indices[:-1])
+
+
+class Memories:
+    """The memories of a kernel, and loads and stores on them."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.w = state.w
+        self.pointers: dict[Memory, str] = {}
+        self.sink = ""
+        local_bytes = 0
+        for number, memory in enumerate(state.program.memories):
+            name = f"%m{number}"
+            if memory.space is Space.TABLE:
+                name = self._table(f"@t{number}", memory)
+            elif memory.space is Space.WORKGROUP:
+                state.area(name, self.size_bytes(memory))
+            elif memory.space is Space.PRIVATE:
+                size = -(-self.size_bytes(memory) * state.width // _WORD_BYTES) * _WORD_BYTES
+                if not state.plan.has_barriers and size <= _LOCAL_BYTES and local_bytes + size <= _LOCALS_BYTES:
+                    local_bytes += size
+                    name = self.w.local(f"[{size} x i8]", align=AREA_ALIGN)
+                else:
+                    state.area(name, size * (state.chunks if state.plan.has_barriers else 1))
+            self.pointers[memory] = name
+        self.bases = dict(self.pointers)
+
+    @staticmethod
+    def size_bytes(memory: Memory) -> int:
+        """Bytes of a memory of constant shape."""
+        return element_count(memory) * memory.type.size_bytes
+
+    def _table(self, name: str, memory: Memory) -> str:
+        # Small elements are read as whole words (`_gather_small`), so there must be a whole number of them.
+        data = memory.data + bytes(-len(memory.data) % _WORD_BYTES)
+        self.state.module.add_global(f"{name} = internal unnamed_addr constant {bytes_literal(data)}, align {AREA_ALIGN}")
+        return name
+
+    def zero(self, pointer: str, size_bytes: int) -> None:
+        """Fills memory with zeros."""
+        self.w.run("llvm.memset.p0.i64", ("ptr", pointer), ("i8", "0"), ("i64", str(size_bytes)), ("i1", "false"))
+
+    def begin_workgroup(self) -> None:
+        """Zeroes what a workgroup finds zero, unless it writes that before it reads it."""
+        for memory in self.state.program.memories:
+            shared = self.state.plan.has_barriers and memory.space is Space.PRIVATE
+            if shared or (memory.space is Space.WORKGROUP and memory not in self.state.written_first):
+                self.zero(self.bases[memory], self.state.areas[self.bases[memory]])
+
+    def begin_chunk(self) -> None:
+        """Finds the chunk's private arrays; without barriers every chunk uses the same ones, zeroed again."""
+        for memory in self.state.program.memories:
+            if memory.space is Space.PRIVATE:
+                size = self.size_bytes(memory) * self.state.width
+                if self.state.plan.has_barriers:
+                    offset = self.w.let(f"mul i64 {self.state.chunk}, {size}")
+                    self.pointers[memory] = self.w.let(f"getelementptr i8, ptr {self.bases[memory]}, i64 {offset}")
+                else:
+                    self.zero(self.pointers[memory], size)
+
+    # ---- bounds
+
+    def spot(self, index: int, s: MemoryStatement, proven: int | None = None) -> Spot:
+        """Where a statement's access goes, with the checks that are not proven away; bit k of `proven` says more than the passes do of axis k."""
+        proven = self.state.proven[index] if proven is None else proven
+        indices = tuple([self.state.form(a) for a in s.indices])
+        inside: str | None = None
+        mask = self.state.mask
+        for axis, form in enumerate(indices):
+            if proven >> axis & 1:
+                continue
+            bound = self._bound(s.memory, axis, form.type)
+            # Read as unsigned, negative numbers lie beyond every bound.
+            if form.is_same:
+                check = self.w.let(f"icmp ult i32 {form.name}, {bound.name}")
+                inside = check if inside is None else self.w.let(f"and i1 {inside}, {check}")
+            else:
+                vector = bits_type(32, self.state.width)
+                mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(form)}, {self.w.vector(bound)}"))
+        return Spot(s.memory, indices, inside, mask)
+
+    def _bound(self, memory: Memory, axis: int, type_: Type) -> Form:
+        """The extent that an index is compared with; for a signed one at most 2^31, past which there are only negative ones."""
+        extent = memory.shape[axis]
+        if isinstance(extent, DimConst):
+            return self.state.number(min(extent.value, 1 << 31) if type_.is_signed else extent.value)
+        form = self.state.form(extent)
+        return calculate(self.w, "min", u32, (form, self.state.number(1 << 31))) if type_.is_signed else form
+
+    def everywhere(self, spot: Spot) -> Mask:
+        """The lanes that are on and inside on all axes."""
+        return spot.mask if spot.inside is None else self.w.both(spot.mask, self.w.splat("i1", spot.inside))
+
+    # ---- addresses
+
+    def _extent(self, memory: Memory, axis: int) -> Form:
+        return self.state.form(memory.shape[axis])
+
+    def same_pointer(self, spot: Spot, otherwise: str = "") -> str:
+        """The element that all lanes touch; outside, `otherwise`."""
+        pointer = self._element(spot.memory, self._row(spot, len(spot.indices)))
+        if spot.inside is None or not otherwise:
+            return pointer
+        return self.w.let(f"select i1 {spot.inside}, ptr {pointer}, ptr {otherwise}")
+
+    def _element(self, memory: Memory, offset: str) -> str:
+        return self.w.let(f"getelementptr {memory_type(memory.type)}, ptr {self.pointers[memory]}, i64 {offset}")
+
+    def _row(self, spot: Spot, axes: int) -> str:
+        """The offset, in elements of the innermost of the first `axes` axes, of indices that all lanes share."""
+        w, offset = self.w, ""
+        for axis, form in enumerate(spot.indices[:axes]):
+            wide = w.let(f"zext i32 {form.name} to i64")
+            if offset:
+                extent = w.let(f"zext i32 {self._extent(spot.memory, axis).name} to i64")
+                offset = w.let(f"add i64 {w.let(f'mul i64 {offset}, {extent}')}, {wide}")
+            else:
+                offset = wide
+        return offset
+
+    def row_offset(self, spot: Spot) -> str:
+        """The number of lane 0's element, where lanes touch neighbours, as an i64. An index that wraps on the way has lanes of either side outside: from
+        unsigned ones the last lane is taken, from signed ones the first, which are right for those inside."""
+        w, last = self.w, spot.indices[-1]
+        if last.type.is_signed:
+            offset = w.let(f"sext i32 {last.name} to i64")
+        else:
+            ends = w.let(f"add i32 {last.name}, {self.state.width - 1}")
+            offset = w.let(f"sub i64 {w.let(f'zext i32 {ends} to i64')}, {self.state.width - 1}")
+        if len(spot.indices) > 1:
+            row = self._row(spot, len(spot.indices) - 1)
+            extent = w.let(f"zext i32 {self._extent(spot.memory, len(spot.indices) - 1).name} to i64")
+            offset = w.let(f"add i64 {w.let(f'mul i64 {row}, {extent}')}, {offset}")
+        return offset
+
+    def row_pointer(self, spot: Spot) -> str:
+        """The element of lane 0, where lanes touch neighbours."""
+        return self._element(spot.memory, self.row_offset(spot))
+
+    def offsets(self, spot: Spot) -> str:
+        """Element offsets as a vector of i32; for lanes inside they do not wrap, since a memory has fewer than 2^32 elements."""
+        total: Form | None = None
+        for axis, form in enumerate(spot.indices):
+            index = Form(form.spread, u32, form.name)
+            if total is not None:
+                total = calculate(self.w, "mul", u32, (total, self._extent(spot.memory, axis)))
+                index = calculate(self.w, "add", u32, (total, index))
+            total = index
+        assert total is not None  # V307: there is at least one axis
+        return self.w.vector(total)
+
+    def lane_pointers(self, memory: Memory, offsets: str, element: str, base: str) -> str:
+        """A vector of addresses. Indices of 32 bits, which address computations read as signed, are what processors gather by."""
+        w, vector = self.w, bits_type(32, self.state.width)
+        if memory.space is Space.BUFFER:
+            base = w.let(f"getelementptr {element}, ptr {base}, i64 {1 << 31}")
+            offsets = w.let(f"xor {vector} {offsets}, {integer(-(1 << 31), 32, self.state.width)}")
+        return w.let(f"getelementptr {element}, ptr {base}, {vector} {offsets}")
+
+    def _own(self, offsets: str) -> str:
+        """Offsets into private arrays, in which the lanes of an element are neighbours."""
+        w, vector, width = self.w, bits_type(32, self.state.width), self.state.width
+        scaled = w.let(f"mul {vector} {offsets}, {integer(width, 32, width)}")
+        return w.let(f"add {vector} {scaled}, {w.lanes()}")
+
+    # ---- statements
+
+    def load(self, index: int, s: Load | UniformLoad) -> int:
+        """A load; its value is zero outside."""
+        spot = self.spot(index, s)
+        private = s.memory.space is Space.PRIVATE and self.state.width > 1
+        if spot.is_same and private:
+            form = self.w.each(s.memory.type, self._load_own(spot))
+        elif spot.is_same:
+            pointer = self.same_pointer(spot, "@zero")
+            form = Form(Spread.SAME, s.memory.type, self.state.load_elements(s.memory.type, 1, pointer, s.memory.type.size_bytes))
+        elif spot.is_row and not private:
+            form = self.w.each(s.memory.type, self._load_masked(spot, self.row_pointer(spot)))
+        else:
+            form = self.w.each(s.memory.type, self._gather(spot, private))
+        self.state.bind(s, form)
+        return index + 1
+
+    def store(self, index: int, s: Store) -> int:
+        """A store; dropped outside."""
+        w, type_ = self.w, s.memory.type
+        spot, value = self.spot(index, s), self.state.form(s.value)
+        private = s.memory.space is Space.PRIVATE and self.state.width > 1
+        if spot.is_same and not private:
+            pointer = self.same_pointer(spot, self.spare())
+            self.state.store_elements(type_, 1, pointer, w.scalar(value, self.state.mask), type_.size_bytes)
+            return index + 1
+        vector = w.vector(value)
+        if type_.kind is Kind.BOOL:
+            vector = w.let(f"zext {llvm_type(type_, self.state.width)} {vector} to {memory_type(type_, self.state.width)}")
+        if spot.is_same:
+            self._store_masked(spot, self._own_pointer(spot, "0"), vector)
+        elif spot.is_row and not private:
+            self._store_masked(spot, self.row_pointer(spot), vector)
+        else:
+            offsets = self.offsets(spot)
+            offsets = self._own(offsets) if private else offsets
+            pointers = self.lane_pointers(s.memory, offsets, memory_type(type_), self.pointers[s.memory])
+            self.scatter_words(spot, pointers, memory_type(type_), type_.size_bytes, vector)
+        return index + 1
+
+    def spare(self) -> str:
+        """Memory whose value nothing depends on, as much as a row has, for stores and atomics outside."""
+        self.sink = self.sink or self.w.local(f"<{WIDEST_BYTES} x i8>", zero=True)
+        return self.sink
+
+    # ---- how
+
+    def _load_masked(self, spot: Spot, pointer: str) -> str:
+        type_, width, mask = spot.memory.type, self.state.width, self.everywhere(spot)
+        memory, size = memory_type(type_, width), type_.size_bytes
+        if mask is None:
+            return self.state.load_elements(type_, width, pointer, size)
+        # The alignment as an operand is what LLVM 20 takes; newer ones read it too.
+        arguments = (("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
+        return self.state.loaded(type_, width, self.w.call(memory, f"llvm.masked.load.{suffix(memory)}.p0", *arguments))
+
+    def _store_masked(self, spot: Spot, pointer: str, value: str) -> None:
+        type_, mask = spot.memory.type, self.everywhere(spot)
+        memory, size = memory_type(type_, self.state.width), type_.size_bytes
+        if mask is None:
+            self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}")
+            return
+        arguments = ((memory, value), ("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask))
+        self.w.run(f"llvm.masked.store.{suffix(memory)}.p0", *arguments)
+
+    def scatter_words(self, spot: Spot, pointers: str, element: str, align: int, value: str) -> None:
+        """Stores to a vector of addresses, where lanes are on and inside; `element` is an LLVM type."""
+        width = self.state.width
+        memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
+        arguments = ((memory, value), (f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask))
+        self.w.run(f"llvm.masked.scatter.{suffix(memory)}.v{width}p0", *arguments)
+
+    def _gather(self, spot: Spot, private: bool) -> str:
+        type_, width = spot.memory.type, self.state.width
+        offsets = self.offsets(spot)
+        offsets = self._own(offsets) if private else offsets
+        if type_.size_bytes < _WORD_BYTES:
+            return self.state.loaded(type_, width, self._gather_small(spot, offsets))
+        pointers = self.lane_pointers(spot.memory, offsets, memory_type(type_), self.pointers[spot.memory])
+        return self.state.loaded(type_, width, self.gather_words(spot, pointers, memory_type(type_), type_.size_bytes))
+
+    def gather_words(self, spot: Spot, pointers: str, element: str, align: int) -> str:
+        """Loads from a vector of addresses, zero where lanes are off or outside; `element` is an LLVM type."""
+        width = self.state.width
+        memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
+        arguments = ((f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
+        return self.w.call(memory, f"llvm.masked.gather.{suffix(memory)}.v{width}p0", *arguments)
+
+    def _gather_small(self, spot: Spot, offsets: str) -> str:
+        """Elements of 8 and 16 bits by way of the aligned words that hold them: processors gather words only. Such a word is never past the
+        end of memory that has the element, since memory begins and ends on word boundaries."""
+        w, width, vector, size = self.w, self.state.width, bits_type(32, self.state.width), spot.memory.type.size_bytes
+        base, in_word = self.pointers[spot.memory], _WORD_BYTES // size
+        if spot.memory.space is Space.BUFFER:
+            skipped = w.let(f"and i64 {w.let(f'ptrtoint ptr {base} to i64')}, {_WORD_BYTES - 1}")
+            base = w.let(f"getelementptr i8, ptr {base}, i64 {w.let(f'sub i64 0, {skipped}')}")
+            elements = w.let(f"trunc i64 {w.let(f'udiv i64 {skipped}, {size}')} to i32")
+            offsets = w.let(f"add {vector} {offsets}, {w.splat('i32', elements)}")
+        words = w.let(f"lshr {vector} {offsets}, {integer(in_word.bit_length() - 1, 32, width)}")
+        word = self.gather_words(spot, w.let(f"getelementptr i32, ptr {base}, {vector} {words}"), "i32", _WORD_BYTES)
+        number = w.let(f"and {vector} {offsets}, {integer(in_word - 1, 32, width)}")
+        place = w.let(f"mul {vector} {number}, {integer(8 * size, 32, width)}")
+        return w.let(f"trunc {vector} {w.let(f'lshr {vector} {word}, {place}')} to {bits_type(8 * size, width)}")
+
+    def _own_pointer(self, spot: Spot, otherwise: str) -> str:
+        """The lanes' own elements at an index that they share; outside, those of element `otherwise`."""
+        w = self.w
+        offset = self._row(spot, len(spot.indices))
+        if spot.inside is not None:
+            offset = w.let(f"select i1 {spot.inside}, i64 {offset}, i64 {otherwise}")
+        return self._element(spot.memory, w.let(f"mul i64 {offset}, {self.state.width}"))
+
+    def _load_own(self, spot: Spot) -> str:
+        """Each lane has elements of its own, so that no lane needs a mask."""
+        type_, width = spot.memory.type, self.state.width
+        found = self.state.load_elements(type_, width, self._own_pointer(spot, "0"), type_.size_bytes)
+        if spot.inside is None:
+            return found
+        vector = llvm_type(type_, width)
+        return self.w.let(f"select i1 {spot.inside}, {vector} {found}, {vector} zeroinitializer")

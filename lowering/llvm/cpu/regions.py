@@ -1,0 +1,221 @@
+"""Where a body parts at its barriers, for hosts that run a workgroup on one thread.
+
+Invocations run in chunks of lanes, and a barrier is kept by running all chunks up to it before any goes on. So statements that hold
+a barrier (or a uniform load, which is two), and the control flow around them, belong to the workgroup: they are scalar code. What lies
+between is a run: one loop over the chunks. Control that belongs to the workgroup is uniform over it: the checker has proven that for
+barriers, and an escape that leaves such a block is taken in only where the uniformity analysis has proven it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Final
+
+from vyre_py.ir.check.uniformity import Uniformity
+from vyre_py.ir.language.effects import SYNCHRONISES
+from vyre_py.ir.language.nodes import (
+    Break,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    Loop,
+    Return,
+    Set,
+    Statement,
+    Value,
+    Var,
+)
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.program import Program
+
+__all__ = ["Escape", "Plan", "Run", "beyond", "plan_regions"]
+
+_ESCAPES: Final = (Break, Continue, Return)
+_LOOPS: Final = (For, Loop)
+
+
+class Escape(IntFlag):
+    """Ways in which some lanes, but not all, leave a block before its end."""
+
+    NONE = 0
+    BREAK = 1
+    CONTINUE = 2
+    RETURN = 4
+
+
+def beyond(statement: Statement, flags: Escape) -> Escape:
+    """Of the escapes in the block that a statement opens, those that leave it: a loop keeps breaks and continues."""
+    return flags & _ABSORBED if isinstance(statement, _LOOPS) else flags
+
+
+_FLAG: Final[dict[type[Statement], Escape]] = {Break: Escape.BREAK, Continue: Escape.CONTINUE, Return: Escape.RETURN}
+_ABSORBED: Final = ~(Escape.BREAK | Escape.CONTINUE)
+
+
+@dataclass(slots=True)
+class Run:
+    """Statements `start` up to `stop` that no barrier parts. `imports` are values of other runs that it reads; `reads` and `writes` are
+    variables that it shares with other runs; `escapes` tells how lanes leave it early."""
+
+    start: int
+    stop: int
+    imports: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    escapes: Escape = Escape.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a body parts.
+
+    `shared[i]` says that statement i belongs to the workgroup, `has_barriers` that any does; `runs` maps the first statement of each run
+    to it. `escapes[i]` tells, for a statement that opens a block, how lanes leave that block apart from its other lanes; a break and a
+    continue count in their loop, not beyond. `crossing` values and `carried` variables live across runs. `keeps_alive` says that lanes
+    that returned must be known to later runs; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes.
+    """
+
+    shared: tuple[bool, ...]
+    runs: dict[int, Run]
+    escapes: tuple[Escape, ...]
+    crossing: frozenset[int]
+    carried: frozenset[int]
+    keeps_alive: bool
+    keeps_turn: frozenset[int]
+    has_barriers: bool
+
+
+def _owners(program: Program) -> tuple[list[int], list[int]]:
+    """For each statement: the statement that opens the block around it, and the innermost loop around it; -1 for none. A marker
+    that closes a block counts as standing in it."""
+    parents, loops = [], []
+    open_blocks: list[int] = [-1]
+    open_loops: list[int] = [-1]
+    for index, statement in enumerate(program.body):
+        parents.append(open_blocks[-1])
+        loops.append(open_loops[-1])
+        if statement.opens:
+            open_blocks.append(index)
+            if isinstance(statement, _LOOPS):
+                open_loops.append(index)
+        elif isinstance(statement, End) and open_loops[-1] == open_blocks.pop():
+            open_loops.pop()
+    return parents, loops
+
+
+def _shared(program: Program, uniformity: Uniformity, parents: list[int], loops: list[int]) -> list[bool]:
+    """Which statements belong to the workgroup."""
+    body = program.body
+    uniform = [level <= Level.WORKGROUP for level in uniformity.control]
+    shared = [SYNCHRONISES[type(s)] for s in body]
+    if not any(shared):
+        return shared
+    for index, statement in enumerate(body):
+        shared[index] = shared[index] or (isinstance(statement, Return) and uniform[index])
+    _spread(shared, parents)
+    for index, statement in enumerate(body):
+        if isinstance(statement, (Break, Continue)) and uniform[index] and shared[loops[index]]:
+            shared[index] = True
+    _spread(shared, parents)
+    for index, statement in enumerate(body):
+        if statement.opens and shared[index]:
+            close = program.match[index]
+            shared[close] = True
+            if isinstance(body[close], Else):
+                shared[program.match[close]] = True
+    return shared
+
+
+def _spread(shared: list[bool], parents: list[int]) -> None:
+    """Around a shared statement every block is shared: inner ones come later, so one walk backwards reaches all."""
+    for index in range(len(shared) - 1, -1, -1):
+        if shared[index] and parents[index] >= 0:
+            shared[parents[index]] = True
+
+
+def _escape_flags(program: Program, uniformity: Uniformity, shared: list[bool], parents: list[int], width: int) -> list[Escape]:
+    """Flags by statement: those of an escape itself, or of all that is in the block it opens. With one lane nothing ever parts."""
+    flags = [Escape.NONE] * len(program.body)
+    if width == 1:
+        return flags
+    for index in range(len(program.body) - 1, -1, -1):
+        statement = program.body[index]
+        if isinstance(statement, _ESCAPES) and uniformity.control[index] > Level.WORKGROUP:
+            flags[index] = _FLAG[type(statement)]
+        if parents[index] >= 0 and flags[index]:
+            flags[parents[index]] |= beyond(statement, flags[index])
+    return flags
+
+
+def _find_runs(program: Program, shared: list[bool], flags: list[Escape], parents: list[int]) -> tuple[dict[int, Run], list[int]]:
+    """The runs, and for each statement the start of its run, or -1."""
+    runs: dict[int, Run] = {}
+    home = [-1] * len(shared)
+    index = 0
+    while index < len(shared):
+        if shared[index]:
+            index += 1
+            continue
+        run = runs[index] = Run(index, index)
+        while run.stop < len(shared) and not shared[run.stop]:
+            # A block's flags hold those of what is in it; what a loop of the run takes in does not leave the run.
+            if parents[run.stop] < index:
+                run.escapes |= beyond(program.body[run.stop], flags[run.stop])
+            home[run.stop] = index
+            run.stop += 1
+        index = run.stop
+    return runs, home
+
+
+def _crossings(program: Program, runs: dict[int, Run], home: list[int]) -> tuple[set[int], set[int]]:
+    """Values and variables that live across runs; fills what each run imports, reads and writes."""
+    value_home: dict[int, int] = {}
+    variable_homes: dict[int, set[int]] = {}
+    crossing: set[int] = set()
+    imports: dict[int, dict[int, None]] = {start: {} for start in runs}
+    for index, statement in enumerate(program.body):
+        here = home[index]
+        for atom in statement.args:
+            if isinstance(atom, Value) and value_home[atom.id] not in (here, -1):
+                crossing.add(atom.id)
+                if here >= 0:
+                    imports[here][atom.id] = None
+        if statement.result is not None:
+            value_home[statement.result.id] = here
+        if isinstance(statement, (Var, Get, Set)):
+            variable_homes.setdefault(statement.variable.id, set()).add(here)
+    carried = {variable for variable, homes in variable_homes.items() if len(homes) > 1}
+    for start, run in runs.items():
+        reads: dict[int, None] = {}
+        writes: dict[int, None] = {}
+        declared: set[int] = set()
+        for statement in program.body[run.start : run.stop]:
+            if isinstance(statement, (Var, Get, Set)) and statement.variable.id in carried:
+                variable = statement.variable.id
+                if isinstance(statement, Var):
+                    declared.add(variable)
+                elif variable not in declared:
+                    reads[variable] = None
+                if not isinstance(statement, Get):
+                    writes[variable] = None
+        run.imports, run.reads, run.writes = tuple(imports[start]), tuple(reads), tuple(writes)
+    return crossing, carried
+
+
+def plan_regions(program: Program, uniformity: Uniformity, width: int) -> Plan:
+    """Parts a checked Program's body for `width` lanes; linear in its statements."""
+    parents, loops = _owners(program)
+    shared = _shared(program, uniformity, parents, loops)
+    flags = _escape_flags(program, uniformity, shared, parents, width)
+    runs, home = _find_runs(program, shared, flags, parents)
+    crossing, carried = _crossings(program, runs, home)
+    body = program.body
+    return Plan(
+        tuple(shared), runs, tuple(flags), frozenset(crossing), frozenset(carried),
+        len(runs) > 1 and any(isinstance(s, Return) and home[i] >= 0 for i, s in enumerate(body)),
+        frozenset(loops[i] for i, s in enumerate(body) if isinstance(s, Continue) and home[i] >= 0 and loops[i] >= 0 and shared[loops[i]]),
+        any(shared),
+    )

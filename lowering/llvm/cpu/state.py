@@ -1,0 +1,228 @@
+"""What every part of the lanes walk shares: the writer, the values so far, the lanes that are on, and where invocations are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.nodes import Atom, Const, Let, Param, Statement, Value, const
+from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.types import Kind, Type, u32, u64
+from vyre_py.lowering.layout import Layout, SlotKind, lay_out
+from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.cpu.regions import Plan, Run, plan_regions
+from vyre_py.lowering.llvm.cpu.values import Form, LaneWriter, Mask, Spread, calculate
+from vyre_py.lowering.llvm.idioms import Emitter
+from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
+from vyre_py.lowering.options import CompileOptions
+
+if TYPE_CHECKING:
+    from vyre_py.ir.passes import Optimised
+
+__all__ = ["AREA_ALIGN", "State"]
+
+# Bytes at which each piece of scratch memory begins: a cache line, and the widest vector.
+AREA_ALIGN: Final = 64
+
+
+class State:
+    """One kernel being written for chunks of `width` lanes.
+
+    `mask` is the lanes that are on at the current statement, of which there is always at least one. `run` is the run being
+    written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
+    of its first lane (i32). `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
+    """
+
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
+        self.optimised = optimised
+        self.program = optimised.program
+        self.uniformity = optimised.uniformity
+        self.proven = optimised.proven
+        self.written_first = optimised.written_first
+        self.width = width
+        self.module = ModuleText()
+        self.w = LaneWriter(self.module, width, rows)
+        self.plan: Plan = plan_regions(self.program, self.uniformity, width)
+        self.layout: Layout = lay_out(self.program, options)
+        self.invocations = prod(self.program.workgroup)
+        self.chunks = -(-self.invocations // width)
+        self.mask: Mask = None
+        self.run: Run | None = None
+        self.chunk = self.base = "0"
+        self.areas: dict[str, int] = {}
+        self.saved_bytes = 0
+        self.forms: dict[int, Form] = {}
+        self._kept: dict[int, Form] = {}
+        self._atoms: dict[Atom, str] = {}
+        self._sizes: dict[tuple[DimExpr, Type], str] = {}
+        self.groups: dict[str, str] = {}
+        self._flag = self.ended = ""
+        self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
+
+    # ---- scratch memory
+
+    def area(self, name: str, size_bytes: int) -> str:
+        """The pointer to a new piece of scratch memory; it holds anything at all."""
+        self.areas[name] = size_bytes
+        return name
+
+    def save_space(self, chunk_bytes: int) -> int:
+        """The offset, in the area of saved values, of an array of `chunk_bytes` for each chunk."""
+        offset = -(-self.saved_bytes // AREA_ALIGN) * AREA_ALIGN
+        self.saved_bytes = offset + chunk_bytes * self.chunks
+        return offset
+
+    def saved_pointer(self, offset: int, chunk_bytes: int) -> str:
+        """The current chunk's element of such an array."""
+        place = self.w.let(f"mul i64 {self.chunk}, {chunk_bytes}")
+        return self.w.let(f"getelementptr i8, ptr %saved, i64 {self.w.let(f'add i64 {place}, {offset}')}")
+
+    # ---- operands
+
+    def load_arguments(self) -> None:
+        """Reads params and sizes from the argument block, once."""
+        w = self.w
+        for slot in self.layout.scalars:
+            pointer = w.let(f"getelementptr i8, ptr %block, i64 {slot.offset_bytes}")
+            word = w.let(f"load {bits_type(8 * slot.size_bytes)}, ptr {pointer}, align {slot.size_bytes}")
+            if slot.param is not None:
+                self._atoms[slot.param] = param_value(w, slot.type, word)
+            elif slot.expr is not None:
+                self._sizes[slot.expr, slot.type] = word
+
+        if (flag := self.layout.find(SlotKind.CANCEL)) is not None:
+            self._flag = w.let(f"load ptr, ptr {w.let(f'getelementptr i8, ptr %block, i64 {flag.offset_bytes}')}, align {flag.size_bytes}")
+
+    def look(self) -> None:
+        """In interruptible code: leaves the function where the flag is set. The load is volatile, so it is made each time, and unordered, so that it holds up
+        no other access."""
+        if self._flag:
+            found = self.w.let(f"load atomic volatile i32, ptr {self._flag} unordered, align 4")
+            on = self.w.label("on")
+            self.w.branch(self.w.let(f"icmp eq i32 {found}, 0"), on, self.ended)
+            self.w.block(on)
+
+    def form(self, atom: Atom) -> Form:
+        """What an operand is across the lanes, here."""
+        if isinstance(atom, Value):
+            if self.run is None and atom.id in self.plan.crossing:
+                return self.restore(atom.id)
+            return self.forms[atom.id]
+        if isinstance(atom, Const):
+            return Form(Spread.SAME, atom.type, literal(atom), atom)
+        return Form(Spread.SAME, atom.type, self._atoms[atom]) if isinstance(atom, Param) else self.size(atom, u32)
+
+    def size(self, expr: DimExpr, type_: Type) -> Form:
+        """A size, as a u32, or whole as an i64 or u64."""
+        if isinstance(expr, DimConst):
+            constant = const(type_, expr.value)
+            return Form(Spread.SAME, type_, literal(constant), constant)
+        return Form(Spread.SAME, type_, self._sizes[expr, u32 if type_ is u32 else u64])
+
+    @staticmethod
+    def number(value: int) -> Form:
+        """A u32 constant."""
+        constant = Const(u32, value & 0xFFFFFFFF)
+        return Form(Spread.SAME, u32, literal(constant), constant)
+
+    # ---- results
+
+    def bind(self, statement: Statement, form: Form) -> None:
+        """Gives a statement's result its form, and keeps it where other runs need it."""
+        if statement.result is None:
+            return
+        value = statement.result.id
+        self.forms[value] = form
+        if self.run is not None and value in self.plan.crossing and value not in self._queries:
+            self._keep(value, form)
+
+    def _keep(self, value: int, form: Form) -> None:
+        """Stores a value for later runs: what is uniform once, a scalar or a vector for each chunk otherwise."""
+        w = self.w
+        if self.uniformity.values[value] <= Level.WORKGROUP:
+            type_ = llvm_type(form.type)
+            slot = w.local(type_)
+            w.line(f"store {type_} {w.scalar(form, self.mask)}, ptr {slot}")
+            self._kept[value] = Form(Spread.SAME, form.type, slot)
+            return
+        width = self.width if form.spread is Spread.EACH else 1
+        chunk_bytes = width * form.type.size_bytes
+        offset = self.save_space(chunk_bytes)
+        self._kept[value] = Form(form.spread, form.type, str(offset))
+        self.store_elements(form.type, width, self.saved_pointer(offset, chunk_bytes), form.name, min(chunk_bytes, AREA_ALIGN))
+
+    def restore(self, value: int) -> Form:
+        """The form of a value of another run, loaded here."""
+        if value in self._queries:
+            return self.query(self._queries[value])
+        kept = self._kept[value]
+        if self.uniformity.values[value] <= Level.WORKGROUP:
+            return Form(Spread.SAME, kept.type, self.w.let(f"load {llvm_type(kept.type)}, ptr {kept.name}"))
+        width = self.width if kept.spread is Spread.EACH else 1
+        chunk_bytes = width * kept.type.size_bytes
+        pointer = self.saved_pointer(int(kept.name), chunk_bytes)
+        return Form(kept.spread, kept.type, self.load_elements(kept.type, width, pointer, min(chunk_bytes, AREA_ALIGN)))
+
+    def store_elements(self, type_: Type, width: int, pointer: str, name: str, align: int) -> None:
+        """Stores a scalar or vector as it lies in memory, where a bool is a byte."""
+        memory = memory_type(type_, width)
+        if type_.kind is Kind.BOOL:
+            name = self.w.let(f"zext {llvm_type(type_, width)} {name} to {memory}")
+        self.w.line(f"store {memory} {name}, ptr {pointer}, align {align}")
+
+    def load_elements(self, type_: Type, width: int, pointer: str, align: int) -> str:
+        """Loads a scalar or vector; what else may write to it at the same time is seen once, whatever becomes of the load."""
+        memory = memory_type(type_, width)
+        return self.loaded(type_, width, self.w.let(f"load {memory}, ptr {pointer}, align {align}"))
+
+    def loaded(self, type_: Type, width: int, name: str) -> str:
+        """What a load gave, frozen, as a value of the language."""
+        memory = memory_type(type_, width)
+        frozen = self.w.let(f"freeze {memory} {name}")
+        return self.w.let(f"icmp ne {memory} {frozen}, zeroinitializer") if type_.kind is Kind.BOOL else frozen
+
+    # ---- where invocations are
+
+    def query(self, name: str) -> Form:
+        """The answer to a query of the op table."""
+        w = self.w
+        if name == "local_index":
+            return w.step(u32, self.base)
+        what, _, letter = name.partition(".")
+        axis = "xyz".index(letter)
+        size = self.number(self.program.workgroup[axis])
+        if what == "workgroup_size":
+            return size
+        if what in ("workgroup_id", "num_workgroups"):
+            return Form(Spread.SAME, u32, self.groups[name])
+        if what == "local_id":
+            return self._local_id(axis)
+        group = Form(Spread.SAME, u32, self.groups[f"workgroup_id.{letter}"])
+        return calculate(w, "add", u32, (self._local_id(axis), calculate(w, "mul", u32, (group, size))))
+
+    def _local_id(self, axis: int) -> Form:
+        """A place in the workgroup. Where rows are whole chunks, lanes step along x and share y and z."""
+        w, sizes = self.w, self.program.workgroup
+        if sizes[axis] == 1:
+            return self.number(0)
+        if sizes[axis] == self.invocations:
+            return w.step(u32, self.base)
+        stride = prod(sizes[:axis])
+        rows = sizes[0] % self.width == 0
+        width = 1 if rows else self.width
+        index = self.base if rows else w.vector(w.step(u32, self.base))
+        type_ = bits_type(32, width)
+
+        def constant(value: int) -> str:
+            return literal(Const(u32, value), width)
+
+        if stride > 1:
+            index = w.let(f"udiv {type_} {index}, {constant(stride)}")
+        if axis < 2:
+            index = w.let(f"urem {type_} {index}, {constant(sizes[axis])}")
+        if not rows:
+            return w.each(u32, index)
+        return w.step(u32, index) if axis == 0 else Form(Spread.SAME, u32, index)

@@ -1,0 +1,169 @@
+"""What a value is across the lanes of a chunk, and the writer that knows how many lanes there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from vyre_py.ir.language.nodes import Const
+from vyre_py.ir.language.types import Type
+from vyre_py.lowering.llvm.idioms import Emitter
+from vyre_py.lowering.llvm.text import ModuleText, Writer
+from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
+
+__all__ = ["Form", "LaneWriter", "Mask", "Spread", "calculate"]
+
+# The lanes that are on: an SSA name of <W x i1> (i1 for one lane), or None where all are known to be.
+Mask = str | None
+
+
+class Spread(Enum):
+    """How a value differs between the lanes of a chunk."""
+
+    SAME = "same"  # one scalar for all lanes that are on
+    STEP = "step"  # lane k holds the scalar + k, modulo 2^32
+    EACH = "each"  # a vector
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A value: `name` is the scalar (of lane 0 for STEP) or the vector; `const` where it is a constant."""
+
+    spread: Spread
+    type: Type
+    name: str
+    const: Const | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all lanes that are on hold one value."""
+        return self.spread is Spread.SAME
+
+
+class LaneWriter(Writer):
+    """A writer over chunks of `width` lanes. With one lane a vector is a scalar, and a mask an i1. `rows` is the op table of
+    the machine."""
+
+    def __init__(self, module: ModuleText, width: int, rows: Mapping[str, Emitter]) -> None:
+        super().__init__(module)
+        self.width = width
+        self.rows = rows
+        self.mask_type = bits_type(1, width)
+        self.all_on = "true" if width == 1 else "splat (i1 true)"
+        self._vectors: dict[tuple[str, str], str] = {}
+
+    def block(self, label: str) -> None:
+        """Begins a block; vectors made of scalars in the one before are made again, since they may not reach it."""
+        super().block(label)
+        self._vectors.clear()
+
+    # ---- vectors
+
+    def lanes(self, bits: int = 32) -> str:
+        """The constant 0, 1, 2, ... over the lanes."""
+        return "0" if self.width == 1 else "<" + ", ".join(f"i{bits} {k}" for k in range(self.width)) + ">"
+
+    def splat(self, type_: str, name: str) -> str:
+        """A vector of a scalar of an LLVM type."""
+        if self.width == 1:
+            return name
+        key = (type_, name)
+        if key not in self._vectors:
+            vector = f"<{self.width} x {type_}>"
+            first = self.let(f"insertelement {vector} poison, {type_} {name}, i64 0")
+            self._vectors[key] = self.let(f"shufflevector {vector} {first}, {vector} poison, <{self.width} x i32> zeroinitializer")
+        return self._vectors[key]
+
+    def vector(self, form: Form) -> str:
+        """A value as a vector."""
+        if form.spread is Spread.EACH:
+            return form.name
+        if form.const is not None:
+            return literal(form.const, self.width)
+        spread = self.splat(llvm_type(form.type), form.name)
+        if form.spread is Spread.SAME or self.width == 1:
+            return spread
+        key = ("step", form.name)
+        if key not in self._vectors:
+            self._vectors[key] = self.let(f"add {bits_type(32, self.width)} {spread}, {self.lanes()}")
+        return self._vectors[key]
+
+    def each(self, type_: Type, name: str) -> Form:
+        """The form of a vector; with one lane it is a scalar."""
+        return Form(Spread.SAME if self.width == 1 else Spread.EACH, type_, name)
+
+    def step(self, type_: Type, name: str) -> Form:
+        """The form of name + lane."""
+        return Form(Spread.SAME if self.width == 1 else Spread.STEP, type_, name)
+
+    def scalar(self, form: Form, mask: Mask) -> str:
+        """The value of the last lane that is on, of which there must be one."""
+        if form.is_same:
+            return form.name
+        vector = f"{llvm_type(form.type, self.width)} {self.vector(form)}"
+        if mask is None:
+            return self.let(f"extractelement {vector}, i64 {self.width - 1}")
+        bits = f"i{self.width}"
+        leading = self.call(bits, f"llvm.ctlz.{bits}", (bits, self.mask_bits(mask)), ("i1", "true"))
+        return self.let(f"extractelement {vector}, {bits} {self.let(f'sub {bits} {self.width - 1}, {leading}')}")
+
+    # ---- masks
+
+    def mask_bits(self, mask: str) -> str:
+        """A mask as an integer of one bit a lane."""
+        return mask if self.width == 1 else self.let(f"bitcast {self.mask_type} {mask} to i{self.width}")
+
+    def any(self, mask: Mask) -> str:
+        """Whether a lane is on, as an i1."""
+        if mask is None:
+            return "true"
+        return mask if self.width == 1 else self.let(f"icmp ne i{self.width} {self.mask_bits(mask)}, 0")
+
+    def both(self, left: Mask, right: Mask) -> Mask:
+        """The lanes that are on in both."""
+        if left is None or right is None:
+            return right if left is None else left
+        return self.let(f"and {self.mask_type} {left}, {right}")
+
+    def negated(self, mask: str) -> str:
+        """The lanes that are off."""
+        return self.let(f"xor {self.mask_type} {mask}, {self.all_on}")
+
+    def without(self, mask: Mask, off: Mask) -> str:
+        """The lanes of `mask` that are not in `off`."""
+        if off is None:
+            return "false" if self.width == 1 else "zeroinitializer"
+        rest = self.both(mask, self.negated(off))
+        assert rest is not None  # the right side is a name
+        return rest
+
+    def spelled(self, mask: Mask) -> str:
+        """A mask as an operand."""
+        return self.all_on if mask is None else mask
+
+    def blend(self, type_: str, mask: Mask, on: str, off: str) -> str:
+        """`on` in the lanes that are on, `off` elsewhere; the LLVM type is that of the vectors."""
+        return on if mask is None else self.let(f"select {self.mask_type} {mask}, {type_} {on}, {type_} {off}")
+
+
+def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[Form]) -> Form:
+    """The value of an op over forms: a scalar where all operands are, a step where it stays one, else a vector."""
+    operand = args[-1].type
+    if all(a.is_same for a in args):
+        return Form(Spread.SAME, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
+    spreads = tuple(a.spread for a in args)
+    if spreads in _STEPS.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
+        return Form(Spread.STEP, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
+    name = w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args])
+    return Form(Spread.EACH, result, name)
+
+
+# Ops of integers that keep a step: they compute on lane 0's scalar.
+_STEPS: Final[dict[str, tuple[tuple[Spread, ...], ...]]] = {
+    "add": ((Spread.STEP, Spread.SAME), (Spread.SAME, Spread.STEP)),
+    "sub": ((Spread.STEP, Spread.SAME),),
+    "cast": ((Spread.STEP,),),
+    "bitcast": ((Spread.STEP,),),
+}

@@ -1,0 +1,1 @@
+"""The walk for GPUs: one invocation a thread; and PTX of its LLVM IR."""

@@ -1,0 +1,1 @@
+"""GPU kernels that can be ended from outside."""

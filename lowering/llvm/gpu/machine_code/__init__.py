@@ -1,0 +1,1 @@
+"""Machine code of NVIDIA GPUs: made of PTX, reported on, disassembled."""

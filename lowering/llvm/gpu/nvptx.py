@@ -1,0 +1,225 @@
+"""PTX by LLVM's own NVPTX back end: any sm, no CUDA toolkit, no GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+
+from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.imports import importing
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes import Optimised
+from vyre_py.lowering.artifact.artifact import Entry, Image
+from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
+from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.exact import is_exact
+from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.llvm.gpu import dependent
+from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.gpu.ptx_fixes import mend
+from vyre_py.lowering.llvm.gpu.simt import write_kernel
+from vyre_py.lowering.llvm.heap import keep_heap
+from vyre_py.lowering.llvm.large import Size, measure
+from vyre_py.lowering.llvm.legal import require_ops, symbol_of
+from vyre_py.lowering.llvm.lines import LineTables
+from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.stages import Stopwatch
+from vyre_py.lowering.target import Target
+
+__all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
+
+_TRIPLE: Final = "nvptx64-nvidia-cuda"
+_PARAMETER_BYTES: Final = 4096
+_COARSENING_LEVEL: Final = 2
+
+# Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
+# square of a body's length, and ptxas optimises what it is given anyway.
+_LARGE_BODY: Final = 2048
+
+
+def version() -> str:
+    """The version of the LLVM inside llvmlite, such as "22.1.0"."""
+    return ".".join(map(str, llvm.llvm_version_info))
+
+
+# A level of its own, for elementwise kernels: the few passes that they are the better for. ptxas optimises them too, and the others take ten times as long.
+_STRAIGHT: Final = -1
+
+
+def _optimise(module: Any, machine: Any, level: int, size: Size) -> None:
+    """Runs LLVM's pipeline over a module, or what is linear of it over a large one."""
+    if size.large:
+        size.optimise(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+        return
+    if level == _STRAIGHT:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+        return
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    # A thread computes on scalars; wide loads come from the back end's own pass.
+    tuning.loop_vectorization = tuning.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    keep_heap()
+
+
+def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
+    """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
+    Raises ToolchainError with the text that LLVM refuses."""
+    _initialize()
+    size = measure(str(module))
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=size.generation(generation))
+    module.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
+    text = str(module)
+
+    def generate() -> str:
+        parsed = llvm.parse_assembly(text)
+        parsed.verify()
+        _optimise(parsed, machine, level, size)
+        return mend(str(machine.emit_assembly(parsed)))
+
+    try:
+        return size.run(generate)
+    except RuntimeError as error:
+        raise ToolchainError("LLVM", str(error), text) from error
+
+
+def _is_fast(optimised: Optimised, options: CompileOptions) -> bool:
+    return options.numerics == "fast" and not is_exact(optimised.program)
+
+
+def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> None:
+    """Raises Unsupported for an option or op that is too much."""
+    who = f"target {target}"
+    options.refuse(who, frozenset({"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "dependent"}), numerics=("strict", "fast"))
+    missing: list[Missing] = []
+    if options.dependent and int(target.arch.strip("smaf_")) < dependent.SINCE:
+        missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
+    if options.persistent and has_grid_barrier(optimised.program):
+        missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
+    if missing:
+        raise Unsupported(who, missing)
+    require_ops(who, optimised.program)
+
+
+def _module(options: CompileOptions) -> ModuleText:
+    """An empty module, which keeps line tables where that is asked for."""
+    module = ModuleText()
+    if options.debug:
+        module.line_tables = LineTables(module, "ptx")
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A Program's kernels in one module, with their entries, best first; the bytes of workgroup memory that each takes, and how hard LLVM's passes and its
+    code generation try."""
+
+    module: ModuleText
+    entries: tuple[Entry, ...]
+    workgroup_bytes: int
+    level: int
+    generation: int
+
+
+def _written(optimised: Optimised, options: CompileOptions) -> _Written:
+    module, symbol = _module(options), symbol_of(optimised.program)
+    entries = [Entry(symbol)]
+    coarsened = _coarsened(optimised, options)
+    level, generation = _levels(optimised.program, coarsened, options)
+    unchanged = level == _STRAIGHT and options.codegen == "llvm"
+    write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
+    workgroup_bytes = write(optimised, symbol=symbol)
+    if coarsened is not None:
+        wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements)
+        write(optimised, symbol=wide.symbol, coarsened=coarsened)
+        entries.insert(0, wide)
+    return _Written(module, tuple(entries), workgroup_bytes, level, generation)
+
+
+def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
+    """The LLVM IR of all kernels, before LLVM's passes. Raises Unsupported for an option or op that is too much."""
+    _accept(optimised, target, options)
+    module = _written(optimised, options).module
+    module.heads = [f'target triple = "{_TRIPLE}"']
+    return str(module)
+
+
+def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | None:
+    """The kernel for memory that is aligned, where that is worth an entry of its own: with several elements an invocation, or with vectors as they are."""
+    if options.opt < _COARSENING_LEVEL:
+        return None
+    several = None if options.interruptible or options.persistent else coarsen(optimised)
+    return several if several is not None else aligned(optimised)
+
+
+def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
+    """How hard LLVM's passes, and its code generation, try: little where every access beside another one is part of a vector's already."""
+    if len(program.body) > _LARGE_BODY:
+        return min(options.opt, 1), 0
+    rows = coarsened.rows() if coarsened is not None else {}
+    within = {first + number for first, row in rows.items() for number in range(len(row.lanes))}
+    elementwise = coarsened is not None and bool(coarsened.runs) and coarsened.runs.keys() <= within
+    return (_STRAIGHT, 0) if elementwise else (options.opt, options.opt)
+
+
+def prepare() -> None:
+    """Has LLVM make ready what the first compilation would otherwise wait for."""
+    for level, generation in ((_STRAIGHT, 0), (3, 3)):
+        module = ModuleText()
+        module.functions.append("define ptx_kernel void @nothing() {\n  ret void\n}")
+        assemble(module, "sm_90", level, generation)
+
+
+def _machine_code(ptx: str, size: Size, target: Target, options: CompileOptions, name: str) -> Image:
+    with importing:
+        from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+
+    linked = size.run(lambda: nvjitlink.link(ptx.encode(), target.arch, level=size.assembler(options.opt), debug=options.debug, name=name))
+    return Image("cubin", linked.code, log=linked.log, resources=linked.resources)
+
+
+def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+    """PTX for one kernel. Raises Unsupported for an option, op, architecture or number of arguments that is too much, ToolchainError
+    for text that LLVM refuses."""
+    who = f"target {target}"
+    _accept(optimised, target, options)
+    if target.arch not in ARCHITECTURES:
+        raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
+    program = optimised.program
+    if (size_bytes := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
+        raise Unsupported(who, [Missing(f"{size_bytes} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
+    fast = _is_fast(optimised, options)
+    watch = Stopwatch()
+    with watch("emit"):
+        written = _written(optimised, options)
+    with watch(options.codegen):
+        if options.codegen == "nvvm":
+            with importing:
+                from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
+
+            ptx = libnvvm.assemble(written.module, target.arch, options.opt, fast=fast)
+        else:
+            ptx = assemble(written.module, target.arch, written.level, written.generation)
+    images: tuple[Image, ...] = (Image("ptx", ptx.encode()),)
+    size = measure(ptx)
+    if target.cubin:
+        with watch("assemble"):
+            images = (_machine_code(ptx, size, target, options, symbol_of(program)), *images)
+    details = {"assembler_level": size.assembler(4 if options.opt else 0)}  # level 0 shows whether a wrong result is the assembler's doing
+    entries = tuple([replace(entry, details=details) for entry in written.entries])
+    return Lowered(images, entries, written.workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)

@@ -1,0 +1,1 @@
+"""PTX by libNVVM, from the same LLVM IR in its dialect."""

@@ -1,0 +1,518 @@
+"""The walk for GPUs: one invocation a thread, the body's structure as branches.
+
+LLVM is told nothing that a Program might break: no flag on arithmetic or addresses, no attribute that says a loop ends, and every
+load is frozen, so that a value read in a race is one value to the check and to the use that follow it.
+
+One module because every kind of statement is written over the same state: names of values, memories and open blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vyre_py.ir.check.facts import is_told
+from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.nodes import (
+    Atom,
+    Atomic,
+    Barrier,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    Get,
+    GridBarrier,
+    If,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    MemoryStatement,
+    Param,
+    Region,
+    Return,
+    Set,
+    Space,
+    Store,
+    UniformLoad,
+    Value,
+    Var,
+)
+from vyre_py.ir.language.ops import Op
+from vyre_py.ir.language.types import Kind, Type, u32, u64
+from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.widths import whole_size
+from vyre_py.ir.passes import Optimised
+from vyre_py.lowering.artifact.artifact import Aligned
+from vyre_py.lowering.coarsen import Coarsened
+from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
+from vyre_py.lowering.llvm.addressing import inside, offset
+from vyre_py.lowering.llvm.atomics import atomic_operation
+from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
+from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
+from vyre_py.lowering.llvm.gpu.grid_barrier import meet_grid
+from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, Watch
+from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
+from vyre_py.lowering.llvm.gpu.loops import Block, Loops
+from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
+from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
+from vyre_py.lowering.llvm.lines import lines_of
+from vyre_py.lowering.llvm.text import ModuleText, Writer
+from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.rows import Row
+
+__all__ = ["write_kernel"]
+
+# Tables lie in global memory: constant memory serialises the threads that read different elements.
+_POINTERS: Final[Mapping[Space, str]] = {
+    Space.BUFFER: "ptr addrspace(1)",
+    Space.TABLE: "ptr addrspace(1)",
+    Space.WORKGROUP: "ptr addrspace(3)",
+    Space.PRIVATE: "ptr",
+}
+
+# Who sees an atomic, in LLVM's words for the two memories that have them.
+_SCOPES: Final[Mapping[Space, str]] = {Space.BUFFER: "device", Space.WORKGROUP: "block"}
+
+_PLAIN: Final = CompileOptions()
+
+# Query -> the special register, where the grid is what was launched.
+_QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups": "nctaid"}
+
+
+class _Walk:
+    """One kernel in the making."""
+
+    def __init__(
+        self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, says_unchanged: bool
+    ) -> None:
+        self.options = options
+        self.runs = coarsened.runs if coarsened is not None else {}
+        self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
+        self.leaders: dict[int, str] = {}
+        self.says_unchanged, self.unchanged = says_unchanged, ""
+        self.done: set[int] = set()  # accesses that another one did
+        self.rows = coarsened.rows() if coarsened is not None else {}
+        self.optimised = optimised
+        self.program = optimised.program
+        self.proven = optimised.proven
+        self.module = module
+        self.w = Writer(module)
+        self.lines = lines_of(module, self.program)
+        self.w.place = self.lines.head
+        self.values: list[str] = [""] * self.program.value_count
+        self.variables: list[str] = [""] * self.program.variable_count
+        self.params: dict[Param, str] = {}
+        self.sizes: dict[tuple[DimExpr, Type], str] = {}
+        self.bases: dict[Memory, str] = {}
+        self.told = ""  # where in workgroup memory the invocation that does a uniform load tells the others what it found
+        self.blocks: list[Block] = []
+        self.words: dict[SlotKind, str] = {}
+        self.groups: list[str] = []
+        self.layout = layout
+        self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
+        self.loops = Loops(self.w)
+        if (flag := self.words.get(SlotKind.CANCEL)) is not None:
+            watch = Watch(self.w, flag, ACCOUNT if options.persistent else None)
+            self.loops = InterruptibleLoops(self.w, self.program, watch, self.atom, self.variables)
+
+    # ---- declarations
+
+    def _slot(self, position: int, slot: Slot) -> tuple[str, str, str]:
+        """Enters a kernel parameter; gives its type, attributes and name."""
+        name = f"%a{position}"
+        if slot.memory is not None:
+            self.bases[slot.memory] = name
+            align = max(slot.type.size_bytes, self.aligned.get(slot.name, 1))
+            return "ptr addrspace(1)", f"{self._promises(slot.memory)}align {align} ", name
+        if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL):
+            self.words[slot.kind] = name
+            return "ptr addrspace(1)", f"align {slot.size_bytes} ", name
+        if slot.param is not None:
+            self.params[slot.param] = param_value(self.w, slot.param.type, name)
+        elif slot.expr is not None:
+            self.sizes[slot.expr, slot.type] = name
+        else:
+            self.groups.append(name)
+        return bits_type(8 * slot.size_bytes), "", name
+
+    def _promises(self, memory: Memory) -> str:
+        """Attributes of a buffer. Binding proves that written memory overlaps nothing; yet LLVM takes `noalias` to mean that a barrier
+        does not change the memory, so a buffer through which invocations may talk over a barrier goes without."""
+        if self.options.dependent:
+            return ""  # what an earlier kernel writes is there only after a wait, past which no load may move either
+        if not memory.access.writes:
+            return "noalias readonly "
+        return "" if memory.access.reads and has_barrier(self.program) else "noalias "
+
+    def _unchanged(self, memory: Memory) -> str:
+        """What a load says of memory that nothing writes, where LLVM's code generation tries too little to see it by itself."""
+        if not self.says_unchanged or memory.space is not Space.BUFFER or "readonly" not in self._promises(memory):
+            return ""
+        self.unchanged = self.unchanged or self.module.node("!{}")
+        return f", !invariant.load {self.unchanged}"
+
+    def memories(self) -> int:
+        """Declares what is no argument and fills it with zeros where it may be read so; gives the bytes of workgroup memory."""
+        offsets, zeros, size = workgroup_offsets(self.optimised)
+        for index, memory in enumerate(self.program.memories):
+            if memory.space is Space.PRIVATE:
+                size_bytes = element_count(memory) * memory.type.size_bytes
+                base = self.bases[memory] = self.w.local(f"[{size_bytes} x i8]", align=WORKGROUP_ALIGN)
+                self.w.run("llvm.memset.p0.i64", ("ptr", base), ("i8", "0"), ("i64", str(size_bytes)), ("i1", "false"))
+            elif memory.space is Space.WORKGROUP:
+                self.bases[memory] = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {offsets[memory]})"
+            elif memory.space is Space.TABLE:
+                self.module.add_global(f"@table_{index} = internal addrspace(1) constant {bytes_literal(memory.data)}, align {WORKGROUP_ALIGN}")
+                self.bases[memory] = f"@table_{index}"
+        if zeros:
+            self._clear_workgroup(zeros)
+        if any(is_told(s) for s in self.program.body):
+            self.told = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {size})"
+            size += WORKGROUP_ALIGN
+        if size:
+            # One block whose size the launch gives: static arrays stop at 48 KiB.
+            self.module.add_global(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
+        return size
+
+    def _clear_workgroup(self, size_bytes: int) -> None:
+        """The workgroup's threads fill the beginning of its block with zeros, 16 bytes each in turn, and wait."""
+        w = self.w
+        x, y, z = self.program.workgroup
+        start = self._local_index()
+        head, body, done = w.label("fill"), w.label("fill_more"), w.label("filled")
+        before = w.current
+        w.block(head)
+        at, following = w.name(), w.name()
+        w.line(f"{at} = phi i32 [ {start}, %{before} ], [ {following}, %{body} ]")
+        w.branch(w.let(f"icmp ult i32 {at}, {size_bytes // WORKGROUP_ALIGN}"), body, done)
+        w.block(body)
+        wide = w.let(f"zext i32 {at} to i64")
+        place = w.let(f"getelementptr <4 x i32>, ptr addrspace(3) @shared, i64 {wide}")
+        w.line(f"store <4 x i32> zeroinitializer, ptr addrspace(3) {place}, align {WORKGROUP_ALIGN}")
+        w.line(f"{following} = add i32 {at}, {x * y * z}")
+        w.jump(head)
+        w.block(done)
+        self._barrier()
+
+    # ---- atoms and queries
+
+    def atom(self, atom: Atom) -> str:
+        """The name of an operand."""
+        if isinstance(atom, Value):
+            return self.values[atom.id]
+        if isinstance(atom, Const):
+            return literal(atom)
+        if isinstance(atom, Param):
+            return self.params[atom]
+        return self._size(atom, u32)
+
+    def _size(self, expr: DimExpr, type_: Type) -> str:
+        return str(expr.value) if isinstance(expr, DimConst) else self.sizes[expr, type_]
+
+    def _register(self, name: str, axis: str) -> str:
+        return self.w.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}.{axis}")
+
+    def _local_index(self) -> str:
+        x, y, _ = self.program.workgroup
+        w = self.w
+        place = self._register("tid", "x")
+        for axis, stride in (("y", x), ("z", x * y)):
+            if self.program.workgroup["xyz".index(axis)] > 1:
+                rows = w.let(f"mul i32 {self._register('tid', axis)}, {stride}")
+                place = w.let(f"add i32 {place}, {rows}")
+        return place
+
+    def _query(self, op: Op) -> str:
+        name, _, axis = op.name.partition(".")
+        if name == "local_index":
+            return self._local_index()
+        size = self.program.workgroup["xyz".index(axis)]
+        if name == "workgroup_size":
+            return str(size)
+        if name == "global_id":
+            first = self.w.let(f"mul i32 {self._grid('workgroup_id', axis)}, {size}")
+            return self.w.let(f"add i32 {first}, {self._register('tid', axis)}")
+        return self._register("tid", axis) if name == "local_id" else self._grid(name, axis)
+
+    def _grid(self, query: str, axis: str) -> str:
+        """The workgroup's place in the grid, or the grid's size."""
+        if self.groups:
+            return (PLACES if query == "workgroup_id" else self.groups)["xyz".index(axis)]
+        return self._register(_QUERIES[query], axis)
+
+    def let(self, index: int, s: Let) -> None:
+        if s.op.is_query:
+            self.values[s.bound.id] = self._query(s.op)
+        elif (size := whole_size(s)) is not None:
+            self.values[s.bound.id] = self._size(size, u64)
+        else:
+            names = self.loops.operands(index, [self.atom(a) for a in s.args])
+            self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, names)
+
+    # ---- memory
+
+    def _axes(self, s: MemoryStatement) -> tuple[list[str], list[Type], list[str], bool]:
+        """Names and types of an access' indices, names of the extents, and whether those have 64 bits."""
+        wide = s.memory in self.program.widths.buffers
+        extents = [self._size(e, u64 if wide else u32) for e in s.memory.shape]
+        return [self.atom(a) for a in s.indices], [a.type for a in s.indices], extents, wide
+
+    def _element(self, index: int, s: MemoryStatement) -> str:
+        """The element's typed pointer; every index is inside."""
+        pointer, type_, run = _POINTERS[s.memory.space], memory_type(s.memory.type), self.runs.get(index)
+        if run is not None and run.leader != index:
+            base, place = self.leaders[run.leader], str(run.elements)
+        else:
+            base, place = self.bases[s.memory], offset(self.w, *self._axes(s))
+        element = self.w.let(f"getelementptr {type_}, {pointer} {base}, i64 {place}")
+        if run is not None:
+            self.leaders[index] = element
+        return f"{pointer} {element}"
+
+    def _align(self, index: int, s: MemoryStatement) -> int:
+        """What the element's address is known to be a multiple of."""
+        return self.runs[index].align_bytes if index in self.runs else s.memory.type.size_bytes
+
+    def _guarded(self, s: MemoryStatement, proven: int, access: Callable[[], str], given_as: tuple[str, str] | None = None) -> str:
+        """Runs `access` where all indices are inside that are not `proven`; gives its result, zero where one is outside, "" if it gives none.
+        The LLVM type of the result, and its zero, are the element's unless given."""
+        w = self.w
+        condition = inside(w, *self._axes(s), proven)
+        if not condition:
+            return access()
+        within, past = w.label("inside"), w.label("past")
+        before = w.current
+        w.branch(condition, within, past)
+        w.block(within)
+        given = access()
+        after = w.current
+        w.block(past)
+        if not given:
+            return ""
+        type_, zero = given_as or (llvm_type(s.memory.type), "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0))
+        return w.let(f"phi {type_} [ {given}, %{after} ], [ {zero}, %{before} ]")
+
+    def _frozen(self, index: int, s: MemoryStatement) -> str:
+        """The loaded element, one value whatever races."""
+        return self._loaded(s.memory.type, f"{self._element(index, s)}, align {self._align(index, s)}{self._unchanged(s.memory)}")
+
+    def _loaded(self, type_: Type, place: str) -> str:
+        w, memory = self.w, memory_type(type_)
+        loaded = w.let(f"load {memory}, {place}")
+        frozen = w.let(f"freeze {memory} {loaded}")
+        return w.let(f"icmp ne {memory} {frozen}, 0") if type_.kind is Kind.BOOL else frozen
+
+    def load(self, index: int, s: Load | UniformLoad) -> None:
+        if index in self.rows:
+            self._load_row(index, s)
+        if index in self.done:
+            return
+        self.values[s.bound.id] = self._guarded(s, self.proven[index], lambda: self._frozen(index, s))
+
+    def _row(self, index: int, s: MemoryStatement, row: Row) -> str:
+        """The typed pointer to a row's group, and what it is a multiple of; every index is inside."""
+        element = self._element(index, s)
+        if row.lanes[0]:
+            element = f"{_POINTERS[s.memory.space]} {self.w.let(f'getelementptr {memory_type(s.memory.type)}, {element}, i64 {-row.lanes[0]}')}"
+        return f"{element}, align {row.size_bytes(s)}"
+
+    def _row_proven(self, index: int, s: MemoryStatement) -> int:
+        """The axes that need no check: the last one's index is a number within it, where there is more than one axis."""
+        return self.proven[index] | (1 << s.memory.rank - 1 if s.memory.rank > 1 else 0)
+
+    def _load_row(self, index: int, s: Load | UniformLoad) -> None:
+        """One access for neighbours: each load's value is one of its lanes."""
+        w, row, type_ = self.w, self.rows[index], memory_type(s.memory.type)
+        many = f"<{row.width} x {type_}>"
+
+        def read() -> str:
+            return w.let(f"freeze {many} {w.let(f'load {many}, {self._row(index, s, row)}{self._unchanged(s.memory)}')}")
+
+        loaded = self._guarded(s, self._row_proven(index, s), read, (many, "zeroinitializer"))
+        for number_, lane in enumerate(row.lanes, index):
+            one = w.let(f"extractelement {many} {loaded}, i32 {lane}")
+            self.values[self.program.body[number_].bound.id] = w.let(f"icmp ne {type_} {one}, 0") if s.memory.type.kind is Kind.BOOL else one
+        self.done.update(range(index, index + len(row.lanes)))
+
+    def _store_row(self, index: int, s: Store) -> None:
+        w, row, type_ = self.w, self.rows[index], memory_type(s.memory.type)
+        many, made = f"<{row.width} x {type_}>", "undef"
+        for number_, lane in enumerate(row.lanes, index):
+            value = self._in_memory(s.memory.type, self.atom(self.program.body[number_].args[-1]))
+            made = w.let(f"insertelement {many} {made}, {type_} {value}, i32 {lane}")
+
+        def write() -> str:
+            w.line(f"store {many} {made}, {self._row(index, s, row)}")
+            return ""
+
+        self._guarded(s, self._row_proven(index, s), write)
+        self.done.update(range(index, index + len(row.lanes)))
+
+    def uniform_load(self, index: int, s: UniformLoad) -> None:
+        self._barrier()
+        if is_told(s):
+            self._load_and_tell(index, s)
+        else:
+            self.load(index, s)
+            self._barrier()
+
+    def _load_and_tell(self, index: int, s: UniformLoad) -> None:
+        """One invocation loads, and the others read what it found. They have read it before the next one is told: a uniform load begins with a barrier."""
+        w, type_ = self.w, memory_type(s.memory.type)
+        tell, told = w.label("tell"), w.label("told")
+        place = w.let(f"getelementptr {type_}, ptr addrspace(3) {self.told}, i64 0")
+        w.branch(w.let(f"icmp eq i32 {self._local_index()}, 0"), tell, told)
+        w.block(tell)
+        self.load(index, s)
+        w.line(f"store {type_} {self._in_memory(s.memory.type, self.values[s.bound.id])}, ptr addrspace(3) {place}, align {s.memory.type.size_bytes}")
+        w.jump(told)
+        w.block(told)
+        self._barrier()
+        self.values[s.bound.id] = self._loaded(s.memory.type, f"ptr addrspace(3) {place}, align {s.memory.type.size_bytes}")
+
+    def _in_memory(self, type_: Type, value: str) -> str:
+        """A value as it lies in memory, where a bool is a byte."""
+        return self.w.let(f"zext i1 {value} to {memory_type(type_)}") if type_.kind is Kind.BOOL else value
+
+    def store(self, index: int, s: Store) -> None:
+        if index in self.rows:
+            self._store_row(index, s)
+        if index in self.done:
+            return
+
+        def write() -> str:
+            type_, value = memory_type(s.memory.type), self._in_memory(s.memory.type, self.atom(s.value))
+            self.w.line(f"store {type_} {value}, {self._element(index, s)}, align {self._align(index, s)}")
+            return ""
+
+        self._guarded(s, self.proven[index], write)
+
+    def atomic(self, index: int, s: Atomic) -> None:
+        scope = f'syncscope("{_SCOPES[s.memory.space]}") '
+
+        def change() -> str:
+            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(index, s), [self.atom(a) for a in s.operands], NVPTX_EMITTERS, scope)
+            return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
+
+        self.values[s.bound.id] = self._guarded(s, self.proven[index], change)
+
+    # ---- variables
+
+    def var(self, index: int, s: Var) -> None:
+        self.variables[s.variable.id] = self.w.local(llvm_type(s.variable.type))
+        self.set(index, s)
+
+    def get(self, index: int, s: Get) -> None:
+        self.values[s.bound.id] = self.w.let(f"load {llvm_type(s.variable.type)}, ptr {self.variables[s.variable.id]}")
+
+    def set(self, index: int, s: Var | Set) -> None:
+        self.w.line(f"store {llvm_type(s.variable.type)} {self.atom(s.args[0])}, ptr {self.variables[s.variable.id]}")
+
+    # ---- control
+
+    def if_(self, index: int, s: If) -> None:
+        w = self.w
+        yes, no, after = w.label("then"), w.label("else"), w.label("endif")
+        has_else = isinstance(self.program.body[self.program.match[index]], Else)
+        w.branch(self.atom(s.args[0]), yes, no if has_else else after)
+        w.block(yes)
+        self.blocks.append(Block(s, lambda: w.block(after), again=no, leave=after))
+
+    def else_(self, index: int, s: Else) -> None:
+        block = self.blocks[-1]
+        self.w.jump(block.leave)
+        self.w.block(block.again)
+
+    def for_(self, index: int, s: For) -> None:
+        block, self.values[s.bound.id] = self.loops.for_(index, s, self.atom(s.args[0]), self.atom(s.args[1]))
+        self.blocks.append(block)
+
+    def loop(self, index: int, s: Loop) -> None:
+        self.blocks.append(self.loops.loop(index, s))
+
+    def region(self, index: int, s: Region) -> None:
+        self.blocks.append(Block(s, lambda: None))
+
+    def end(self, index: int, s: End) -> None:
+        self.blocks.pop().end()
+
+    def _depart(self, terminator: str) -> None:
+        """Leaves; what follows in this block, if anything, is never reached."""
+        self.w.end(terminator)
+        self.w.block(self.w.label("never"))
+
+    def _turned(self) -> Block:
+        return next(b for b in reversed(self.blocks) if isinstance(b.opener, (For, Loop)))
+
+    def break_(self, index: int, s: Break) -> None:
+        self._depart(f"br label %{self._turned().leave}")
+
+    def continue_(self, index: int, s: Continue) -> None:
+        self._depart(f"br label %{self._turned().again}")
+
+    def return_(self, index: int, s: Return) -> None:
+        self._depart("ret void")
+
+    def _barrier(self) -> None:
+        self.w.run("llvm.nvvm.barrier0")
+
+    def barrier(self, index: int, s: Barrier) -> None:
+        self._barrier()
+
+    def grid_barrier(self, index: int, s: GridBarrier) -> None:
+        self._barrier()
+        meet_grid(self.w, self.words[SlotKind.ARRIVALS], self._local_index(), self.loops.pause)
+        self._barrier()
+
+
+_HANDLERS: Final[Handlers[Callable[[_Walk, int, Any], None]]] = Handlers("the ptx target", {
+    Let: _Walk.let, Load: _Walk.load, Store: _Walk.store, UniformLoad: _Walk.uniform_load, Atomic: _Walk.atomic,
+    Var: _Walk.var, Get: _Walk.get, Set: _Walk.set,
+    If: _Walk.if_, Else: _Walk.else_, For: _Walk.for_, Loop: _Walk.loop, Region: _Walk.region, End: _Walk.end,
+    Break: _Walk.break_, Continue: _Walk.continue_, Return: _Walk.return_, Barrier: _Walk.barrier, GridBarrier: _Walk.grid_barrier,
+})  # fmt: skip
+
+
+def write_kernel(
+    optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None,
+    says_unchanged: bool = False,
+) -> int:  # fmt: skip
+    """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory.
+
+    The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier. Raises Unsupported for one that is too long.
+
+    To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
+    """
+    layout = lay_out(optimised.program, options)
+    walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
+    _HANDLERS.require(walk.program)
+    w = walk.w
+    if options.dependent and not options.persistent:
+        let_next_begin(w)
+    workgroup_bytes = walk.memories()
+    if options.dependent and not options.persistent:
+        wait_for_earlier(w)
+    if not options.persistent:
+        walk.loops.begin()
+    for index, statement in enumerate(walk.program.body):
+        w.place = walk.lines.at(index)
+        walk.loops.reach(index)
+        _HANDLERS[type(statement)](walk, index, statement)
+        w.require_room(index + 1, len(walk.program.body))
+    w.end("ret void")
+    subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
+    if options.persistent:
+        body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
+        flag = walk.words.get(SlotKind.CANCEL, "")
+        w.finish(f"define internal void @{body}({body_parameters(arguments, flag)}) alwaysinline{subnormals}")
+        w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, dependent=options.dependent)
+    size = ",".join(map(str, walk.program.workgroup))
+    parameters = ", ".join(f"{type_} {attributes}{name}" for type_, attributes, name in walk.signature)
+    w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{subnormals}{walk.lines.attached}')
+    return workgroup_bytes
