@@ -71,7 +71,7 @@ class FakeGraphDriver(FakeDriver):
         self.unordered = 0
         self.addresses, self.graph_memory = {}, {}  # of graphs' own memory: the host's for each, and the bytes of what a replay has allocated
         self.reserved = 0  # bytes that the driver has for such memory
-        self.limbo, self.torn = {}, set()  # what failed replays have freed and the driver still knows, in bytes; which of it was given back nevertheless
+        self.limbo = {}  # what replays that found no memory have freed, and somebody has to free: the executable graph by address
 
     def cuDriverGetVersion(self):
         return *OK, self.version
@@ -176,7 +176,7 @@ class FakeGraphDriver(FakeDriver):
                 return (status,)
             if address not in self.addresses:
                 return super().cuMemFreeAsync(address, stream)
-            if self._forgotten([address]) or self._free_of_graph(address):
+            if self._leaves_limbo(address) or self._free_of_graph(address):
                 return OK
             self.misuse.append("memory of a graph freed again, for which the real driver ends the process")
             return (CUresult.CUDA_ERROR_INVALID_VALUE,)
@@ -188,16 +188,15 @@ class FakeGraphDriver(FakeDriver):
         self._add(stream, "free", lambda driver: driver._free_of_graph(address))
         return OK
 
-    def _forgotten(self, addresses):
-        """Which of these are in limbo, where they are no longer."""
-        found = [address for address in addresses if self.limbo.pop(address, None) is not None]
-        for address in found:
+    def _leaves_limbo(self, address):
+        """Whether it was there, which it is no longer."""
+        graph = self.limbo.pop(address, None)
+        if graph is not None:
             ctypes.memset(address, 0xDD, len(self.addresses[address]))
-            if address in self.torn:
-                self.torn.remove(address)
-                self.misuse.append("memory of a failed replay used once it was given back, for which the real driver ends the process or the context")
-        self._forget()
-        return found
+            if graph in self.executables.values():
+                self.misuse.append("what a failed replay had left is freed before its executable graph goes, for which the real driver may end the process")
+            self._forget()
+        return graph is not None
 
     def _free_of_graph(self, address):
         """Whether it was there, which it is no longer."""
@@ -222,7 +221,6 @@ class FakeGraphDriver(FakeDriver):
 
     def cuDeviceGraphMemTrim(self, device):
         self.reserved = sum(self.graph_memory.values())
-        self.torn.update(self.limbo)
         return OK
 
     def cuDeviceGetGraphMemAttribute(self, device, attribute):
@@ -357,6 +355,8 @@ class FakeGraphDriver(FakeDriver):
         origin = self.graphs[graph]
         if origin.memory and any(one.origin is origin for one in self.executables.values()):
             return CUresult.CUDA_ERROR_INVALID_VALUE, None
+        if not self.limbo.keys().isdisjoint(origin.memory):
+            self.misuse.append("a graph is instantiated before what a failed replay had left is freed, for which the real driver ends the process")
         _, handle = self.made("executable")
         self.executables[handle] = made = copied(origin)
         made.frees_first, made.origin = bool(flags), origin
@@ -387,11 +387,13 @@ class FakeGraphDriver(FakeDriver):
         left = [address for address in graph.memory if address in self.graph_memory]
         if left and not graph.frees_first:
             return (CUresult.CUDA_ERROR_INVALID_VALUE,)
-        self._forgotten(graph.memory)
+        if graph in self.limbo.values():
+            self.misuse.append("an executable graph that found no memory is replayed again, for which the real driver may end the process or the context")
         needed = sum(self.graph_memory.values()) - sum(self.graph_memory[address] for address in left) + graph.peak
         if self.used + needed > self.total:
             for address in left:
-                self.limbo[address] = self.graph_memory.pop(address)
+                del self.graph_memory[address]
+                self.limbo[address] = graph
             return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
         for address in left:
             self._free_of_graph(address)

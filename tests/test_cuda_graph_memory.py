@@ -501,10 +501,10 @@ def test_a_replay_that_finds_no_memory(made: Made, fake: FakeGraphDriver) -> Non
 
 @pytest.mark.parametrize("call", ["replay", "repeat", "traced"])
 @pytest.mark.parametrize("enough", [True, False])
-def test_a_replay_that_finds_no_memory_frees_what_was_left_before_anything_is_given_back(
+def test_a_replay_that_finds_no_memory_clears_away_what_was_left(
     made: Made, fake: FakeGraphDriver, enough: bool, call: str
 ) -> None:  # fmt: skip
-    """The stand-in says so in `misuse` where memory of graphs is trimmed first."""
+    """After the executable graph: in any other order, `misuse` of the stand-in says what would come of it."""
     device, held = made.device, []
 
     def work() -> None:
@@ -628,28 +628,36 @@ def test_the_stand_in_refuses_what_the_driver_does(made: Made, fake: FakeGraphDr
     made.graph()
 
 
-@pytest.mark.parametrize("trimmed", [False, True])
-@pytest.mark.parametrize("then", ["freed", "replayed"])
-def test_the_stand_in_has_freed_what_was_left_where_a_replay_finds_no_memory(made: Made, fake: FakeGraphDriver, then: str, trimmed: bool) -> None:
-    """And still knows it, so that it may be freed once, or replayed again, unless what graphs do not use is given back before: seen on an H200."""
-    made.graph()
-    (executable,) = fake.executables
-    with made.device.context.entered():
-        address, total = made.y.address, fake.total
-        fake.total = fake.used
-        assert fake.cuGraphLaunch(executable, 5) == (CUresult.CUDA_ERROR_OUT_OF_MEMORY,) and list(fake.limbo) == [address]
-        fake.total = total
-        if trimmed:
-            fake.cuDeviceGraphMemTrim(0)
-        if then == "freed":
-            assert fake.cuMemFreeAsync(address, 5) == (0,)
-        else:
-            assert fake.cuGraphLaunch(executable, 5) == (0,)
-        assert not fake.limbo and ["once it was given back" in text for text in fake.misuse] == [True] * trimmed
-        fake.misuse.clear()
-        if then == "freed":
-            assert fake.cuGraphLaunch(executable, 5) == (0,)
-    made.graph()
+MISUSES = {
+    "freed, then destroyed": ("fd", ["before its executable graph goes"]),
+    "replayed": ("l", ["is replayed again"]),
+    "instantiated": ("di", ["is instantiated before"]),
+    "destroyed, then freed": ("df", []),
+    "destroyed, freed and instantiated": ("dfil", []),
+}
+
+
+@pytest.mark.parametrize("name", MISUSES)
+def test_the_stand_in_wants_a_failed_replay_cleared_away(name: str) -> None:
+    """One that finds no memory while some is left: first the executable graph goes, then what was left. Otherwise the real driver may end the process."""
+    steps, said = MISUSES[name]
+    driver, stream = FakeGraphDriver(total=64), 5
+    driver.cuCtxSetCurrent(77)
+    driver.cuStreamBeginCapture(stream, 1)
+    _, address = driver.cuMemAllocFromPoolAsync(40, None, stream)
+    _, graph = driver.cuStreamEndCapture(stream)
+    handles = [driver.cuGraphInstantiate(graph, 1)[1]]
+    calls: dict[str, Callable[[], Any]] = {
+        "f": lambda: driver.cuMemFreeAsync(address, stream), "d": lambda: driver.cuGraphExecDestroy(handles.pop()),
+        "l": lambda: driver.cuGraphLaunch(handles[0], stream), "i": lambda: handles.append(driver.cuGraphInstantiate(graph, 1)[1]),
+    }  # fmt: skip
+    assert calls["l"]() == calls["l"]() == (0,) and not driver.limbo
+    driver.total = 39
+    assert calls["l"]() == (CUresult.CUDA_ERROR_OUT_OF_MEMORY,) and list(driver.limbo) == [address]
+    driver.total = 64
+    for step in steps:
+        calls[step]()
+    assert len(driver.misuse) == len(said) and all(text in misuse for text, misuse in zip(said, driver.misuse, strict=True)), driver.misuse
 
 
 @pytest.mark.parametrize("call", ["cuMemAlloc", "cuMemHostAlloc", "cuMemAllocFromPoolAsync", "cuMemPoolCreate"])

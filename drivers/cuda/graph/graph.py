@@ -150,10 +150,16 @@ class Replay:
             self._go_on()
 
     def _leave_none(self) -> None:
-        """A replay failed: what the one before had left is freed, see `LeftMemory.depart`."""
-        if self.left.there:
-            self._pause()
-            self.left.depart()
+        """A replay failed: the executable graph goes, and then what the replay before had left is freed, once.
+
+        The driver's documentation does not say what has become of that by then. Seen on an H200 (driver 580): a replay that is refused (status 900) has touched
+        nothing. One that finds too little memory has freed what was left, and yet the address has to be freed; the executable graph counts it as
+        freed and as there: after that free, or after what graphs do not use was given back, another replay of it may end the process or the context, as does
+        another executable graph that is made before the free. Destroyed first, all is well. Of other failures nothing is known, so they are taken for such.
+        """
+        self._pause()
+        self._handles.drop()
+        self.left.depart()
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -230,15 +236,16 @@ class Replay:
                     self.calls.resume(0)
                     self._arrived()
                     return
-            elif status == NUMBER:
+            elif status == NUMBER and self.left.there:
                 self._leave_none()  # before what is kept is given back, and the call made again
+                self._instantiate()
             try:
                 context.recover(self.calls, index, status, doing, LaunchError, self.name)
             except DeviceLost:
                 device.require_usable()  # which tells the first cause
                 raise
             except DriverError as error:
-                if index >= 0:
+                if index >= 0 and self.left.there:
                     self._leave_none()
                 if index >= 0 and self.has_memory and isinstance(error, OutOfMemory):
                     raise self._exhausted(doing) from None

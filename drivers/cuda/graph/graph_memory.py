@@ -177,13 +177,7 @@ class LeftMemory:
         self.there = True
 
     def depart(self) -> None:
-        """Frees what the last replay left; the next one leaves it there again. Quiet where nothing is there.
-
-        After a replay that failed, too, and then before anything else is asked of the driver. Its documentation does not say what has become of the memory by
-        then. Seen on an H200 (driver 580): a replay that is refused (status 900) leaves it as it was. One that finds too little memory has freed it, and
-        yet the driver still knows the address: freed at once, all goes on well. If what graphs do not use is given back in between, which counts it in, the
-        next replay or free ends the process or the context.
-        """
+        """Frees what the last replay left; the next one leaves it there again. Quiet where nothing is there."""
         self.there = False
         for one in self._members:
             one.depart(self._device)
