@@ -15,7 +15,8 @@ import numpy as np
 from math_harness import REFERENCES, around, samples, widened
 
 from vyre_py.ir.language.nodes import Let, Statement
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS, Op
+from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.types import Array, Type, f16, f32
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.llvm.gpu.accuracy import Bound

@@ -13,7 +13,8 @@ from vyre_py.ir.check import check
 from vyre_py.ir.interpret import HasProgram, interpret
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.nodes import Access, Atom, Const, Space
-from vyre_py.ir.language.ops import OPS, Op, Operand, Result, swizzle_bits
+from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.ops import OPS, swizzle_bits
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, u32, vector_of
 

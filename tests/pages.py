@@ -1,5 +1,5 @@
-"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md` and
-`drivers/TELEMETRY.md`, from the tables they are about.
+"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md`,
+`drivers/TELEMETRY.md`, and the stub `vyre_py/__init__.pyi`, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -22,6 +22,7 @@ sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from artifact_page import artifact_page  # noqa: E402 - the path above must stand first
 from codegen_page import codegen_page  # noqa: E402 - as above
+from face_page import face_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
@@ -30,13 +31,13 @@ from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
 from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
 from vyre_py.ir.language import describe  # noqa: E402 - as above
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
-from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op, Operand, Result  # noqa: E402 - as above
+from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result  # noqa: E402 - as above
+from vyre_py.ir.language.ops import ATOMICS, OPS  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
 from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
-from vyre_py.lowering.exact import EXACT_OPS  # noqa: E402 - as above
 
 __all__ = ["COMMAND", "PAGES", "Example", "errors_page", "example_of", "ops_page"]
 
@@ -120,7 +121,7 @@ def _where(op: Op) -> str:
     elif not op.is_lanewise:
         places = "built in on reference, elsewhere written out by components"
     computes_floats = any(t.is_float for t in op.of) or (op.fixed is not None and op.fixed.is_float)
-    moves_only = op.name in EXACT_OPS or op.result is Result.VECTOR or Operand.LANES in op.operands or not computes_floats
+    moves_only = op.moves_bits or op.result is Result.VECTOR or Operand.LANES in op.operands or not computes_floats
     return places if moves_only else f"{places}; floats on WGSL: device's own"
 
 
@@ -285,7 +286,7 @@ def errors_page() -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
     "lowering/FAST.md": fast_page, "lowering/CODEGEN.md": codegen_page, "lowering/ARTIFACT.md": artifact_page,
-    "drivers/TELEMETRY.md": telemetry_page,
+    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page,
 }
 
 

@@ -40,7 +40,8 @@ from vyre_py.ir.language.nodes import (
     Value,
     const,
 )
-from vyre_py.ir.language.ops import OPS, Operand
+from vyre_py.ir.language.op import Operand
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import SCALARS, Type, bool_, i32, u8, u32
 from vyre_py.ir.language.widths import INDEX_TYPES, whole_size

@@ -15,7 +15,8 @@ import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Else, For, If, Let, Load, Store
-from vyre_py.ir.language.ops import OPS, Operand, Result
+from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, vector_of
 from vyre_py.ir.text.parser import parse

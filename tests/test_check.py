@@ -34,7 +34,8 @@ from vyre_py.ir.language.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.language.ops import OPS, Level
+from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import f32, i32, u32

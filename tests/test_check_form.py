@@ -30,7 +30,8 @@ from vyre_py.ir.language.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.language.ops import ATOMICS, OPS, Level
+from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import Type, bool_, f32, i32, u8, u32, vector_of
 

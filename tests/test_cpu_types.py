@@ -16,7 +16,8 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, DimConst
 from vyre_py.ir.language.nodes import Access, Space, const
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS, Operand, Result
+from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import (
     SCALARS,

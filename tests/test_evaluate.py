@@ -19,7 +19,8 @@ from exact_integers import BOOL_ORACLES, INTEGER_ORACLES, pattern, wrap
 from exact_samples import EDGES, Number, array, drawn, every, numbers, same, samples
 
 from vyre_py.ir.evaluate import fused
-from vyre_py.ir.language.ops import OPS, Operand, Result
+from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, bool_, f16, f32, f64, i32, i64, u32, u64
 
 FLOATS = list(FORMATS)

@@ -12,7 +12,8 @@ from exact_conversions import CODES, cross, dot, length, packed, stored, taken, 
 from exact_floats import FORMATS
 from exact_samples import EDGES, Number, array, drawn, numbers, same
 
-from vyre_py.ir.language.ops import OPS, Op, Operand, Result, swizzle_bits, swizzle_lanes
+from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.ops import OPS, swizzle_bits, swizzle_lanes
 from vyre_py.ir.language.types import SCALARS, TYPES, Array, Kind, Type, bool_, f32, i32, u8, u32, u64, vector_of
 
 LANEWISE = [row for row in OPS.values() if row.evaluate is not None and row.is_lanewise and row.name != "cast"]

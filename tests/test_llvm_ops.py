@@ -15,7 +15,8 @@ from exact_samples import EDGES, array
 
 from vyre_py.drivers.cpu.module import load_object
 from vyre_py.ir.language.nodes import Const
-from vyre_py.ir.language.ops import ATOMICS, OPS, Operand, Result
+from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, f16, f32
 from vyre_py.lowering.llvm import large
 from vyre_py.lowering.llvm.atomics import OPERATIONS

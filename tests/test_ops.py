@@ -10,18 +10,8 @@ from elements import INTERESTING, random_array
 from exact_integers import wrap
 from exact_samples import array, numbers, same
 
-from vyre_py.ir.language.ops import (
-    ATOMICS,
-    EXPANDED_ONLY,
-    OPS,
-    Law,
-    Level,
-    Op,
-    Operand,
-    Result,
-    swizzle_bits,
-    swizzle_lanes,
-)
+from vyre_py.ir.language.op import Law, Level, Op, Operand, Result
+from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY, OPS, swizzle_bits, swizzle_lanes
 from vyre_py.ir.language.types import (
     SCALARS,
     TYPES,

@@ -16,7 +16,8 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atom, Const, Let, Space, Value, const
-from vyre_py.ir.language.ops import OPS, Operand
+from vyre_py.ir.language.op import Operand
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, encode, f64, u32
 from vyre_py.ir.passes import optimise

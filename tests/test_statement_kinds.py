@@ -40,7 +40,7 @@ from vyre_py.ir.language.nodes import (
     Var,
     VariableStatement,
 )
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.language.walks import Handlers

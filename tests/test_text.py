@@ -20,7 +20,8 @@ from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
 from vyre_py.ir.language.nodes import Access, Atom, Const, Let, Space, Store, Variable, const
-from vyre_py.ir.language.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import (

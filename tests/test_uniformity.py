@@ -12,7 +12,7 @@ from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.nodes import (
     const,
 )
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bool_, i32, u32
 

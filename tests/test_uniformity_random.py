@@ -34,7 +34,8 @@ from vyre_py.ir.language.nodes import (
     Var,
     const,
 )
-from vyre_py.ir.language.ops import OPS, Level
+from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 

@@ -12,7 +12,8 @@ import pytest
 from vyre_py.ir.check import check
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.nodes import Access, Atom, Const, Space, const
-from vyre_py.ir.language.ops import ATOMICS, OPS, Op, Operand, Result
+from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, u32, vector_of
 from vyre_py.ir.text.parser import parse

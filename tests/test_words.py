@@ -14,7 +14,8 @@ from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.nodes import Access, Const, Let, Param, Space
-from vyre_py.ir.language.ops import OPS, Op, Result
+from vyre_py.ir.language.op import Op, Result
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, encode, f16, f32, f64, i32, i64, u32, u64
 from vyre_py.lowering.errors import Unsupported

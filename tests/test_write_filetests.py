@@ -13,7 +13,8 @@ from vir_text import number_text
 from write_filetests import FILES, FOLDER
 
 from vyre_py.ir.language.nodes import Atomic, Let, Load, MemoryStatement, Space, Store, UniformLoad, Var
-from vyre_py.ir.language.ops import ATOMICS, OPS, Result
+from vyre_py.ir.language.op import Result
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, encode
 from vyre_py.ir.text.lexer import literal_bits

@@ -16,8 +16,9 @@ from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Value, Variable
-from vyre_py.ir.language.ops import ATOMICS, OPS, Op
-from vyre_py.ir.language.ops import Operand as Pattern
+from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.op import Operand as Pattern
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type, bool_, i32, i64, u32, u64, vector_of
 from vyre_py.ir.language.widths import INDEX_TYPES

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.language.describe import family
-from vyre_py.ir.language.ops import Op, Operand, Result
+from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.types import Kind, Type, f32, i32, u32, vector_of
 
 __all__ = ["PYTHON", "TEXT", "Dialect", "refusal"]

@@ -29,7 +29,8 @@ from vyre_py.ir.language.nodes import (
     Var,
     Variable,
 )
-from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import SCALARS, TYPES
 

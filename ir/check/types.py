@@ -48,7 +48,8 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Var,
 )
-from vyre_py.ir.language.ops import Operand, Result, swizzle_lanes
+from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.ops import swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.language.walks import Handlers

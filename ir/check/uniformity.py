@@ -53,7 +53,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.walks import Handlers
 

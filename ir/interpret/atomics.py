@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.language.ops import AtomicOp
+from vyre_py.ir.language.op import AtomicOp
 from vyre_py.ir.language.types import Array
 
 __all__ = ["apply"]

@@ -11,7 +11,7 @@ from vyre_py.ir.interpret import atomics
 from vyre_py.ir.interpret.arguments import Arguments, axis_of_components, storage_dtype
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.language.nodes import Memory, Space
-from vyre_py.ir.language.ops import AtomicOp
+from vyre_py.ir.language.op import AtomicOp
 from vyre_py.ir.language.types import Array, Kind
 
 __all__ = ["Bank", "of_lanes"]

@@ -44,7 +44,7 @@ from vyre_py.ir.language.nodes import (
     Variable,
     VariableStatement,
 )
-from vyre_py.ir.language.ops import AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op
 from vyre_py.ir.language.program import DEFAULT_WORKGROUP, Grid, Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type

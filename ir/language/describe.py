@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vyre_py.ir.language.ops import AtomicOp, Law, Level, Op, Operand, Result
+from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result
 from vyre_py.ir.language.types import SCALARS, Kind, Type, vector_of
 
 __all__ = ["accepted", "atomic_signature", "atomic_spelling", "family", "how_uniform", "laws", "signature", "spelling"]
@@ -19,18 +19,6 @@ _FAMILIES: Final = (
     (frozenset({Kind.UINT}), "unsigned integers"),
     (frozenset({Kind.BOOL}), "bools"),
 )
-_NAMES: Final = ("x", "y", "z", "w")
-# Ops whose operands have names of their own in what the row says.
-_OPERAND_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "fma": ("a", "b", "c"), "clamp": ("x", "low", "high"), "select": ("condition", "x", "y"), "atan2": ("y", "x"),
-    "extract_bits": ("x", "offset", "count"), "insert_bits": ("x", "y", "offset", "count"), "all": ("v",), "any": ("v",), "length": ("v",),
-    "dot": ("a", "b"), "cross": ("a", "b"),
-}
-_CONVERSIONS: Final[Mapping[str, str]] = {
-    "cast": "any type to each other of as many components",
-    "bitcast": "any type but bools to each other of the same width in all, little end first: u64 to u32x2",
-    "swizzle": "any type to 1 to 4 of its components",
-}
 _UNIFORM: Final[Mapping[Level, str]] = {
     Level.GRID: "the same in the whole grid",
     Level.WORKGROUP: "the same in a workgroup",
@@ -53,8 +41,7 @@ def spelling(op: Op) -> str:
         return op.name
     if Operand.LANES in op.operands:
         return "v.zyx"
-    names = _OPERAND_NAMES.get(op.name, _NAMES[: len(op.operands)])
-    return _applied(op, *names, *(["type"] if op.result is Result.GIVEN else []))
+    return _applied(op, *op.names, *(["type"] if op.result is Result.GIVEN else []))
 
 
 def atomic_spelling(op: AtomicOp) -> str:
@@ -100,7 +87,7 @@ def accepted(op: Op | AtomicOp) -> str:
     if isinstance(op, AtomicOp):
         return f"T: {_listed(op.of)}"
     if op.result is Result.GIVEN:
-        return _CONVERSIONS[op.name]
+        return op.conversions
     if len(op.of) == len(op.lanes) == 1:
         return f"T: {vector_of(next(iter(op.of)), next(iter(op.lanes)))}"
     shape = {(1,): "one of ", (3,): "vectors of 3 ", (2, 3, 4): "vectors of "}.get(tuple(sorted(op.lanes)), "")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_tran
 
 from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
-from vyre_py.ir.language.ops import AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [

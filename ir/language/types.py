@@ -21,7 +21,7 @@ from vyre_py.ir.language.narrowing import from_f64, sticky
 from vyre_py.ir.travel import Portable
 
 __all__ = [
-    "SCALARS", "TYPES", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f16", "f32", "f64", "i8", "i16", "i32", "i64",
+    "SCALARS", "TYPES", "VECTORS", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f16", "f32", "f64", "i8", "i16", "i32", "i64",
     "scalar_of", "signed_of", "u8", "u16", "u32", "u64", "unsigned_of", "vector_of",
 ]
 
@@ -145,7 +145,8 @@ SCALARS: Final[Mapping[str, Type]] = {t.name: t for t in (bool_, i8, i16, i32, i
 _VECTORS: Final[Mapping[tuple[Type, int], Type]] = {
     (t, lanes): Type(f"{t.name}x{lanes}", t.kind, t.bits, lanes) for t in SCALARS.values() for lanes in (2, 3, 4)
 }
-TYPES: Final[Mapping[str, Type]] = {**SCALARS, **{t.name: t for t in _VECTORS.values()}}
+VECTORS: Final[Mapping[str, Type]] = {t.name: t for t in _VECTORS.values()}
+TYPES: Final[Mapping[str, Type]] = {**SCALARS, **VECTORS}
 
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "bool": np.dtype(np.bool_), "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),

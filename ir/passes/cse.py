@@ -30,7 +30,7 @@ from vyre_py.ir.language.nodes import (
     Var,
     VariableStatement,
 )
-from vyre_py.ir.language.ops import Law
+from vyre_py.ir.language.op import Law
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.fold import merged_end
 

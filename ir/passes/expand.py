@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from vyre_py.ir.language.nodes import Atom, Const, Let
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import f32, u32
+from vyre_py.ir.language.types import u32
 from vyre_py.ir.math import EXPANSIONS, MathBuilder
 from vyre_py.ir.passes.lets import rewrite_lets
 
@@ -17,19 +18,19 @@ def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
     return m.out.let(OPS["swizzle"], (atom, Const(u32, lane)), atom.type.scalar) if atom.type.is_vector else atom
 
 
-def _expanded(m: MathBuilder, name: str, args: tuple[Atom, ...]) -> Atom:
+def _expanded(m: MathBuilder, op: Op, args: tuple[Atom, ...]) -> Atom:
     """The op of scalars."""
-    type_ = args[0].type
-    if name not in EXPANDED_ONLY or type_ is f32:
-        return EXPANSIONS[name](m, *args)
-    return m.cast(EXPANSIONS[name](m, *[m.cast(a, f32) for a in args]), type_)
+    type_, written = args[0].type, EXPANSIONS[op.name]
+    if op.through is None or op.through is type_:
+        return written(m, *args)
+    return m.cast(written(m, *[m.cast(a, op.through) for a in args]), type_)
 
 
 def _written(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
     lanes = let.bound.type.lanes
     if lanes == 1:
-        return _expanded(m, let.op.name, args)
-    made = [_expanded(m, let.op.name, tuple([_component(m, a, lane) for a in args])) for lane in range(lanes)]
+        return _expanded(m, let.op, args)
+    made = [_expanded(m, let.op, tuple([_component(m, a, lane) for a in args])) for lane in range(lanes)]
     return m(f"vec{lanes}", *made)
 
 

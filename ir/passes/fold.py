@@ -11,7 +11,7 @@ import numpy as np
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Break, Const, Continue, Else, End, For, If, Let, Loop, Return, const
-from vyre_py.ir.language.ops import Op
+from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, element, u32
 from vyre_py.ir.language.widths import whole_size

@@ -27,7 +27,8 @@ from vyre_py.ir.language.nodes import (
     Var,
     Variable,
 )
-from vyre_py.ir.language.ops import OPS, Result, swizzle_lanes
+from vyre_py.ir.language.op import Result
+from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.walks import SCALAR_KINDS, Handlers

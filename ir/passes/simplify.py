@@ -13,11 +13,11 @@ from typing import Final
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import Dim, DimConst, DimOp
 from vyre_py.ir.language.nodes import Atom, Const, Let, Value, const
-from vyre_py.ir.language.ops import OPS, Law, Op
+from vyre_py.ir.language.op import Law, Op
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bf16, bool_, f16, f32, f64
 from vyre_py.ir.language.widths import WIDE_TYPES
-from vyre_py.ir.passes.bounds.ranges import NEGATED
 from vyre_py.ir.passes.fold import evaluate_constant
 
 __all__ = ["same", "simplify"]
@@ -138,9 +138,9 @@ def _regroup(c: _Call, defined: Definition) -> _Call | Atom | None:
 def _negated(c: _Call, defined: Definition) -> _Call | Atom | None:
     """!(a < b) is a >= b, but only where nothing is unordered; != is the opposite of == for NaN too."""
     inner = defined(c.args[0])
-    if inner is None or inner.op.name not in NEGATED or not (inner.exact or inner.op.name in ("eq", "ne")):
+    if inner is None or inner.op.negation is None or not (inner.exact or inner.op.name in ("eq", "ne")):
         return None
-    return _call(NEGATED[inner.op.name], *inner.args)
+    return _call(inner.op.negation, *inner.args)
 
 
 def _select(c: _Call, defined: Definition) -> _Call | Atom | None:

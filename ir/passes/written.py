@@ -33,7 +33,7 @@ from vyre_py.ir.language.nodes import (
     Store,
     Value,
 )
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.widths import whole_size

@@ -14,7 +14,8 @@ from typing import Final
 from vyre_py.ir.builder.refusals import refusal
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Value, Variable
-from vyre_py.ir.language.ops import ATOMICS, OPS, Op, Operand, Result, swizzle_bits
+from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.ops import ATOMICS, OPS, swizzle_bits
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bool_, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Cursor, Failed

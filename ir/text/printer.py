@@ -40,7 +40,8 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )  # fmt: skip
-from vyre_py.ir.language.ops import OPS, Operand, Result, swizzle_lanes
+from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, i32, u32
 from vyre_py.ir.language.walks import Handlers

@@ -13,7 +13,7 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
-from vyre_py.ir.language.ops import AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Flat

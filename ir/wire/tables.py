@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, Var, Variable
-from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 

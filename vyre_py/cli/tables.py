@@ -9,7 +9,8 @@ from typing import Any
 
 from vyre_py.cli.output import CommandError, say, say_json
 from vyre_py.ir.language import describe
-from vyre_py.ir.language.ops import ATOMICS, OPS, AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op
+from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.rules import RULES
 
 __all__ = ["explain", "ops"]

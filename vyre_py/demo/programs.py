@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+import vyre_py as vp
 from vyre_py.ir.builder.expressions import Expr
-from vyre_py.ir.builder.functions import cast, clamp, floor, max, min, round, select
 from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.program_builder import ProgramBuilder
 from vyre_py.ir.language.program import Program
@@ -29,7 +29,7 @@ _TAPS: Final = 2 * RADIUS + 1
 
 def _luma(picture: ArrayHandle, y: Expr, x: Expr) -> Expr:
     """Brightness from 0 to 255, in whole numbers: (77 red + 150 green + 29 blue) / 256 (ITU-R BT.601 weights)."""
-    red, green, blue = (cast(picture[y, x, c], u32) for c in range(3))
+    red, green, blue = (vp.cast(picture[y, x, c], u32) for c in range(3))
     return (red * 77 + green * 150 + blue * 29) >> 8
 
 
@@ -73,8 +73,8 @@ def tone_curve() -> Program:
             least.atomic_min(0, sums[i])
         b.barrier()
         first, every = least.uniform_load(0), sums.uniform_load(BINS - 1)
-        above = cast(max(sums[i], first) - first, f32)
-        spread = cast(max(every - first, 1), f32)
+        above = vp.cast(vp.max(sums[i], first) - first, f32)
+        spread = vp.cast(vp.max(every - first, 1), f32)
         curve[i] = above * 255.0 / spread
     return b.program
 
@@ -90,10 +90,10 @@ def equalise() -> Program:
         b.over(width, height)
         x, y = b.let("x", b.global_id(0)), b.let("y", b.global_id(1))
         before = b.let("before", _luma(picture, y, x))
-        moved = cast(before, f32) * (1.0 - amount) + curve[before] * amount
-        gain = moved / cast(max(before, 1), f32)
+        moved = vp.cast(before, f32) * (1.0 - amount) + curve[before] * amount
+        gain = moved / vp.cast(vp.max(before, 1), f32)
         for c in range(3):
-            out[y, x, c] = cast(clamp(round(cast(picture[y, x, c], f32) * gain), 0.0, 255.0), u8)
+            out[y, x, c] = vp.cast(vp.clamp(vp.round(vp.cast(picture[y, x, c], f32) * gain), 0.0, 255.0), u8)
     return b.program
 
 
@@ -114,16 +114,16 @@ def blur() -> Program:
         tile = b.workgroup("tile", f32, _APRON, _APRON)
         rows = b.workgroup("rows", f32, _APRON, TILE)
         lx, ly, place = b.let("lx", b.local_id(0)), b.let("ly", b.local_id(1)), b.let("place", b.local_index())
-        left = cast(b.workgroup_id(0) * TILE, i32) - RADIUS
-        top = cast(b.workgroup_id(1) * TILE, i32) - RADIUS
-        right, bottom = cast(width, i32) - 1, cast(height, i32) - 1
+        left = vp.cast(b.workgroup_id(0) * TILE, i32) - RADIUS
+        top = vp.cast(b.workgroup_id(1) * TILE, i32) - RADIUS
+        right, bottom = vp.cast(width, i32) - 1, vp.cast(height, i32) - 1
         with b.for_(0, 3, name="c") as c:
             with b.region("load tile"), b.for_(0, -(-_APRON * _APRON // (TILE * TILE)), name="turn") as turn:
                 cell = b.let("cell", turn * (TILE * TILE) + place)
                 ty, tx = cell // _APRON, cell % _APRON
-                sy = min(max(top + cast(ty, i32), 0), bottom)  # pixels beyond the edge repeat it
-                sx = min(max(left + cast(tx, i32), 0), right)
-                tile[ty, tx] = cast(picture[sy, sx, c], f32)
+                sy = vp.min(vp.max(top + vp.cast(ty, i32), 0), bottom)  # pixels beyond the edge repeat it
+                sx = vp.min(vp.max(left + vp.cast(tx, i32), 0), right)
+                tile[ty, tx] = vp.cast(picture[sy, sx, c], f32)
             b.barrier()
             with b.region("sum along rows"), b.for_(0, -(-_APRON // TILE), name="turn") as turn:
                 row = turn * TILE + ly
@@ -152,8 +152,8 @@ def sharpen() -> Program:
         b.over(width, height)
         x, y = b.let("x", b.global_id(0)), b.let("y", b.global_id(1))
         with b.for_(0, 3, name="c") as c:
-            here = cast(picture[y, x, c], f32)
+            here = vp.cast(picture[y, x, c], f32)
             detail = here - blurred[y, x, c]
             strong = abs(detail) > threshold
-            out[y, x, c] = cast(clamp(floor(select(strong, here + amount * detail, here) + 0.5), 0.0, 255.0), u8)
+            out[y, x, c] = vp.cast(vp.clamp(vp.floor(vp.select(strong, here + amount * detail, here) + 0.5), 0.0, 255.0), u8)
     return b.program

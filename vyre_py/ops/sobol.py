@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DriverError
-from vyre_py.ir.builder.functions import cast, ceil_div, clz, ctz
 from vyre_py.ir.builder.program_builder import ProgramBuilder
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import is_count
@@ -99,18 +99,18 @@ def sobol_program(type_: Type = f64, bits: int = 30) -> Program:
         start = b.param("start", word)
         directions = b.read("directions", word, bits, dimensions)
         points = b.write("points", type_, count, dimensions)
-        b.over(ceil_div(count, _RUN) * dimensions)  # on one axis, so that few dimensions fill the workgroups as well as many
+        b.over(vp.ceil_div(count, _RUN) * dimensions)  # on one axis, so that few dimensions fill the workgroups as well as many
         i = b.global_id(0)
         row, column = b.let("row", i // dimensions * _RUN), b.let("column", i % dimensions)
-        index = b.let("index", start + cast(row, word))
+        index = b.let("index", start + vp.cast(row, word))
         gray = b.let("gray", index ^ (index >> 1))
         point = b.var("point", word)
-        with b.for_(0, word.size_bytes * 8 - cast(clz(gray), u32), name="bit") as bit:
-            chosen = (gray >> cast(bit, word)) & 1
+        with b.for_(0, word.size_bytes * 8 - vp.cast(vp.clz(gray), u32), name="bit") as bit:
+            chosen = (gray >> vp.cast(bit, word)) & 1
             point.set(point ^ chosen * directions[bit, column])
         with b.for_(0, _RUN, name="k") as k:
-            points[row + k, column] = cast(point, type_) * 2.0**-bits
-            changed = cast(ctz(index + cast(k, word) + 1), u32)
+            points[row + k, column] = vp.cast(point, type_) * 2.0**-bits
+            changed = vp.cast(vp.ctz(index + vp.cast(k, word) + 1), u32)
             point.set(point ^ directions[changed, column])
     return b.program
 

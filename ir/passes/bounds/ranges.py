@@ -46,9 +46,7 @@ from vyre_py.ir.passes.bounds.transfer import (
     total,
 )
 
-__all__ = ["NEGATED", "Ranges"]
-
-NEGATED: Final = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}  # for integers
+__all__ = ["Ranges"]
 
 # How far a condition is taken apart, and how deep a value is computed again under facts learned after it.
 MAX_CONJUNCTS: Final = 32
@@ -275,8 +273,8 @@ class Ranges:
                 pending.append((let.args[0], not wanted))
             elif name == ("logical_and" if wanted else "logical_or"):
                 pending += [(a, wanted) for a in let.args]
-            elif name in NEGATED and let.args[0].type.is_integer and not let.args[0].type.is_vector:
-                self._compare(name if wanted else NEGATED[name], *let.args)
+            elif let.op.negation is not None and let.args[0].type.is_integer and not let.args[0].type.is_vector:
+                self._compare(name if wanted else let.op.negation, *let.args)
 
     def _compare(self, name: str, a: Atom, b: Atom) -> None:
         if name in ("lt", "le", "eq"):

@@ -1,4 +1,4 @@
-"""What each op does to ranges: one row per op, as in the op table; an op without a row gives every value of its type.
+"""What each op does to ranges: one rule for each kind of op, which rows of the op table name; an op without one gives every value of its type.
 
 A range says of a value, as a mathematical whole number: it lies in [low, high], every form in `uppers` is at least it, and
 every form in `lowers` at most it. An op that may wrap gives nothing but its type's range: facts never pass through a wrap.
@@ -12,6 +12,7 @@ from itertools import zip_longest
 from typing import Final, Protocol
 
 from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Kind, Type
 from vyre_py.ir.passes.bounds.polynomials import Form, Sizes, constant, minus, plus, shifted, times
 
@@ -375,9 +376,12 @@ def _extract_bits(facts: Facts, t: Type, args: tuple[Atom, ...], r: tuple[Range,
     return Range(0, min(r[0].high, (1 << most) - 1), r[0].uppers)
 
 
-TRANSFER: Final[Mapping[str, Rule]] = {
+# By the name that rows of the op table have for it. A row whose rule is not here fails the import.
+_RULES: Final[Mapping[str, Rule]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "rem": _rem, "neg": _neg, "abs": _abs, "sign": _sign, "min": _min, "max": _max,
-    "clamp": _clamp, "and": _and, "or": _or, "xor": _xor, "not": _not, "shl": _shl, "shr": _shr, "popcount": _bits, "clz": _bits,
-    "ctz": _bits, "mul_hi": _mul_hi, "abs_diff": _abs_diff, "cast": _cast, "bitcast": _cast,
-    "saturating_add": _saturating_add, "saturating_sub": _saturating_sub, "saturating_mul": _saturating_mul, "extract_bits": _extract_bits,
+    "clamp": _clamp, "and": _and, "or": _or, "xor": _xor, "not": _not, "shl": _shl, "shr": _shr, "bits": _bits, "mul_hi": _mul_hi,
+    "abs_diff": _abs_diff, "cast": _cast, "saturating_add": _saturating_add, "saturating_sub": _saturating_sub,
+    "saturating_mul": _saturating_mul, "extract_bits": _extract_bits,
 }  # fmt: skip
+
+TRANSFER: Final[Mapping[str, Rule]] = {name: _RULES[op.range_rule] for name, op in OPS.items() if op.range_rule}

@@ -11,7 +11,7 @@ from typing import Final
 
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.nodes import Atomic, Space
-from vyre_py.ir.language.ops import AtomicOp
+from vyre_py.ir.language.op import AtomicOp
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot

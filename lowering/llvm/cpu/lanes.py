@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Store, UniformLoad, Var, Variable
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame

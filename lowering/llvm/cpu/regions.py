@@ -28,7 +28,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 
 __all__ = ["Escape", "Plan", "Run", "beyond", "plan_regions"]

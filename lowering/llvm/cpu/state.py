@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import Atom, Const, Let, Param, Statement, Value, const
-from vyre_py.ir.language.ops import Level
+from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from vyre_py.ir.language.nodes import Atom, Const, Let
-from vyre_py.ir.language.ops import OPS, Law, Op
+from vyre_py.ir.language.op import Law, Op
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.math import MathBuilder

@@ -41,7 +41,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.language.ops import Op
+from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size

@@ -39,7 +39,6 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32
-from vyre_py.ir.passes.bounds.ranges import NEGATED
 
 __all__ = ["Counter", "Counters"]
 
@@ -191,8 +190,8 @@ class _Search:
                 pending.append((let.args[0], not straight))
             elif let.op.name == ("logical_or" if straight else "logical_and"):
                 pending += [(a, straight) for a in let.args]
-            elif let.op.name in NEGATED:
-                yield self._definitions[let.bound.id], let.op.name if straight else NEGATED[let.op.name]
+            elif let.op.negation is not None:
+                yield self._definitions[let.bound.id], let.op.name if straight else let.op.negation
 
     def _counted(self, atom: Atom, test: int) -> Variable | None:
         """The variable that changes by one whose value the atom is when a turn comes to the test."""

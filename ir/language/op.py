@@ -1,0 +1,168 @@
+"""What a row of the op table is: `Op`, and `AtomicOp` for atomics. The rows are in `ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum, IntFlag, auto
+from functools import lru_cache
+from typing import Final
+
+from vyre_py.ir.language.types import Array, Type, bool_, u32, unsigned_of, vector_of
+
+__all__ = ["AtomicOp", "Law", "Level", "Op", "Operand", "Result"]
+
+
+class Level(IntEnum):
+    """How widely a value is known to be the same, or code to be reached together: the least is the most uniform."""
+
+    GRID = 0
+    WORKGROUP = 1
+    SUBGROUP = 2
+    VARYING = 3
+
+
+class Law(IntFlag):
+    """Algebraic laws that hold exactly for every type the row accepts, unless the name says `INT`."""
+
+    NONE = 0
+    COMMUTES = auto()
+    IDEMPOTENT = auto()  # f(x, x) = x
+    INVOLUTION = auto()  # f(f(x)) = x
+    PROJECTION = auto()  # f(f(x)) = f(x)
+    ASSOCIATIVE_INT = auto()
+    SELF_ZERO_INT = auto()  # f(x, x) = 0
+    SELF_TRUE = auto()  # f(x, x) = true, integers and bools only
+    SELF_FALSE = auto()  # f(x, x) = false, integers and bools only
+
+
+class Operand(Enum):
+    """What an operand's type must be. All operands marked T have one type: a scalar of the row's `of`, or a vector of one."""
+
+    T = "T"
+    BOOL = "bool"  # a bool, or a vector of bools with as many components as T
+    U32 = "u32"  # a u32, or a vector of u32 with as many components as T
+    ANY = "any"  # any type, independent of T
+    LANES = "lanes"  # a u32 constant that names components: `swizzle_bits`
+
+
+class Result(Enum):
+    """What the result's type is. T is the type of the operands marked so, with all its components."""
+
+    T = "T"
+    BOOL = "bool"  # per component
+    UNSIGNED = "unsigned T"
+    COMPONENT = "component of T"
+    VECTOR = "vector of T"  # with as many components as there are operands
+    FIXED = "fixed"  # the row's `fixed`
+    GIVEN = "given"  # written out, as in cast(x, f32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """A row: see the module.
+
+    `evaluate(result_type, *arrays)` is the meaning over arrays, vectors with their components on the last axis; it is absent for
+    queries (no operands; `level` says how uniform the answer is) and for ops that only their expansion defines. `expansion` names the function
+    in `ir/math` that writes the op in simpler ones, and `expands` the scalar types over which it does; one that is written for the type
+    `through` alone is used for the others by way of that type. `range_rule` names the rule in `passes/bounds/transfer.py` which says what
+    integers the op can give; without one it may give any of its type. `lanes` are the numbers of components that T may have.
+    """
+
+    name: str
+    code: int  # what the wire form writes for it, for ever
+    operands: tuple[Operand, ...]
+    result: Result
+    of: frozenset[Type]
+    evaluate: Callable[..., Array] | None
+    doc: str
+    laws: Law = Law.NONE
+    right_identity: int | None = None  # integer c with f(x, c) = x; for bools 0 or 1
+    right_absorber: int | None = None  # integer c with f(x, c) = c
+    infix: str | None = None  # spelling between two operands, or before one
+    level: Level | None = None
+    expands: frozenset[Type] = frozenset()
+    lanes: frozenset[int] = frozenset({1, 2, 3, 4})
+    fixed: Type | None = None
+    names: tuple[str, ...] = ()  # of the operands, for readers and for calls in Python; x, y, z, w where none are given
+    negation: str | None = None  # for a comparison, the op that is true where this is false, of integers
+    builtin: bool = False  # a function of Python's own calls it, as abs does
+    moves_bits: bool = False  # over floats: the bits of the result are the same everywhere, whatever the numerics
+    expansion: str = ""  # module and function, below `ir/math`
+    through: Type | None = None
+    range_rule: str = ""
+    accepts: Callable[[Type, Type], bool] | None = None  # for a result that is GIVEN: whether the first operand's type goes to that one
+    conversions: str = ""  # the same in words
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", ("x", "y", "z", "w")[: len(self.operands)])
+
+    @property
+    def is_query(self) -> bool:
+        """Whether this op asks where the invocation is, rather than computing."""
+        return self.level is not None
+
+    @property
+    def is_lanewise(self) -> bool:
+        """Whether each component of the result depends on the same component of the operands alone."""
+        return (self.result in (Result.T, Result.BOOL, Result.UNSIGNED) and len(self.lanes) == _MAX_LANES) or self.name == "cast"
+
+    def operand_type(self, operands: tuple[Type, ...]) -> Type | None:
+        """T, or None where the row has no operand marked so."""
+        return next((actual for pattern, actual in zip(self.operands, operands, strict=False) if pattern is Operand.T), None)
+
+    def result_type(self, operands: tuple[Type, ...], given: Type | None = None) -> Type | None:
+        """The result's type for these operand types, or None when the row does not accept them."""
+        return _result_type(self, operands, given)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+@lru_cache(maxsize=1 << 14)  # a Program has few signatures, and many statements
+def _result_type(op: Op, operands: tuple[Type, ...], given: Type | None) -> Type | None:
+    if len(operands) != len(op.operands) or (given is None) is (op.result is Result.GIVEN):
+        return None
+    t = op.operand_type(operands)
+    if t is not None and (t.scalar not in op.of or t.lanes not in op.lanes):
+        return None
+    for pattern, actual in zip(op.operands, operands, strict=True):
+        if pattern is Operand.T:
+            fits = actual is t
+        elif pattern is Operand.ANY:
+            fits = True
+        else:
+            wanted = bool_ if pattern is Operand.BOOL else u32
+            # A vector chooses by one bool, or component by component.
+            fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
+        if not fits:
+            return None
+    if op.result is Result.GIVEN:
+        return given if given is not None and op.accepts is not None and op.accepts(operands[0], given) else None
+    if op.result is Result.FIXED:
+        return op.fixed
+    assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
+    return _RESULTS[op.result](t, len(operands))
+
+
+_MAX_LANES: Final = 4
+_RESULTS: Final[Mapping[Result, Callable[[Type, int], Type]]] = {
+    Result.T: lambda t, count: t,
+    Result.BOOL: lambda t, count: vector_of(bool_, t.lanes),
+    Result.UNSIGNED: lambda t, count: unsigned_of(t),
+    Result.COMPONENT: lambda t, count: t.scalar,
+    Result.VECTOR: vector_of,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtomicOp:
+    """An atomic read-modify-write, which gives the old value. `evaluate(old, *operands)` is the new value of one element."""
+
+    name: str
+    code: int
+    operands: int
+    of: frozenset[Type]
+    evaluate: Callable[..., Array]
+    doc: str

@@ -1,0 +1,360 @@
+"""Made from `vyre_py/_names.py` and `ir/language/ops.py` by `python tests/pages.py`; changes belong there."""
+
+from vyre_py.drivers.cache.disk import DiskCache as DiskCache
+from vyre_py.drivers.cache.lookup import cache_layers as cache_layers
+from vyre_py.drivers.cache.lookup import disk_cache as disk_cache
+from vyre_py.drivers.config import DispatchConfig as DispatchConfig
+from vyre_py.drivers.device import Device as Device
+from vyre_py.drivers.errors import BindingError as BindingError
+from vyre_py.drivers.errors import CacheError as CacheError
+from vyre_py.drivers.errors import DeviceLost as DeviceLost
+from vyre_py.drivers.errors import DeviceUnavailable as DeviceUnavailable
+from vyre_py.drivers.errors import DispatchTimeout as DispatchTimeout
+from vyre_py.drivers.errors import DriverError as DriverError
+from vyre_py.drivers.errors import LaunchError as LaunchError
+from vyre_py.drivers.errors import OutOfMemory as OutOfMemory
+from vyre_py.drivers.launch import Launch as Launch
+from vyre_py.drivers.many.chain import Chain as Chain
+from vyre_py.drivers.many.chain import plan_chain as plan_chain
+from vyre_py.drivers.many.graph import Graph as Graph
+from vyre_py.drivers.many.sequence import Sequence as Sequence
+from vyre_py.drivers.many.sequence import copy_step as copy_step
+from vyre_py.drivers.many.sequence import fill_step as fill_step
+from vyre_py.drivers.many.sequence import gemm_step as gemm_step
+from vyre_py.drivers.memory.arena.arena import Arena as Arena
+from vyre_py.drivers.memory.arena.planner import ArenaPlan as ArenaPlan
+from vyre_py.drivers.memory.arena.planner import ArenaStep as ArenaStep
+from vyre_py.drivers.memory.arena.planner import ArenaValue as ArenaValue
+from vyre_py.drivers.memory.arena.planner import plan_arena as plan_arena
+from vyre_py.drivers.memory.buffer import Buffer as Buffer
+from vyre_py.drivers.memory.store import ResidentStore as ResidentStore
+from vyre_py.drivers.memory.weights import Weights as Weights
+from vyre_py.drivers.observe.snapshot import Snapshot as Snapshot
+from vyre_py.drivers.observe.snapshot import prometheus_text as prometheus_text
+from vyre_py.drivers.observe.trace import trace as trace
+from vyre_py.drivers.pipeline import Pipeline as Pipeline
+from vyre_py.drivers.process.executor import Executor as Executor
+from vyre_py.drivers.registry import device as device
+from vyre_py.drivers.registry import devices as devices
+from vyre_py.drivers.registry import is_available as is_available
+from vyre_py.export_c import export_c as export_c
+from vyre_py.headers import include_dir as include_dir
+from vyre_py.ir.builder.expressions import Expr as Expr
+from vyre_py.ir.builder.expressions import Operand as _Operand
+from vyre_py.ir.builder.expressions import const as const
+from vyre_py.ir.builder.program_builder import ProgramBuilder as ProgramBuilder
+from vyre_py.ir.builder.special import bitcast as bitcast
+from vyre_py.ir.builder.special import cast as cast
+from vyre_py.ir.builder.special import ceil_div as ceil_div
+from vyre_py.ir.builder.special import max as max
+from vyre_py.ir.builder.special import min as min
+from vyre_py.ir.builder.special import splat as splat
+from vyre_py.ir.builder.special import vec2 as vec2
+from vyre_py.ir.builder.special import vec3 as vec3
+from vyre_py.ir.builder.special import vec4 as vec4
+from vyre_py.ir.check import Checked as Checked
+from vyre_py.ir.check import check as check
+from vyre_py.ir.language.errors import ParseError as ParseError
+from vyre_py.ir.language.errors import ProgramError as ProgramError
+from vyre_py.ir.language.errors import ProgramWarning as ProgramWarning
+from vyre_py.ir.language.errors import RaceError as RaceError
+from vyre_py.ir.language.errors import ValidationError as ValidationError
+from vyre_py.ir.language.errors import VyreError as VyreError
+from vyre_py.ir.language.errors import WireError as WireError
+from vyre_py.ir.language.program import Program as Program
+from vyre_py.ir.language.types import Type as Type
+from vyre_py.ir.language.types import bf16 as bf16
+from vyre_py.ir.language.types import bool_ as bool_
+from vyre_py.ir.language.types import f16 as f16
+from vyre_py.ir.language.types import f32 as f32
+from vyre_py.ir.language.types import f64 as f64
+from vyre_py.ir.language.types import i16 as i16
+from vyre_py.ir.language.types import i32 as i32
+from vyre_py.ir.language.types import i64 as i64
+from vyre_py.ir.language.types import i8 as i8
+from vyre_py.ir.language.types import u16 as u16
+from vyre_py.ir.language.types import u32 as u32
+from vyre_py.ir.language.types import u64 as u64
+from vyre_py.ir.language.types import u8 as u8
+from vyre_py.lowering.artifact.artifact import Artifact as Artifact
+from vyre_py.lowering.errors import ArtifactError as ArtifactError
+from vyre_py.lowering.errors import LoweringError as LoweringError
+from vyre_py.lowering.errors import ToolchainError as ToolchainError
+from vyre_py.lowering.errors import Unsupported as Unsupported
+from vyre_py.lowering.options import CompileOptions as CompileOptions
+from vyre_py.many import compile_many as compile_many
+from vyre_py.native import compile_native as compile_native
+from vyre_py.ops.sobol import Sobol as Sobol
+from vyre_py.ops.sobol import sobol_program as sobol_program
+
+__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceLost', 'DeviceUnavailable', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Executor', 'Graph', 'Launch', 'LaunchError', 'LoweringError', 'OutOfMemory', 'ParseError', 'Pipeline', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'Snapshot', 'Sobol', 'ToolchainError', 'Unsupported', 'ValidationError', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'cos', 'cosh', 'cross', 'ctz', 'device', 'devices', 'disk_cache', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fill_step', 'floor', 'fma', 'fract', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mul_hi', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'plan_chain', 'popcount', 'pow', 'prometheus_text', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'sobol_program', 'splat', 'sqrt', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
+
+__version__: str
+
+boolx2: Type
+boolx3: Type
+boolx4: Type
+i8x2: Type
+i8x3: Type
+i8x4: Type
+i16x2: Type
+i16x3: Type
+i16x4: Type
+i32x2: Type
+i32x3: Type
+i32x4: Type
+i64x2: Type
+i64x3: Type
+i64x4: Type
+u8x2: Type
+u8x3: Type
+u8x4: Type
+u16x2: Type
+u16x3: Type
+u16x4: Type
+u32x2: Type
+u32x3: Type
+u32x4: Type
+u64x2: Type
+u64x3: Type
+u64x4: Type
+f16x2: Type
+f16x3: Type
+f16x4: Type
+bf16x2: Type
+bf16x3: Type
+bf16x4: Type
+f32x2: Type
+f32x3: Type
+f32x4: Type
+f64x2: Type
+f64x3: Type
+f64x4: Type
+
+def sign(x: _Operand) -> Expr:
+    """1 above zero, -1 below; zeros and NaN stay what they are."""
+
+def clamp(x: _Operand, low: _Operand, high: _Operand) -> Expr:
+    """min(max(x, low), high)."""
+
+def fma(a: _Operand, b: _Operand, c: _Operand) -> Expr:
+    """a * b + c, rounded once."""
+
+def sqrt(x: _Operand) -> Expr:
+    """The square root, correctly rounded."""
+
+def floor(x: _Operand) -> Expr:
+    """The greatest whole number not above."""
+
+def ceil(x: _Operand) -> Expr:
+    """The least whole number not below."""
+
+def trunc(x: _Operand) -> Expr:
+    """The whole part, toward zero."""
+
+def round(x: _Operand) -> Expr:
+    """The nearest whole number, ties to even."""
+
+def fract(x: _Operand) -> Expr:
+    """x - floor(x)."""
+
+def rotl(x: _Operand, count: _Operand) -> Expr:
+    """Rotate left; the count is masked by the width."""
+
+def rotr(x: _Operand, count: _Operand) -> Expr:
+    """Rotate right; the count is masked by the width."""
+
+def popcount(x: _Operand) -> Expr:
+    """How many bits are one."""
+
+def clz(x: _Operand) -> Expr:
+    """How many leading bits are zero; the width for 0."""
+
+def ctz(x: _Operand) -> Expr:
+    """How many trailing bits are zero; the width for 0."""
+
+def reverse_bits(x: _Operand) -> Expr:
+    """The bits in the opposite order."""
+
+def mul_hi(a: _Operand, b: _Operand) -> Expr:
+    """The upper half of the exact product."""
+
+def abs_diff(a: _Operand, b: _Operand) -> Expr:
+    """The distance, unsigned."""
+
+def select(condition: _Operand, a: _Operand, b: _Operand) -> Expr:
+    """The second operand where the first is true, else the third; bits are kept."""
+
+def is_nan(x: _Operand) -> Expr:
+    """Whether this is a NaN."""
+
+def is_inf(x: _Operand) -> Expr:
+    """Whether this is an infinity."""
+
+def is_finite(x: _Operand) -> Expr:
+    """Whether this is neither NaN nor an infinity."""
+
+def dot(a: _Operand, b: _Operand) -> Expr:
+    """The sum of the products of components, left to right, each step rounded; integers wrap."""
+
+def length(v: _Operand) -> Expr:
+    """sqrt(dot(v, v))."""
+
+def cross(a: _Operand, b: _Operand) -> Expr:
+    """The cross product a.yzx * b.zxy - a.zxy * b.yzx, each step rounded."""
+
+def all(v: _Operand) -> Expr:
+    """Whether all components are true."""
+
+def any(v: _Operand) -> Expr:
+    """Whether any component is true."""
+
+def saturating_add(a: _Operand, b: _Operand) -> Expr:
+    """The sum, or the nearest value that the type holds."""
+
+def saturating_sub(a: _Operand, b: _Operand) -> Expr:
+    """The difference, or the nearest value that the type holds."""
+
+def saturating_mul(a: _Operand, b: _Operand) -> Expr:
+    """The product, or the nearest value that the type holds."""
+
+def extract_bits(x: _Operand, offset: _Operand, count: _Operand) -> Expr:
+    """The `count` bits from bit `offset` up, sign-extended for signed types; both are cut to the width."""
+
+def insert_bits(x: _Operand, y: _Operand, offset: _Operand, count: _Operand) -> Expr:
+    """x with its `count` bits from bit `offset` up taken from the low bits of y; both are cut to the width."""
+
+def rsqrt(x: _Operand) -> Expr:
+    """1 / sqrt(x), in two roundings."""
+
+def pack4x8_snorm(v: _Operand) -> Expr:
+    """Four bytes round(clamp(x, -1, 1) * 127), the first lowest."""
+
+def pack4x8_unorm(v: _Operand) -> Expr:
+    """Four bytes round(clamp(x, 0, 1) * 255), the first lowest."""
+
+def pack4x8_sint(v: _Operand) -> Expr:
+    """The low bytes of four integers, the first lowest."""
+
+def pack4x8_uint(v: _Operand) -> Expr:
+    """The low bytes of four integers, the first lowest."""
+
+def pack2x16_snorm(v: _Operand) -> Expr:
+    """Two halves round(clamp(x, -1, 1) * 32767), the first lowest."""
+
+def pack2x16_unorm(v: _Operand) -> Expr:
+    """Two halves round(clamp(x, 0, 1) * 65535), the first lowest."""
+
+def pack2x16_sint(v: _Operand) -> Expr:
+    """The low halves of two integers, the first lowest."""
+
+def pack2x16_uint(v: _Operand) -> Expr:
+    """The low halves of two integers, the first lowest."""
+
+def pack2x16_float(v: _Operand) -> Expr:
+    """Two f16, each rounded once, the first lowest."""
+
+def unpack4x8_snorm(x: _Operand) -> Expr:
+    """The components of a pack4x8_snorm."""
+
+def unpack4x8_unorm(x: _Operand) -> Expr:
+    """The components of a pack4x8_unorm."""
+
+def unpack4x8_sint(x: _Operand) -> Expr:
+    """The components of a pack4x8_sint."""
+
+def unpack4x8_uint(x: _Operand) -> Expr:
+    """The components of a pack4x8_uint."""
+
+def unpack2x16_snorm(x: _Operand) -> Expr:
+    """The components of a pack2x16_snorm."""
+
+def unpack2x16_unorm(x: _Operand) -> Expr:
+    """The components of a pack2x16_unorm."""
+
+def unpack2x16_sint(x: _Operand) -> Expr:
+    """The components of a pack2x16_sint."""
+
+def unpack2x16_uint(x: _Operand) -> Expr:
+    """The components of a pack2x16_uint."""
+
+def unpack2x16_float(x: _Operand) -> Expr:
+    """The components of a pack2x16_float."""
+
+def exp(x: _Operand) -> Expr:
+    """e to the power x."""
+
+def exp2(x: _Operand) -> Expr:
+    """2 to the power x."""
+
+def exp10(x: _Operand) -> Expr:
+    """10 to the power x."""
+
+def expm1(x: _Operand) -> Expr:
+    """e to the power x, less 1."""
+
+def log(x: _Operand) -> Expr:
+    """The natural logarithm."""
+
+def log2(x: _Operand) -> Expr:
+    """The logarithm to base 2."""
+
+def log10(x: _Operand) -> Expr:
+    """The logarithm to base 10."""
+
+def log1p(x: _Operand) -> Expr:
+    """The natural logarithm of 1 + x."""
+
+def sin(x: _Operand) -> Expr:
+    """The sine of x radians."""
+
+def cos(x: _Operand) -> Expr:
+    """The cosine of x radians."""
+
+def tan(x: _Operand) -> Expr:
+    """The tangent of x radians."""
+
+def asin(x: _Operand) -> Expr:
+    """The angle in [-pi/2, pi/2] whose sine is x."""
+
+def acos(x: _Operand) -> Expr:
+    """The angle in [0, pi] whose cosine is x."""
+
+def atan(x: _Operand) -> Expr:
+    """The angle in [-pi/2, pi/2] whose tangent is x."""
+
+def atan2(y: _Operand, x: _Operand) -> Expr:
+    """The angle in [-pi, pi] of the point with abscissa x and ordinate y; the operands are y, x."""
+
+def sinh(x: _Operand) -> Expr:
+    """The hyperbolic sine."""
+
+def cosh(x: _Operand) -> Expr:
+    """The hyperbolic cosine."""
+
+def tanh(x: _Operand) -> Expr:
+    """The hyperbolic tangent."""
+
+def asinh(x: _Operand) -> Expr:
+    """The inverse hyperbolic sine."""
+
+def acosh(x: _Operand) -> Expr:
+    """The inverse hyperbolic cosine, not negative."""
+
+def atanh(x: _Operand) -> Expr:
+    """The inverse hyperbolic tangent."""
+
+def pow(x: _Operand, y: _Operand) -> Expr:
+    """x to the power y, as C's pow."""
+
+def cbrt(x: _Operand) -> Expr:
+    """The cube root."""
+
+def hypot(x: _Operand, y: _Operand) -> Expr:
+    """sqrt(x^2 + y^2) without overflow on the way."""
+
+def erf(x: _Operand) -> Expr:
+    """The error function."""
+
+def erfc(x: _Operand) -> Expr:
+    """1 - erf(x), without loss for large x."""
