@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
@@ -29,10 +29,6 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "max_output_bytes": (lambda v: v is None or is_count(v), "a whole number of bytes"),
     "races": (lambda v: isinstance(v, bool), "true or false"),
     "cluster": (_is_cluster, "three positive whole numbers, workgroups along x, y, z"),
-    "speculation": (
-        lambda v: isinstance(v, str) and v in ("auto", "off"),
-        '"auto" or "off": a hint is all that it can be, since no device here can be forced to run a launch before it is known that it is needed',
-    ),
 }
 
 
@@ -43,8 +39,7 @@ class DispatchConfig:
     Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that
     is looked at between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in
     seconds; `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA
-    GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `speculation` is a hint: "off" asks
-    that nothing runs before it is known to be needed, which is what every device here does anyway. `races`, on the reference device, raises RaceError
+    GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `races`, on the reference device, raises RaceError
     where two invocations race for an element of memory; the code that runs is looked at, which with `CompileOptions(opt=0)` is the Program as it was
     written.
     Raises Unsupported for a value that no device takes.
@@ -59,7 +54,6 @@ class DispatchConfig:
     stream: Any = None
     fixpoint_limit: int | None = None
     cluster: tuple[int, int, int] | None = None
-    speculation: Literal["auto", "off"] = "auto"
     races: bool = False
 
     def __post_init__(self) -> None:

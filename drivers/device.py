@@ -94,7 +94,7 @@ class Device(Stationary, ABC):
     dlpack_device: tuple[int, int] | None = None
     observes_launches: ClassVar[bool] = False  # whether `_observe` is all that traces of launches need
     honoured_options: ClassVar[frozenset[str]] = frozenset(
-        {"label", "grid", "max_output_bytes", "fixpoint", "fixpoint_limit", "speculation"}
+        {"label", "grid", "max_output_bytes", "fixpoint", "fixpoint_limit"}
     )
 
     def __init__(self, ordinal: int, target: Target, limits: Limits, description: str) -> None:

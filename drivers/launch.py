@@ -245,7 +245,7 @@ class Launch(Stationary, ShownAsText):
         """The address of the launch as C sees it: a `vyre_launch_t` of `vyre.h`, in the folder that `vyre_py.include_dir()` gives. It is there for as long
         as this object, and follows what `set` and `on` change. No thread may run it while another changes or drops the launch.
 
-        Raises Unsupported on devices other than cpu and cuda, and without llvmlite; DeviceLost.
+        Raises Unsupported on devices other than cpu and cuda; DeviceLost.
         """
         with importing:
             from vyre_py.drivers.sharing.c_launch import c_launch_of  # few launches are for C

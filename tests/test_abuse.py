@@ -208,7 +208,7 @@ def test_ranges_of_narrow_numbers_and_of_none(device: Device) -> None:
         ("label", 3), ("grid", (1, 2)), ("grid", (-1, 1, 1)), ("grid", 5), ("grid", "abc"), ("grid", ("a", 1, 1)), ("grid", XS), ("grid", (1.5, 1, 1)),
         ("grid", (True, 1, 1)), ("fixpoint", 3), ("cooperative", "yes"), ("timeout", "soon"), ("timeout", XS), ("timeout", float("nan")),
         ("max_output_bytes", "x"), ("max_output_bytes", -1), ("stream", 5), ("stream", XS),
-        ("fixpoint_limit", 0), ("fixpoint_limit", XS), ("cluster", 2), ("cluster", (0, 1, 1)), ("cluster", XS), ("speculation", "forced"), ("speculation", XS),
+        ("fixpoint_limit", 0), ("fixpoint_limit", XS), ("cluster", 2), ("cluster", (0, 1, 1)), ("cluster", XS),
     ],
     ids=brief,
 )

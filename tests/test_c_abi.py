@@ -23,7 +23,7 @@ from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
 from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter, Status
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import jit
 
 AXPY = parse("""program axpy(n) workgroup(64) {
@@ -276,11 +276,10 @@ def test_other_devices_say_so():
     assert set(DEVICES) == {"cpu", "cuda"}
 
 
-def test_without_llvmlite_it_is_refused_by_name(cpu, monkeypatch):
-    launch, _, _ = bound(cpu, n=8)
-    monkeypatch.setattr(jit, "is_here", lambda: False)
-    with pytest.raises(Unsupported, match="c_address without llvmlite"):
-        _ = launch.c_address
+def test_without_llvmlite_it_is_an_error_that_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    with pytest.raises(ToolchainError, match=r"llvmlite: cannot be loaded: .*pip install --force-reinstall llvmlite"):
+        jit.link("nothing", "", ())
 
 
 # ---------------------------------------------------------------- CUDA, over a stand-in for the driver

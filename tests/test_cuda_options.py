@@ -227,13 +227,6 @@ def test_clusters_that_do_not_fit(gpu):
     assert not pipeline.dispatch({"x": x}, config=vp.DispatchConfig(cluster=(3, 1, 1)))["y"].any()
 
 
-def test_speculation_is_a_hint(gpu):
-    x = np.arange(1000, dtype=np.uint32)
-    pipeline = gpu.compile_native(parse(REVERSE))
-    for hint in ("auto", "off"):
-        assert (pipeline.dispatch({"x": x}, config=vp.DispatchConfig(speculation=hint))["y"] == pipeline.dispatch({"x": x})["y"]).all()
-
-
 # ---------------------------------------------------------------- endless kernels
 
 TIMEOUT = 0.3

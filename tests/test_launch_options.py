@@ -37,19 +37,12 @@ def step_of(text=PLAIN, **options):
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("fixpoint_limit", (0, -1, True, 1.5, "3")), ("cluster", ((2, 1), (0, 1, 1), [2, 1, 1], 2, (2, 1, True))), ("speculation", ("forced", None, True))],
+    [("fixpoint_limit", (0, -1, True, 1.5, "3")), ("cluster", ((2, 1), (0, 1, 1), [2, 1, 1], 2, (2, 1, True)))],
 )
 def test_values_that_no_device_takes(name, values):
     for value in values:
         with pytest.raises(Unsupported, match=f"dispatch option {name}="):
             DispatchConfig(**{name: value})
-
-
-def test_forced_speculation_is_refused_with_the_reason():
-    with pytest.raises(Unsupported, match="no device here can be forced"):
-        DispatchConfig(speculation="forced")
-    for hint in ("auto", "off"):
-        assert DispatchConfig(speculation=hint).speculation == hint
 
 
 def test_steps_say_what_they_were_compiled_with():
@@ -70,7 +63,7 @@ def test_steps_say_what_they_were_compiled_with():
 def test_most_launches_have_no_attributes():
     for capability in ((7, 0), AMPERE, HOPPER):
         assert launch_attributes(capability, step_of(), DispatchConfig(), (5, 1, 1)) == ()
-        assert launch_attributes(capability, step_of(persistent=True), DispatchConfig(speculation="off"), (5, 1, 1)) == ()
+        assert launch_attributes(capability, step_of(persistent=True), DispatchConfig(), (5, 1, 1)) == ()
 
 
 def test_attributes_follow_step_and_config():

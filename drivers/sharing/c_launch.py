@@ -13,7 +13,6 @@ from vyre_py.ir.imports import imported
 from vyre_py.ir.language.nodes import Access
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout, SlotKind
-from vyre_py.lowering.llvm import jit
 
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch, LaunchPlan
@@ -133,7 +132,7 @@ _lock = threading.Lock()
 
 
 def c_launch_of(launch: Launch) -> CLaunch:
-    """The one descriptor of a launch, made when it is first asked for. Raises Unsupported on devices that have none, and without llvmlite; DeviceLost."""
+    """The one descriptor of a launch, made when it is first asked for. Raises Unsupported on devices that have none; DeviceLost."""
     with _lock:
         if launch._c_launch is None:
             launch.plan.device.require_usable()
@@ -145,8 +144,6 @@ def _made(launch: Launch) -> CLaunch:
     device = launch.plan.device
     if device.kind not in DEVICES:
         raise Unsupported(device.name, [Missing("launch.c_address", help=f"devices that have it are {', '.join(DEVICES)}")])
-    if not jit.is_here():
-        raise Unsupported(device.name, [Missing("launch.c_address without llvmlite", help="it makes the code that C calls: pip install llvmlite")])
     made: CLaunch = imported(f"vyre_py.drivers.{device.kind}.c_launch").make(launch)
     return made
 

@@ -9,29 +9,23 @@ from itertools import count
 from typing import Any, Final
 
 from vyre_py.ir.imports import importing
+from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["is_here", "link"]
+__all__ = ["link"]
 
 _lock = threading.Lock()
 _linked: list[Any] = []  # the linker and what it has linked, which stay for good
 _numbers: Final = count(1)  # of libraries: a child that is forked while one is linked takes another name for its own
 
 
-def is_here() -> bool:
-    """Whether llvmlite can be imported, which loads LLVM."""
-    try:
-        with importing:
-            import llvmlite.binding  # noqa: F401 - whether it can be is the question
-    except (ImportError, OSError):  # not installed; installed, and its library does not load
-        return False
-    return True
-
-
 def link(name: str, text: str, exports: Sequence[str], imports: Mapping[str, int] | None = None) -> dict[str, int]:
     """Compiles LLVM IR for this process; gives the addresses of its `exports`. `imports` are addresses of functions that it calls; those of the C library
-    need none. Raises ImportError without llvmlite."""
-    with importing:
-        from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
+    need none. Raises ToolchainError where llvmlite cannot be loaded."""
+    try:
+        with importing:
+            from llvmlite import binding as llvm  # LLVM is loaded only when native code is first wanted
+    except (ImportError, OSError) as error:  # not installed; installed, and its library does not load
+        raise ToolchainError("llvmlite", f"cannot be loaded: {error}; pip install --force-reinstall llvmlite") from error
 
     with _lock:
         if not _linked:

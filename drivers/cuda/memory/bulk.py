@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory.pinned import PinnedBlock
-from vyre_py.drivers.cuda.native import plain
 from vyre_py.lowering.llvm import jit
 
 __all__ = ["LANES", "Bulk", "Lane"]
@@ -213,8 +212,6 @@ over:
 @cache
 def _functions() -> dict[str, Callable[..., int]]:
     """The two ways, as functions that give the interpreter's lock away while they run."""
-    if not jit.is_here():
-        return {"vyre_upload": plain.upload, "vyre_download": plain.download}
     made = jit.link("vyre-bulk", _TEXT, ("vyre_upload", "vyre_download"))
     form = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
     return {name: form(address) for name, address in made.items()}

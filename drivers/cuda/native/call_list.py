@@ -1,4 +1,4 @@
-"""Calls of the driver without Python in between: builtins that LLVM makes once a process. Where llvmlite is not installed, `plain` does the same in Python.
+"""Calls of the driver without Python in between: builtins that LLVM makes once a process.
 
 A `CallList` is a list of C calls with the arguments that they take. Its `builtin()` looks at the device's mode word and at
 the live words of the memory it uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's
@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
-from vyre_py.drivers.cuda.native.plain import Handler, PlainBuiltins
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.llvm import jit
 
@@ -46,6 +45,9 @@ NO_MEMORY: Final = -2
 
 # Type of a slot, by name -> its number in native code; other types go through Python.
 SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
+
+# What is told of a call: its number and the status that it gave.
+Handler = Callable[[int, int], Any]
 
 _ARGUMENTS: Final = 16
 _CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
@@ -166,15 +168,15 @@ class _Builtins:
         self._scatter(bytes(table), len(pieces))
 
 
-_builtins: list[_Builtins | PlainBuiltins] = []
+_builtins: list[_Builtins] = []
 _lock = threading.Lock()
 
 
-def builtins() -> _Builtins | PlainBuiltins:
-    """The one set of builtins of the process: native code, or where there is no llvmlite what does the same in Python."""
+def builtins() -> _Builtins:
+    """The one set of builtins of the process. Raises ToolchainError where llvmlite cannot be loaded."""
     with _lock:
         if not _builtins:
-            _builtins.append(_Builtins() if jit.is_here() else PlainBuiltins())
+            _builtins.append(_Builtins())
         return _builtins[0]
 
 
