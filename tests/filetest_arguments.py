@@ -11,7 +11,8 @@ from vyre_py.ir.language.errors import ProgramError
 from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type
-from vyre_py.ir.text.lexer import Tokens, literal_bits, split_literal, unquote
+from vyre_py.ir.text.lexer import literal_bits, split_literal, unquote
+from vyre_py.ir.text.tokens import Tokens, kind_of
 
 __all__ = ["Arguments"]
 
@@ -32,17 +33,21 @@ class Arguments:
     def fail(self, why: str) -> NoReturn:
         self.refuse(f"{why}, at {self.tokens.describe(self.position)}")
 
+    @property
+    def kind(self) -> str:
+        return kind_of(self.tokens.words[self.position])
+
     def next(self, kind: str = "") -> str:
-        if kind and self.tokens.kinds[self.position] != kind:
+        if kind and self.kind != kind:
             self.fail(f"expected {kind}")
         self.position += 1
-        return self.tokens.word(self.position - 1)
+        return self.tokens.words[self.position - 1]
 
     def read(self) -> dict[str, Any]:
         """The values by name: arrays for buffers, Python or NumPy scalars for params and dims."""
         made: dict[str, Any] = {}
-        while self.tokens.kinds[self.position] != "end":
-            name = unquote(self.next()) if self.tokens.kinds[self.position] == "string" else self.next("name")
+        while self.kind != "end":
+            name = unquote(self.next()) if self.kind == "string" else self.next("name")
             self.next("=")
             made[name] = self.value(name)
         return made
@@ -63,15 +68,15 @@ class Arguments:
         return np.array(bits, dtype=f"u{type_.size_bytes}").view(type_.dtype)
 
     def literal(self, type_: Type) -> int:
-        if self.tokens.word(self.position) in SCALARS:
+        if self.tokens.words[self.position] in SCALARS:
             self.next("name")
             self.next(":")
-            text = self.tokens.word(self.position)
+            text = self.tokens.words[self.position]
             if text.startswith("0x"):
                 return int(self.next("number"), 16)
-        negative = self.tokens.kinds[self.position] == "-"
+        negative = self.kind == "-"
         self.position += negative
-        kind, text = self.tokens.kinds[self.position], self.next()
+        kind, text = self.kind, self.next()
         try:
             return literal_bits(type_, split_literal(text)[0] if kind == "number" else text, negative)
         except (ValueError, KeyError) as error:
@@ -81,7 +86,7 @@ class Arguments:
     def array(self, type_: Type, rank: int) -> Array:
         """An array of this rank; the components of vectors are one axis more, the last."""
         axes = rank + type_.is_vector
-        if self.tokens.kinds[self.position] == "name" and self.tokens.word(self.position) in ("zeros", "iota", "fill"):
+        if self.kind == "name" and self.tokens.words[self.position] in ("zeros", "iota", "fill"):
             return self.made(type_)
         bits: list[int] = []
         shape = self.nested(type_.scalar, bits)
@@ -94,8 +99,8 @@ class Arguments:
     def nested(self, type_: Type, bits: list[int]) -> list[int]:
         self.next("[")
         count, inner = 0, None
-        while self.tokens.kinds[self.position] != "]":
-            if self.tokens.kinds[self.position] == "[":
+        while self.kind != "]":
+            if self.kind == "[":
                 shape = self.nested(type_, bits)
                 if inner is not None and inner != shape:
                     self.fail("rows of one length are needed")
@@ -103,7 +108,7 @@ class Arguments:
             else:
                 bits.append(self.literal(type_))
             count += 1
-            if self.tokens.kinds[self.position] != "]":
+            if self.kind != "]":
                 self.next(",")
         self.next("]")
         return [count, *(inner or [])]
@@ -118,7 +123,7 @@ class Arguments:
             fill = self.literal(scalar)
             self.next(",")
         shape = [int(self.next("number"), 0)]
-        while self.tokens.kinds[self.position] == ",":
+        while self.kind == ",":
             self.next(",")
             shape.append(int(self.next("number"), 0))
         self.next(")")

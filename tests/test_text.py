@@ -19,7 +19,7 @@ import pytest
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
-from vyre_py.ir.language.nodes import Access, Atom, Const, Let, Space, Store, Variable, const
+from vyre_py.ir.language.nodes import Access, Atom, Const, Get, Let, Space, Store, Variable, const
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Grid, Program
@@ -45,9 +45,10 @@ from vyre_py.ir.language.types import (
     u64,
     vector_of,
 )
-from vyre_py.ir.text.expression_parser import MAX_NESTING, MAX_NODES
+from vyre_py.ir.text.expression_parser import MAX_NESTING
 from vyre_py.ir.text.lexer import KEYWORDS, MAX_NUMBER, literal_bits, literal_text, quote, unquote, written_name
 from vyre_py.ir.text.lines import MAX_SOURCE, Lines
+from vyre_py.ir.text.operand_parser import MAX_PARTS
 from vyre_py.ir.text.parser import MAX_BLOCKS, parse
 from vyre_py.ir.text.printer import print_program
 
@@ -476,8 +477,8 @@ def test_a_sum_of_two_thousand_terms_prints_as_lines() -> None:
 
 
 def test_the_parts_of_an_expression_are_bounded() -> None:
-    assert refused_line("let s = " + " + ".join(["a"] * (MAX_NODES + 2))).codes == ("P107",)
-    assert refused_line("let s = min(" + "a, " * MAX_NODES + "a)").codes == ("P107",)
+    assert refused_line("let s = " + " + ".join(["a"] * (MAX_PARTS + 2))).codes == ("P107",)
+    assert refused_line("let s = min(" + "a, " * MAX_PARTS + "a)").codes == ("P107",)
 
 
 def test_nesting_keeps_the_order_of_statements() -> None:
@@ -560,7 +561,37 @@ ERRORS: list[tuple[str, str, str]] = [
     ("table t: f16x2[1] = [[1.0, 2u8]]", "P105", "an element of u8"),
     ("let c = min(a)", "V202", "min takes 2 operands, got 1"),
     ("let c = bitcast(a, f32)", "V201", "to f32"),
+    # What cannot be parsed comes first; then the first operand at fault, in the order of evaluation.
+    ("let c = (a + k[0]", "P102", "expected `)`"),
+    ("let c = 300u8 + (a + k[0])", "P105", "300 does not fit u8"),
+    ("let c = 1 + (a + k[0])", "P105", "write 1.0"),
+    ("let c = (a + k[0]) + 1", "V201", "f32 + i32"),
+    ("let c = a + (1.0 + 2)", "P105", "write 2.0"),
+    ("let c = a + vec2(1.0, 2.0)", "V201", "f32 + f32x2"),
+    ("let c = a + -vec2(1.0, 2.0)", "V201", "f32 + f32x2"),
+    ("let c = 1.0 < 2.0", "P104", "nothing here"),
+    ("let c = a + dot(vec2(1.0, 2.0), vec2(1.0, 2.0))", "P104", "nothing here"),
+    ("table t: i8[4] = [1, -1, 1, -129]", "P105", "-129 does not fit i8"),
 ]
+
+
+def test_open_operands_are_computed_where_they_stand() -> None:
+    """An op over bare literals is a statement before those of what gives it its type."""
+    program = body("x[0] = (1.0 + 2.0).xx.y * x[1] - -(3.0 * 0.5)")
+    assert [s.op.name if isinstance(s, Let) else type(s).__name__ for s in program.body] == [
+        "add", "swizzle", "swizzle", "Load", "mul", "mul", "neg", "sub", "Store",
+    ]  # fmt: skip
+    assert [s.result.type.name for s in program.body if s.result is not None] == ["f32", "f32x2", "f32", "f32", "f32", "f32", "f32", "f32"]
+    assert all(isinstance(arg, Atom) for s in program.body for arg in s.args)
+
+
+def test_names_that_look_like_other_tokens() -> None:
+    names = ("1", "(", "-", "f32", "let", "true", '"v"', "\n", "+", "2.0")
+    lines = [f"var {quote(name)}: f32 = {k}.0" for k, name in enumerate(names)]
+    lines += [f"let c{k} = (1.0 + {quote(name)}) - 2.0" for k, name in enumerate(names)]
+    program = body("\n".join(lines))
+    gets = [s.variable.id for s in program.body if isinstance(s, Get)]
+    assert gets == list(range(len(names)))
 
 
 @pytest.mark.parametrize(("line", "code", "words"), ERRORS)

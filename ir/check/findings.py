@@ -9,6 +9,7 @@ from vyre_py.ir.language.errors import Diagnostic, Place, ValidationError
 from vyre_py.ir.language.nodes import Atom, Const, Param, Value, Variable
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.spans import Spans
 
 __all__ = ["HEAD", "MAX_FINDINGS", "Findings", "Where", "atom_text", "number", "place_text", "quoted", "variable_text"]
 
@@ -81,7 +82,7 @@ class Findings:
         declared = getattr(self.program, "declared", None)
         place: object = None
         if isinstance(where, int):
-            place = places[where] if isinstance(places, tuple) and where < len(places) else None
+            place = places[where] if isinstance(places, (tuple, Spans)) and where < len(places) else None
         elif isinstance(declared, dict):
             place = declared.get(where)
         return place if isinstance(place, Place) else None

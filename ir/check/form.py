@@ -32,6 +32,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import AtomicOp, Op
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.language.types import SCALARS, TYPES
 
 __all__ = ["check_form"]
@@ -235,7 +236,7 @@ class _Form:
             "what is declared where is no mapping of names to places",
         )
         self.expect(
-            type(p.places) is tuple and all(x is None or type(x) is Place for x in p.places),
+            type(p.places) is Spans or (type(p.places) is tuple and all(x is None or type(x) is Place for x in p.places)),
             "the places are not a tuple of places",
         )
 

@@ -6,8 +6,8 @@ it does not check rules: `ir.check` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.language.dims import Dim, DimExpr
@@ -74,7 +74,7 @@ class Overgrown(Exception):
 class Assembler:
     """Collects declarations and statements; `finish` gives the Program.
 
-    `place` is recorded with every statement made while it is set.
+    `place` is recorded with every statement made while it is set: a Place, None, or what `finish` is given Places for.
     """
 
     def __init__(self, name: str, workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP) -> None:
@@ -86,13 +86,13 @@ class Assembler:
         self.params: list[Param] = []
         self.memories: list[Memory] = []
         self.body: list[Statement] = []
-        self.match: list[int] = []
+        self._match: dict[int, int] = {}  # of the statements that open, part or close a block
         self.open: list[int] = []
         self._else: dict[int, int] = {}  # open If -> its Else
         self.value_names: dict[int, str] = {}
         self.variable_names: dict[int, str] = {}
-        self.places: list[Place | None] = []
-        self.place: Place | None = None
+        self.places: list[Any] = []
+        self.place: Any = None
         self.declared: dict[str | None, Place] = {}
         self._values = 0
         self._variables = 0
@@ -139,36 +139,41 @@ class Assembler:
 
     def emit(self, statement: Statement) -> None:
         """Appends a statement. Raises ValidationError (B107) for an Else or End where no block is open."""
-        index = len(self.body)
-        matched, kind = -1, type(statement)
-        if (kind is Else or kind is End) and not self.open:
+        if statement.nests:
+            self._nest(statement)
+        self.body.append(statement)
+        self.places.append(self.place)
+
+    def _nest(self, statement: Statement) -> None:
+        """Takes note of the next statement, which opens, parts or closes a block."""
+        index, kind = len(self.body), type(statement)
+        if kind.opens:
+            self.open.append(index)
+        elif not self.open:
             message = f"this {kind.spelling} closes no block: none is open"
             raise ValidationError(finding("B107", message, self.place or user_place(), "call end() once for each if_, for_, loop and region"))
-        if kind is Else:
-            self.match[self.open[-1]] = index
+        elif kind is Else:
+            self._match[self.open[-1]] = index
             self._else[self.open[-1]] = index
-        elif kind is End:
-            matched = self.open.pop()
-            self.match[self._else.pop(matched, matched)] = index
-        elif kind.opens:
-            self.open.append(index)
-        self.body.append(statement)
-        self.match.append(matched)
-        self.places.append(self.place)
+        else:
+            opener = self.open.pop()
+            self._match[index] = opener
+            self._match[self._else.pop(opener, opener)] = index
 
     def can_reopen(self) -> bool:
         """Whether the last statement closed an If that has no Else yet."""
         if not self.body or not isinstance(self.body[-1], End):
             return False
-        opener = self.match[-1]
-        return self.match[opener] == len(self.body) - 1 and isinstance(self.body[opener], If)
+        last = len(self.body) - 1
+        opener = self._match[last]
+        return self._match[opener] == last and isinstance(self.body[opener], If)
 
     def reopen(self) -> None:
         """Takes back the End just emitted, so that an Else may follow."""
         self.body.pop()
         self.places.pop()
-        opener = self.match.pop()
-        self.match[opener] = -1
+        opener = self._match.pop(len(self.body))
+        del self._match[opener]
         self.open.append(opener)
 
     def let(self, op: Op, args: tuple[Atom, ...], given: Type | None = None, name: str | None = None) -> Value:
@@ -177,6 +182,10 @@ class Assembler:
         type_ = op.result_type(operands, given)
         if type_ is None:
             raise OperandTypeError(op, operands, given)
+        return self.let_of(type_, op, args, name)
+
+    def let_of(self, type_: Type, op: Op, args: tuple[Atom, ...], name: str | None = None) -> Value:
+        """result = op(args), of the type that the op has for them."""
         result = self.value(type_, name)
         self.emit(Let(result, args, op))
         return result
@@ -268,8 +277,9 @@ class Assembler:
         """Waits for the whole grid."""
         self.emit(GridBarrier(None, ()))
 
-    def finish(self) -> Program:
-        """The Program; a grid that was not given is what `ir.language.grids` makes of the stores. Raises ValidationError (B107) that names every block that is
+    def finish(self, places: Sequence[Place | None] | None = None) -> Program:
+        """The Program, with the places of its statements where they are not those recorded; a grid that was not given is what `ir.language.grids` makes of
+        the stores. Raises ValidationError (B107) that names every block that is
         still open."""
         if self.open:
             help, here = "call end() before finish()", user_place()
@@ -278,9 +288,12 @@ class Assembler:
             ])  # fmt: skip
         memories = tuple(self.memories)
         grid = self.grid or default_grid(memories, self.body)
+        match = [-1] * len(self.body)
+        for index, other in self._match.items():
+            match[index] = other
         return Program(
-            self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(self.match),
-            self._values, self._variables, self.value_names, self.variable_names, tuple(self.places), self.doc, self.declared,
+            self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(match),
+            self._values, self._variables, self.value_names, self.variable_names, tuple(self.places) if places is None else places, self.doc, self.declared,
         )
 
 

@@ -158,10 +158,12 @@ class Statement:
     binds: ClassVar[bool] = False
     payload: ClassVar[Mapping[str, type]] = {}
     opens: ClassVar[bool] = False  # begins a block that an Else or End closes
+    nests: ClassVar[bool] = False  # opens, parts or closes a block: follows from the effect
 
     def __init_subclass__(cls) -> None:
         if "effect" not in vars(cls):
             raise TypeError(f"{cls.__name__} is a kind of statement without an effect")
+        cls.nests = Effect.NESTS in cls.effect
 
     @property
     def bound(self) -> Value:

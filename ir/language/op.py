@@ -112,38 +112,34 @@ class Op:
         """T, or None where the row has no operand marked so."""
         return next((actual for pattern, actual in zip(self.operands, operands, strict=False) if pattern is Operand.T), None)
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - rows live as long as the process; a Program has few signatures, and many statements
     def result_type(self, operands: tuple[Type, ...], given: Type | None = None) -> Type | None:
         """The result's type for these operand types, or None when the row does not accept them."""
-        return _result_type(self, operands, given)
+        if len(operands) != len(self.operands) or (given is None) is (self.result is Result.GIVEN):
+            return None
+        t = self.operand_type(operands)
+        if t is not None and (t.scalar not in self.of or t.lanes not in self.lanes):
+            return None
+        for pattern, actual in zip(self.operands, operands, strict=True):
+            if pattern is Operand.T:
+                fits = actual is t
+            elif pattern is Operand.ANY:
+                fits = True
+            else:
+                wanted = bool_ if pattern is Operand.BOOL else u32
+                # A vector chooses by one bool, or component by component.
+                fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
+            if not fits:
+                return None
+        if self.result is Result.GIVEN:
+            return given if given is not None and self.accepts is not None and self.accepts(operands[0], given) else None
+        if self.result is Result.FIXED:
+            return self.fixed
+        assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
+        return _RESULTS[self.result](t, len(operands))
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
-
-
-@lru_cache(maxsize=1 << 14)  # a Program has few signatures, and many statements
-def _result_type(op: Op, operands: tuple[Type, ...], given: Type | None) -> Type | None:
-    if len(operands) != len(op.operands) or (given is None) is (op.result is Result.GIVEN):
-        return None
-    t = op.operand_type(operands)
-    if t is not None and (t.scalar not in op.of or t.lanes not in op.lanes):
-        return None
-    for pattern, actual in zip(op.operands, operands, strict=True):
-        if pattern is Operand.T:
-            fits = actual is t
-        elif pattern is Operand.ANY:
-            fits = True
-        else:
-            wanted = bool_ if pattern is Operand.BOOL else u32
-            # A vector chooses by one bool, or component by component.
-            fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
-        if not fits:
-            return None
-    if op.result is Result.GIVEN:
-        return given if given is not None and op.accepts is not None and op.accepts(operands[0], given) else None
-    if op.result is Result.FIXED:
-        return op.fixed
-    assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
-    return _RESULTS[op.result](t, len(operands))
 
 
 _MAX_LANES: Final = 4

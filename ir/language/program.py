@@ -53,7 +53,7 @@ class Program(Portable):
     variable_count: int
     value_names: Mapping[int, str] = field(default_factory=dict)
     variable_names: Mapping[int, str] = field(default_factory=dict)
-    places: tuple[Place | None, ...] = ()
+    places: Sequence[Place | None] = ()
     doc: str = ""
     declared: Mapping[str | None, Place] = field(default_factory=dict)
 

@@ -11,7 +11,8 @@ from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimE
 from vyre_py.ir.language.errors import Diagnostic, Place
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import TYPES, Type
-from vyre_py.ir.text.lexer import KEYWORDS, Tokens, quote, split_literal, unquote
+from vyre_py.ir.text.lexer import KEYWORDS, quote, split_literal, unquote
+from vyre_py.ir.text.tokens import Tokens, kind_of
 
 __all__ = ["Cursor", "Failed"]
 
@@ -37,7 +38,7 @@ class Cursor:
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
-        self.kinds, self.starts, self.ends, self.word = tokens.kinds, tokens.starts, tokens.ends, tokens.word
+        self.words = tokens.words
         self.position = 0
         self.dims: dict[str, Dim] = {}
         self._steps_left = _NEAR_STEPS
@@ -47,34 +48,32 @@ class Cursor:
     @property
     def kind(self) -> str:
         """The kind of the token at hand."""
-        return self.kinds[self.position]
+        return kind_of(self.words[self.position])
 
-    def take(self, kind: str) -> bool:
-        """Steps over a token of this kind, if it is the one at hand."""
-        if self.kinds[self.position] != kind:
+    def take(self, word: str) -> bool:
+        """Steps over this word or mark, if it is the token at hand."""
+        if self.words[self.position] != word:
             return False
         self.position += 1
         return True
 
-    def take_word(self, word: str) -> bool:
-        """Steps over this word, if it is the token at hand."""
-        return self.kinds[self.position] == "name" and self.word(self.position) == word and self.take("name")
+    def expect(self, word: str, what: str = "") -> None:
+        """Steps over this word or mark. Raises Failed."""
+        if self.words[self.position] != word:
+            raise self.unexpected(what or f"`{word}`")
+        self.position += 1
 
-    def expect(self, kind: str, what: str = "") -> str:
+    def expect_kind(self, kind: str, what: str = "") -> str:
         """Steps over a token of this kind and gives its text. Raises Failed."""
-        if self.kinds[self.position] != kind:
+        if self.kind != kind:
             raise self.unexpected(what or f"`{kind}`")
         self.position += 1
-        return self.word(self.position - 1)
+        return self.words[self.position - 1]
 
     def place(self, at: int | None = None) -> Place:
         """The place of the token at hand, or at another position."""
         at = self.position if at is None else at
-        return self.tokens.place(self.starts[at], self.ends[at])
-
-    def end(self) -> int:
-        """The offset after the last token stepped over."""
-        return self.ends[self.position - 1]
+        return self.tokens.place(at, at)
 
     def unexpected(self, what: str, help: str | None = None) -> Failed:
         """The failure to find `what` at the cursor."""
@@ -103,17 +102,17 @@ class Cursor:
 
     def name(self, what: str) -> str:
         """Steps over a name, bare or quoted."""
-        kind, text = self.kinds[self.position], self.word(self.position)
-        if kind == "name" and text not in KEYWORDS:
-            self.position += 1
-            return text
-        if kind == "name":
-            raise self.unexpected(what, f'{text} is a word of the language; quote the name: "{text}"')
-        return unquote(self.expect("string", what))
+        word = self.words[self.position]
+        if not word.isidentifier():
+            return unquote(self.expect_kind("string", what))
+        if word in KEYWORDS:
+            raise self.unexpected(what, f'{word} is a word of the language; quote the name: "{word}"')
+        self.position += 1
+        return word
 
     def type_name(self) -> Type:
         """Steps over a type's name."""
-        text = self.expect("name", "a type")
+        text = self.expect_kind("name", "a type")
         if text not in TYPES:
             raise self.unknown("the type", text, TYPES, self.place(self.position - 1))
         return TYPES[text]
@@ -123,7 +122,7 @@ class Cursor:
     def dim_expression(self, least: int = 1, depth: int = 0) -> DimExpr:
         """A dim expression. Raises Failed."""
         left = self._dim_operand(depth)
-        while (name := _DIM_INFIX.get(self.kind)) is not None and (level := 2 if name == "mul" else 1) >= least:
+        while (name := _DIM_INFIX.get(self.words[self.position])) is not None and (level := 2 if name == "mul" else 1) >= least:
             self.position += 1
             left = self.dim_op(name, left, self.dim_expression(level + 1, depth))
         return left
@@ -138,16 +137,16 @@ class Cursor:
         return made
 
     def _dim_operand(self, depth: int) -> DimExpr:
-        place, name = self.place(), self.word(self.position)
+        at, name = self.position, self.words[self.position]
         if depth > MAX_DIM_TERMS:
-            raise Failed(finding("P107", f"a dim expression nests more than {MAX_DIM_TERMS} deep", place))
+            raise Failed(finding("P107", f"a dim expression nests more than {MAX_DIM_TERMS} deep", self.place(at)))
         if self.kind == "number":
             return DimConst(self.size())
         if self.take("("):
             inner = self.dim_expression(1, depth + 1)
             self.expect(")")
             return inner
-        if self.kind == "name" and self.kinds[self.position + 1] == "(" and name in DIM_OPS:
+        if name in DIM_OPS and self.words[self.position + 1] == "(":
             self.position += 2
             left = self.dim_expression(1, depth + 1)
             self.expect(",")
@@ -156,16 +155,16 @@ class Cursor:
             return self.dim_op(name, left, right)
         name = self.name("a size: a number, a dim, or + - * ceil_div min max of them")
         if name not in self.dims:
-            raise self.unknown("the dim", name, self.dims, place)
+            raise self.unknown("the dim", name, self.dims, self.place(at))
         return self.dims[name]
 
     def size(self) -> int:
         """A whole number without a suffix."""
-        place = self.place()
-        digits, suffix = split_literal(self.expect("number", "a whole number"))
+        at = self.position
+        digits, suffix = split_literal(self.expect_kind("number", "a whole number"))
         if suffix is not None or not (digits.isdigit() or digits[:2] in ("0x", "0X")):
-            raise Failed(finding("P105", "a size is a whole number without a suffix", place))
+            raise Failed(finding("P105", "a size is a whole number without a suffix", self.place(at)))
         value = int(digits, 0 if not digits.isdigit() else 10)
         if value >= MAX_SIZE:
-            raise Failed(finding("P105", f"the size {digits[:40]} is beyond 2^64", place))
+            raise Failed(finding("P105", f"the size {digits[:40]} is beyond 2^64", self.place(at)))
         return value

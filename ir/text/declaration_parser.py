@@ -13,8 +13,9 @@ from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.text.cursor import Failed
-from vyre_py.ir.text.expression_parser import ExpressionParser, Node
+from vyre_py.ir.text.expression_parser import ExpressionParser
 from vyre_py.ir.text.lexer import unquote
+from vyre_py.ir.text.operand_parser import Operand
 
 __all__ = ["DeclarationParser"]
 
@@ -27,22 +28,22 @@ class DeclarationParser(ExpressionParser):
 
     def head(self) -> None:
         """`program name(dims) workgroup(x, y, z) over(x, y, z) {`, where all but the name may be left out."""
-        while self.take("newline"):
+        while self.take("\n"):
             pass
-        if not self.take_word("program"):
+        if not self.take("program"):
             raise self.unexpected("`program`")
         a = self.assembler
         a.place = self.place()
         a.note(None)
         a.name = self.name("the program's name")
-        for name in self._list(lambda: self.name("a dim")) if self.kind == "(" else ():
+        for name in self._list(lambda: self.name("a dim")) if self.words[self.position] == "(" else ():
             self.dims[name] = a.dim(name)
             self.names[name] = self.dims[name]
-        if self.take_word("workgroup"):
+        if self.take("workgroup"):
             a.workgroup = self._extents(self.size, 1)
-        if self.kind == "name" and self.word(self.position) in ("over", "grid"):
+        if self.words[self.position] in ("over", "grid"):
             self.position += 1
-            over = self.word(self.position - 1) == "over"
+            over = self.words[self.position - 1] == "over"
             one: DimExpr = DimConst(1)
             a.grid = Grid(over, self._extents(self.dim_expression, one))
         self.expect("{", "`workgroup(`, `over(`, `grid(` or `{`")
@@ -50,10 +51,14 @@ class DeclarationParser(ExpressionParser):
     def _list(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
         self.expect(opener)
         made: list[_T] = []
-        while not self.take(closer):
+        words = self.words
+        while words[self.position] != closer:
             made.append(read())
-            if not self.take(",") and self.kind != closer:
+            if words[self.position] == ",":
+                self.position += 1
+            elif words[self.position] != closer:
                 raise self.unexpected(f"`,` or `{closer}`")
+        self.position += 1
         return made
 
     def _extents(self, read: Callable[[], _T], one: _T) -> tuple[_T, _T, _T]:
@@ -67,7 +72,7 @@ class DeclarationParser(ExpressionParser):
 
     def doc(self) -> None:
         """`doc "text"`."""
-        self.assembler.doc = unquote(self.expect("string", 'the doc in quotes: doc "text"'))
+        self.assembler.doc = unquote(self.expect_kind("string", 'the doc in quotes: doc "text"'))
 
     def param(self) -> None:
         """`param name: type`."""
@@ -79,7 +84,7 @@ class DeclarationParser(ExpressionParser):
 
     def memory(self, space: Space) -> None:
         """`name: type[shape]`, then a buffer's access or a table's data."""
-        self.assembler.place = self.place()
+        at = self.position
         name = self.name(f"the {space.value}'s name")
         self.memories[name] = None
         self.expect(":")
@@ -87,7 +92,7 @@ class DeclarationParser(ExpressionParser):
         shape = tuple(self._list(self.dim_expression, "[", "]"))
         access, data = Access.READ_WRITE, b""
         if space is Space.BUFFER:
-            word = self.expect("name", "read, write or read_write")
+            word = self.expect_kind("name", "read, write or read_write")
             if word not in _ACCESS:
                 self.position -= 1
                 raise self.unexpected("read, write or read_write")
@@ -96,7 +101,8 @@ class DeclarationParser(ExpressionParser):
             shape = tuple([self._folded(extent) for extent in shape])
         if space is Space.TABLE:
             self.expect("=")
-            access, data = Access.READ, self._hex() if self.take_word("hex") else self._elements(type_)
+            access, data = Access.READ, self._hex() if self.take("hex") else self._elements(type_)
+        self.assembler.place = self.place(at)  # elements have places of their own
         self.memories[name] = self.assembler.memory(name, space, type_, shape, access, data)
 
     def _folded(self, extent: DimExpr) -> DimExpr:
@@ -115,7 +121,7 @@ class DeclarationParser(ExpressionParser):
         bracketed = self.take("[")
         texts: list[str] = []
         while self.kind == "string" and (bracketed or not texts):
-            texts.append(unquote(self.expect("string")))
+            texts.append(unquote(self.expect_kind("string")))
         if bracketed:
             self.expect("]", "a string of hexadecimal digits, or `]`")
         elif not texts:
@@ -129,32 +135,40 @@ class DeclarationParser(ExpressionParser):
         """A table's elements in brackets: literals, or lists of literals where they are vectors."""
         component = type_.scalar
 
+        known: dict[str, int] = {}  # the bits of literals that this table has had; tables hold the same numbers many times
+
         def literal() -> int:
             at = self.position
-            node = self.literal()
-            if node is None:
+            negative = self.words[at] == "-"
+            written = "-" + self.words[at + 1] if negative else self.words[at]
+            bits = known.get(written)
+            if bits is not None:
+                self.position += 1 + negative
+                return bits
+            self.clear_operands()
+            element = self.literal()
+            if element is None:
                 raise self.unexpected("a literal")
-            self.fix(node, component)
-            if node.type is not component:
-                raise Failed(finding("P105", f"an element of {node.type} stands in a table of {type_}", self.place(at)))
-            return self.constant(node).bits
+            element = self.fix(element, component)
+            if element.type is not component:
+                raise Failed(finding("P105", f"an element of {element.type} stands in a table of {type_}", self.place(at)))
+            bits = self.constant(element).bits
+            if self.position == at + 1 + negative:  # no type stands before it
+                known[written] = bits
+            return bits
 
         def vector() -> list[int]:
-            place = self.place()
+            at = self.position
             components = self._list(literal, "[", "]")
             if len(components) != type_.lanes:
-                raise Failed(finding("P105", f"an element of {type_} has {type_.lanes} components, found {len(components)}", place))
+                raise Failed(finding("P105", f"an element of {type_} has {type_.lanes} components, found {len(components)}", self.place(at)))
             return components
 
         elements: list[int] | list[list[int]] = self._list(vector, "[", "]") if type_.is_vector else self._list(literal, "[", "]")
         return np.array(elements, dtype=f"<u{component.size_bytes}").tobytes()
 
-    def constant(self, node: Node) -> Const:
-        """The constant that a literal stands for."""
-        assert node.type is not None  # the callers fix it
-        try:
-            atom = node.make(node, ())
-        except ValueError as error:
-            raise Failed(finding("P105", str(error), self.tokens.place(node.start, node.end))) from None
-        assert isinstance(atom, Const)  # literals make nothing else
+    def constant(self, literal: Operand) -> Const:
+        """The constant that a literal stands for. Raises Failed."""
+        (atom,) = self.settle(literal)
+        assert isinstance(atom, Const)  # literals are nothing else
         return atom

@@ -1,28 +1,22 @@
-"""The words of `.vir` text: tokens, names, strings and literals, for the parser and the printer alike."""
+"""The words of `.vir` text: names, strings and literals, for the parser and the printer alike."""
 
 from __future__ import annotations
 
 import math
 import re
-from array import array
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from vyre_py.ir.language.errors import Diagnostic, ParseError, Place
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, bf16, decode, element, encode, f16, f32, f64
-from vyre_py.ir.text.lines import Lines
 
 __all__ = [
-    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "MAX_TEXT", "MAX_TOKENS", "PREFIX", "QUERIES", "Tokens",
-    "literal_bits", "literal_text", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
+    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "literal_bits",
+    "literal_text", "malformed", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
 ]  # fmt: skip
 
-MAX_TEXT: Final = 64 << 20
-MAX_TOKENS: Final = 4 << 20
 MAX_NUMBER: Final = 400
 MAX_FINDINGS: Final = 20
 _BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
@@ -47,20 +41,8 @@ PREFIX: Final = {row.infix: row for row in OPS.values() if row.infix and len(row
 # What stands before the axis of a query; a dot behind such a name asks where the invocation is, and picks no component.
 QUERIES: Final = frozenset(name.partition(".")[0] for name, row in OPS.items() if row.is_query and "." in name)
 
-# Possessive quantifiers: a hostile text must cost neither time nor memory for ways back.
-_TOKEN: Final = re.compile(
-    r"""[ \t\r]*+(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*+)
-    |(?P<newline>\n(?:[ \t\r]*+\n)*+)
-    |(?P<comment>//[^\n]*+)
-    |(?P<mark>\.\.|==|!=|<=|>=|<<|>>|&&|\|\||[-+*/%&|^~!<>=(){}\[\],;:.])
-    |(?P<number>0[xX][0-9a-fA-F]*+(?:[iu][0-9]*+)?|[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+[A-Za-z0-9_]*+)
-    |(?P<string>"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"?)
-    |(?P<end>\Z)
-    |(?P<bad>.))""",
-    re.VERBOSE | re.DOTALL,
-)
-# One string for each mark, whatever text it is cut from.
-_MARKS: Final = {mark: mark for mark in (*["..", "==", "!=", "<=", ">=", "<<", ">>", "&&", "||"], *"-+*/%&|^~!<>=(){}[],;:.")}
+# The marks, each a token of its own, and the newline.
+_MARKS: Final = frozenset([*"-+*/%&|^~!<>=(){}[],;:.\n", "..", "==", "!=", "<=", ">=", "<<", ">>", "&&", "||"])
 _NUMBER: Final = re.compile(r"(?:(0[xX][0-9a-fA-F]+)|([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))([A-Za-z_][A-Za-z0-9_]*)?")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SWIZZLE: Final = re.compile("[xyzw]{1,4}")
@@ -69,102 +51,22 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _UNESCAPES: Final = {value: "\\" + key for key, value in _ESCAPES.items()}
 
 
-class Tokens:
-    """The tokens of a text, in parallel columns: `kinds` ("name", "number", "string", "newline", "end", or the mark itself), and the offsets
-    `starts` and `ends`, which are all that is kept of a token's text: 16 bytes a token. Newlines inside brackets, and all but the first of
-    several in a row, are left out.
-
-    Raises ParseError with the malformed tokens (the first 20 of them), or when the text is too large.
-    """
-
-    def __init__(self, text: str, file: str) -> None:
-        self.text = text
-        self.kinds: list[str] = []
-        self.starts, self.ends = array("I"), array("I")
-        self.place = Lines(text, file).place
-        found: list[Diagnostic] = []
-        if len(text) > MAX_TEXT:
-            raise ParseError(finding("P108", f"the text has {len(text)} characters; at most {MAX_TEXT} are read", Place(file, 1)))
-        self._scan(found)
-        if found:
-            raise ParseError(found)
-
-    def _scan(self, found: list[Diagnostic]) -> None:
-        text, kinds = self.text, self.kinds
-        add_kind, add_start, add_end = kinds.append, self.starts.append, self.ends.append
-        depth, held, before = 0, -1, "newline"  # held: the offset of a newline inside brackets, dropped unless a leading word follows
-        for match in _TOKEN.finditer(text):
-            kind = match.lastgroup or "bad"
-            start, end = match.span(kind)
-            if kind == "name":
-                if held >= 0 and text[start:end] in LEADING:
-                    add_kind("newline")
-                    add_start(held)
-                    add_end(held + 1)
-                    depth = 0
-            elif kind == "mark":
-                kind = _MARKS[text[start:end]]
-                if kind in "([":
-                    depth += 1
-                elif kind in ")]":
-                    depth = max(0, depth - 1)
-                elif kind in "{}":
-                    depth = 0
-            elif kind == "newline":
-                if depth:
-                    held = start
-                    continue
-                if before == "newline":  # with comments between
-                    continue
-                end = start + 1
-            elif kind == "comment":
-                continue
-            elif kind == "end":
-                break
-            else:
-                message = self._malformed(kind, text[start:end])
-                if message:
-                    found.append(finding(message[0], message[1], self.place(start, end)))
-                    if len(found) >= MAX_FINDINGS:
-                        return
-                if kind == "bad":
-                    continue
-            held, before = -1, kind
-            add_kind(kind)
-            add_start(start)
-            add_end(end)
-            if len(kinds) > MAX_TOKENS:
-                found.append(finding("P108", f"the text has more than {MAX_TOKENS} tokens", self.place(start, start + 1)))
-                return
-        add_kind("end")
-        add_start(len(text))
-        add_end(len(text))
-
-    @staticmethod
-    def _malformed(kind: str, text: str) -> tuple[str, str] | None:
-        if kind == "bad":
-            return "P101", f"the character {quote(text)} means nothing here"
-        if kind == "string":
-            if len(text) < 2 or not text.endswith('"') or (len(text) - len(text[:-1].rstrip("\\"))) % 2 == 0:
-                return "P101", "the string does not end on its line"
-            return ("P101", f"the string has the unknown escape {quote(bad)}") if (bad := _bad_escape(text)) else None
-        if len(text) > MAX_NUMBER:
-            return "P108", f"the number has {len(text)} characters; at most {MAX_NUMBER} are read"
-        match = _NUMBER.fullmatch(text)
-        if match is None or (match[3] and match[3] not in SCALARS):
-            return "P101", f"{text[:40]} is no number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
+def malformed(word: str) -> tuple[str, str] | None:
+    """What is wrong with a token, as the code and the message of a finding; None where nothing is."""
+    if word in _MARKS or (word.isidentifier() and word.isascii()):
         return None
-
-    def word(self, index: int) -> str:
-        """The text of a token."""
-        return self.text[self.starts[index] : self.ends[index]]
-
-    def describe(self, index: int) -> str:
-        """A token, as an error message names it."""
-        kind, text = self.kinds[index], self.word(index)
-        if kind in ("end", "newline"):
-            return "the end of the text" if kind == "end" else "the end of the line"
-        return f"`{text[:40]}`" if kind != "string" else text[:40]
+    if word[0] == '"':
+        if len(word) < 2 or not word.endswith('"') or (len(word) - len(word[:-1].rstrip("\\"))) % 2 == 0:
+            return "P101", "the string does not end on its line"
+        return ("P101", f"the string has the unknown escape {quote(bad)}") if (bad := _bad_escape(word)) else None
+    if not "0" <= word[0] <= "9":
+        return "P101", f"the character {quote(word)} means nothing here"
+    if len(word) > MAX_NUMBER:
+        return "P108", f"the number has {len(word)} characters; at most {MAX_NUMBER} are read"
+    match = _NUMBER.fullmatch(word)
+    if match is None or (match[3] and match[3] not in SCALARS):
+        return "P101", f"{word[:40]} is no number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
+    return None
 
 
 # ---------------------------------------------------------------- names and strings
@@ -206,7 +108,7 @@ def swizzle_named(text: str) -> bool:
 def split_literal(text: str) -> tuple[str, Type | None]:
     """The digits of a well-formed number token, and the type of its suffix, if any."""
     match = _NUMBER.fullmatch(text)
-    assert match is not None  # Tokens lets no other number pass
+    assert match is not None  # `malformed` lets no other number pass
     return match[1] or match[2], SCALARS[match[3]] if match[3] else None
 
 

@@ -31,19 +31,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from vyre_py.ir.language.collector import held_back
 from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, ValidationError
 from vyre_py.ir.language.nodes import Const, Space, Value, Variable
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.declaration_parser import DeclarationParser
-from vyre_py.ir.text.expression_parser import Binding, Node
-from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, Tokens, quote
+from vyre_py.ir.text.expression_parser import Binding
+from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, quote
+from vyre_py.ir.text.operand_parser import Operand, Span
+from vyre_py.ir.text.tokens import Tokens
 
 __all__ = ["MAX_BLOCKS", "parse"]
 
 # Twice what `check` lets pass, so that its own finding is the one to be read.
 MAX_BLOCKS: Final = 512
+_BETWEEN: Final = frozenset("\n;")  # statements
+_BEHIND: Final = _BETWEEN | {"}", ""}  # a statement
 _DECLARATIONS: Final = frozenset({"doc", "param", "buffer", "workgroup", "private", "table"})
 
 
@@ -56,7 +62,8 @@ def parse(text: str, file: str = "<text>") -> Program:
     given: object = text
     if not isinstance(given, str):
         raise ParseError(finding("P102", f"text was expected, got {type(given).__name__}"))
-    return _Parser(Tokens(text, str(file))).program()
+    with held_back():
+        return _Parser(Tokens(text, str(file))).program()
 
 
 @dataclass(slots=True)
@@ -90,9 +97,9 @@ class _Parser(DeclarationParser):
             self._open("program")
             while self.blocks and len(self.found) < MAX_FINDINGS:
                 self._line()
-            while self.take("newline") or self.take(";"):
+            while self.take("\n") or self.take(";"):
                 pass
-            if self.kind != "end" and len(self.found) < MAX_FINDINGS:
+            if self.words[self.position] and len(self.found) < MAX_FINDINGS:
                 raise self.unexpected("the end of the text: one text holds one program")
         except Failed as failure:
             self._report(failure)
@@ -100,7 +107,8 @@ class _Parser(DeclarationParser):
             pass
         if self.found:
             raise (ValidationError if all(d.code.startswith("V") for d in self.found) else ParseError)(self.found)
-        return self.assembler.finish()
+        standing = self.tokens.standing
+        return self.assembler.finish(Spans(self.assembler.places, standing.places))
 
     def _report(self, failure: Failed) -> None:
         if failure.diagnostic is not None:
@@ -110,19 +118,21 @@ class _Parser(DeclarationParser):
 
     def _line(self) -> None:
         """One statement, declaration or closing brace; after a failure, goes on where the next one begins."""
-        if self.take("newline") or self.take(";"):
+        word = self.words[self.position]
+        if word in _BETWEEN:
+            self.position += 1
             return
         self.depth, self.doomed, self.begin = 0, None, self.position
-        self.nodes.clear()
+        self.clear_operands()
         try:
-            if self.kind == "end":
+            if word == "":
                 self._report(self.unexpected(f"`}}`, which ends the {self.blocks[-1].kind}"))
                 raise _Stopped
-            if self.kind == "}":
+            if word == "}":
                 self._close()
             else:
-                self._statement()
-            if self.kind not in ("newline", ";", "}", "end") and self.kinds[self.position - 1] != "{":
+                self._statement(word)
+            if self.words[self.position] not in _BEHIND and self.words[self.position - 1] != "{":
                 raise self.unexpected("the end of the statement")
         except Failed as failure:
             self._report(failure)
@@ -131,8 +141,8 @@ class _Parser(DeclarationParser):
     def _recover(self) -> None:
         """Goes on to the next statement, which may be the first in the block that the failed one opens."""
         failed_at = self.position
-        self.position = self.begin + (self.kinds[self.begin] == "}")
-        while self.position < failed_at or self.kind not in ("newline", ";", "}", "end"):
+        self.position = self.begin + (self.words[self.begin] == "}")
+        while self.position < failed_at or self.words[self.position] not in _BEHIND:
             if self.take("{"):
                 self._open("block", ends=0)
                 break
@@ -142,13 +152,18 @@ class _Parser(DeclarationParser):
 
     def _open(self, kind: str, ends: int = 1) -> None:
         if max(len(self.blocks), len(self.assembler.open)) > MAX_BLOCKS:
-            self.found.append(finding("P107", f"blocks nest more than {MAX_BLOCKS} deep", self.assembler.place))
+            self.found.append(finding("P107", f"blocks nest more than {MAX_BLOCKS} deep", self._place_at_hand()))
             raise _Stopped
         self.blocks.append(_Block(kind, ends))
 
+    def _place_at_hand(self) -> Place:
+        """The place of the statement that was emitted last, or would have been."""
+        place = self.assembler.place
+        return place if isinstance(place, Place) else self.tokens.place(*place)
+
     def _close(self) -> None:
         """`}`, and an `else` where one follows."""
-        self.assembler.place = self.place()
+        self.assembler.place = (self.position, self.position)
         self.position += 1
         block = self.blocks.pop()
         for name, (known, bound) in block.hidden.items():
@@ -157,9 +172,9 @@ class _Parser(DeclarationParser):
             else:
                 del self.names[name]
         after = self.position
-        while block.kind in ("if", "block") and self.take("newline"):
+        while block.kind in ("if", "block") and self.take("\n"):
             pass
-        if block.kind in ("if", "block") and self.kind == "name" and self.word(self.position) == "else":
+        if block.kind in ("if", "block") and self.words[self.position] == "else":
             self._else(block)
             return
         self.position = after
@@ -168,19 +183,19 @@ class _Parser(DeclarationParser):
 
     def _else(self, block: _Block) -> None:
         """`else {` or `else if condition {`: the second is an If inside the Else, and one brace closes both."""
-        place = self.place()
+        place = (self.position, self.position)
         self.position += 1
         if block.ends == 0:
             raise Failed(None)
         self.assembler.place = place
         self.assembler.else_()
-        if not self.take_word("if"):
+        if not self.take("if"):
             self.expect("{", "`if` or `{`")
             self._open("else", block.ends)
             return
         condition = self.expression()
         self.expect("{", "an operator or `{`")
-        (atom,) = self.emit(condition)
+        (atom,) = self.settle(condition)
         self.assembler.place = place
         self.assembler.if_(atom)
         self._open("if", block.ends + 1)
@@ -202,31 +217,32 @@ class _Parser(DeclarationParser):
 
     # ---- statements
 
-    def _statement(self) -> None:
-        kind, text = self.kind, self.word(self.position)
-        read = _STATEMENTS.get(text) if kind == "name" else None
-        following = self.kinds[self.position + 1] if kind in ("name", "string") else ""
+    def _statement(self, word: str) -> None:
+        read = _STATEMENTS.get(word)
         if read is not None:
-            if text in _DECLARATIONS and len(self.blocks) > 1:
+            if word in _DECLARATIONS and len(self.blocks) > 1:
                 raise self.unexpected("a statement", "declarations stand at the program's own level")
             self.position += 1
             read(self)
-        elif following == "[":
+            return
+        is_name = word.isidentifier()
+        following = self.words[self.position + 1] if is_name or word[0] == '"' else ""
+        if following == "[":
             self._store()
-        elif following == "=" or (following == "." and (kind == "string" or text not in QUERIES)):
+        elif following == "=" or (following == "." and word not in QUERIES):
             self._set()
-        elif kind == "name" and text.startswith("atomic_"):
-            self.emit(self.call())
-        elif kind == "name" and following == "(":
-            raise self.unexpected("a statement", f"give the value a name: let name = {text}(...)")
+        elif is_name and word.startswith("atomic_"):
+            self.settle(self.call())
+        elif is_name and following == "(":
+            raise self.unexpected("a statement", f"give the value a name: let name = {word}(...)")
         else:
-            close = self.near(text, LEADING)
+            close = self.near(word, LEADING)
             raise self.unexpected("a statement", f"did you mean {close[0]}?" if close else None)
 
     def _let(self) -> None:
         name = self._declare()
         self.expect("=")
-        (atom,) = self.emit(self.expression())
+        (atom,) = self.settle(self.expression())
         if isinstance(atom, Value):
             self.assembler.value_names.setdefault(atom.id, name)
         self._bind(name, atom)
@@ -236,9 +252,7 @@ class _Parser(DeclarationParser):
         self.expect(":")
         type_ = self.type_name()
         self.expect("=")
-        first = self.expression()
-        self.fix(first, type_)
-        (atom,) = self.emit(first)
+        (atom,) = self.settle(self.fix(self.expression(), type_))
         self.assembler.place = self._whole()
         self._bind(name, self.assembler.var(type_, atom, name))
 
@@ -253,60 +267,55 @@ class _Parser(DeclarationParser):
         if not isinstance(variable, Variable):
             raise Failed(finding("P109", f"{name} is no variable", self.place(at)))
         self._assign()
-        value = self.expression()
-        self.fix(value, variable.type)
-        (atom,) = self.emit(value)
+        (atom,) = self.settle(self.fix(self.expression(), variable.type))
         self.assembler.place = self._whole()
         self.assembler.set(variable, atom)
 
     def _assign(self) -> None:
-        if self.kind == ".":
+        if self.words[self.position] == ".":
             raise self.unexpected("`=`", "a vector is written whole: v = vec3(1.0, v.y, v.z)")
         self.expect("=")
 
     def _store(self) -> None:
         memory, indices = self.indices()
         self._assign()
-        value = self.expression()
-        self.fix(value, memory.type)
-        *places, atom = self.emit(*indices, value)
+        *settled, atom = self.settle(*indices, self.fix(self.expression(), memory.type))
         self.assembler.place = self._whole()
-        self.assembler.store(memory, tuple(places), atom)
+        self.assembler.store(memory, tuple(settled), atom)
 
     def _if(self) -> None:
         condition = self.expression()
         self.expect("{", "an operator or `{`")
-        (atom,) = self.emit(condition)
+        (atom,) = self.settle(condition)
         self.assembler.place = self._whole()
         self.assembler.if_(atom)
         self._open("if")
 
     def _for(self) -> None:
         name = self.doomed = self.name("a name")
-        if not self.take_word("in"):
+        if not self.take("in"):
             raise self.unexpected("`in`")
         first = self.expression()
         self.expect("..", "an operator or `..`")
         stop = self.expression()
-        step = self._step() if self.take_word("step") else None
+        step = self._step() if self.take("step") else None
         self.expect("{", "an operator, `step` or `{`")
-        group = (first, stop, step) if step is not None else (first, stop)
-        fixed = next((node.type for node in group if node.type is not None), None)
+        group: tuple[Operand, ...] = (first, stop, step) if step is not None else (first, stop)
+        fixed = next((part.type for part in group if part.type is not None), None)
         if fixed is not None:
-            for node in group:
-                self.fix(node, fixed)
-        begin, end = self.emit(first, stop)
-        by = self.constant(step) if step is not None else Const(begin.type.scalar, 1)
+            group = tuple([self.fix(part, fixed) for part in group])
+        begin, end, *steps = self.settle(*group)
+        by = self.constant(steps[0]) if steps else Const(begin.type.scalar, 1)
         self.assembler.place = self._whole()
         value = self.assembler.for_(begin, end, by, name)
         self._open("for")
         self._bind(name, value)
 
-    def _step(self) -> Node:
-        node = self.literal()
-        if node is None:
+    def _step(self) -> Operand:
+        step = self.literal()
+        if step is None:
             raise self.unexpected("a number other than 0")
-        return node
+        return step
 
     def _loop(self) -> None:
         self._open_block(self.assembler.loop, "loop")
@@ -321,9 +330,9 @@ class _Parser(DeclarationParser):
         emit()
         self._open(kind)
 
-    def _whole(self) -> Place:
-        """The place of the statement at hand, up to the last token."""
-        return self.tokens.place(self.starts[self.begin], self.end())
+    def _whole(self) -> Span:
+        """The statement at hand, up to the last token."""
+        return self.begin, self.position - 1
 
     def _plain(self, emit: Callable[[], None]) -> None:
         self.assembler.place = self._whole()

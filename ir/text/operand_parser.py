@@ -1,0 +1,231 @@
+"""Operands of `.vir` text: statements are emitted while expressions are parsed, and operands without a type wait for one.
+
+An op is emitted once its operands have been read: in post-order, which is the language's order of evaluation, left to right. What has no type yet, a bare
+literal or an op over such alone, is an `Open` operand. It takes its type from something beside or around it: an operand of the same op, a component beside
+it in a vector, what is stored to. Its statement stands where it belongs, and `settle` fills it in at the end of the expression.
+
+An operand that does not fit ends nothing: what cannot be parsed is reported first, else the first operand at fault in the order of evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+from vyre_py.ir.builder.refusals import refusal
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.errors import Diagnostic
+from vyre_py.ir.language.nodes import Atom, Const, Let, Value, Variable
+from vyre_py.ir.language.op import Op, Result
+from vyre_py.ir.language.op import Operand as Pattern
+from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.types import Kind, Type, bool_, u32, vector_of
+from vyre_py.ir.text.cursor import Cursor, Failed
+from vyre_py.ir.text.lexer import literal_bits
+from vyre_py.ir.text.tokens import Tokens
+
+__all__ = ["MAX_PARTS", "Open", "Operand", "OperandParser"]
+
+Span = tuple[int, int]
+MAX_PARTS: Final = 4096  # of one statement
+_U32: Final = (Pattern.U32, Pattern.LANES)
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """An operand without a type: a literal (`digits`), or the result of an op (`atom`). `group` holds the operands that take their type from it: the same,
+    or that of a component where `vector` is true. `order` counts the parts of the expression up to it; `span` is its first and last token. Once it
+    has a `type`, `atom` is what stands for it."""
+
+    order: int
+    span: Span
+    digits: str = ""
+    negative: bool = False
+    group: tuple[Open, ...] = ()
+    vector: bool = False
+    type: Type | None = None
+    atom: Atom | None = None
+
+
+Operand = Atom | Open
+
+
+class _Unsettled(NamedTuple):
+    """An op that was emitted over open operands. `lanes` is how many components it picks, if it picks any."""
+
+    order: int
+    span: Span
+    let: Let
+    given: Type | None
+    lanes: int
+
+
+class OperandParser(Cursor):
+    """Emits the ops of the expressions that are parsed, and gives open operands their types. Spans are of tokens, the first and the last."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self.assembler = Assembler("")
+        # Of the statement at hand:
+        self._parts = 0
+        self._unsettled: list[_Unsettled] = []
+        self._faults: list[tuple[int, Diagnostic]] = []  # each with its order of evaluation
+
+    def clear_operands(self) -> None:
+        """Forgets the operands of the statement before."""
+        self._parts = 0
+        if self._unsettled or self._faults:
+            self._unsettled.clear()
+            self._faults.clear()
+
+    # ---- parts
+
+    def part(self, first: int) -> None:
+        """Counts a part of an expression, from token `first` to the last one read; a statement that is emitted next has its place. Raises Failed where
+        there are too many."""
+        self.assembler.place = (first, self.position - 1)
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise self.too_many(first)
+
+    def too_many(self, first: int) -> Failed:
+        """The failure of an expression that has too many parts with what begins at token `first`."""
+        return Failed(finding("P107", f"an expression has more than {MAX_PARTS} parts", self.tokens.place(first, self.position - 1)))
+
+    def variable(self, variable: Variable, first: int) -> Value:
+        """The value of a variable now."""
+        self.part(first)
+        return self.assembler.get(variable)
+
+    def number(self, type_: Type | None, digits: str, negative: bool, first: int) -> Operand:
+        """A literal, with the type of its suffix if it has one."""
+        literal = Open(self._parts, (first, self.position - 1), digits, negative)
+        return literal if type_ is None else self._constant(literal, type_, suffixed=True)
+
+    def pattern(self, type_: Type, digits: str, first: int) -> Const:
+        """A constant of these hexadecimal bits."""
+        bits, most = int(digits, 16), type_.bits if type_.kind is not Kind.BOOL else 1
+        if bits >> most:
+            self._fault(self._parts, (first, self.position - 1), "P105", f"{digits} has more than {type_.bits} bits")
+        return Const(type_, bits)
+
+    def _constant(self, literal: Open, type_: Type, suffixed: bool) -> Const:
+        try:
+            return Const(type_, literal_bits(type_, literal.digits, literal.negative, suffixed))
+        except ValueError as error:
+            self._fault(literal.order, literal.span, "P105", str(error))
+            return Const(type_, 0)
+
+    def _fault(self, order: int, span: Span, code: str, message: str, help: str | None = None) -> None:
+        self._faults.append((order, finding(code, message, self.tokens.place(*span), help)))
+
+    # ---- ops
+
+    def op(self, row: Op, operands: tuple[Operand, ...], first: int, given: Type | None = None, lanes: int = 0) -> Operand:
+        """Emits an op over its operands, from token `first` to the last one read. A swizzle of an open operand picks so many `lanes`."""
+        self.part(first)
+        # Most ops have two operands, and a loop over two costs more than their types.
+        types = (operands[0].type, operands[1].type) if len(operands) == 2 else tuple([operand.type for operand in operands])
+        if None in types:
+            return self._late_op(row, operands, given, lanes)
+        return self._typed_op(row, operands, types, given)  # type: ignore[arg-type]  # none is open
+
+    def _typed_op(self, row: Op, operands: tuple[Atom, ...], types: tuple[Type, ...], given: Type | None) -> Value:
+        type_ = row.result_type(types, given)
+        if type_ is None:
+            self._refuse(self._parts, self.assembler.place, row, types, given)
+            type_ = given or _likely_type(row, operands)
+        return self.assembler.let_of(type_, row, operands)  # type: ignore[arg-type]  # the type of an op over typed operands is known
+
+    def _refuse(self, order: int, span: Span, row: Op, types: tuple[Type, ...], given: Type | None) -> None:
+        message, help = refusal(row, types, given)
+        self._fault(order, span, "V201", message, help)
+
+    def _late_op(self, row: Op, operands: tuple[Operand, ...], given: Type | None, lanes: int) -> Operand:
+        """Emits an op some of whose operands have come without a type."""
+        t, known, sure = _operand_type(row, operands), [], True
+        for operand, pattern in zip(operands, row.operands, strict=True):
+            if type(operand) is Open:
+                wanted = t if pattern is Pattern.T else u32 if pattern in _U32 else None
+                sure = sure and operand.digits != ""
+                known.append(self.fix(operand, wanted) if wanted is not None else operand)
+            else:
+                known.append(operand)
+        types = tuple([operand.type for operand in known])
+        if None not in types and sure:
+            return self._typed_op(row, tuple(known), types, given)  # type: ignore[arg-type]  # all are known
+        made = row.result_type(types, given) if None not in types else None
+        # The type of an op that is settled later is likely, and no more.
+        type_ = made or given or _likely_type(row, tuple(known))
+        value = self.assembler.let_of(cast(Type, type_), row, cast(tuple[Atom, ...], tuple(known)))
+        self._unsettled.append(_Unsettled(self._parts, self.assembler.place, cast(Let, self.assembler.body[-1]), given, lanes))
+        if type_ is not None:
+            return value
+        shares = lanes > 0 or row.result in (Result.T, Result.VECTOR)
+        group = [member for member, pattern in zip(known, row.operands, strict=True) if type(member) is Open and (lanes or pattern is Pattern.T)]
+        vector = lanes > 0 or row.result is Result.VECTOR
+        return Open(self._parts, self.assembler.place, group=tuple(group) if shares else (), vector=vector, atom=value)
+
+    # ---- types of open operands
+
+    def fix(self, operand: Operand, type_: Type) -> Operand:
+        """Gives an operand without a type this one, and those whose type follows from it theirs; the operand as it is known now."""
+        if type(operand) is not Open:
+            return operand
+        waiting = [(operand, type_)] if operand.type is None else []
+        while waiting:
+            one, wanted = waiting.pop()
+            one.type = wanted
+            if isinstance(one.atom, Value):
+                one.atom.type = wanted  # type: ignore[misc]  # it had none, and nobody has seen it
+                inner = wanted.scalar if one.vector else wanted
+                waiting += [(member, inner) for member in one.group if member.type is None]
+            else:
+                one.atom = self._constant(one, wanted, suffixed=False)
+        assert operand.atom is not None  # it has a type now
+        return operand.atom
+
+    def settle(self, *operands: Operand) -> tuple[Atom, ...]:
+        """The atoms of a statement's operands, all of which have been read. Raises Failed with the first thing that is at fault in their expressions."""
+        if not (self._unsettled or self._faults or Open in map(type, operands)):
+            return operands  # type: ignore[return-value]  # none is open
+        settled = self._settled(operands)
+        for order, span, let, given, lanes in self._unsettled:
+            let.args = args = self._settled(let.args)  # type: ignore[misc]  # it was emitted over open operands
+            types = tuple([arg.type for arg in args])
+            if None not in types:
+                wanted = vector_of(types[0].scalar, lanes) if lanes else given
+                type_ = let.op.result_type(types, wanted)
+                if type_ is None:
+                    self._refuse(order, span, let.op, types, wanted)
+                else:
+                    let.bound.type = type_  # type: ignore[misc]  # what was likely may differ
+        if self._faults:
+            raise Failed(min(self._faults, key=lambda fault: fault[0])[1])
+        return settled
+
+    def _settled(self, operands: tuple[Operand, ...]) -> tuple[Atom, ...]:
+        settled = tuple([_known(operand) for operand in operands])
+        for operand in settled:
+            if type(operand) is Open:
+                self._fault(operand.order, operand.span, "P104", "nothing here fixes the type of this literal")
+        return settled  # type: ignore[return-value]  # where one is open there is a fault
+
+
+def _known(operand: Operand) -> Operand:
+    """What stands for an operand, once it has a type."""
+    return operand.atom if type(operand) is Open and operand.type is not None and operand.atom is not None else operand
+
+
+def _operand_type(row: Op, operands: tuple[Operand, ...]) -> Type | None:
+    """T, as far as an operand tells."""
+    for operand, pattern in zip(operands, row.operands, strict=True):
+        if pattern is Pattern.T and operand.type is not None:
+            return operand.type
+    return None
+
+
+def _likely_type(row: Op, operands: tuple[Operand, ...]) -> Type | None:
+    """The type of an op's result as far as it is known; whether the row accepts its operands is seen when all have types."""
+    likely = {Result.BOOL: bool_, Result.UNSIGNED: u32, Result.FIXED: row.fixed}
+    return likely.get(row.result, _operand_type(row, operands))
