@@ -33,11 +33,11 @@ extras = $(subst $(empty) ,$(comma),$(strip $(1) $(EXTRAS)))
 
 # Files that open devices, less those about other kinds; of their tests, those that are not about another kind. Some look at all that the GPU has
 # free, so that nothing else may use it meanwhile.
-GPU_TESTS := $(filter-out tests/test_wgpu% tests/test_cpu% tests/test_golden.py tests/test_planted.py tests/test_sanitizer.py, \
-  $(shell grep -lE 'open_device|strict_device|device: (Device|Any)' tests/test_*.py))
-GPU_ALONE := tests/test_cuda_memory.py tests/test_cuda_stress.py
+GPU_TESTS := $(filter-out tests/drivers/wgpu/% tests/drivers/cpu/% tests/test_golden.py tests/test_planted.py tests/drivers/cuda/test_sanitizer.py, \
+  $(sort $(shell grep -rlE --include='test_*.py' 'open_device|strict_device|device: (Device|Any)' tests)))
+GPU_ALONE := tests/drivers/cuda/test_cuda_memory.py tests/drivers/cuda/test_cuda_stress.py
 NOT_GPU := not [reference and not [cpu and not [wgpu
-MEMCHECK_TESTS ?= tests/test_devices.py tests/test_sequences.py tests/test_cuda_sequences.py tests/test_filetests.py
+MEMCHECK_TESTS ?= tests/drivers/test_devices.py tests/drivers/many/test_sequences.py tests/drivers/cuda/test_cuda_sequences.py tests/test_filetests.py
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
 .PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu long check clean
@@ -58,7 +58,7 @@ test-gpu: $(VENV)/dev.stamp
 
 # Memory goes back to the driver when it is freed, so that a use after that is found. Calls that the driver refuses are no findings: some tests ask for them.
 test-gpu-memcheck: $(VENV)/dev.stamp
-	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest tests/test_sanitizer.py
+	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest tests/drivers/cuda/test_sanitizer.py
 	VYRE_REQUIRE_DEVICES=cuda VYRE_DEVICE_POOL_BYTES=0 $(SANITIZER) --tool memcheck --error-exitcode 99 --report-api-errors no \
 	  $(BIN)/python -m pytest -p no:cacheprovider -k '$(NOT_GPU)' $(MEMCHECK_TESTS) $(PYTEST_ARGS)
 

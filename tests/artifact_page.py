@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in sys.path]
+from tree import on_path
+
+on_path()
 
 from artifacts import AXPY, FOLDER, compiled, full, plain  # noqa: E402 - the path above must stand first
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
+
+from tree import ROOT
 
 __all__ = ["codegen_page"]
 
-FIGURES: Final = Path(__file__).resolve().parent.parent / "lowering" / "codegen.json"
+FIGURES: Final = ROOT / "lowering" / "codegen.json"
 
 _HEAD: Final = """# Two ways to PTX
 

@@ -42,6 +42,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 from filetest_arguments import Arguments
+from tree import TESTS
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.check import check
@@ -60,8 +61,8 @@ __all__ = [
     "run_pass", "run_program", "run_races",
 ]  # fmt: skip
 
-ROOT: Final = Path(__file__).parent / "filetests"
-GOLDEN: Final = Path(__file__).parent / "golden"
+ROOT: Final = TESTS / "filetests"
+GOLDEN: Final = TESTS / "golden"
 UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
 
 _WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races"

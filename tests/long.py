@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tree import ROOT
+
 __all__ = ["Stage", "run_stages"]
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 _HOURS: Final = str(4 * 3600)
 
 

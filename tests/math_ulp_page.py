@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
+
+from tree import ROOT
 
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 
 __all__ = ["COMMAND", "Measured", "read_measured", "ulp_page", "write_measured"]
 
 COMMAND: Final = "python tests/bench/math_ulp.py"
-FIGURES: Final = Path(__file__).resolve().parent.parent / "ir" / "math" / "ulp.json"
+FIGURES: Final = ROOT / "ir" / "math" / "ulp.json"
 
 _FUNCTIONS: Final = {name: len(row.operands) for name, row in OPS.items() if name in EXPANDED_ONLY}
 

@@ -14,11 +14,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
+from tree import ROOT, on_path
+
+on_path()
 
 from artifact_page import artifact_page  # noqa: E402 - the path above must stand first
 from codegen_page import codegen_page  # noqa: E402 - as above

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tree import ROOT
 
 from tests.bench.cuda.__main__ import ROWS
 from tests.bench.cuda.table import Bench, Promise, Result, Results, Row, at_least, at_most, within
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_every_row_runs(tmp_path: Path) -> None:

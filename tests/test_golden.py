@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from device_kinds import open_device
 from llvmlite import binding as llvm
+from tree import TESTS
 
 from vyre_py.ir.check import check
 from vyre_py.ir.text.parser import parse
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = TESTS / "golden"
 WGSL = sorted(GOLDEN.glob("*.wgsl.txt"))
 LLVM = sorted([*GOLDEN.glob("*.cpu*.txt"), *GOLDEN.glob("*.ll")])
 VIR = sorted(GOLDEN.glob("*.reference.txt"))

@@ -15,12 +15,11 @@ import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Final
 
 import pytest
+from tree import ROOT
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 FLOORS: Final = ("ir", "lowering", "drivers", "vyre_py")  # from the ground up
 
 # Where a library may be imported. A library that stands in neither table is not a dependency of the project.
@@ -37,7 +36,7 @@ HOMES: Final = {
     "wgpu": ("drivers/wgpu/",),
 }
 RUNS_WHAT_IT_READS: Final = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
-PICKLES: Final = "tests/test_travel.py"  # asks for what other people's schedulers ask for; the project itself reads no pickle
+PICKLES: Final = "tests/ir/test_travel.py"  # asks for what other people's schedulers ask for; the project itself reads no pickle
 # What runs as a process of its own, where no other thread forks; and the lock itself.
 ALONE: Final = ("vyre_py/cli/", "vyre_py/demo/", "vyre_py/__main__.py", "ir/imports.py")
 LONG: Final = 400

@@ -16,8 +16,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tree import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("ir", "lowering", "drivers")
 IN_ARCHIVE = (*FLOORS, "vyre_py", "examples", "include", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 PHOTOGRAPH = "vyre_py/examples/data/chelsea.png"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from pages import COMMAND, PAGES, errors_page, example_of, ops_page
+from tree import ROOT
 
 from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.rules import RULES
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("name", PAGES)

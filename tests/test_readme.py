@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tree import ROOT
 
 import vyre_py as vp
 from vyre_py.ir.text.parser import parse
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 TEXT = next(body for _, body in BLOCKS if body.startswith("program axpy"))
 

@@ -1,18 +1,20 @@
-"""The suite itself: a test that hangs fails alone, and what happens to be installed beside pytest does not end the run."""
+"""The suite itself: a test that hangs fails alone, what happens to be installed beside pytest does not end the run, and files are where others look."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from children import child_environment
 from long import Stage, run_stages, stages
-
-ROOT = Path(__file__).resolve().parent.parent
+from tree import FOLDERS, ROOT, TESTS, file_of
 
 HANGS = """
 import time
@@ -92,3 +94,53 @@ def test_what_is_long_can_be_started() -> None:
     assert len([command for command in commands if "tests/fuzz/malformed.py" in command]) == 2
     for command in commands:
         assert all((ROOT / word).exists() for word in command if word.startswith("tests/"))
+
+
+# ---------------------------------------------------------------- where files lie
+
+
+def test_pytest_imports_from_where_scripts_do() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert settings["tool"]["pytest"]["ini_options"]["pythonpath"] == list(FOLDERS)
+
+
+def test_no_two_modules_of_the_tests_have_one_name() -> None:
+    """They are imported without their folders, and so are files of tests named."""
+    files = {path for folder in FOLDERS[1:] for path in (ROOT / folder).glob("*.py")} | set(TESTS.rglob("test_*.py"))
+    names = Counter(path.stem for path in files)
+    assert [name for name, count in names.items() if count > 1] == []
+    assert not names.keys() & sys.stdlib_module_names
+
+
+def test_a_file_of_the_tests_is_found_by_its_name() -> None:
+    assert file_of("test_suite.py") == Path(__file__).resolve()
+    for name, count in (("test_nothing.py", "0"), ("__main__.py", "3")):
+        with pytest.raises(ValueError, match=f"{count} files of the tests are named {name}"):
+            file_of(name)
+
+
+def test_tests_of_a_floor_lie_in_the_folders_of_its_sources() -> None:
+    folders = {path.parent.relative_to(TESTS) for floor in ("ir", "lowering", "drivers") for path in (TESTS / floor).rglob("*.py")}
+    assert len(folders) > 3 and [str(folder) for folder in sorted(folders) if not list((ROOT / folder).glob("*.py"))] == []
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """All that may name files of the tests, but for this module, which makes some up."""
+    files = [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / ".pre-commit-config.yaml", ROOT / ".ci" / "run", *ROOT.glob("*.md"), *ROOT.glob("*.py")]
+    for folder in ("ir", "lowering", "drivers", "vyre_py", "examples", "tests"):
+        files += [path for ending in ("py", "pyi", "md", "vir") for path in (ROOT / folder).rglob(f"*.{ending}")]
+    for path in files:
+        if path != Path(__file__).resolve():
+            yield path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
+
+
+def test_what_is_named_of_the_tests_is_there() -> None:
+    """Paths, where a word in capitals stands for any; and files of tests named alone."""
+    missing, count = [], 0
+    for where, text in texts():
+        paths = {found.rstrip(".") for found in re.findall(r"(?<![\w/.])tests/[\w/.*-]*\w[*/]*", text)}
+        alone = set(re.findall(r"(?<![\w/])test_[a-z0-9_]+\.py", text))
+        count += len(paths) + len(alone)
+        missing += [f"{where}: {path}" for path in paths if not any(ROOT.glob(re.sub(r"\b[A-Z]{2,}\b", "*", path)))]
+        missing += [f"{where}: {name}" for name in alone if not any(TESTS.rglob(name))]
+    assert count > 100 and missing == []

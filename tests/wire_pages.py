@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import re
 import struct
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests" / "fuzz")) if path not in sys.path]
+from tree import ROOT, on_path
+
+on_path()
 
 from malformed import redigested  # noqa: E402 - the path above must stand first
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
+from tree import ROOT, on_path
+
+on_path()
 
 import vir_atomics  # noqa: E402 - the path above must stand first
 import vir_conversions  # noqa: E402 - as above

@@ -135,7 +135,7 @@ class Op:
             return given if given is not None and self.accepts is not None and self.accepts(operands[0], given) else None
         if self.result is Result.FIXED:
             return self.fixed
-        assert t is not None  # a row whose result speaks of T has an operand T (tests/test_ops.py)
+        assert t is not None  # a row whose result speaks of T has an operand T (tests/ir/language/test_ops.py)
         return _RESULTS[self.result](t, len(operands))
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """The registry of the wire format: the number that stands for each type, statement, op and word of the language.
 
 Numbers are for ever: a row is never changed or taken away, and a new name takes a number that none has had. They are written out
-because the order of the tables that they name means nothing. `tests/test_wire.py` holds the registry against those tables, and against the
+because the order of the tables that they name means nothing. `tests/ir/wire/test_wire.py` holds the registry against those tables, and against the
 numbers of the first version.
 """
 

@@ -16,8 +16,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(_ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tree import ROOT, on_path
+
+on_path()
 os.environ["VYRE_CACHE_LIMIT"] = "0"
 
 import numpy as np  # noqa: E402 - the path and the environment above must stand first
@@ -27,7 +30,7 @@ from vyre_py.demo import programs as demo  # noqa: E402 - as above
 from vyre_py.drivers.cache.lookup import clear_memory  # noqa: E402 - as above
 from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 
-FILE: Final = _ROOT / "lowering" / "codegen.json"
+FILE: Final = ROOT / "lowering" / "codegen.json"
 WAYS: Final = ("llvm", "nvvm")
 _TARGET: Final = "sm_90"
 _ROUNDS: Final = 7
@@ -63,7 +66,7 @@ _MIX = Program.from_text("""program mix(n) workgroup(256) {
 
 def _mandelbrot() -> Program:
     names: dict[str, Any] = {}
-    exec((_ROOT / "examples" / "03_mandelbrot.py").read_text(encoding="utf-8").split("device =")[0], names)
+    exec((ROOT / "examples" / "03_mandelbrot.py").read_text(encoding="utf-8").split("device =")[0], names)
     program: Program = names["b"].program
     return program
 

@@ -9,7 +9,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "fuzz")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tree import on_path
+
+on_path()
 
 from generator import generate  # noqa: E402 - the path above must stand first
 from measure import row, seconds  # noqa: E402 - as above

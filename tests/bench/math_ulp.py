@@ -22,8 +22,11 @@ from typing import Any, Final
 
 import numpy as np
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tree import on_path
+
+on_path()
 
 from math_harness import BINARY, REFERENCES, UNARY, errors, program_of, samples, widened  # noqa: E402 - the path above must stand first
 from math_ulp_page import FIGURES, Measured, read_measured, ulp_page, write_measured  # noqa: E402 - as above

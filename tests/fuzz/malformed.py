@@ -25,8 +25,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz")) if path not in sys.path]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tree import ROOT, on_path
+
+on_path()
 
 import numpy as np  # noqa: E402 - the path above must stand first
 from generator import generate  # noqa: E402 - as above

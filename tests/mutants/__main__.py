@@ -29,10 +29,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-TESTS: Final = Path(__file__).resolve().parent.parent
-sys.path[:1] = [str(TESTS.parent), str(TESTS), str(TESTS / "fuzz")]
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # instead of this folder: some of its modules are named as others are
 
-import pytest  # noqa: E402 - the path above must stand first
+from tree import TESTS, on_path  # noqa: E402 - the path above must stand first
+
+on_path()
+
+import pytest  # noqa: E402 - as above
 
 from mutants.coverage import Covered, Recorder, read, write  # noqa: E402 - as above
 from mutants.equivalents import EQUIVALENT  # noqa: E402 - as above

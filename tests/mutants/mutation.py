@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "SCOPE", "Mutant", "candidates", "draw", "scope_files"]
+from tree import ROOT
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
+__all__ = ["ROOT", "SCOPE", "Mutant", "candidates", "draw", "scope_files"]
 
 # What is measured: where a mistake makes wrong values rather than an error.
 SCOPE: Final = ("ir/passes/**/*.py", "ir/check/**/*.py", "lowering/**/*.py", "drivers/binding*.py")

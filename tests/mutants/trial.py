@@ -17,6 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Literal
 
+from tree import FOLDERS
+
 from mutants.coverage import Covered
 from mutants.mutation import ROOT, Mutant
 
@@ -65,7 +67,7 @@ def make_tree(to: Path) -> None:
 
 def _environment(tree: Path, **more: str) -> dict[str, str]:
     """No GPU, no kept code, the same generated Programs each time."""
-    found = [str(tree), str(tree / "tests"), str(tree / "tests" / "fuzz"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = [*(str(tree / folder) for folder in FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     fixed = {"CUDA_VISIBLE_DEVICES": "", "VYRE_SEED": "20261121", "VYRE_REQUIRE_DEVICES": "", "VYRE_CACHE_LIMIT": "0"}
     return {**os.environ, **fixed, "PYTHONPATH": os.pathsep.join(found), **more}
 

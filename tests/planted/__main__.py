@@ -10,10 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent.parent
-sys.path[:1] = [str(TESTS.parent), str(TESTS), str(TESTS / "fuzz")]
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # instead of this folder: some of its modules are named as others are
 
-from planted.page import write_page  # noqa: E402 - the path above must stand first
+from tree import on_path  # noqa: E402 - the path above must stand first
+
+on_path()
+
+from planted.page import write_page  # noqa: E402 - as above
 from planted.plant import CAUGHT  # noqa: E402 - as above
 from planted.table import PLANTS  # noqa: E402 - as above
 

@@ -9,6 +9,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tree import file_of
+
 from planted.plant import ROOT, Finding
 
 if TYPE_CHECKING:
@@ -128,7 +130,7 @@ class _Watch:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests of the suite, until the first fails: a file or a test of one, and what its tests' names must match."""
+    """Tests of the suite, until the first fails: a file, which is named without its folder, or a test of one, and what its tests' names must match."""
 
     tests: str
     names: str = ""
@@ -145,7 +147,8 @@ class Suite:
 
         watch = _Watch()
         names = ("-k", self.names) if self.names else ()
-        where = f"{ROOT / 'tests' / self.tests}"
+        file, *test = self.tests.split("::")
+        where = "::".join([str(file_of(file)), *test])
         code = pytest.main(["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--rootdir={ROOT}", where, *names], plugins=[watch])
         if watch.broken or code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             raise RuntimeError(watch.broken or f"pytest ends with {code!r}")

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final, Protocol
 
-__all__ = ["CAUGHT", "ROOT", "Detector", "Finding", "Plant"]
+from tree import ROOT
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
+__all__ = ["CAUGHT", "ROOT", "Detector", "Finding", "Plant"]
 
 # The exit status of a process whose plant was noticed.
 CAUGHT: Final = 3

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.tree import on_path
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 
@@ -15,7 +14,7 @@ __all__ = ["dry_device"]
 
 def dry_device() -> CudaDevice:
     """The device. Kernels do nothing on it."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where the tests' own modules lie
+    on_path()
     from fake_graphs import FakeGraphDriver
 
     class Driver(FakeGraphDriver):
