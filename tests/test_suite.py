@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import pytest
 from children import child_environment
@@ -144,3 +146,23 @@ def test_what_is_named_of_the_tests_is_there() -> None:
         missing += [f"{where}: {path}" for path in paths if not any(ROOT.glob(re.sub(r"\b[A-Z]{2,}\b", "*", path)))]
         missing += [f"{where}: {name}" for name in alone if not any(TESTS.rglob(name))]
     assert count > 100 and missing == []
+
+
+PEERS: Final = {"numba", "torch"}  # that figures are measured beside
+FOLDERS_OF_SCRIPTS: Final = ("", "bench", "fuzz", "mutants", "planted")
+SCRIPTS: Final = [
+    path for folder in FOLDERS_OF_SCRIPTS for path in sorted((TESTS / folder).glob("*.py")) if '\nif __name__ == "__main__"' in path.read_text("utf-8")
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(TESTS).as_posix())
+def test_a_script_finds_what_it_imports(script: Path, tmp_path: Path) -> None:
+    """Started by its path, from elsewhere; what it does is left out."""
+    code = "import runpy, sys; sys.path[0] = sys.argv[1]; runpy.run_path(sys.argv[2])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, str(script.parent), str(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", done.stderr):
+        assert missing[1] in PEERS, done.stderr
+        pytest.skip(f"{missing[1]} is not installed")
+    assert done.returncode == 0, done.stderr

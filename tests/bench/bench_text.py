@@ -19,7 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "fuzz")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tree import on_path
+
+on_path()
 
 from generator import generate  # noqa: E402 - the path above must stand first
 from test_from_nodes import Seeded  # noqa: E402 - as above
