@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.expression_parser import ExpressionParser
-from vyre_py.ir.text.lexer import unquote
+from vyre_py.ir.text.lexer import literal_bits, split_literal, unquote
 from vyre_py.ir.text.operand_parser import Operand
 
 __all__ = ["DeclarationParser"]
@@ -135,13 +136,19 @@ class DeclarationParser(ExpressionParser):
         """A table's elements in brackets: literals, or lists of literals where they are vectors."""
         component = type_.scalar
 
-        known: dict[str, int] = {}  # the bits of literals that this table has had; tables hold the same numbers many times
+        known: dict[str, int] = {}  # the bits of plain numbers that this table has had; tables hold the same ones many times
 
         def literal() -> int:
             at = self.position
             negative = self.words[at] == "-"
-            written = "-" + self.words[at + 1] if negative else self.words[at]
+            word = self.words[at + negative]
+            written = "-" + word if negative else word
             bits = known.get(written)
+            if bits is None and word[:1].isdigit():
+                digits, suffix = split_literal(word)
+                if suffix in (None, component):
+                    with suppress(ValueError):  # which is told below, with its place
+                        bits = known[written] = literal_bits(component, digits, negative, suffix is not None)
             if bits is not None:
                 self.position += 1 + negative
                 return bits
@@ -152,10 +159,7 @@ class DeclarationParser(ExpressionParser):
             element = self.fix(element, component)
             if element.type is not component:
                 raise Failed(finding("P105", f"an element of {element.type} stands in a table of {type_}", self.place(at)))
-            bits = self.constant(element).bits
-            if self.position == at + 1 + negative:  # no type stands before it
-                known[written] = bits
-            return bits
+            return self.constant(element).bits
 
         def vector() -> list[int]:
             at = self.position

@@ -89,6 +89,8 @@ class ExpressionParser(OperandParser):
             if infix is not None and infix[1] > level:
                 right = self._climb(right, begin, level + 1)
                 infix = INFIX.get(words[self.position])
+            if type(right) is Open and right.digits and left.type is not None:
+                right = self.fix(right, left.type)  # as `op` would: both are of one type
             left = self.op(row, (left, right), first)
             if level == LEVEL_COMPARISON and infix is not None and infix[1] == level:
                 raise self.unexpected("the end of the comparison", "comparisons do not chain: write (a < b) && (b < c)")
@@ -110,20 +112,22 @@ class ExpressionParser(OperandParser):
         bound = self.names.get(word)
         if bound is not None and self.words[first + 1] not in _BEHIND_NAMES and word.isidentifier() and word not in KEYWORDS:
             self.position += 1
-            return self.variable(bound, first) if type(bound) is Variable else bound  # type: ignore[return-value]  # no other is no atom
-        operand = self.literal()
-        if operand is not None:
-            if type(operand) is Open and self.words[self.position] == ".":
-                raise self.unexpected("an operator", "say the number's type before its components are picked: 1.0f32.xxx")
-        elif word in PREFIX:
+            if type(bound) is not Variable:
+                return bound  # type: ignore[return-value]  # the others are atoms
+            self.part(first)
+            return self.assembler.get(bound)
+        row = PREFIX.get(word)
+        if row is not None and not (word == "-" and _is_unsigned(self.words[first + 1])):
             self.position += 1
             self.depth += 1
             self._bound_depth()
             operand = self.operand()  # no operator between operands binds tighter
             self.depth -= 1
-            return self.op(PREFIX[word], (operand,), first)
-        else:
-            operand = self.primary()
+            return self.op(row, (operand,), first)
+        literal = self.literal()
+        if type(literal) is Open and self.words[self.position] == ".":
+            raise self.unexpected("an operator", "say the number's type before its components are picked: 1.0f32.xxx")
+        operand = literal if literal is not None else self.primary()
         while self.words[self.position] == ".":
             self.position += 1
             operand = self.swizzle(operand, first)
@@ -158,15 +162,14 @@ class ExpressionParser(OperandParser):
         negative = words[at] == "-"
         at += negative
         digits = words[at]
-        is_number = digits[:1] in _DIGITS
-        if not is_number and digits not in _LITERAL_WORDS:
+        if not _is_unsigned(digits):
             if named is None:
                 return None
             self.position = at
             raise self.unexpected("a number, inf, nan, or bits such as 0x7fc00001")
         self.position = at + 1
         self.part(first)
-        if not is_number:
+        if digits in _LITERAL_WORDS:
             return self.number(named or (SCALARS["bool"] if digits in ("true", "false") else None), digits, negative, first)
         digits, suffix = split_literal(digits)
         if named is not None and digits[:2] in ("0x", "0X") and not negative:
@@ -184,7 +187,10 @@ class ExpressionParser(OperandParser):
         bound = self.names[name]
         if bound is None:
             raise Failed(None)
-        return self.variable(bound, at) if isinstance(bound, Variable) else bound
+        if not isinstance(bound, Variable):
+            return bound
+        self.part(at)
+        return self.assembler.get(bound)
 
     def query(self) -> Operand:
         """Such as global_id.x or local_index."""
@@ -277,3 +283,8 @@ class ExpressionParser(OperandParser):
         fixed = tuple([self.fix(operand, memory.type) for operand in operands])
         self.part(first)
         return self.assembler.atomic(ATOMICS[name], memory, indices, fixed)  # type: ignore[arg-type]  # none is open any more
+
+
+def _is_unsigned(word: str) -> bool:
+    """Whether this is a literal, or the rest of one behind its sign or its type."""
+    return word[:1] in _DIGITS or word in _LITERAL_WORDS

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 from vyre_py.ir.builder.refusals import refusal
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.errors import Diagnostic
-from vyre_py.ir.language.nodes import Atom, Const, Let, Value, Variable
+from vyre_py.ir.language.nodes import Atom, Const, Let, Value
 from vyre_py.ir.language.op import Op, Result
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.rules import finding
@@ -92,11 +92,6 @@ class OperandParser(Cursor):
         """The failure of an expression that has too many parts with what begins at token `first`."""
         return Failed(finding("P107", f"an expression has more than {MAX_PARTS} parts", self.tokens.place(first, self.position - 1)))
 
-    def variable(self, variable: Variable, first: int) -> Value:
-        """The value of a variable now."""
-        self.part(first)
-        return self.assembler.get(variable)
-
     def number(self, type_: Type | None, digits: str, negative: bool, first: int) -> Operand:
         """A literal, with the type of its suffix if it has one."""
         literal = Open(self._parts, (first, self.position - 1), digits, negative)
@@ -128,14 +123,13 @@ class OperandParser(Cursor):
         types = (operands[0].type, operands[1].type) if len(operands) == 2 else tuple([operand.type for operand in operands])
         if None in types:
             return self._late_op(row, operands, given, lanes)
-        return self._typed_op(row, operands, types, given)  # type: ignore[arg-type]  # none is open
-
-    def _typed_op(self, row: Op, operands: tuple[Atom, ...], types: tuple[Type, ...], given: Type | None) -> Value:
         type_ = row.result_type(types, given)
-        if type_ is None:
-            self._refuse(self._parts, self.assembler.place, row, types, given)
-            type_ = given or _likely_type(row, operands)
-        return self.assembler.let_of(type_, row, operands)  # type: ignore[arg-type]  # the type of an op over typed operands is known
+        return self.assembler.let_of(type_ or self._refused(row, operands, given), row, operands)  # type: ignore[arg-type]  # none is open
+
+    def _refused(self, row: Op, operands: tuple[Operand, ...], given: Type | None) -> Type:
+        """Takes note that the op that is emitted next does not take its operands; the type that it would have."""
+        self._refuse(self._parts, self.assembler.place, row, tuple([cast(Type, operand.type) for operand in operands]), given)
+        return cast(Type, given or _likely_type(row, operands))  # over typed operands it is known
 
     def _refuse(self, order: int, span: Span, row: Op, types: tuple[Type, ...], given: Type | None) -> None:
         message, help = refusal(row, types, given)
@@ -152,9 +146,9 @@ class OperandParser(Cursor):
             else:
                 known.append(operand)
         types = tuple([operand.type for operand in known])
-        if None not in types and sure:
-            return self._typed_op(row, tuple(known), types, given)  # type: ignore[arg-type]  # all are known
         made = row.result_type(types, given) if None not in types else None
+        if None not in types and sure:
+            return self.assembler.let_of(made or self._refused(row, tuple(known), given), row, tuple(known))  # type: ignore[arg-type]  # none is open
         # The type of an op that is settled later is likely, and no more.
         type_ = made or given or _likely_type(row, tuple(known))
         value = self.assembler.let_of(cast(Type, type_), row, cast(tuple[Atom, ...], tuple(known)))
