@@ -11,14 +11,14 @@ from typing import Final
 
 from tree import ROOT
 
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
 
 __all__ = ["COMMAND", "Measured", "read_measured", "ulp_page", "write_measured"]
 
 COMMAND: Final = "python tests/bench/math_ulp.py"
 FIGURES: Final = ROOT / "ir" / "math" / "ulp.json"
 
-_FUNCTIONS: Final = {name: len(row.operands) for name, row in OPS.items() if name in EXPANDED_ONLY}
+_FUNCTIONS: Final = {name: len(row.operands) for name, row in OPS.items() if name in TRANSCENDENTAL}
 
 _HEAD: Final = f"""# Accuracy of the transcendental functions
 

@@ -1,5 +1,5 @@
 """The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md`,
-`drivers/TELEMETRY.md`, and the stub `vyre_py/__init__.pyi`, from the tables they are about.
+`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, and what `wire_pages` has, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -26,6 +26,7 @@ from face_page import face_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
+from wire_pages import FILES  # noqa: E402 - as above
 
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
 from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
@@ -127,7 +128,7 @@ def _where(op: Op) -> str:
 
 def _accuracy(op: Op) -> str:
     """How far an expansion's result may be from the exact one, as its module says."""
-    if op.evaluate is not None:
+    if op.through is None:
         return "to the same bits"
     said = sys.modules[EXPANSIONS[op.name].__module__].__doc__ or ""
     found = re.search(rf"^\| {op.name} \| (\d+) ULP \|", said, flags=re.MULTILINE) or re.search(r"at most (\d+) ULP", said)
@@ -293,3 +294,5 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (ROOT / name).write_text(page(), encoding="utf-8")
+    for path, make in FILES.items():
+        path.write_bytes(make())

@@ -1,7 +1,6 @@
 """What is generated for the door: the tables of `ir/WIRE.md`, `ir/program.schema.json`, and the test vectors in `tests/vectors/`.
 
-    python tests/wire_pages.py        rewrites all of them
-
+`python tests/pages.py` rewrites all of them, with the other pages.
 `test_wire.py` and `test_json.py` hold what is committed against what these functions give. The vectors' sources are the `.vir` files.
 """
 
@@ -33,7 +32,7 @@ from vyre_py.ir.wire.schema import schema  # noqa: E402 - as above
 
 __all__ = ["COMMAND", "FILES", "MALFORMED", "PAGE", "VECTORS", "vector"]
 
-COMMAND: Final = "python tests/wire_pages.py"
+COMMAND: Final = "python tests/pages.py"
 PAGE: Final = ROOT / "ir" / "WIRE.md"
 FOLDER: Final = ROOT / "tests" / "vectors"
 VECTORS: Final = ("axpy", "control", "empty", "grid", "places", "sizes", "types")
@@ -263,18 +262,26 @@ def _json_text(name: str) -> bytes:
     return vector(name).to_json(places=name in _WITH_PLACES).encode()
 
 
+def registry() -> bytes:
+    """The numbers that were ever given, which stay what they are, and those that are new. Raises ValueError where one was changed."""
+    kept: dict[str, dict[str, int]] = json.loads(REGISTRY.read_text(encoding="utf-8"))
+    for table, numbers in kept.items():
+        now: dict[str, int] = dict(getattr(codes, table))
+        if changed := [name for name, number in numbers.items() if now.get(name) != number]:
+            raise ValueError(f"{table}: the numbers of {', '.join(changed)} were given for ever")
+        numbers.update(now)
+    return (json.dumps(kept, indent=1) + "\n").encode()
+
+
 MALFORMED: Final = FOLDER / "malformed.json"
+REGISTRY: Final = FOLDER / "registry.json"
 
 # What is generated: the file, and the bytes that it is to hold.
 FILES: Final[dict[Path, Callable[[], bytes]]] = {
     **{FOLDER / f"{name}.vyre": partial(_binary, name) for name in VECTORS},
     **{FOLDER / f"{name}.json": partial(_json_text, name) for name in VECTORS},
     MALFORMED: malformed,
+    REGISTRY: registry,
     ROOT / "ir" / "program.schema.json": _schema_text,
     PAGE: page,
 }
-
-
-if __name__ == "__main__":
-    for path, make in FILES.items():
-        path.write_bytes(make())

@@ -30,7 +30,7 @@ from vyre_py.ir.language.types import (
     vector_of,
 )
 
-__all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "swizzle_bits", "swizzle_lanes"]
+__all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes"]
 
 
 def swizzle_bits(names: str) -> int:
@@ -205,6 +205,8 @@ OPS: Final[Mapping[str, Op]] = {
 
 # Ops that only their expansion defines.
 EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)
+# Those of them that are approximated, in one type.
+TRANSCENDENTAL: Final = frozenset(name for name, row in OPS.items() if row.through is not None)
 
 
 def _compare_exchange(old: Array, expected: Array, desired: Array) -> Array:

@@ -16,7 +16,7 @@ from math_harness import REFERENCES, around, samples, widened
 
 from vyre_py.ir.language.nodes import Let, Statement
 from vyre_py.ir.language.op import Op
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
 from vyre_py.ir.language.types import Array, Type, f16, f32
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.llvm.gpu.accuracy import Bound
@@ -40,7 +40,7 @@ def flushed(x: Array) -> Array:
 
 def arguments(op: str, count: int) -> tuple[Array, ...]:
     """About `count` f32 arguments for each operand: where functions bend, all exponents alike, borders, and special numbers."""
-    if op in EXPANDED_ONLY:
+    if op in TRANSCENDENTAL:
         return samples(op, count)
     draw = np.random.default_rng([count, *op.encode()])
     operands = len(OPS[op].operands)

@@ -22,7 +22,7 @@ from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.nodes import Access, Space
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.passes.pipeline import unoptimised
@@ -34,8 +34,8 @@ __all__ = [
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-UNARY: Final = tuple(name for name, row in OPS.items() if name in EXPANDED_ONLY and len(row.operands) == 1)
-BINARY: Final = tuple(name for name in OPS if name in EXPANDED_ONLY and name not in UNARY)
+UNARY: Final = tuple(name for name, row in OPS.items() if name in TRANSCENDENTAL and len(row.operands) == 1)
+BINARY: Final = tuple(name for name in OPS if name in TRANSCENDENTAL and name not in UNARY)
 
 # ---------------------------------------------------------------- the exact values
 

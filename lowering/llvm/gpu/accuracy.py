@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.ops import TRANSCENDENTAL
 from vyre_py.ir.language.types import Array
 
 __all__ = ["BOUNDS", "Bound", "Term"]
@@ -112,7 +112,7 @@ _APPROXIMATE: Final = (
     _ptx("pow", "ex2.approx of y lg2.approx(|x|), and C's special values", (-22.1, _OF_POWER), ulp=2.5, domain="|y| max(1, |log2 x|) <= 2^16"),
 )
 _ROUNDED: Final = ("add", "sub", "mul", "fma")
-_WRITTEN_OUT: Final = tuple(sorted(EXPANDED_ONLY - {bound.op for bound in _APPROXIMATE}))
+_WRITTEN_OUT: Final = tuple(sorted(TRANSCENDENTAL - {bound.op for bound in _APPROXIMATE}))
 
 # The rows of f32 by op and kind of target.
 BOUNDS: Final[Mapping[tuple[str, str], Bound]] = {
@@ -123,6 +123,6 @@ BOUNDS: Final[Mapping[tuple[str, str], Bound]] = {
         *(_ptx(op, "as in strict", (-125.0, "1"), ulp=1.0) for op in _WRITTEN_OUT),
         *(Bound(op, "host", "as in strict", 0.5) for op in (*_ROUNDED, "div", "sqrt")),
         Bound("rsqrt", "host", "as in strict", 1.5),
-        *(Bound(op, "host", "as in strict", 1.0) for op in sorted(EXPANDED_ONLY)),
+        *(Bound(op, "host", "as in strict", 1.0) for op in sorted(TRANSCENDENTAL)),
     )
 }

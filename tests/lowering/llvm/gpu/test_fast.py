@@ -19,7 +19,7 @@ from ptxas import assemble
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.ops import TRANSCENDENTAL
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type, bf16, f16, f32
 from vyre_py.ir.passes.contract import contract
@@ -127,7 +127,7 @@ def test_a_program_without_such_sums_is_given_back() -> None:
     assert contract(program) is program
 
 
-@pytest.mark.parametrize(("target", "op"), [*(("sm_90", op) for op in AS_IN_STRICT), *(("cpu:x86-64-v3", op) for op in sorted(EXPANDED_ONLY))])
+@pytest.mark.parametrize(("target", "op"), [*(("sm_90", op) for op in AS_IN_STRICT), *(("cpu:x86-64-v3", op) for op in sorted(TRANSCENDENTAL))])
 @pytest.mark.parametrize("type_", TYPES)
 def test_expansions_stay_what_they_are(target: str, op: str, type_: Type) -> None:
     program = check(program_of(op, type_))
@@ -195,7 +195,7 @@ def test_a_result_that_is_off_is_noticed() -> None:
 
 def test_every_op_that_is_approximated_has_a_bound() -> None:
     assert {like for like, _ in INSTRUCTIONS.values()} <= {bound.op for bound in PTX}
-    assert {bound.op for bound in PTX} >= EXPANDED_ONLY
+    assert {bound.op for bound in PTX} >= TRANSCENDENTAL
     assert {bound.op for bound in HOST} == {bound.op for bound in PTX}
 
 
