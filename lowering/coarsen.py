@@ -9,7 +9,7 @@
                                          if i < n { y[i] = x[i] + 1.0 }
                                      }
 
-Accesses of neighbours lie side by side, so that a target makes one of 16 bytes of them: `Coarsened.runs` tells which. It is done where all that a
+Accesses of neighbours lie side by side, so that a target makes one of 16 bytes of them: `Coarsened.adjacent` tells which. It is done where all that a
 Program writes is written under a check of `global_id.x` against the grid's extent along x, with no loops, jumps, barriers or atomics; invocations
 past the end then do nothing, and those before it have no order. The result is a Program like any other, over fewer workgroups: those that are full,
 and then what is left, an element each. Where only components of vectors lie side by side, in whatever Program, it stays as it is (`aligned`).
@@ -51,7 +51,7 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.artifact import Aligned, Divisible, Need
 from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
 
-__all__ = ["Coarsened", "Run", "aligned", "coarsen"]
+__all__ = ["AdjacentAccess", "Coarsened", "aligned", "coarsen"]
 
 # What a body grows to at most: past it compilation costs more than memory accesses of a body that computes so much.
 _MOST_STATEMENTS: Final = 1024
@@ -63,7 +63,7 @@ _TRUE: Final = const(bool_, True)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AdjacentAccess:
     """An access beside another one: `elements` past that of statement `leader`, which comes before it in the same block. A multiple of `align_bytes`."""
 
     leader: int
@@ -78,20 +78,20 @@ class Coarsened:
     optimised: Optimised
     elements: int
     needs: tuple[Need, ...]
-    runs: Mapping[int, Run]
+    adjacent: Mapping[int, AdjacentAccess]
 
     def rows(self) -> dict[int, Row]:
         """The accesses that one access of a vector does, by their first statement: of components, and of neighbours that follow one another and the first
         of which is aligned to all of them."""
         found: dict[int, int] = {}
-        for index, run in self.runs.items():
-            last = run.leader + found.get(run.leader, 0)
-            if index == last and run.elements == index - run.leader:
-                found[run.leader] = 1 + found.get(run.leader, 0)
-        body = self.optimised.program.body
+        for index, access in self.adjacent.items():
+            last = access.leader + found.get(access.leader, 0)
+            if index == last and access.elements == index - access.leader:
+                found[access.leader] = 1 + found.get(access.leader, 0)
+        body, known = self.optimised.program.body, self.adjacent
         neighbours = {
             first: Row(tuple(range(count)), count) for first, count in found.items()
-            if count == self.elements > 1 and isinstance(s := body[first], MemoryStatement) and self.runs[first].align_bytes >= count * s.memory.type.size_bytes
+            if count == self.elements > 1 and isinstance(s := body[first], MemoryStatement) and known[first].align_bytes >= count * s.memory.type.size_bytes
         }  # fmt: skip
         return {**element_rows(self.optimised), **neighbours}
 
@@ -170,7 +170,7 @@ class _Coarsener(Rewriter):
         self._variable_maps = [list(self.variable_map) for _ in range(elements)]
         self._rows = {index: row for index, row in element_rows(optimised).items() if index not in streams}
         self.proven: list[int] = []
-        self.runs: dict[int, Run] = {}
+        self.adjacent: dict[int, AdjacentAccess] = {}
         self._bits = 0
 
     def emit(self, statement: Statement) -> None:
@@ -271,7 +271,7 @@ class _Coarsener(Rewriter):
             if stream is not None:
                 along = self._others(stream, statement, number) == beside  # else it is an access of its own, such as one of another row
                 here = len(self.body)
-                self.runs[here] = self._run(stream, leader, number - writing[0], number) if along else self._run(stream, here, 0, number)
+                self.adjacent[here] = self._adjacent(stream, leader, number - writing[0], number) if along else self._adjacent(stream, here, 0, number)
             self.emit(statement.rebuilt(result, tuple([self._atom(number, a) for a in statement.args])))
         if statement.result is not None and len(writing) < len(who):
             for number in who:
@@ -283,10 +283,10 @@ class _Coarsener(Rewriter):
             return []
         return [self._atom(number, atom) for axis, atom in enumerate(statement.indices) if axis != stream.axis]
 
-    def _run(self, stream: _Stream, leader: int, past: int, number: int) -> Run:
+    def _adjacent(self, stream: _Stream, leader: int, past: int, number: int) -> AdjacentAccess:
         size = stream.element_bytes
         known = size if stream.first is None else (number * stream.stride + stream.first) * size
-        return Run(leader, past * stream.stride, gcd(_alignment(stream, self._elements), known))
+        return AdjacentAccess(leader, past * stream.stride, gcd(_alignment(stream, self._elements), known))
 
     def _variable(self, number: int, statement: Var | Get | Set) -> None:
         variables, name = self._variable_maps[number], self.program.variable_names.get(statement.variable.id)
@@ -391,7 +391,7 @@ def coarsen(optimised: Optimised) -> Coarsened | None:
     coarsener.write()
     made = coarsener.finish()
     new = Optimised(made, analyse(made), tuple(coarsener.proven), optimised.report)
-    return Coarsened(new, elements, needs_of(element_rows(new), made.body, needs), coarsener.runs)
+    return Coarsened(new, elements, needs_of(element_rows(new), made.body, needs), coarsener.adjacent)
 
 
 def aligned(optimised: Optimised) -> Coarsened | None:

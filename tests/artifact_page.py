@@ -20,7 +20,7 @@ from artifacts import AXPY, FOLDER, compiled, full, plain  # noqa: E402 - the pa
 from vyre_py.lowering.artifact import form  # noqa: E402 - as above
 from vyre_py.lowering.artifact.artifact import Artifact, Step  # noqa: E402 - as above
 from vyre_py.lowering.artifact.file import encode  # noqa: E402 - as above
-from vyre_py.lowering.artifact.form import Field, Form  # noqa: E402 - as above
+from vyre_py.lowering.artifact.form import Field, SectionForm  # noqa: E402 - as above
 
 __all__ = ["artifact_page"]
 
@@ -123,7 +123,7 @@ def _fields(fields: Iterable[Field]) -> str:
     return _table(("field", "meaning"), ([f"`{field.name}`", field.doc + _since(field.since)] for field in fields))
 
 
-def _form(one: Form) -> str:
+def _form(one: SectionForm) -> str:
     formats = "; ".join(f"{kind} {', '.join(sorted(names))}" for kind, names in form.FORMATS.items())
     words = _TEXTS[one.name].format(digest=form.DIGEST_BYTES, formats=formats, program=form.IMAGE_CODES["program"])
     parts = [f"## Section of kind {form.SECTION_KINDS[one.name]}: {one.name}\n", words, "### Head\n", _fields(one.head)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, LaunchStatus
 from vyre_py.lowering.llvm import jit
 
 __all__ = ["make"]
@@ -42,7 +42,7 @@ entry:
   %streamless = icmp eq ptr %stream, null
   br i1 %streamless, label %some, label %no_streams
 no_streams:
-  ret i32 {int(Status.STREAM)}
+  ret i32 {int(LaunchStatus.STREAM)}
 some:
   %none = icmp eq i64 %total, 0
   br i1 %none, label %done, label %look
@@ -55,7 +55,7 @@ look:
   %is_gone = icmp ne i64 %gone, 0
   br i1 %is_gone, label %lost, label %alive
 lost:
-  ret i32 {int(Status.LOST)}
+  ret i32 {int(LaunchStatus.LOST)}
 alive:
   %count_at = getelementptr %State, ptr %state, i64 0, i32 1
   %count = load i64, ptr %count_at
@@ -64,7 +64,7 @@ alive:
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %all_alive, label %freed
 freed:
-  ret i32 {int(Status.FREED)}
+  ret i32 {int(LaunchStatus.FREED)}
 all_alive:
   %function_at = getelementptr %Launch, ptr %launch, i64 0, i32 12
   %function = load ptr, ptr %function_at
@@ -84,7 +84,7 @@ on_heap:
   %no_memory = icmp eq ptr %heap, null
   br i1 %no_memory, label %refused, label %run
 refused:
-  ret i32 {int(Status.MEMORY)}
+  ret i32 {int(LaunchStatus.MEMORY)}
 run:
   %heap_word = ptrtoint ptr %heap to i64
   %heap_up = add i64 %heap_word, {_ALIGN - 1}
@@ -97,7 +97,7 @@ run:
 """
 
 
-class _State(ctypes.Structure):
+class _CpuLaunchState(ctypes.Structure):
     _fields_ = (("gone", ctypes.c_uint64), ("count", ctypes.c_uint64), ("words", ctypes.c_void_p))
 
 
@@ -123,7 +123,7 @@ class CpuCLaunch(CLaunch):
         self._kernel = kernel = launch._kernel
         function: Any = kernel.run
         self._live = (ctypes.c_uint64 * max(1, len(launch.plan.step.layout.buffers)))()
-        self._state = _State(0, len(launch.plan.step.layout.buffers), ctypes.addressof(self._live))
+        self._state = _CpuLaunchState(0, len(launch.plan.step.layout.buffers), ctypes.addressof(self._live))
         words = self.words
         words.function, words.scratch_bytes = ctypes.cast(function, ctypes.c_void_p).value, kernel.scratch_bytes
         words.state = ctypes.addressof(self._state)

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
-from vyre_py.drivers.cpu.module import Kernel, load_kernel
+from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
 from vyre_py.drivers.cpu.workers import core_count
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
@@ -102,10 +102,10 @@ class CpuDevice(Device):
 
     # ---- code
 
-    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Kernel:
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> CpuKernel:
         return load_kernel(image, entry)
 
-    def _make_launch(self, plan: LaunchPlan, codes: tuple[Kernel, ...]) -> Launch:
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[CpuKernel, ...]) -> Launch:
         return CpuLaunch(self, plan, codes[plan.entry])
 
     def _run_by(self, launch: Launch, deadline: float, timeout: float) -> None:

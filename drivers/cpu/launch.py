@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import HostMemory
-from vyre_py.drivers.cpu.module import Kernel
+from vyre_py.drivers.cpu.module import CpuKernel
 from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together, run_watched
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
@@ -32,7 +32,7 @@ class CpuLaunch(Launch):
 
     __slots__ = ("__weakref__", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
 
-    def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: Kernel) -> None:
+    def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
         super().__init__(plan)
         x, y, z = plan.grid
         slots = plan.step.layout.slots

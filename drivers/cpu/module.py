@@ -24,7 +24,7 @@ from vyre_py.lowering.artifact.artifact import Entry, Image
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.cpu.host_targets import LIBRARY, loads_objects, own_machine
 
-__all__ = ["Kernel", "LoadedObject", "load_kernel", "load_object"]
+__all__ = ["CpuKernel", "LoadedObject", "load_kernel", "load_object"]
 
 # (argument block, scratch, first workgroup, end, grid x, y, z), as `lowering.llvm.cpu.lanes` declares it
 _SIGNATURE: Final = ctypes.CFUNCTYPE(
@@ -37,7 +37,7 @@ _numbers = itertools.count()
 _linker: list[Any] = []
 
 
-class Kernel:
+class CpuKernel:
     """A loaded kernel: `run` calls it, for others it is at `address`; `scratch_bytes` is what each thread that calls it needs. The code goes with this
     object."""
 
@@ -149,12 +149,12 @@ def _link_by_llvm(code: bytes, symbol: str) -> tuple[Any, int]:
         return library, library[symbol]
 
 
-def load_kernel(image: Image, entry: Entry) -> Kernel:
+def load_kernel(image: Image, entry: Entry) -> CpuKernel:
     """Links an object into this process. Raises ToolchainError when it can't be, or its entry does not say what memory it needs."""
     scratch_bytes = entry.details.get("scratch_bytes", -1)
     if not 0 <= scratch_bytes <= _MAX_SCRATCH_BYTES:
         raise ToolchainError("the loader", f"the entry {shown(entry.symbol)} says nothing useful of its scratch memory: {scratch_bytes} bytes")
     if loads_objects():
         loaded = load_object(image.code)
-        return Kernel(loaded, loaded.address(entry.symbol), scratch_bytes)
-    return Kernel(*_link_by_llvm(image.code, entry.symbol), scratch_bytes)
+        return CpuKernel(loaded, loaded.address(entry.symbol), scratch_bytes)
+    return CpuKernel(*_link_by_llvm(image.code, entry.symbol), scratch_bytes)

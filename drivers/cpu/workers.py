@@ -14,9 +14,9 @@ from queue import SimpleQueue
 
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import aligned_bytes
-from vyre_py.drivers.cpu.module import Kernel
+from vyre_py.drivers.cpu.module import CpuKernel
 
-__all__ = ["Job", "core_count", "run_alone", "run_together", "run_watched"]
+__all__ = ["GridJob", "core_count", "run_alone", "run_together", "run_watched"]
 
 
 def core_count() -> int:
@@ -26,7 +26,7 @@ def core_count() -> int:
     return os.cpu_count() or 1
 
 
-class _Memory:
+class _ScratchBlock:
     """Memory that a kernel uses while it runs in one thread."""
 
     __slots__ = ("_owner", "address", "size_bytes")
@@ -40,14 +40,14 @@ class _Scratch(threading.local):
     """Scratch memory, each thread its own: `free` is the largest that was used so far, and None while a kernel uses it, since a signal handler or a
     finaliser may run another kernel in the same thread meanwhile."""
 
-    free: _Memory | None = None
+    free: _ScratchBlock | None = None
 
-    def take(self, size_bytes: int) -> _Memory:
+    def take(self, size_bytes: int) -> _ScratchBlock:
         """At least so much, which nobody else uses until it is given back; who is interrupted need not do that. Raises MemoryError."""
         memory, self.free = self.free, None
-        return _Memory(size_bytes) if memory is None or memory.size_bytes < size_bytes else memory
+        return _ScratchBlock(size_bytes) if memory is None or memory.size_bytes < size_bytes else memory
 
-    def give(self, memory: _Memory) -> None:
+    def give(self, memory: _ScratchBlock) -> None:
         """Takes it back."""
         if self.free is None or self.free.size_bytes < memory.size_bytes:
             self.free = memory
@@ -61,14 +61,14 @@ def _seconds_until(deadline: float | None) -> float:
     return -1 if deadline is None else max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX))
 
 
-class Job:
+class GridJob:
     """A grid being run by several threads: they take ranges of `step` workgroups from a shared counter.
 
     The memory that a kernel uses must outlive every thread in it: so the caller leaves only when all others have, and the job holds the arguments until then.
     `over` says that all have left.
     """
 
-    def __init__(self, kernel: Kernel, arguments: Arguments, total: int, first: int, step: int, grid: tuple[int, int, int]) -> None:
+    def __init__(self, kernel: CpuKernel, arguments: Arguments, total: int, first: int, step: int, grid: tuple[int, int, int]) -> None:
         self.kernel, self.total, self.step, self.grid = kernel, total, step, grid
         self.arguments: Arguments | None = arguments
         self.error: BaseException | None = None
@@ -128,15 +128,15 @@ class Job:
         return True
 
 
-class _Pool:
+class _ThreadPool:
     """Daemon threads that wait for jobs; they begin with the first job."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._jobs: SimpleQueue[GridJob] = SimpleQueue()
         self._threads = 0
         self._lock = threading.RLock()  # a signal handler may launch while this thread holds it
 
-    def offer(self, job: Job, helpers: int) -> None:
+    def offer(self, job: GridJob, helpers: int) -> None:
         """Asks up to `helpers` threads to help."""
         if self._threads < helpers:
             self._grow(helpers)
@@ -154,20 +154,20 @@ class _Pool:
             self._jobs.get().help()
 
 
-_pool = _Pool()
+_pool = _ThreadPool()
 
 
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads."""
     global _pool  # noqa: PLW0603 - the one pool of the process
-    _pool = _Pool()
+    _pool = _ThreadPool()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def run_alone(kernel: Kernel, arguments: Arguments, first: int, end: int, grid: tuple[int, int, int]) -> None:
+def run_alone(kernel: CpuKernel, arguments: Arguments, first: int, end: int, grid: tuple[int, int, int]) -> None:
     """Runs workgroups `first` to `end` in this thread."""
     if kernel.scratch_bytes:
         scratch = _scratch.take(kernel.scratch_bytes)
@@ -182,7 +182,7 @@ def _step(workgroups: int, threads: int) -> int:
     return max(1, -(-workgroups // (4 * threads)))
 
 
-def _abandon(job: Job, error: BaseException) -> None:
+def _abandon(job: GridJob, error: BaseException) -> None:
     """Waits for the threads of a job that an exception ends. A signal handler may raise at any moment, at the first instruction of `finish` as well, and more
     than once."""
     job.error = error
@@ -193,10 +193,10 @@ def _abandon(job: Job, error: BaseException) -> None:
             job.error = later
 
 
-def run_together(kernel: Kernel, arguments: Arguments, first: int, total: int, grid: tuple[int, int, int], threads: int) -> None:
+def run_together(kernel: CpuKernel, arguments: Arguments, first: int, total: int, grid: tuple[int, int, int], threads: int) -> None:
     """Runs workgroups `first` to `total` in up to `threads` threads, this one included, and raises what went wrong in any."""
     step = _step(total - first, threads)
-    job = Job(kernel, arguments, total, first, step, grid)
+    job = GridJob(kernel, arguments, total, first, step, grid)
     try:
         try:
             _pool.offer(job, min(threads, -(-(total - first) // step)) - 1)
@@ -210,14 +210,14 @@ def run_together(kernel: Kernel, arguments: Arguments, first: int, total: int, g
         raise job.error
 
 
-def run_watched(kernel: Kernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int, deadline: float | None) -> bool:
+def run_watched(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int, deadline: float | None) -> bool:
     """Runs all workgroups of an interruptible kernel in up to `threads` threads of their own, while this one waits, in which Python handles signals.
 
     Past the deadline, a time by `time.monotonic`, or where a handler raises, the kernel's loops are ended. Gives whether all was done in time, and raises what
     a handler raises.
     """
     step = _step(total, threads)
-    job = Job(kernel, arguments, total, 0, step, grid)
+    job = GridJob(kernel, arguments, total, 0, step, grid)
     try:
         for number in range(min(threads, -(-total // step))):
             threading.Thread(target=job.help, name=f"vyre-cpu-watched-{number}", daemon=True).start()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
-from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, Status
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, LaunchStatus
 from vyre_py.lowering.llvm import jit
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ entry:
   %is_gone = icmp ne i64 %gone, 0
   br i1 %is_gone, label %lost, label %here
 lost:
-  ret i32 {int(Status.LOST)}
+  ret i32 {int(LaunchStatus.LOST)}
 here:
   %captured = and i64 %mode, {_CAPTURED}
   %retired_at = getelementptr %Head, ptr %list, i64 0, i32 18
@@ -105,7 +105,7 @@ here:
   %is_busy = icmp ne i64 %either, 0
   br i1 %is_busy, label %busy, label %look
 busy:
-  ret i32 {int(Status.BUSY)}
+  ret i32 {int(LaunchStatus.BUSY)}
 look:
   %count_at = getelementptr %Head, ptr %list, i64 0, i32 3
   %count = load i64, ptr %count_at
@@ -114,7 +114,7 @@ look:
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %alive, label %freed
 freed:
-  ret i32 {int(Status.FREED)}
+  ret i32 {int(LaunchStatus.FREED)}
 alive:
   ret i32 0
 }}
@@ -177,7 +177,7 @@ def _text() -> str:
     return _TEXT.replace("{loads}", "\n  ".join(loads))
 
 
-class _State(ctypes.Structure):
+class _CudaLaunchState(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("list", "context", "push", "pop", "callers"))
 
 
@@ -203,7 +203,7 @@ class CudaCLaunch(CLaunch):
         kernel = launch.kernel
         self._context = context = kernel.device.context
         handle, callers = int(context.handle), ctypes.addressof(context.callers)
-        self._state = _State(0, handle, context.function("cuCtxPushCurrent"), context.function("cuCtxPopCurrent"), callers)
+        self._state = _CudaLaunchState(0, handle, context.function("cuCtxPushCurrent"), context.function("cuCtxPopCurrent"), callers)
         self.words.context, self.words.state, self.words.arguments = handle, ctypes.addressof(self._state), kernel.block_address
         self._held = (*self._held, kernel.block)
         self.follow(launch)

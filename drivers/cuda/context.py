@@ -22,7 +22,7 @@ from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.cuda.graph.recorder import Recorder
+    from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
 __all__ = ["Context", "Mode"]
 
@@ -93,7 +93,7 @@ class Context:
         self.refuse: Callable[[], None] | None = None
         self.on_call: Callable[[CallList, str, Mapping[str, str]], None] | None = None
         self.intercept: Callable[[Any], None] | None = None
-        self.capture: Recorder | None = None
+        self.capture: CudaRecorder | None = None
         self.relief = Relief(self)
         self._later: list[Callable[[], object]] = []
         # What native code looks at, and the number of threads that are in calls of our stream, which it counts in the word after; threads of C, which
@@ -234,7 +234,7 @@ class Context:
         self._later.append(action)
         return True
 
-    def begin_capture(self, capture: Recorder) -> None:
+    def begin_capture(self, capture: CudaRecorder) -> None:
         """Has native calls on our stream go to `capture`, and waits until those of other threads are made. Raises LaunchError while another runs."""
         with self._capture_lock:
             self.require_no_capture(f"{self.name} cannot capture a graph")

@@ -17,8 +17,8 @@ from vyre_py.drivers import selftest
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context, Mode
 from vyre_py.drivers.cuda.events import (
+    CudaEvent,
     DeviceStreams,
-    Event,
     Stream,
     beside_captures,
     device_streams,
@@ -32,16 +32,16 @@ from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.graph.loop import capture_while, has_loops
 from vyre_py.drivers.cuda.graph.sequence import CudaSequence
 from vyre_py.drivers.cuda.kernels.gemm import CudaGemm, Library
-from vyre_py.drivers.cuda.kernels.raw import RawFunction, RawHandles, RawKernel, load_ptx
+from vyre_py.drivers.cuda.kernels.raw import CudaHandles, RawFunction, RawKernel, load_ptx
 from vyre_py.drivers.cuda.kernels.strided import StridedKernels, copy_strided
 from vyre_py.drivers.cuda.launch.cooperative import occupancy
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch, stream_handle
-from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.launch.pending import CudaPending
 from vyre_py.drivers.cuda.launch.small_dispatch import Dispatcher, Preparations
 from vyre_py.drivers.cuda.launch.waiting import finish_by, timed
 from vyre_py.drivers.cuda.memory.kernel_flags import Words
-from vyre_py.drivers.cuda.memory.memory import Memory
+from vyre_py.drivers.cuda.memory.memory import CudaMemory
 from vyre_py.drivers.cuda.memory.peer import copy_between
 from vyre_py.drivers.cuda.memory.pinned import PinnedPool
 from vyre_py.drivers.cuda.memory.transfer import Transfers
@@ -72,7 +72,7 @@ from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["CudaDevice", "RawHandles"]
+__all__ = ["CudaDevice", "CudaHandles"]
 
 # How many seconds closing waits for threads that are making calls. It may be a finaliser within such a call that closes.
 _CLOSING: Final = 5.0
@@ -113,7 +113,7 @@ class CudaDevice(Device):
         super().__init__(ordinal, target, limits, found.description)
         self.context.on_loss = self._mark_lost
         self.context.refuse = self.require_usable
-        self.memory = Memory(self.context, self.telemetry)
+        self.memory = CudaMemory(self.context, self.telemetry)
         self.pinned_pool = PinnedPool(self.context, self.telemetry)
         self.context.require_usable()  # a call may have failed whose status nobody needed
         self.context.on_call = self._show
@@ -126,20 +126,20 @@ class CudaDevice(Device):
         self.context.relief.steps = [self._drop_kept, self._let_go]
         self.context.relief.on_retry = self._count_retry
         self._peers: set[str] = set()
-        self._modules: Watched[Module] = Watched()
+        self._modules: Watched[CudaModule] = Watched()
         self.preparations = Preparations(self.memory, self.pinned_pool)
         self.strided_kernels = StridedKernels(self.context, target.arch, self._modules, self.loads_ptx)
         self.graphs = Executables()
         self.telemetry.gauge("graphs", self.graphs.__len__)
         self.gemm_library: Library | None = None
-        self._loop_module: Module | None = None
+        self._loop_module: CudaModule | None = None
 
     @property
-    def raw(self) -> RawHandles:
+    def raw(self) -> CudaHandles:
         """The driver's own handles, and how many streams there are, as of now."""
         self.require_usable()
         context, products, streams = self.context, self.gemm_library, self.context.streams
-        return RawHandles(
+        return CudaHandles(
             int(context.device), int(context.handle), int(context.stream), int(context.copy_stream), 0 if products is None else products.handle,
             streams.made, streams.idle,
         )  # fmt: skip
@@ -158,7 +158,7 @@ class CudaDevice(Device):
         self.require_usable()
         return make_stream(self, priority)
 
-    def record_event(self, stream: Any = None) -> Event:
+    def record_event(self, stream: Any = None) -> CudaEvent:
         """An event after what a stream holds so far: any object with `__cuda_stream__`, or None for the compute stream.
 
         Raises BindingError for any other object, LaunchError when 128 events are in use.
@@ -178,7 +178,7 @@ class CudaDevice(Device):
         """
         return load_ptx(self, code, entry, signature)
 
-    def launch_amounts(self, plan: LaunchPlan, module: Module) -> dict[str, int]:
+    def launch_amounts(self, plan: LaunchPlan, module: CudaModule) -> dict[str, int]:
         """What each launch of a plan adds to the counters, by name."""
         return plan.amounts(module.occupancy)
 
@@ -313,7 +313,7 @@ class CudaDevice(Device):
             self._transfers.read(handle + offset, target)
 
     def _read_after(self, handle: int, offset: int, target: Host, event: plain.Event) -> None:
-        if not isinstance(event, Event):  # of a device without streams
+        if not isinstance(event, CudaEvent):  # of a device without streams
             super()._read_after(handle, offset, target, event)
             return
         event.device.require_usable()
@@ -344,7 +344,7 @@ class CudaDevice(Device):
         self.target = replace(self.target, cubin=False)
         return super().compile_native(program, options)
 
-    def _load_step(self, step: Step, image: Image) -> tuple[Module, ...]:
+    def _load_step(self, step: Step, image: Image) -> tuple[CudaModule, ...]:
         try:
             return self._load_entries(step, image)
         except ToolchainError:
@@ -354,33 +354,33 @@ class CudaDevice(Device):
         self.telemetry.fallbacks += 1  # machine code of another driver's time
         return self._load_entries(step, ptx)
 
-    def _load_entries(self, step: Step, image: Image) -> tuple[Module, ...]:
-        modules: list[Module] = []
+    def _load_entries(self, step: Step, image: Image) -> tuple[CudaModule, ...]:
+        modules: list[CudaModule] = []
         for entry in step.entries:
             made = modules[0].another(self.context, entry.symbol) if modules else self._load_entry(step, image, entry)
             made.occupancy = occupancy(self.context, made.function, step.workgroup, step.workgroup_bytes)
             modules.append(made)
         return tuple(modules)
 
-    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Module:
-        module = Module(self.context, image, entry.symbol, step.workgroup_bytes, entry.details.get("assembler_level", 4))
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> CudaModule:
+        module = CudaModule(self.context, image, entry.symbol, step.workgroup_bytes, entry.details.get("assembler_level", 4))
         self._modules.add(module)
         return module
 
-    def _make_launch(self, plan: LaunchPlan, codes: tuple[Module, ...]) -> CudaLaunch:
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[CudaModule, ...]) -> CudaLaunch:
         return CudaLaunch(self, plan, codes)
 
-    def _raw_code(self, code: Module) -> RawFunction:
+    def _raw_code(self, code: CudaModule) -> RawFunction:
         return RawFunction.of(code)
 
-    def keep(self, module: Module) -> None:
+    def keep(self, module: CudaModule) -> None:
         """Has a module unloaded when the device is closed, if it is there then."""
         self._modules.add(module)
 
-    def loop_module(self, image: Image, symbol: str) -> Module:
+    def loop_module(self, image: Image, symbol: str) -> CudaModule:
         """The module of the kernel that sets the conditions of loops, loaded once."""
         if self._loop_module is None:
-            self._loop_module = Module(self.context, image, symbol, 0)
+            self._loop_module = CudaModule(self.context, image, symbol, 0)
             self.keep(self._loop_module)
         return self._loop_module
 

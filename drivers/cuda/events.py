@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["DeviceStreams", "Event", "Stream", "beside_captures", "device_streams", "make_stream", "record_event", "wait_event"]
+__all__ = ["CudaEvent", "DeviceStreams", "Stream", "beside_captures", "device_streams", "make_stream", "record_event", "wait_event"]
 
 
-class Event(plain.Event):
+class CudaEvent(plain.Event):
     """A mark in a stream, made by `device.record_event`: what the stream held then is done once the event is. Attribute: `device`."""
 
     __slots__ = ("_handle",)
@@ -152,7 +152,7 @@ def _stream(device: CudaDevice, stream: Any) -> Any:
     return device.context.stream if stream is None else device.context.cuda.CUstream(stream_handle(stream))
 
 
-def record_event(device: CudaDevice, stream: Any) -> Event:
+def record_event(device: CudaDevice, stream: Any) -> CudaEvent:
     """An event after what a stream holds so far; None is the device's compute stream.
 
     Raises BindingError for what is no stream, LaunchError when 128 events are in use, and in a thread that does not capture while another does.
@@ -165,7 +165,7 @@ def record_event(device: CudaDevice, stream: Any) -> Event:
         except DriverError:
             context.events.give(event)
             raise
-    return Event(device, event)
+    return CudaEvent(device, event)
 
 
 def wait_event(device: CudaDevice, event: Any, stream: Any) -> None:
@@ -175,7 +175,7 @@ def wait_event(device: CudaDevice, event: Any, stream: Any) -> None:
     """
     if not isinstance(event, plain.Event):
         raise BindingError("wait_event", [f"an event is needed (device.record_event gives one), got {shown(event)}"])
-    if not isinstance(event, Event):  # of a device without streams
+    if not isinstance(event, CudaEvent):  # of a device without streams
         event.wait()
         return
     handle, context = _stream(device, stream), device.context

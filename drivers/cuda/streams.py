@@ -22,7 +22,7 @@ TIMED: Final = 2
 TRANSFER: Final = 1
 
 
-class _Pool:
+class _HandlePool:
     """Handles, each of some sort: `made` counts those that exist, `idle` those that wait to be used again."""
 
     what = ""
@@ -107,7 +107,7 @@ class _Pool:
         raise NotImplementedError
 
 
-class Streams(_Pool):
+class Streams(_HandlePool):
     """Streams that do not wait for the legacy default stream. Their sorts are their priorities, the driver's own numbers, and `TRANSFER`."""
 
     what = "stream"
@@ -122,7 +122,7 @@ class Streams(_Pool):
         self._context.note(self._context.cuda.cuStreamDestroy(handle), f"{self._context.name} cannot destroy a stream")
 
 
-class Events(_Pool):
+class Events(_HandlePool):
     """Events. Those of sort `TIMED` take the time, of others none does. Who waits for one of sort `BLOCKING` sleeps; for others a thread spins,
     which is quicker and takes a core."""
 

@@ -51,7 +51,7 @@ class Chain(Stationary):
 
     __slots__ = ("_given", "_planner", "arena", "device", "sequence", "steps")
 
-    def __init__(self, arena: Arena, planner: _Chain, given: list[Any]) -> None:
+    def __init__(self, arena: Arena, planner: _ShapeInference, given: list[Any]) -> None:
         self.device = arena.device
         self.arena = arena
         self._planner = planner
@@ -113,7 +113,7 @@ def plan_chain(
     Raises BindingError for what does not fit, with the step that it is about; OutOfMemory.
     """
     device.require_usable()
-    planner = _Chain(device)
+    planner = _ShapeInference(device)
     planner.declare(inputs, views)
     planner.resolve(given := listed("steps", steps))
     filled = listed("zeroed", zeroed)
@@ -141,7 +141,7 @@ class _Step:
 
 
 @dataclass(slots=True)
-class _Chain:
+class _ShapeInference:
     """Works out the types and shapes of values, step by step."""
 
     device: Device
@@ -172,7 +172,7 @@ class _Chain:
 
         self.declared = dict(self.known)
 
-    def shortened(self, rows: Any) -> _Chain:
+    def shortened(self, rows: Any) -> _ShapeInference:
         """One that knows what the caller declared, of so many rows, and no steps yet."""
         if not isinstance(rows, Mapping):
             raise BindingError("chain", [f"rows go as a mapping of names to whole numbers, got {shown(rows)}"])
@@ -185,7 +185,7 @@ class _Chain:
         if problems:
             raise BindingError("chain", problems)
         known = {name: (type_, (int(rows.get(name, shape[0])), *shape[1:])) for name, (type_, shape) in self.declared.items()}
-        return _Chain(self.device, known, declared=self.declared)
+        return _ShapeInference(self.device, known, declared=self.declared)
 
     def know(self, name: str, type_: Any, shape: Any) -> None:
         """The type and shape of a value that the caller gives."""

@@ -27,7 +27,7 @@ _FUSED_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _ElementRange:
     """Elements start:stop of a flat buffer: `number` in the call, the first `begin` of its bytes in the allocation and their `end`."""
 
     number: int
@@ -63,9 +63,9 @@ def _problem(device: Device, buffer: Any, start: Any, stop: Any) -> str:
     return ""
 
 
-def _groups(ranges: Sequence[_Range]) -> Iterator[list[_Range]]:
+def _groups(ranges: Sequence[_ElementRange]) -> Iterator[list[_ElementRange]]:
     """Ranges in the order of memory, those that lie end to end together."""
-    group: list[_Range] = []
+    group: list[_ElementRange] = []
     for one in sorted(ranges, key=lambda r: (id(r.allocation), r.begin, r.end)):
         if one.begin == one.end:
             continue
@@ -86,7 +86,7 @@ def upload_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, Any]]) -> 
     device.require_usable()
     device.require_no_capture(f"buffers on {device.name} cannot be written")
     arrays: list[Host] = []
-    wanted: list[_Range] = []
+    wanted: list[_ElementRange] = []
     problems: list[str] = []
     for number, (buffer, start, array) in enumerate(ranges):
         data = host_array(array, f"range {number}")
@@ -102,7 +102,7 @@ def upload_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, Any]]) -> 
             problems.append(f"range {number}: {problem}")
             continue
         arrays.append(data)
-        wanted.append(_Range(len(arrays) - 1, buffer, int(start), int(start) + count))
+        wanted.append(_ElementRange(len(arrays) - 1, buffer, int(start), int(start) + count))
     problems += _overlaps(wanted)
     if problems:
         raise BindingError("upload_ranges", problems)
@@ -111,13 +111,13 @@ def upload_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, Any]]) -> 
             _upload(device, group, arrays)
 
 
-def _overlaps(ranges: Sequence[_Range]) -> list[str]:
+def _overlaps(ranges: Sequence[_ElementRange]) -> list[str]:
     """A sentence for ranges of one call that share elements: which would win is nobody's to say."""
     filled = sorted((r for r in ranges if r.begin < r.end), key=lambda r: (id(r.allocation), r.begin))
     return [f"elements {b.start}:{b.stop} overlap another range" for a, b in pairwise(filled) if a.allocation is b.allocation and b.begin < a.end]
 
 
-def _held(ranges: Sequence[_Range]) -> ExitStack:
+def _held(ranges: Sequence[_ElementRange]) -> ExitStack:
     """A block in which the memory of all ranges stays."""
     stack = ExitStack()
     for allocation in {id(r.allocation): r.allocation for r in ranges}.values():
@@ -125,7 +125,7 @@ def _held(ranges: Sequence[_Range]) -> ExitStack:
     return stack
 
 
-def _upload(device: Device, group: Sequence[_Range], arrays: Sequence[Host]) -> None:
+def _upload(device: Device, group: Sequence[_ElementRange], arrays: Sequence[Host]) -> None:
     first = group[0]
     data = arrays[first.number] if len(group) == 1 else np.concatenate([arrays[r.number].reshape(-1) for r in group])
     device._write_array(first.allocation.handle, first.begin, data)
@@ -147,7 +147,7 @@ def download_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, int]]) -
     problems = [f"range {n}: {problem}" for n, given in enumerate(ranges) if (problem := _problem(device, *given))]
     if problems:
         raise BindingError("download_ranges", problems)
-    wanted = [_Range(number, buffer, int(start), int(stop)) for number, (buffer, start, stop) in enumerate(ranges)]
+    wanted = [_ElementRange(number, buffer, int(start), int(stop)) for number, (buffer, start, stop) in enumerate(ranges)]
     results: list[Host] = [np.empty(r.shape if r.begin == r.end else 0, r.buffer.type.dtype) for r in wanted]
     reads: list[tuple[Any, int, Host]] = []
     with _held(wanted):

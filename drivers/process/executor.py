@@ -54,7 +54,7 @@ def _seconds(value: object, what: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _PreparedProgram:
     """A Program that was checked, with its options; `name` is what workers know the pipeline by."""
 
     program: Program
@@ -108,7 +108,7 @@ class _Prepared:
 class _Dispatch:
     """One dispatch whose arguments fit. `does` is called in the executor's thread."""
 
-    prepared: _Prepared
+    prepared: _PreparedProgram
     binding: BindingPlan
     config: Mapping[str, Any]
     out: Mapping[str, Any]
@@ -197,7 +197,7 @@ class Executor(Stationary):
             device = registered(device).name  # which says why there is none
         self._timeout = _seconds(timeout, "timeout")
         self._compile_timeout = _seconds(compile_timeout, "compile_timeout")
-        self._known: OrderedDict[Any, _Prepared] = OrderedDict()
+        self._known: OrderedDict[Any, _PreparedProgram] = OrderedDict()
         self._lock = threading.Lock()
         self._supervisor = Supervisor(device, max_restarts if restart else 0, _seconds(start_timeout, "start_timeout"))
         try:
@@ -316,7 +316,7 @@ class Executor(Stationary):
             return handle.session
         return None
 
-    def _prepared(self, program: Any, options: CompileOptions) -> _Prepared:
+    def _prepared(self, program: Any, options: CompileOptions) -> _PreparedProgram:
         """The checked Program, from memory where it was seen before. Raises WireError, ValidationError."""
         key: Any = None
         if isinstance(program, (bytes, bytearray, memoryview)):
@@ -331,7 +331,7 @@ class Executor(Stationary):
             program = check(program).program  # before its digest: what breaks a rule may have none, or one that takes forever
         key = key or (program.code_digest, program.interface_digest, options)
         with self._lock:
-            found = self._known.setdefault(key, _Prepared(program, options))
+            found = self._known.setdefault(key, _PreparedProgram(program, options))
             self._known.move_to_end(key)
             while len(self._known) > _CACHED:
                 self._known.popitem(last=False)

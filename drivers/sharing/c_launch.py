@@ -17,7 +17,7 @@ from vyre_py.lowering.layout import Layout, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch, LaunchPlan
 
-__all__ = ["ABI_VERSION", "ALIVE_FUNCTION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "Status", "c_launch_of"]
+__all__ = ["ABI_VERSION", "ALIVE_FUNCTION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "LaunchStatus", "c_launch_of"]
 
 ABI_VERSION: Final = 1
 # VYRE_DEVICE_*: the kinds of device that have a module `c_launch`, whose `make` gives a launch's descriptor.
@@ -26,7 +26,7 @@ _BUFFER, _VALUE = 1, 2
 _ACCESSES: Final[Mapping[Access, int]] = {Access.READ: 1, Access.WRITE: 2, Access.READ_WRITE: 3}
 
 
-class Status(IntEnum):
+class LaunchStatus(IntEnum):
     """What running gives where the device's library was not asked, or gave 0."""
 
     OK = 0

@@ -15,13 +15,13 @@ from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
-from vyre_py.drivers.wgpu.memory import WORD_BYTES, Memory, Storage
-from vyre_py.drivers.wgpu.module import Module, require_limits
+from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
+from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
-__all__ = ["RawHandles", "WgpuDevice"]
+__all__ = ["WgpuDevice", "WgpuHandles"]
 
 _T = TypeVar("_T")
 
@@ -37,7 +37,7 @@ _F64_FEATURES: Final = frozenset({"shader-f64", "shader-int64"})
 
 
 @dataclass(frozen=True, slots=True)
-class RawHandles:
+class WgpuHandles:
     """wgpu-py's own objects."""
 
     adapter: Any
@@ -84,16 +84,16 @@ class WgpuDevice(Device):
         kind = "software on the CPU" if self.is_software else info["adapter_type"]
         target = Target("wgsl", "f64" if self._has_f64 else "")
         super().__init__(ordinal, target, _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
-        self._memory = Memory(package, self.gpu)
+        self._memory = WgpuMemory(package, self.gpu)
         self._storages: Watched[Storage] = Watched()
         self.launches: Watched[WgpuLaunch] = Watched()
         _opened.add(self)
 
     @property
-    def raw(self) -> RawHandles:
+    def raw(self) -> WgpuHandles:
         """wgpu-py's own objects."""
         self.require_usable()
-        return RawHandles(self._adapter, self.gpu, self.gpu.queue)
+        return WgpuHandles(self._adapter, self.gpu, self.gpu.queue)
 
     # ---- for the launches of this folder, and for forks
 
@@ -154,11 +154,11 @@ class WgpuDevice(Device):
     def _copy(self, source: Storage, source_offset: int, target: Storage, target_offset: int, size_bytes: int) -> None:
         self._try(f"copy {size_bytes} bytes", self._memory.copy, source, source_offset, target, target_offset, size_bytes)
 
-    def _load_entry(self, step: Step, image: Image, entry: Entry) -> Module:
+    def _load_entry(self, step: Step, image: Image, entry: Entry) -> WgpuModule:
         require_limits(self.name, self._gpu_limits, step, image)
-        return self._try(f"load {entry.symbol}", Module, self._package, self.gpu, step, image, entry)
+        return self._try(f"load {entry.symbol}", WgpuModule, self._package, self.gpu, step, image, entry)
 
-    def _make_launch(self, plan: LaunchPlan, codes: tuple[Module, ...]) -> WgpuLaunch:
+    def _make_launch(self, plan: LaunchPlan, codes: tuple[WgpuModule, ...]) -> WgpuLaunch:
         return WgpuLaunch(self, plan, codes[plan.entry])
 
     def _synchronize(self) -> None:

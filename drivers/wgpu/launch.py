@@ -11,7 +11,7 @@ from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
-from vyre_py.drivers.wgpu.module import Module
+from vyre_py.drivers.wgpu.module import WgpuModule
 from vyre_py.lowering.layout import Slot
 from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, offset_word, scalar_word
 
@@ -40,7 +40,7 @@ class WgpuLaunch(Launch):
         "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_owner", "_record", "_telemetry",
     )
 
-    def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Module) -> None:
+    def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: WgpuModule) -> None:
         super().__init__(plan)
         layout = plan.step.layout
         self._owner, self._module = device, module

@@ -17,7 +17,7 @@ from vyre_py.drivers.observers import Watched
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
-__all__ = ["WORD_BYTES", "Memory", "Storage", "words_around"]
+__all__ = ["WORD_BYTES", "Storage", "WgpuMemory", "words_around"]
 
 WORD_BYTES: Final = 4
 
@@ -60,7 +60,7 @@ def words_around(offset: int, size_bytes: int) -> tuple[int, int]:
     return offset - offset % WORD_BYTES, -(-(offset + size_bytes) // WORD_BYTES) * WORD_BYTES
 
 
-class Memory:
+class WgpuMemory:
     """Allocates and copies. Every method raises what wgpu-py raises."""
 
     def __init__(self, package: ModuleType, device: Any) -> None:

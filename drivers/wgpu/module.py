@@ -17,7 +17,7 @@ from vyre_py.lowering.layout import WORD_BYTES
 from vyre_py.lowering.wgsl.memory import READ, READ_WRITE
 from vyre_py.lowering.wgsl.uniform_block import block_words
 
-__all__ = ["Module", "Variant", "require_limits"]
+__all__ = ["Variant", "WgpuModule", "require_limits"]
 
 
 def require_limits(name: str, limits: dict[str, int], step: Step, image: Image) -> None:
@@ -43,7 +43,7 @@ class Variant:
     layout: Any
 
 
-class Module:
+class WgpuModule:
     """One loaded entry: `variant(False)` is the code as it was emitted, `block_bytes` the size of its uniform block, `tables` the
     bind group's entry for its tables, if any.
 

@@ -90,7 +90,7 @@ _FORMS: Final[Mapping[type[Statement], _Fields]] = {
 }  # fmt: skip
 
 
-class _Form:
+class _FormCheck:
     """One look over every object of a Program."""
 
     def __init__(self, program: Program, findings: Findings) -> None:
@@ -259,6 +259,6 @@ class _Form:
 
 def check_form(program: Program, findings: Findings) -> None:
     """Reports every object of `program` that is not what it must be. Its body must be a tuple."""
-    form = _Form(program, findings)
+    form = _FormCheck(program, findings)
     form.guarded(HEAD, form.header)
     form.body()

@@ -18,7 +18,7 @@ from vyre_py.ir.language.program import Program
 __all__ = ["check_scope"]
 
 
-class _Scope:
+class _ScopeCheck:
     """One walk. A block is a number; `open` says by number whether the walk is still inside."""
 
     def __init__(self, program: Program, findings: Findings) -> None:
@@ -107,7 +107,7 @@ class _Scope:
 
 def check_scope(program: Program, findings: Findings) -> None:
     """Reports what is used where it does not exist."""
-    scope = _Scope(program, findings)
+    scope = _ScopeCheck(program, findings)
     scope.header()
     for index, statement in enumerate(program.body):
         scope.statement(index, statement)

@@ -81,7 +81,7 @@ class Uniformity:
         return self.values[atom.id] if isinstance(atom, Value) else Level.GRID
 
 
-class _Block:
+class _BlockSegments:
     """An open block: the segments around and at its start, and the nodes of what left it early."""
 
     __slots__ = ("before", "continues", "first", "loop", "returns")
@@ -109,8 +109,8 @@ class Analysis:
         self.raised: list[int] = []
         self.visits = 0
         self.current = self.segment(_NONE)
-        self.blocks: list[_Block] = []
-        self.loops: list[_Block] = []
+        self.blocks: list[_BlockSegments] = []
+        self.loops: list[_BlockSegments] = []
         self.control: list[int] = []  # by statement: its segment
         _RULES.require(program)
         for index, statement in enumerate(program.body):
@@ -202,7 +202,7 @@ class Analysis:
     # ---- control
 
     def _enter(self, first: int, loop: bool) -> None:
-        self.blocks.append(_Block(self.current, first, loop))
+        self.blocks.append(_BlockSegments(self.current, first, loop))
         if loop:
             self.loops.append(self.blocks[-1])
         self.current = first

@@ -49,7 +49,7 @@ __all__ = ["Machine", "Step"]
 Step = Callable[[Any, int, Any], int]
 
 
-class _Block:
+class _ActiveBlock:
     """An open block: the lanes that `entered`, the `turn` of the loop around it as it was then, where the block `close`s,
     and an If's condition."""
 
@@ -59,7 +59,7 @@ class _Block:
         self.entered, self.turn, self.close, self.condition = entered, turn, close, condition
 
 
-class _Turns(_Block):
+class _Turns(_ActiveBlock):
     """An open loop. `live` lanes have not left it; `now` are those that have not left its current turn either. A For has
     `trips` per lane, and gives `first + count * step` to its value; a Loop has none."""
 
@@ -91,7 +91,7 @@ class Machine:
         self.active: Array = np.ones(lanes.count, np.bool_)
         # The whole body is a loop of one turn, which Return leaves.
         body = _Turns(self.active, self.active, len(program.body), -1)
-        self.blocks: list[_Block] = [body]
+        self.blocks: list[_ActiveBlock] = [body]
         self.loops: list[_Turns] = [body]
 
     def run(self) -> None:
@@ -127,7 +127,7 @@ class Machine:
         self.active = mask
         return index if mask.any() else self.blocks[-1].close
 
-    def _leave(self, block: _Block, index: int) -> int:
+    def _leave(self, block: _ActiveBlock, index: int) -> int:
         """Goes on at `index` with the lanes that entered a block and are still in the loop's turn around it."""
         now = self.loops[-1].now
         return self._enter(block.entered if now is block.turn else block.entered & now, index)
@@ -188,7 +188,7 @@ class Machine:
 
     def _if(self, index: int, s: If) -> int:
         condition = self._atom(s.args[0])
-        self.blocks.append(_Block(self.active, self.loops[-1].now, self.program.match[index], condition))
+        self.blocks.append(_ActiveBlock(self.active, self.loops[-1].now, self.program.match[index], condition))
         return self._enter(self._narrow(self.active, condition), index + 1)
 
     def _else(self, index: int, s: Else) -> int:
@@ -197,7 +197,7 @@ class Machine:
         return self._enter(self._narrow(block.entered, ~block.condition), index + 1)
 
     def _region(self, index: int, s: Region) -> int:
-        self.blocks.append(_Block(self.active, self.loops[-1].now, self.program.match[index], self.active))
+        self.blocks.append(_ActiveBlock(self.active, self.loops[-1].now, self.program.match[index], self.active))
         return index + 1
 
     def _for(self, index: int, s: For) -> int:

@@ -25,12 +25,12 @@ from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.text.lexer import written_name
 
-__all__ = ["AGAINST", "Access", "History", "Race", "Touch", "invocation"]
+__all__ = ["AGAINST", "AccessKind", "History", "Race", "Touch", "invocation"]
 
 _LOCAL_BITS: Final = 10  # a workgroup has 1024 invocations at most (V504)
 
 
-class Access(Enum):
+class AccessKind(Enum):
     """What is done to an element; the value says it of an invocation."""
 
     READ = "reads"
@@ -39,10 +39,10 @@ class Access(Enum):
 
 
 # What each kind of access races with.
-AGAINST: Final[Mapping[Access, tuple[Access, ...]]] = {
-    Access.READ: (Access.WRITE,),
-    Access.WRITE: (Access.READ, Access.WRITE, Access.ATOMIC),
-    Access.ATOMIC: (Access.WRITE,),
+AGAINST: Final[Mapping[AccessKind, tuple[AccessKind, ...]]] = {
+    AccessKind.READ: (AccessKind.WRITE,),
+    AccessKind.WRITE: (AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC),
+    AccessKind.ATOMIC: (AccessKind.WRITE,),
 }
 
 
@@ -119,7 +119,7 @@ class Race:
     memory: Memory
     extents: tuple[int, ...]
     element: int
-    does: tuple[Access, Access]
+    does: tuple[AccessKind, AccessKind]
     who: tuple[int, int]
     statements: tuple[int, int]
 

@@ -11,7 +11,7 @@ from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.machine import Machine, Step
 from vyre_py.ir.interpret.memory import of_lanes
-from vyre_py.ir.interpret.races import AGAINST, Access, History, Race, Touch, invocation
+from vyre_py.ir.interpret.races import AGAINST, AccessKind, History, Race, Touch, invocation
 from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
     Atomic,
@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(self, program: Program) -> None:
         self.stored = {s.memory for s in program.body if isinstance(s, Store) and s.memory.space in (Space.BUFFER, Space.WORKGROUP)}
-        self.histories: dict[tuple[Memory, Access], History] = {}
+        self.histories: dict[tuple[Memory, AccessKind], History] = {}
         self.statements: list[int] = [-1]
         self.grid_since = 0
 
@@ -73,19 +73,19 @@ class WatchedMachine(Machine):
 
     def _watch_load(self, index: int, s: Load) -> int:
         if (touch := self._touch(index, s, self.active)[0]) is not None:
-            self._take(s, touch, Access.READ)
+            self._take(s, touch, AccessKind.READ)
         return self._load(index, s)
 
     def _watch_uniform_load(self, index: int, s: UniformLoad) -> int:
         self._pass_barrier(index)
         if (touch := self._touch(index, s, self.active & (self.lanes.local_index == 0))[0]) is not None:
-            self._take(s, touch, Access.READ)
+            self._take(s, touch, AccessKind.READ)
         self._pass_barrier(index)
         return self._uniform_load(index, s)
 
     def _watch_atomic(self, index: int, s: Atomic) -> int:
         if (touch := self._touch(index, s, self.active)[0]) is not None:
-            self._take(s, touch, Access.ATOMIC)
+            self._take(s, touch, AccessKind.ATOMIC)
         return self._atomic(index, s)
 
     def _watch_store(self, index: int, s: Store) -> int:
@@ -94,13 +94,13 @@ class WatchedMachine(Machine):
             return self._store(index, s)
         flat = self.banks[s.memory].flat
         wanted = _bits(of_lanes(lanes, self._atom(s.value)), flat)
-        self._take(s, touch, Access.WRITE, (_bits(flat[touch.at], flat) != wanted).any(axis=1))
+        self._take(s, touch, AccessKind.WRITE, (_bits(flat[touch.at], flat) != wanted).any(axis=1))
         following = self._store(index, s)
         lost = (_bits(flat[touch.at], flat) != wanted).any(axis=1)
         if lost.any():  # another invocation wrote another value to that element in this very statement
             later = int(np.flatnonzero(lost)[0])
             earlier = int(np.flatnonzero((touch.at == touch.at[later]) & ~lost)[0])
-            raise self._race(s, touch, later, (Access.WRITE, Access.WRITE), int(touch.who[earlier]), index)
+            raise self._race(s, touch, later, (AccessKind.WRITE, AccessKind.WRITE), int(touch.who[earlier]), index)
         return following
 
     def _watch_barrier(self, index: int, s: Barrier) -> int:
@@ -129,7 +129,7 @@ class WatchedMachine(Machine):
         since = self.since[self.lanes.group[lanes]]
         return Touch(of_lanes(lanes, offset), self.who[lanes], since, self.watch.grid_since, self.watch.next_moment(index)), lanes
 
-    def _take(self, s: MemoryStatement, touch: Touch, access: Access, changed: Array | None = None) -> None:
+    def _take(self, s: MemoryStatement, touch: Touch, access: AccessKind, changed: Array | None = None) -> None:
         """Holds accesses against those before them, and takes them up. `changed` are the writes that another value is there for."""
         for other in AGAINST[access]:
             history = self.watch.histories.get((s.memory, other))
@@ -147,7 +147,7 @@ class WatchedMachine(Machine):
             history = self.watch.histories[s.memory, access] = History(len(self.banks[s.memory].flat))
         history.add(touch)
 
-    def _race(self, s: MemoryStatement, touch: Touch, later: int, does: tuple[Access, Access], earlier: int, statement: int) -> RaceError:
+    def _race(self, s: MemoryStatement, touch: Touch, later: int, does: tuple[AccessKind, AccessKind], earlier: int, statement: int) -> RaceError:
         extents = self.banks[s.memory].extents
         element = int(touch.at[later]) % prod(extents)
         who = int(touch.who[later]), earlier

@@ -40,7 +40,7 @@ def merged_end(program: Program, index: int) -> int:
     return program.match[matched] if isinstance(program.body[matched], Else) else matched
 
 
-class _Block(Enum):
+class _BlockKind(Enum):
     KEPT = auto()
     INLINED = auto()  # the branch that a constant condition picks
 
@@ -49,7 +49,7 @@ class _Block(Enum):
 class _Frame:
     """An open block: `dead` after a jump, `then_dead` when the block before its Else ended dead."""
 
-    block: _Block
+    block: _BlockKind
     index: int
     dead: bool = False
     then_dead: bool | None = None
@@ -58,7 +58,7 @@ class _Frame:
 class _Folder(Rewriter):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.frames = [_Frame(_Block.KEPT, -1)]
+        self.frames = [_Frame(_BlockKind.KEPT, -1)]
         self.copied = 0  # statements that stay as they were
 
     def atom(self, atom: Atom) -> Atom:
@@ -84,7 +84,7 @@ class _Folder(Rewriter):
             return index + 1
         self._keep(index)
         if statement.opens:
-            self.frames.append(_Frame(_Block.KEPT, index))
+            self.frames.append(_Frame(_BlockKind.KEPT, index))
         frame.dead = isinstance(statement, (Break, Continue, Return))
         return index + 1
 
@@ -93,7 +93,7 @@ class _Folder(Rewriter):
         self.copied += not any(isinstance(a, DimConst) for a in self.program.body[index].args)
 
     def _turn(self, frame: _Frame, index: int) -> int:
-        if frame.block is _Block.INLINED:
+        if frame.block is _BlockKind.INLINED:
             return self.program.match[index]
         self._keep(index)
         frame.then_dead, frame.dead = frame.dead, False
@@ -102,9 +102,9 @@ class _Folder(Rewriter):
     def _close(self, index: int) -> int:
         frame = self.frames.pop()
         opened = self.program.body[frame.index]
-        if frame.block is _Block.KEPT:
+        if frame.block is _BlockKind.KEPT:
             self._keep(index)
-        straight = frame.block is _Block.INLINED or not isinstance(opened, (If, For, Loop))
+        straight = frame.block is _BlockKind.INLINED or not isinstance(opened, (If, For, Loop))
         if straight or (isinstance(opened, If) and frame.then_dead):
             self.frames[-1].dead = frame.dead
         return index + 1
@@ -114,7 +114,7 @@ class _Folder(Rewriter):
         middle = self.program.match[index]
         if not truth and isinstance(self.program.body[middle], End):
             return middle + 1
-        self.frames.append(_Frame(_Block.INLINED, index))
+        self.frames.append(_Frame(_BlockKind.INLINED, index))
         return index + 1 if truth else middle + 1
 
     def _never_runs(self, loop: For) -> bool:

@@ -61,16 +61,16 @@ def written_first(program: Program, uniformity: Uniformity) -> frozenset[Memory]
 
 
 @dataclass(slots=True)
-class _Lanes:
-    """Those who come to a statement, a turn of a loop each: the local index of each, the counters of the loops around, and what has been computed."""
+class _Invocations:
+    """The invocations that reach a statement, once for each turn of the loops around it: local indices, loop counters, and values computed so far."""
 
     index: _Array
     counters: dict[int, _Array] = field(default_factory=dict)
     known: dict[int, _Array | None] = field(default_factory=dict)
 
-    def chosen(self, which: _Array) -> _Lanes:
+    def chosen(self, which: _Array) -> _Invocations:
         """Some of them, or some several times, by number."""
-        return _Lanes(self.index[which], {value: counter[which] for value, counter in self.counters.items()})
+        return _Invocations(self.index[which], {value: counter[which] for value, counter in self.counters.items()})
 
 
 class _Proof:
@@ -83,7 +83,7 @@ class _Proof:
         self.defined = {s.bound.id: s for s in program.body if isinstance(s, Let)}
         self.barriers = [index for index, s in enumerate(program.body) if SYNCHRONISES[type(s)]]
         self.jumps = [index for index, s in enumerate(program.body) if JUMPS[type(s)]]
-        self.everybody = _Lanes(np.arange(prod(program.workgroup), dtype=np.uint32))
+        self.everybody = _Invocations(np.arange(prod(program.workgroup), dtype=np.uint32))
 
     def holds(self, memory: Memory, accesses: list[int]) -> bool:
         """Whether every element of an array with these accesses is written before it is read."""
@@ -124,7 +124,7 @@ class _Proof:
         jumped = bisect_right(self.jumps, self._end(top)) > bisect_right(self.jumps, top)
         if self.control[top] > Level.WORKGROUP or jumped:
             return
-        lanes: _Lanes | None = self.everybody
+        lanes: _Invocations | None = self.everybody
         for block in reversed(blocks):
             lanes = None if lanes is None else self._entered(block, lanes)
         if lanes is None or not self._take(len(lanes.index)):
@@ -155,7 +155,7 @@ class _Proof:
 
     # ---- who gets there
 
-    def _entered(self, block: int, lanes: _Lanes) -> _Lanes | None:
+    def _entered(self, block: int, lanes: _Invocations) -> _Invocations | None:
         """Those of `lanes` who enter a block, once a turn; None where that is not known."""
         opened = self.program.body[self._opener(block)]
         if isinstance(opened, Region):
@@ -168,7 +168,7 @@ class _Proof:
             return lanes.chosen(np.flatnonzero(wanted))
         return self._turned(opened, lanes) if isinstance(opened, For) else None
 
-    def _turned(self, loop: For, lanes: _Lanes) -> _Lanes | None:
+    def _turned(self, loop: For, lanes: _Invocations) -> _Invocations | None:
         start, stop, step = (self._values(atom, lanes) for atom in loop.args)
         if start is None or stop is None or step is None or loop.bound.type.bits > u32.bits:  # of wider ones a distance could wrap here
             return None
@@ -190,7 +190,7 @@ class _Proof:
         self.room -= count + _STEP
         return self.room >= 0
 
-    def _values(self, atom: Atom, lanes: _Lanes) -> _Array | None:
+    def _values(self, atom: Atom, lanes: _Invocations) -> _Array | None:
         """An integer or bool for each of the lanes, or one for all; None where it follows from more than where they are."""
         if not isinstance(atom, Value):
             return self._operand(atom, lanes)
@@ -209,14 +209,14 @@ class _Proof:
             pending.pop()
         return self._operand(atom, lanes)
 
-    def _operand(self, atom: Atom, lanes: _Lanes) -> _Array | None:
+    def _operand(self, atom: Atom, lanes: _Invocations) -> _Array | None:
         if isinstance(atom, Value):
             return lanes.counters[atom.id] if atom.id in lanes.counters else lanes.known[atom.id]
         if isinstance(atom, Const):
             return np.array([atom.value], atom.type.dtype)
         return np.array([atom.value], u32.dtype) if isinstance(atom, DimConst) else None
 
-    def _computed(self, let: Let, lanes: _Lanes) -> _Array | None:
+    def _computed(self, let: Let, lanes: _Invocations) -> _Array | None:
         if let.op.is_query:
             return self._query(let.op.name, lanes)
         atoms = (let.bound, *let.args)
@@ -228,7 +228,7 @@ class _Proof:
         with np.errstate(all="ignore"):
             return let.op.evaluate(let.bound.type, *operands)
 
-    def _query(self, name: str, lanes: _Lanes) -> _Array | None:
+    def _query(self, name: str, lanes: _Invocations) -> _Array | None:
         """Where an invocation is in its workgroup; where the workgroup is in the grid is not known."""
         kind, _, axis = name.partition(".")
         sizes = self.program.workgroup

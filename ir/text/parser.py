@@ -67,7 +67,7 @@ def parse(text: str, file: str = "<text>") -> Program:
 
 
 @dataclass(slots=True)
-class _Block:
+class _OpenBrace:
     """An open brace. `ends` counts the End markers that it stands for: more than one after `else if`, none where the statement that opened
     it failed. `hidden` has an entry for each name that the block declares: what the name meant before."""
 
@@ -85,7 +85,7 @@ class _Parser(DeclarationParser):
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
-        self.blocks: list[_Block] = []
+        self.blocks: list[_OpenBrace] = []
         self.found: list[Diagnostic] = []
         self.doomed: str | None = None  # the name that is lost if the statement at hand fails
         self.begin = 0  # the position of the statement at hand
@@ -154,7 +154,7 @@ class _Parser(DeclarationParser):
         if max(len(self.blocks), len(self.assembler.open)) > MAX_BLOCKS:
             self.found.append(finding("P107", f"blocks nest more than {MAX_BLOCKS} deep", self._place_at_hand()))
             raise _Stopped
-        self.blocks.append(_Block(kind, ends))
+        self.blocks.append(_OpenBrace(kind, ends))
 
     def _place_at_hand(self) -> Place:
         """The place of the statement that was emitted last, or would have been."""
@@ -181,7 +181,7 @@ class _Parser(DeclarationParser):
         for _ in range(block.ends if block.kind != "program" else 0):
             self.assembler.end()
 
-    def _else(self, block: _Block) -> None:
+    def _else(self, block: _OpenBrace) -> None:
         """`else {` or `else if condition {`: the second is an If inside the Else, and one brace closes both."""
         place = (self.position, self.position)
         self.position += 1

@@ -17,7 +17,7 @@ from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
-from vyre_py.ir.wire.intern import Sizes, Strings, arrange
+from vyre_py.ir.wire.intern import SizeTable, Strings, arrange
 from vyre_py.ir.wire.nested import SizeError, read_size
 from vyre_py.ir.wire.verify import verify
 
@@ -162,7 +162,7 @@ class _Head:
             if Dim(dim) in self.dims:
                 raise _refuse("W109", f"dims[{at}]", f"two dims have the name {shown(dim)}", "give each dim a name of its own")
             self.dims[Dim(dim)] = at
-        self.sizes = Sizes(self.dims)
+        self.sizes = SizeTable(self.dims)
         self.data: list[bytes] = []
 
     @staticmethod

@@ -15,7 +15,7 @@ from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
-from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange
+from vyre_py.ir.wire.intern import Constants, SizeTable, Strings, arrange
 from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, TYPE_NUMBERS
 
 __all__ = ["flatten"]
@@ -52,7 +52,7 @@ class _Flattener:
         self.at: tuple[str, int] = ("name", 0)
         self.strings, self.constants = Strings(), Constants()
         self.dims: dict[Dim, int] = {}
-        self.sizes = Sizes(self.dims)
+        self.sizes = SizeTable(self.dims)
         self.params: dict[Param, int] = {}
         self.memories: dict[Memory, int] = {}
         self.values: list[Value] = []

@@ -13,7 +13,7 @@ from vyre_py.ir.language.types import Array
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CODES, SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.flat import Fault, Flat
 
-__all__ = ["Constants", "Sizes", "Strings", "arrange"]
+__all__ = ["Constants", "SizeTable", "Strings", "arrange"]
 
 _CHUNK: Final = 1 << 16
 
@@ -63,7 +63,7 @@ class Constants:
         return types, bits, _renumber([self.rows[row] for row in rows], len(rows))
 
 
-class Sizes:
+class SizeTable:
     """The table of sizes, which ascends by height, kind, left and right. `dims` are the rows of the dims."""
 
     def __init__(self, dims: Mapping[Dim, int]) -> None:
@@ -110,7 +110,7 @@ class Sizes:
         return np.array(ops, "u1"), np.array(lefts, "<u4"), np.array(rights, "<u4"), _renumber(renumber, len(rows))
 
 
-def arrange(flat: Flat, strings: Strings, sizes: Sizes, constants: Constants | None) -> None:
+def arrange(flat: Flat, strings: Strings, sizes: SizeTable, constants: Constants | None) -> None:
     """Fills the tables into `flat`, whose other columns refer to them by the numbers at which rows came, and gives each reference its row.
 
     Without `constants`, those that `flat` has already stay as they are. Raises what the tables' `finish` raises.

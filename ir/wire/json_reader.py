@@ -24,7 +24,7 @@ from vyre_py.ir.language.types import SCALARS, Array, Type, decode, encode
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
-from vyre_py.ir.wire.intern import Constants, Sizes, Strings, arrange
+from vyre_py.ir.wire.intern import Constants, SizeTable, Strings, arrange
 from vyre_py.ir.wire.json_form import EXACT_INTEGERS, LISTS, MAX_OPERANDS, MAX_ROWS, REF_KEYS, REQUIRED, VERSION
 from vyre_py.ir.wire.json_text import JsonText, Wrong
 from vyre_py.ir.wire.nested import SizeError, read_size
@@ -104,7 +104,7 @@ class _Reader:
         self.text = text
         self.strings, self.constants = Strings(), Constants()
         self.dims: dict[Dim, int] = {}
-        self.sizes = Sizes(self.dims)
+        self.sizes = SizeTable(self.dims)
         self.params: dict[str, int] = {}
         self.memories: dict[str, int] = {}
         self.columns: dict[str, array[int]] = {name: array(EMPTY[name].dtype.char) for name in EMPTY}

@@ -18,7 +18,7 @@ from vyre_py.lowering.layout import SlotKind
 __all__ = [
     "BUFFER", "DIGEST_BYTES", "DIM", "FORMATS", "HEADER", "HEADER_FIELDS", "IMAGE_CODES", "INTERFACE", "MAGIC", "MAX_BYTES", "MAX_ROWS",
     "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING", "MAX_TARGET", "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART",
-    "SECTION", "SECTION_FIELDS", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION", "VERSIONS", "Field", "Form", "Shape", "Table",
+    "SECTION", "SECTION_FIELDS", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION", "VERSIONS", "Field", "SectionForm", "Shape", "Table",
     "version_text",
 ]
 
@@ -116,7 +116,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Form:
+class SectionForm:
     """A kind of section: the words of its head (behind them, the number of rows of each table), and its tables in order."""
 
     name: str
@@ -152,7 +152,7 @@ _WIDE = Table(
     (Field("kind", f"{BUFFER} a buffer, {DIM} a dim"), Field("number", "which, in order of declaration")),
 )  # fmt: skip
 
-INTERFACE: Final = Form(
+INTERFACE: Final = SectionForm(
     "interface",
     (
         _VERSION,
@@ -181,7 +181,7 @@ INTERFACE: Final = Form(
     ),
 )  # fmt: skip
 
-PART: Final = Form(
+PART: Final = SectionForm(
     "part",
     (
         _VERSION,

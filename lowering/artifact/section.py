@@ -15,7 +15,16 @@ from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim,
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM
 from vyre_py.ir.wire.tables import SIZE_OPS
-from vyre_py.lowering.artifact.form import BUFFER, DIM, MAX_ROWS, MAX_STRING, MAX_WORDS, VERSION, Form, version_text
+from vyre_py.lowering.artifact.form import (
+    BUFFER,
+    DIM,
+    MAX_ROWS,
+    MAX_STRING,
+    MAX_WORDS,
+    VERSION,
+    SectionForm,
+    version_text,
+)
 from vyre_py.lowering.errors import ArtifactError
 
 __all__ = ["Row", "Section", "unknown_version"]
@@ -40,7 +49,7 @@ class Section:
 
     __slots__ = ("_code", "_cut", "_lacks", "_long", "_tables", "_words", "head", "strings", "where")
 
-    def __init__(self, form: Form, data: memoryview, where: str) -> None:
+    def __init__(self, form: SectionForm, data: memoryview, where: str) -> None:
         """Raises ArtifactError unless head, rows, text and code are exactly the bytes that there are."""
         self.where = where
         size = len(data)

@@ -25,7 +25,7 @@ from vyre_py.lowering.artifact.form import (
     SLOT_CODES,
     STEP_FLAGS,
     VERSION,
-    Form,
+    SectionForm,
 )
 from vyre_py.lowering.artifact.reference_part import own_names, write_program
 from vyre_py.lowering.errors import ArtifactError
@@ -96,7 +96,7 @@ class _Draft:
             self.row("wide", *row)
         return len(names)
 
-    def finish(self, form: Form, version: tuple[int, int], head: Mapping[str, int]) -> bytes:
+    def finish(self, form: SectionForm, version: tuple[int, int], head: Mapping[str, int]) -> bytes:
         """The section in a version. Raises ArtifactError for what that has no place for, and for numbers that do not fit."""
         texts = [text.encode("utf-8", "surrogatepass") for text in self.texts]
         self.rows["strings"] = [(len(text),) for text in texts]

@@ -32,7 +32,7 @@ from vyre_py.ir.language.walks import SCALAR_KINDS, Handlers
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.errors import Missing, Unsupported
-from vyre_py.lowering.legal.split64_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Words, is_wide, words_of_const
+from vyre_py.lowering.legal.split64_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Split64Builder, is_wide, words_of_const
 
 __all__ = ["missing_words", "split_words"]
 
@@ -70,7 +70,7 @@ def _has_wide(program: Program) -> bool:
 class _Splitter(Rewriter):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._words = Words(self)
+        self._words = Split64Builder(self)
         self._pairs: list[Pair | None] = [None] * program.value_count
         self._variable_pairs: dict[int, tuple[Variable, Variable]] = {}
         self._memories = {m: self._memory(m) for m in program.memories}

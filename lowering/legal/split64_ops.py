@@ -15,7 +15,7 @@ from vyre_py.ir.language.ops import OPS, swizzle_bits
 from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, i64, u32, u64, vector_of
 from vyre_py.ir.math.builder import MathBuilder, int_, word
 
-__all__ = ["FROM_WORDS", "ROWS", "TO_WORDS", "Pair", "Words", "is_wide", "words_of_const"]
+__all__ = ["FROM_WORDS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "words_of_const"]
 
 Pair = tuple[Atom, Atom]
 
@@ -34,7 +34,7 @@ def words_of_const(const_: Const) -> Pair:
     return word(const_.bits & u32.maximum), word(const_.bits >> 32)
 
 
-class Words(MathBuilder):
+class Split64Builder(MathBuilder):
     """Arithmetic on pairs of words, written at the end of `out`."""
 
     def each(self, name: str, *pairs: Pair) -> Pair:
@@ -158,12 +158,12 @@ class Words(MathBuilder):
 # ---------------------------------------------------------------- rows
 
 
-def _mul(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _mul(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     low, high = w.full_product(a[0], b[0])
     return low, w("add", high, w("add", w("mul", a[0], b[1]), w("mul", a[1], b[0])))
 
 
-def _mul_hi(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _mul_hi(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     """Of the unsigned product; for signed numbers less each operand that stands above a negative other."""
     middle = w.add(w.full_product(a[1], b[0]), (w("mul_hi", a[0], b[0]), _ZERO))
     other = w.add(w.full_product(a[0], b[1]), (middle[0], _ZERO))
@@ -174,7 +174,7 @@ def _mul_hi(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
     return upper
 
 
-def _div(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _div(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     if not t.is_signed:
         return w.divide(a, b)[0]
     (a_negative, a_size), (b_negative, b_size) = w.magnitude(a), w.magnitude(b)
@@ -182,7 +182,7 @@ def _div(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
     return w.either(w("ne", a_negative, b_negative), w.neg(quotient), quotient)
 
 
-def _rem(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _rem(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     if not t.is_signed:
         return w.divide(a, b)[1]
     (negative, size), (_, divisor) = w.magnitude(a), w.magnitude(b)
@@ -190,11 +190,11 @@ def _rem(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
     return w.either(negative, w.neg(rest), rest)
 
 
-def _abs(w: Words, t: Type, a: Pair) -> Pair:
+def _abs(w: Split64Builder, t: Type, a: Pair) -> Pair:
     return w.magnitude(a)[1] if t.is_signed else a
 
 
-def _sign(w: Words, t: Type, a: Pair) -> Pair:
+def _sign(w: Split64Builder, t: Type, a: Pair) -> Pair:
     some = w("logical_not", w.is_zero(a))
     if not t.is_signed:
         return w.flag(some), _ZERO
@@ -202,24 +202,24 @@ def _sign(w: Words, t: Type, a: Pair) -> Pair:
     return w("select", negative, _ONES, w.flag(some)), w("select", negative, _ONES, _ZERO)
 
 
-def _min(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _min(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     return w.either(w.less(t, a, b), a, b)
 
 
-def _max(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _max(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     return w.either(w.less(t, a, b), b, a)
 
 
-def _abs_diff(w: Words, t: Type, a: Pair, b: Pair) -> Pair:
+def _abs_diff(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     rest = w.sub(a, b)
     return w.either(w.less(t, a, b), w.neg(rest), rest)
 
 
-def _ctz(w: Words, t: Type, a: Pair) -> Pair:
+def _ctz(w: Split64Builder, t: Type, a: Pair) -> Pair:
     return w("select", w("eq", a[0], _ZERO), w("add", w("ctz", a[1]), word(32)), w("ctz", a[0])), _ZERO
 
 
-def _equal(w: Words, a: Pair, b: Pair) -> Atom:
+def _equal(w: Split64Builder, a: Pair, b: Pair) -> Atom:
     return w("logical_and", w("eq", a[0], b[0]), w("eq", a[1], b[1]))
 
 
@@ -269,7 +269,7 @@ ROWS: Final[Mapping[str, _Row]] = {
 # ---------------------------------------------------------------- conversions
 
 
-def _to_f32(w: Words, t: Type, a: Pair) -> Atom:
+def _to_f32(w: Split64Builder, t: Type, a: Pair) -> Atom:
     """The first 32 bits, their last one set if others follow, rounded once and moved back into place."""
     negative, size = w.magnitude(a) if t.is_signed else (None, a)
     zeros = w.leading_zeros(size)
@@ -281,13 +281,13 @@ def _to_f32(w: Words, t: Type, a: Pair) -> Atom:
     return rounded if negative is None else w("select", negative, w("neg", rounded), rounded)
 
 
-def _to_f64(w: Words, t: Type, a: Pair) -> Atom:
+def _to_f64(w: Split64Builder, t: Type, a: Pair) -> Atom:
     """Both words are f64 exactly, so that the sum alone rounds."""
     high = w.cast(w.bitcast(a[1], i32) if t.is_signed else a[1], f64)
     return w("add", w("mul", high, const(f64, 2.0**32)), w.cast(a[0], f64))
 
 
-def _from_float(w: Words, t: Type, x: Atom) -> Pair:
+def _from_float(w: Split64Builder, t: Type, x: Atom) -> Pair:
     """By words: what stands above 2^32, and the rest; all steps are exact. A NaN has the words that a cast makes of it: 0."""
     size = w("abs", x) if t.is_signed else w("max", x, const(x.type, 0.0))
     upper = w("floor", w("mul", size, const(x.type, 2.0**-32)))
@@ -300,22 +300,22 @@ def _from_float(w: Words, t: Type, x: Atom) -> Pair:
     return w.either(over, ends, w.either(negative, w.neg(pair), pair))
 
 
-def _from_signed(w: Words, t: Type, x: Atom) -> Pair:
+def _from_signed(w: Split64Builder, t: Type, x: Atom) -> Pair:
     return w.bitcast(x, u32), w.bitcast(w("shr", x, int_(31)), u32)
 
 
-def _f64_of_words(w: Words, t: Type, a: Pair) -> Atom:
+def _f64_of_words(w: Split64Builder, t: Type, a: Pair) -> Atom:
     return w.bitcast(w("vec2", *a), f64)
 
 
-def _words_of_f64(w: Words, t: Type, x: Atom) -> Pair:
+def _words_of_f64(w: Split64Builder, t: Type, x: Atom) -> Pair:
     pair = w.bitcast(x, _WORD_PAIR)
     low, high = (w.out.let(OPS["swizzle"], (pair, word(swizzle_bits(name))), u32) for name in "xy")
     return low, high
 
 
 # (op, the other type) -> how; each takes the 64-bit type, and the value.
-_Conversions = Mapping[tuple[str, Type], Callable[[Words, Type, Any], Any]]
+_Conversions = Mapping[tuple[str, Type], Callable[[Split64Builder, Type, Any], Any]]
 
 FROM_WORDS: Final[_Conversions] = {
     ("cast", bool_): lambda w, t, a: w("ne", w("or", a[0], a[1]), _ZERO),

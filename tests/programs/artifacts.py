@@ -26,7 +26,7 @@ from vyre_py.lowering.artifact.form import (
     PART,
     SECTION,
     SECTION_FIELDS,
-    Form,
+    SectionForm,
 )
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.layout import Layout, Slot, SlotKind
@@ -148,7 +148,7 @@ def redigested(data: bytes) -> bytes:
     return bytes(made)
 
 
-def offsets(form: Form, section: bytes) -> dict[str, int]:
+def offsets(form: SectionForm, section: bytes) -> dict[str, int]:
     """Where each word of a section lies: `head`, `count table` and `table.row.field`."""
     shape = form.shapes[struct.unpack_from("<I", section)[0]]
     counts = shape.head.unpack_from(section)[len(shape.names) :]

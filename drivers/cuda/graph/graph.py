@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from vyre_py.drivers.cuda.graph.executables import Handles
 from vyre_py.drivers.cuda.graph.graph_memory import LeftMemory
-from vyre_py.drivers.cuda.graph.recorder import KernelNode, Recorder, node_count
-from vyre_py.drivers.cuda.launch.launch import CudaLaunch, Kernel, stream_handle
+from vyre_py.drivers.cuda.graph.recorder import CudaRecorder, KernelNode, node_count
+from vyre_py.drivers.cuda.launch.launch import BoundKernel, CudaLaunch, stream_handle
 from vyre_py.drivers.cuda.memory.relief import NO_MEMORY, NUMBER
 from vyre_py.drivers.cuda.native.call_list import Call, CallList
 from vyre_py.drivers.cuda.native.calls import perform
@@ -37,7 +37,7 @@ class Replay:
     `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
     """
 
-    def __init__(self, device: CudaDevice, graph: Any, recorder: Recorder, loops: bool) -> None:
+    def __init__(self, device: CudaDevice, graph: Any, recorder: CudaRecorder, loops: bool) -> None:
         context = device.context
         self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.outside(), recorder.kept
         self.shares = recorder.shares
@@ -292,7 +292,7 @@ class Replay:
                 node.kernel.use_on(stream, owner)
             found += [one for one in replay._kept if isinstance(one, Replay)]
 
-    def update(self, kernels: set[Kernel]) -> int:
+    def update(self, kernels: set[BoundKernel]) -> int:
         """Takes the arguments that these launches have now, or all; gives how many nodes changed."""
         device = self.device
         device.require_usable()
@@ -385,7 +385,7 @@ class CudaGraph(Graph):
 
 def capture(device: CudaDevice, function: Callable[..., Any], arguments: tuple[Any, ...], loops: bool = False) -> CudaGraph:
     """A CUDA graph of what a function enqueues on the device's stream, other libraries' work included; `loops` says that it is to be repeated."""
-    recorder = Recorder(device, loops)
+    recorder = CudaRecorder(device, loops)
     graph, value = recorder.record(lambda: function(*arguments))
     nodes = node_count(device.context.cuda, graph)
     replay = Replay(device, graph, recorder, False)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph.graph import Replay
-    from vyre_py.drivers.cuda.graph.recorder import Recorder
+    from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
 __all__ = ["GraphMemory", "LeftMemory", "Nodes"]
 
@@ -30,11 +30,11 @@ class GraphMemory(Allocation):
 
     __slots__ = ("_node", "_recorder", "_replay", "forked")
 
-    def __init__(self, device: CudaDevice, recorder: Recorder, address: int, size_bytes: int) -> None:
+    def __init__(self, device: CudaDevice, recorder: CudaRecorder, address: int, size_bytes: int) -> None:
         self._node = node = object()
         nodes = device.memory.nodes
         super().__init__(device, address, size_bytes, recycle=lambda handle, size: nodes.free(node))
-        self._recorder: Recorder | None = recorder
+        self._recorder: CudaRecorder | None = recorder
         self._replay: weakref.ref[Replay] | None = None
         self.forked = False
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.cuda.graph.graph import CudaGraph, Replay
-from vyre_py.drivers.cuda.graph.recorder import Recorder, node_count
-from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.graph.recorder import CudaRecorder, node_count
+from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
 from vyre_py.drivers.cuda.native.calls import perform
 from vyre_py.drivers.errors import LaunchError
@@ -80,7 +80,7 @@ def has_loops(device: CudaDevice) -> bool:
 class _Setter:
     """The kernel that sets a condition, for one loop: its argument block for a launch, and the word that counts turns."""
 
-    def __init__(self, device: CudaDevice, module: Module, handle: int, flag: Buffer, limit: int) -> None:
+    def __init__(self, device: CudaDevice, module: CudaModule, handle: int, flag: Buffer, limit: int) -> None:
         self._device, self._module, self._flag, self.limit = device, module, flag, limit
         self._handle = handle
         self.left = device.upload(np.array([limit], np.uint32))
@@ -151,9 +151,9 @@ def _captured(device: CudaDevice, flag: Buffer, function: Callable[..., Any], ar
     try:
         handle = context.ok(cuda.cuGraphConditionalHandleCreate(graph, context.handle, 0, 0), doing)
         setter = _Setter(device, module, int(handle), flag, limit)
-        Recorder(device).record(lambda: setter.launch(True), graph)
+        CudaRecorder(device).record(lambda: setter.launch(True), graph)
         body = _conditional(device, graph, handle)
-        recorder = Recorder(device, loops=True)
+        recorder = CudaRecorder(device, loops=True)
 
         def turn() -> Any:
             value = function(*arguments)

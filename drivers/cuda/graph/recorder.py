@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.graph.sequence import Piece, SequenceCalls, piece_of
-from vyre_py.drivers.cuda.launch.launch import Kernel
+from vyre_py.drivers.cuda.launch.launch import BoundKernel
 from vyre_py.drivers.cuda.native.call_list import LAUNCH_EX, Call
 from vyre_py.drivers.cuda.native.calls import perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph.graph import Replay
 
-__all__ = ["KernelNode", "Recorder", "node_count"]
+__all__ = ["CudaRecorder", "KernelNode", "node_count"]
 
 
 class _NodeParameters(ctypes.Structure):
@@ -41,13 +41,13 @@ class _NodeParameters(ctypes.Structure):
     )  # fmt: skip
 
 
-def _one_by_one(kernel: Kernel, base: int) -> ctypes.Array[ctypes.c_void_p]:
+def _one_by_one(kernel: BoundKernel, base: int) -> ctypes.Array[ctypes.c_void_p]:
     """The address of each argument in a kernel's block, which begins at `base`."""
     slots = kernel.plan.step.layout.slots
     return (ctypes.c_void_p * max(1, len(slots)))(*[base + slot.offset_bytes for slot in slots])
 
 
-def _captured(kernel: Kernel) -> tuple[Call, Any]:
+def _captured(kernel: BoundKernel) -> tuple[Call, Any]:
     """A kernel's call as a capture takes it, and what it reads: of a cooperative launch the driver captures arguments that are given one by one, and none
     that come as a block."""
     call = kernel.call()
@@ -65,7 +65,7 @@ class KernelNode:
 
     __slots__ = ("_block", "_entry", "_memory", "_parameters", "_pointers", "_within", "dirty", "held", "kernel", "node")
 
-    def __init__(self, kernel: Kernel, node: int, memory: Collection[GraphMemory]) -> None:
+    def __init__(self, kernel: BoundKernel, node: int, memory: Collection[GraphMemory]) -> None:
         """`memory` is all that the graph allocates itself; what there is of it now is there whenever the node runs."""
         self.kernel, self.node = kernel, node
         self._memory, self._within = memory, frozenset(one for one in memory if not one.freed)
@@ -122,7 +122,7 @@ def node_count(cuda: Any, graph: Any) -> int:
 _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 
-class Recorder(Recording):
+class CudaRecorder(Recording):
     """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive;
     `shares`, whether a step shares memory with steps elsewhere (`Piece`); `memory`, what the graph allocates itself, `left`, what of that the function did not
     free, and `peak_bytes`, the most that is there at once."""
@@ -142,7 +142,7 @@ class Recorder(Recording):
 
     # ---- what is captured
 
-    def kernel(self, kernel: Kernel) -> None:
+    def kernel(self, kernel: BoundKernel) -> None:
         """Makes a launch a node. Raises LaunchError for one on a stream that is not part of the capture, and in other threads."""
         doing = f"{kernel.plan.binding.interface.name!r} was not launched on {self.device.name}"
         self.require_own(doing)

@@ -9,7 +9,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from vyre_py.drivers.cuda.launch.launch import CudaLaunch, Kernel
+from vyre_py.drivers.cuda.launch.launch import BoundKernel, CudaLaunch
 from vyre_py.drivers.cuda.memory.copies import Work, copy_work, fill_work
 from vyre_py.drivers.cuda.native.call_list import STALE, Call, CallList
 from vyre_py.drivers.cuda.native.calls import Failure
@@ -32,7 +32,7 @@ class Piece:
 
     name: str
     calls: tuple[Call, ...]
-    kernel: Kernel | None = None
+    kernel: BoundKernel | None = None
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
     kept: Any = None
     counts: Mapping[str, int] = field(default_factory=dict)

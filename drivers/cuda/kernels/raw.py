@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.drivers.binding import arguments_by_name, bind_arguments
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.cooperative import occupancy
-from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
 from vyre_py.drivers.memory.buffer import Buffer
@@ -26,7 +26,7 @@ from vyre_py.lowering.layout import POINTER_BYTES, Layout, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["RawFunction", "RawHandles", "RawKernel", "load_ptx"]
+__all__ = ["CudaHandles", "RawFunction", "RawKernel", "load_ptx"]
 
 _ENTRY: Final = re.compile(r"\.entry\s+([\w$]+)")
 _MAX_ALIGN: Final = 16
@@ -34,7 +34,7 @@ _ACCESSES: Final[Mapping[str, Access]] = {access.value: access for access in Acc
 
 
 @dataclass(frozen=True, slots=True)
-class RawHandles:
+class CudaHandles:
     """The driver's own handles as integers: CUdevice, CUcontext, the CUstream that everything goes through, and the one for transfers beside it;
     `cublaslt` is the cublasLtHandle_t of products of matrices, 0 before the first. `streams` are made, and nobody uses `streams_idle` of them."""
 
@@ -55,13 +55,13 @@ class RawFunction:
     function: int
 
     @classmethod
-    def of(cls, module: Module) -> RawFunction:
+    def of(cls, module: CudaModule) -> RawFunction:
         """Those of a loaded entry."""
         return cls(int(module.handle), int(module.function))
 
 
 @dataclass(frozen=True, slots=True)
-class _Parameter:
+class _RawParameter:
     """One parameter of raw code: a buffer where it has an `access`, else a value."""
 
     name: str
@@ -80,7 +80,7 @@ class _Parameter:
         return min(self.type.size_bytes, _MAX_ALIGN) if self.type.lanes in (1, 2, 4) else self.type.scalar.size_bytes
 
 
-def _parameters(signature: Any) -> tuple[_Parameter, ...]:
+def _parameters(signature: Any) -> tuple[_RawParameter, ...]:
     """The parameters of a signature. Raises BindingError with all that is wrong with it."""
     if not isinstance(signature, Sequence) or isinstance(signature, (str, bytes)):
         raise BindingError("load_ptx", [f"the signature is a sequence of (name, type) and (name, type, access), got {shown(signature)}"])
@@ -91,7 +91,7 @@ def _parameters(signature: Any) -> tuple[_Parameter, ...]:
         elif len(row) == 3 and row[2] not in _ACCESSES:
             problems.append(f"the access of {row[0]!r} is one of {', '.join(_ACCESSES)}, got {shown(row[2])}")
         else:
-            found.append(_Parameter(row[0], row[1], _ACCESSES[row[2]] if len(row) == 3 else None))
+            found.append(_RawParameter(row[0], row[1], _ACCESSES[row[2]] if len(row) == 3 else None))
     names = [parameter.name for parameter in found]
     problems += [f"{name!r} stands in the signature twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if problems:
@@ -99,7 +99,7 @@ def _parameters(signature: Any) -> tuple[_Parameter, ...]:
     return tuple(found)
 
 
-def _offsets(parameters: tuple[_Parameter, ...]) -> tuple[list[int], int]:
+def _offsets(parameters: tuple[_RawParameter, ...]) -> tuple[list[int], int]:
     """Where each parameter begins in the block, and the size of that."""
     offsets, end = [], 0
     for parameter in parameters:
@@ -109,7 +109,7 @@ def _offsets(parameters: tuple[_Parameter, ...]) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _check(device: CudaDevice, module: Module, entry: str, parameters: tuple[_Parameter, ...], offsets: list[int]) -> None:
+def _check(device: CudaDevice, module: CudaModule, entry: str, parameters: tuple[_RawParameter, ...], offsets: list[int]) -> None:
     """Compares a signature with what the code declares, where the driver says. Raises BindingError."""
     cuda = device.context.cuda
     if not hasattr(cuda, "cuFuncGetParamInfo"):
@@ -151,7 +151,7 @@ class RawKernel:
     Attributes: `device`, `entry`, its name; `raw`, its module's and its own handle.
     """
 
-    def __init__(self, device: CudaDevice, module: Module, entry: str, parameters: tuple[_Parameter, ...]) -> None:
+    def __init__(self, device: CudaDevice, module: CudaModule, entry: str, parameters: tuple[_RawParameter, ...]) -> None:
         self.device, self.entry = device, entry
         self._module, self._parameters = module, parameters
         self._offsets, self._block_bytes = _offsets(parameters)
@@ -229,7 +229,7 @@ def load_ptx(device: CudaDevice, code: str | bytes, entry: str, signature: Any) 
     names = _ENTRY.findall(data.decode(errors="replace")) if not data.startswith(b"\x7fELF") else []
     if names and entry not in names:
         raise BindingError("load_ptx", [f"the code has no entry {shown(entry)}; it has {', '.join(map(shown, names))}"])
-    module = Module(device.context, Image("ptx", data), entry, 0)
+    module = CudaModule(device.context, Image("ptx", data), entry, 0)
     device.keep(module)
     with device.context.entered():
         _check(device, module, entry, parameters, _offsets(parameters)[0])

@@ -18,11 +18,11 @@ from vyre_py.drivers.cuda.kernels.strided_ptx import (
     INDEX_LIMIT,
     PIECES,
     WIDTHS,
-    Kernel,
+    StridedKernel,
     divisor,
     packed,
 )
-from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
 from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Buffer
@@ -50,7 +50,7 @@ class Part:
     """One launch of a copy: the kernel, its workgroups, the offsets of its first byte in the source and in the target, and its parameter after the two
     addresses."""
 
-    kernel: Kernel
+    kernel: StridedKernel
     groups: int
     source: int
     target: int
@@ -94,10 +94,10 @@ def _part(width: int, move: Move) -> Part:
         count = tiles * Move(0, 0, axes).count
         magic, shift = divisor(tiles)
         head = {"count": count, "length": run.size, "lanes": lanes, "tiles": tiles, "tiles_magic": magic, "tiles_shift": shift}
-        kernel, groups = Kernel("runs", width), -(-(count << lanes) // GROUP)
+        kernel, groups = StridedKernel("runs", width), -(-(count << lanes) // GROUP)
     else:
         head = {"count": move.count}
-        kernel, groups = Kernel("words", width), -(-move.count // (GROUP * PIECES))
+        kernel, groups = StridedKernel("words", width), -(-move.count // (GROUP * PIECES))
     block = packed(head, [(axis.size, axis.source * width, axis.target * width) for axis in axes])
     return Part(kernel, groups, move.source * width, move.target * width, block[_PLACES.size :])
 
@@ -105,43 +105,43 @@ def _part(width: int, move: Move) -> Part:
 class StridedKernels:
     """The kernels of one device, each loaded when it is first wanted."""
 
-    def __init__(self, context: Context, arch: str, modules: Watched[Module], loads_ptx: bool) -> None:
+    def __init__(self, context: Context, arch: str, modules: Watched[CudaModule], loads_ptx: bool) -> None:
         """`modules` are those that the device unloads when it is closed."""
         self._context, self._arch, self._modules, self._loads_ptx = context, arch, modules, loads_ptx
         self._lock = threading.Lock()
-        self._loaded: dict[Kernel, Module] = {}
-        self._functions: dict[Kernel, int] = {}
+        self._loaded: dict[StridedKernel, CudaModule] = {}
+        self._functions: dict[StridedKernel, int] = {}
 
-    def function(self, kernel: Kernel) -> int:
+    def function(self, kernel: StridedKernel) -> int:
         """A kernel's handle. Raises ToolchainError with the driver's log, LaunchError for one that is first wanted within a capture."""
         found = self._functions.get(kernel)
         return self._load(kernel) if found is None else found
 
-    def _load(self, kernel: Kernel) -> int:
+    def _load(self, kernel: StridedKernel) -> int:
         with self._lock:
             if kernel not in self._loaded:
-                module = Module(self._context, self._image(kernel), kernel.name, 0)
+                module = CudaModule(self._context, self._image(kernel), kernel.name, 0)
                 self._modules.add(module)
                 self._loaded[kernel] = module
                 self._functions[kernel] = int(module.function)
             return self._functions[kernel]
 
 
-    def _image(self, kernel: Kernel) -> Image:
+    def _image(self, kernel: StridedKernel) -> Image:
         text = kernel.text(self._arch).encode()
         return Image("ptx", text) if self._loads_ptx else Image("cubin", nvjitlink.link(text, self._arch, name=kernel.name).code)
 
 
-class _Parameter(ctypes.Structure):
-    """A kernel's parameter, behind what tells the driver where it is: pairs of a code and what it stands for."""
+class _LaunchExtra(ctypes.Structure):
+    """The argument `extra` of cuLaunchKernel: pairs of a code and its value, which give the address and the size of the block of arguments; then the block."""
 
     _fields_ = tuple([(name, ctypes.c_uint64) for name in ("buffer", "at", "size", "size_at", "end", "size_bytes")] + [("block", ctypes.c_char * BLOCK_BYTES)])
 
 
-def _parameter(block: bytes) -> _Parameter:
-    made = _Parameter(_BUFFER, 0, _SIZE, 0, _END, BLOCK_BYTES)
+def _launch_extra(block: bytes) -> _LaunchExtra:
+    made = _LaunchExtra(_BUFFER, 0, _SIZE, 0, _END, BLOCK_BYTES)
     begin = ctypes.addressof(made)
-    made.at, made.size_at = begin + _Parameter.block.offset, begin + _Parameter.size_bytes.offset
+    made.at, made.size_at = begin + _LaunchExtra.block.offset, begin + _LaunchExtra.size_bytes.offset
     ctypes.memmove(made.at, block, BLOCK_BYTES)
     return made
 
@@ -169,7 +169,7 @@ def _enqueue(device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCo
         ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in (source, target)] if marks else ()
         streams = marks.before(doing, *ranges)
         for function, groups, block in launches:
-            parameter = _parameter(block)
+            parameter = _launch_extra(block)
             extra = ctypes.addressof(parameter)
             context.ok(context.cuda.cuLaunchKernel(function, groups, 1, 1, GROUP, 1, 1, 0, context.stream, 0, extra), doing)
         marks.after(streams)

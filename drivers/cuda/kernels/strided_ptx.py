@@ -19,7 +19,7 @@ from typing import Final
 
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 
-__all__ = ["BLOCK_BYTES", "GROUP", "INDEX_LIMIT", "PIECES", "WIDTHS", "Kernel", "divisor", "packed"]
+__all__ = ["BLOCK_BYTES", "GROUP", "INDEX_LIMIT", "PIECES", "WIDTHS", "StridedKernel", "divisor", "packed"]
 
 WIDTHS: Final = (16, 8, 4, 2, 1)  # bytes of a word, widest first
 GROUP: Final = 256  # threads of a workgroup
@@ -82,7 +82,7 @@ _WORDS: Final[Mapping[int, tuple[int, str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class StridedKernel:
     """One kernel: its `walk` ("runs" or "words"), and its word's `width` in bytes."""
 
     walk: str

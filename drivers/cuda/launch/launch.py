@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
-from vyre_py.drivers.cuda.launch.module import Module
+from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.launch.persistent import launched_grid
 from vyre_py.drivers.cuda.native import call_list
 from vyre_py.drivers.cuda.native.call_list import Call, CallList, SlotRow
@@ -30,7 +30,7 @@ from vyre_py.lowering.layout import Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["CudaLaunch", "Kernel", "record_of", "stream_handle"]
+__all__ = ["BoundKernel", "CudaLaunch", "record_of", "stream_handle"]
 
 # The largest multiple that entries need memory to begin on.
 _ALIGNED: Final = 16
@@ -69,7 +69,7 @@ def stream_handle(stream: Any) -> int:
     return int(answer[1])
 
 
-def _grid(device: CudaDevice, plan: LaunchPlan, module: Module) -> tuple[int, int, int]:
+def _grid(device: CudaDevice, plan: LaunchPlan, module: CudaModule) -> tuple[int, int, int]:
     """The workgroups that are launched: those of the plan, fewer where an invocation does several elements, or where they are to be walked through."""
     if not plan.step.persistent:
         return plan.launched
@@ -77,7 +77,7 @@ def _grid(device: CudaDevice, plan: LaunchPlan, module: Module) -> tuple[int, in
     return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, plan.grid, symbol)
 
 
-def _attributes(device: CudaDevice, plan: LaunchPlan, module: Module, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
+def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
     """What the launch asks of the driver besides. Raises Unsupported, BindingError, and LaunchError for a cooperative one that does not fit."""
     step = plan.step
     found = launch_attributes(device.capability, step, plan.config, grid)
@@ -97,7 +97,7 @@ def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], str
             device.words.give(use, word)
 
 
-class Kernel:
+class BoundKernel:
     """What a launch is made of, apart from the object that users hold: the argument block, the buffers, the native call.
 
     Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
@@ -112,7 +112,7 @@ class Kernel:
         "grid", "held", "lock", "module", "plan", "record", "stream", "streams",
     )  # fmt: skip
 
-    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[Module, ...]) -> None:
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[CudaModule, ...]) -> None:
         """`modules` are the kernels of the step's entries."""
         slots = plan.step.layout.slots
         self.device, self._modules = device, modules
@@ -338,13 +338,13 @@ class CudaLaunch(Launch):
 
     set: ClassVar[Any]  # made with the first launch: LLVM is not loaded before
 
-    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[Module, ...]) -> None:
+    def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[CudaModule, ...]) -> None:
         super().__init__(plan)
         if "set" not in CudaLaunch.__dict__:
             CudaLaunch.set = call_list.set_method(CudaLaunch)
-        self._take(Kernel(device, plan, modules))
+        self._take(BoundKernel(device, plan, modules))
 
-    def _take(self, kernel: Kernel) -> None:
+    def _take(self, kernel: BoundKernel) -> None:
         calls = kernel.calls
         self.kernel = kernel
         self._state = calls.state

@@ -10,7 +10,7 @@ from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.lowering.artifact.artifact import Image
 from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["Module"]
+__all__ = ["CudaModule"]
 
 _LOG_BYTES: Final = 16 << 10
 _ELF: Final = b"\x7fELF"  # how machine code begins
@@ -26,7 +26,7 @@ def _unload(context: Context, handle: Any) -> None:
         context.note(context.cuda.cuModuleUnload(handle), f"{context.name} cannot unload code")
 
 
-class Module:
+class CudaModule:
     """One loaded function: `handle` is its module, `function` its kernel, `workgroup_bytes` what each launch gives it, `occupancy` the share of a
     multiprocessor's threads that it can keep busy, 0 until that is known."""
 
@@ -37,24 +37,24 @@ class Module:
         context.require_no_capture(f"{symbol} cannot be loaded on {context.name}")
         with context.entered():
             self.handle = handle = _load(context, image, symbol, level)
-        self._origin: Module | None = None
+        self._origin: CudaModule | None = None
         self._finalizer = weakref.finalize(self, _unload, context, handle)
         self._finalizer.atexit = False
         self.workgroup_bytes = workgroup_bytes
         self.occupancy = 0.0
         self.function = _function(context, handle, symbol, workgroup_bytes)
 
-    def another(self, context: Context, symbol: str) -> Module:
+    def another(self, context: Context, symbol: str) -> CudaModule:
         """Another kernel of the same code, whose launches give it the same workgroup memory."""
-        other = Module.__new__(Module)
+        other = CudaModule.__new__(CudaModule)
         other._finalizer, other._origin, other.handle = self._finalizer, self, self.handle
         other.occupancy, other.workgroup_bytes = 0.0, self.workgroup_bytes
         other.function = _function(context, self.handle, symbol, self.workgroup_bytes)
         return other
 
-    def resized(self, context: Context, workgroup_bytes: int) -> Module:
+    def resized(self, context: Context, workgroup_bytes: int) -> CudaModule:
         """The same kernel, whose launches give it other workgroup memory."""
-        other = Module.__new__(Module)
+        other = CudaModule.__new__(CudaModule)
         other._finalizer, other._origin = self._finalizer, self
         other.handle, other.function, other.occupancy, other.workgroup_bytes = self.handle, self.function, self.occupancy, workgroup_bytes
         _allow(context, self.function, workgroup_bytes, f"{context.name} cannot give a kernel {workgroup_bytes} bytes of workgroup memory")

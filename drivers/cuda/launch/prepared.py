@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
     from vyre_py.ir.language.nodes import Memory
 
-__all__ = ["Mapped", "Prepared", "Staged"]
+__all__ = ["Mapped", "PreparedDispatch", "Staged"]
 
 _ALIGN: Final = 256
 _PIECE_BYTES: Final = 256 << 10
@@ -38,7 +38,7 @@ _PIECE_BYTES: Final = 256 << 10
 _OWN_BYTES: Final = 32 << 10
 
 
-class Prepared(ABC):
+class PreparedDispatch(ABC):
     """One set of shapes. One dispatch at a time uses it. Attributes: `pinned_bytes` and `device_bytes`, what it holds of either memory."""
 
     pinned_bytes: int
@@ -110,7 +110,7 @@ class Prepared(ABC):
         return block[place : place + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-class Mapped(Prepared):
+class Mapped(PreparedDispatch):
     """The kernel's buffers lie in page-locked host memory."""
 
     def _buffers(self) -> dict[str, Buffer]:
@@ -135,7 +135,7 @@ class Mapped(Prepared):
         return {name: views[name].copy() for name in self._outputs}
 
 
-class Staged(Prepared):
+class Staged(PreparedDispatch):
     """The kernel's buffers lie on the device; copies go through page-locked memory."""
 
     def _buffers(self) -> dict[str, Buffer]:

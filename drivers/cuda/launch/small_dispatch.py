@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.binding import bind_arguments, solve_grid
-from vyre_py.drivers.cuda.launch.prepared import Mapped, Prepared, Staged
+from vyre_py.drivers.cuda.launch.prepared import Mapped, PreparedDispatch, Staged
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.observers import Watched
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.cuda.memory.memory import Memory
+    from vyre_py.drivers.cuda.memory.memory import CudaMemory
     from vyre_py.drivers.cuda.memory.pinned import PinnedPool
     from vyre_py.drivers.pipeline import Pipeline
 
@@ -42,7 +42,7 @@ class _Set:
     __slots__ = ("idle", "made", "used")
 
     def __init__(self) -> None:
-        self.idle: list[Prepared] | None = []
+        self.idle: list[PreparedDispatch] | None = []
         self.made = self.used = 0
 
 
@@ -50,9 +50,9 @@ class Preparations:
     """What all dispatches of a device have prepared. It counts as what the pools of device memory and of page-locked memory keep, under their caps: what was
     used longest ago goes first."""
 
-    def __init__(self, memory: Memory, pinned: PinnedPool) -> None:
+    def __init__(self, memory: CudaMemory, pinned: PinnedPool) -> None:
         self.turns = count(1)
-        self._pools: tuple[Memory | PinnedPool, ...] = (memory, pinned)
+        self._pools: tuple[CudaMemory | PinnedPool, ...] = (memory, pinned)
         self._dispatchers: Watched[Dispatcher] = Watched()
 
     def dispatcher(self, pipeline: Pipeline) -> Dispatcher:
@@ -74,7 +74,7 @@ class Preparations:
             oldest.sets.pop(key, None)
         return True
 
-    def admit(self, prepared: Prepared) -> None:
+    def admit(self, prepared: PreparedDispatch) -> None:
         """Counts what was prepared for as long as it lives."""
         for pool, size_bytes in zip(self._pools, (prepared.device_bytes, prepared.pinned_bytes), strict=True):
             pool.prepare(size_bytes)
@@ -140,7 +140,7 @@ class Dispatcher:
         if idle is None:
             return None
         try:
-            prepared: Prepared | None = idle.pop()
+            prepared: PreparedDispatch | None = idle.pop()
         except IndexError:
             prepared = None
         if prepared is None and (prepared := self._prepare(key, row, given)) is None:
@@ -150,7 +150,7 @@ class Dispatcher:
         finally:
             idle.append(prepared)  # which goes with the set, where that was forgotten meanwhile
 
-    def _prepare(self, key: tuple[Any, ...], row: _Set, given: dict[str, Any]) -> Prepared | None:
+    def _prepare(self, key: tuple[Any, ...], row: _Set, given: dict[str, Any]) -> PreparedDispatch | None:
         pipeline = self._pipeline()
         assert pipeline is not None  # it is what runs this
         device = pipeline.device

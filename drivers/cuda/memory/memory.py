@@ -21,7 +21,7 @@ from vyre_py.drivers.errors import DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.memory.pool import SizePool, bytes_from, class_bytes
 from vyre_py.drivers.observe.telemetry import Telemetry
 
-__all__ = ["Memory"]
+__all__ = ["CudaMemory"]
 
 _KEPT_BYTES: Final = 256 << 20
 _THRESHOLD_BYTES: Final = 256 << 20
@@ -33,7 +33,7 @@ _AHEAD: Final = 2
 _Kept = tuple[int, int]
 
 
-class Memory:
+class CudaMemory:
     """Allocations of one device. An address is an int; 0 stands for no bytes. Any thread, and any finaliser, may use it.
 
     The driver's pool is not the device's default one, whose settings belong to the whole process. A device without pools gets plain allocations,

@@ -25,7 +25,7 @@ import numpy as np
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory import bulk
-from vyre_py.drivers.cuda.memory.memory import Memory
+from vyre_py.drivers.cuda.memory.memory import CudaMemory
 from vyre_py.drivers.cuda.memory.pieces import Piece, pieces
 from vyre_py.drivers.cuda.memory.pinned import PinnedBlock, PinnedPool
 from vyre_py.drivers.cuda.memory.ring import ALIGN, Ring, view_of
@@ -89,7 +89,7 @@ class Transfers:
     """Transfers of one device. An address may lie anywhere within an allocation; a transfer raises DriverError, OutOfMemory and DeviceLost, and LaunchError
     within a capture. Whoever calls sees to it that nobody frees the memory meanwhile, and that the context is current."""
 
-    def __init__(self, context: Context, memory: Memory, pinned: PinnedPool, telemetry: Telemetry) -> None:
+    def __init__(self, context: Context, memory: CudaMemory, pinned: PinnedPool, telemetry: Telemetry) -> None:
         self._context = context
         self._marks = memory.marks
         self._pinned = pinned
@@ -117,7 +117,7 @@ class Transfers:
 
     @contextmanager
     def apart(self, size_bytes: int) -> Iterator[Any]:
-        """A stream for an upload of so many bytes to memory that nobody uses (`Memory.take_apart`), by `write_apart`; None where it had better be `write`."""
+        """A stream for an upload of so many bytes to memory that nobody uses (`CudaMemory.take_apart`), by `write_apart`; None where `write` is better."""
         if size_bytes <= _SMALL_BYTES:
             yield None
             return

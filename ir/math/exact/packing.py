@@ -19,7 +19,7 @@ _Writing = Callable[..., Components]
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _PackedComponent:
     """How a component lies in the word: in `bits` bits, signed or not."""
 
     count: int
@@ -42,22 +42,22 @@ def _joined(m: MathBuilder, parts: Components, bits: int) -> Atom:
     return reduce(lambda joined, part: m("or", joined, part), shifted)
 
 
-def _pack_word(m: MathBuilder, form: _Form, x: Atom) -> Atom:
+def _pack_word(m: MathBuilder, form: _PackedComponent, x: Atom) -> Atom:
     low = x if x.type is u32 else m.bitcast(x, u32)
     return m("and", low, word((1 << form.bits) - 1))
 
 
-def _pack_normalised(m: MathBuilder, form: _Form, x: Atom) -> Atom:
+def _pack_normalised(m: MathBuilder, form: _PackedComponent, x: Atom) -> Atom:
     inside = m("clamp", x, float_(-1.0 if form.signed else 0.0), float_(1.0))
     rounded = m("round", m("mul", inside, float_(form.one)))
     return _pack_word(m, form, m.cast(rounded, i32 if form.signed else u32))
 
 
-def _pack_half(m: MathBuilder, form: _Form, x: Atom) -> Atom:
+def _pack_half(m: MathBuilder, form: _PackedComponent, x: Atom) -> Atom:
     return m.cast(m.bitcast(m.cast(x, f16), u16), u32)
 
 
-def _unpack_word(m: MathBuilder, form: _Form, x: Atom, k: int) -> Atom:
+def _unpack_word(m: MathBuilder, form: _PackedComponent, x: Atom, k: int) -> Atom:
     """Component k, sign-extended where signed."""
     if form.signed:
         upper = m("shl", x, word(32 - form.bits * (k + 1)))
@@ -65,24 +65,24 @@ def _unpack_word(m: MathBuilder, form: _Form, x: Atom, k: int) -> Atom:
     return m("and", m("shr", x, word(form.bits * k)), word((1 << form.bits) - 1))
 
 
-def _unpack_normalised(m: MathBuilder, form: _Form, x: Atom, k: int) -> Atom:
+def _unpack_normalised(m: MathBuilder, form: _PackedComponent, x: Atom, k: int) -> Atom:
     value = m("div", m.cast(_unpack_word(m, form, x, k), f32), float_(form.one))
     # The least signed number lies below -1.
     return m("max", value, float_(-1.0)) if form.signed else value
 
 
-def _unpack_half(m: MathBuilder, form: _Form, x: Atom, k: int) -> Atom:
+def _unpack_half(m: MathBuilder, form: _PackedComponent, x: Atom, k: int) -> Atom:
     return m.cast(m.bitcast(m.cast(_unpack_word(m, form, x, k), u16), f16), f32)
 
 
-def _packer(form: _Form, one: Callable[[MathBuilder, _Form, Atom], Atom]) -> _Writing:
+def _packer(form: _PackedComponent, one: Callable[[MathBuilder, _PackedComponent, Atom], Atom]) -> _Writing:
     def write(m: MathBuilder, a: Components) -> Components:
         return (_joined(m, tuple([one(m, form, x) for x in a]), form.bits),)
 
     return write
 
 
-def _unpacker(form: _Form, one: Callable[[MathBuilder, _Form, Atom, int], Atom]) -> _Writing:
+def _unpacker(form: _PackedComponent, one: Callable[[MathBuilder, _PackedComponent, Atom, int], Atom]) -> _Writing:
     def write(m: MathBuilder, a: Components) -> Components:
         return tuple([one(m, form, a[0], k) for k in range(form.count)])
 
@@ -90,15 +90,15 @@ def _unpacker(form: _Form, one: Callable[[MathBuilder, _Form, Atom, int], Atom])
 
 
 _FORMS: Final = {
-    "4x8_snorm": (_Form(4, True), _pack_normalised, _unpack_normalised),
-    "4x8_unorm": (_Form(4, False), _pack_normalised, _unpack_normalised),
-    "4x8_sint": (_Form(4, True), _pack_word, _unpack_word),
-    "4x8_uint": (_Form(4, False), _pack_word, _unpack_word),
-    "2x16_snorm": (_Form(2, True), _pack_normalised, _unpack_normalised),
-    "2x16_unorm": (_Form(2, False), _pack_normalised, _unpack_normalised),
-    "2x16_sint": (_Form(2, True), _pack_word, _unpack_word),
-    "2x16_uint": (_Form(2, False), _pack_word, _unpack_word),
-    "2x16_float": (_Form(2, False), _pack_half, _unpack_half),
+    "4x8_snorm": (_PackedComponent(4, True), _pack_normalised, _unpack_normalised),
+    "4x8_unorm": (_PackedComponent(4, False), _pack_normalised, _unpack_normalised),
+    "4x8_sint": (_PackedComponent(4, True), _pack_word, _unpack_word),
+    "4x8_uint": (_PackedComponent(4, False), _pack_word, _unpack_word),
+    "2x16_snorm": (_PackedComponent(2, True), _pack_normalised, _unpack_normalised),
+    "2x16_unorm": (_PackedComponent(2, False), _pack_normalised, _unpack_normalised),
+    "2x16_sint": (_PackedComponent(2, True), _pack_word, _unpack_word),
+    "2x16_uint": (_PackedComponent(2, False), _pack_word, _unpack_word),
+    "2x16_float": (_PackedComponent(2, False), _pack_half, _unpack_half),
 }
 
 # Op -> (builder, components of the operand) -> components of the result.

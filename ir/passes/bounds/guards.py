@@ -104,7 +104,7 @@ class _Item:
 
 
 @dataclass(slots=True)
-class _Block:
+class _GuardBlock:
     """A block: the start of the item that it belongs to, the number of the block around it (-1 and -1 for the body), its items
     in order, and the pairs that groups around it have tested."""
 
@@ -140,7 +140,7 @@ class _Planner:
         self.get_at: list[list[int]] = [[] for _ in range(program.variable_count)]
         self.set_count = [0] * program.variable_count
         self.declared_in = [-1] * program.variable_count  # block number
-        self.blocks = [_Block(-1, -1)]
+        self.blocks = [_GuardBlock(-1, -1)]
         self.block_of: dict[int, int] = {}  # If, Else or loop -> block number
         self.rank: dict[Pair, int] = {}  # in order of first sight
         self.group_of: dict[int, _Group] = {}  # item start -> group
@@ -174,7 +174,7 @@ class _Planner:
                     open_items[-1].absorb(item)
             if statement.opens or isinstance(statement, Else):
                 self.block_of[index] = len(self.blocks)
-                self.blocks.append(_Block(open_items[-1].start, open_blocks[-1]))
+                self.blocks.append(_GuardBlock(open_items[-1].start, open_blocks[-1]))
                 open_blocks.append(len(self.blocks) - 1)
                 self.nesting = max(self.nesting, len(open_blocks))
 
@@ -235,7 +235,7 @@ class _Planner:
                 group = self._offer(block, number, group, item)
             self._finish(group)
 
-    def _offer(self, block: _Block, number: int, group: _Group | None, item: _Item) -> _Group | None:
+    def _offer(self, block: _GuardBlock, number: int, group: _Group | None, item: _Item) -> _Group | None:
         """Lets an item join the group, pass it, or close it; gives the group that is then open."""
         if not item.movable or item.escapes:
             self._finish(group)
@@ -252,7 +252,7 @@ class _Planner:
             group.passed_variables |= item.sets | item.gets.keys()
         return group
 
-    def _tested(self, block: _Block, item: _Item) -> Pairs:
+    def _tested(self, block: _GuardBlock, item: _Item) -> Pairs:
         """The pairs that an item's stores share, that are known before it, and that no guard around it has tested; empty when it
         stores nothing, or something that no such pair decides."""
         left = (item.common or frozenset()) - block.assumed
@@ -320,7 +320,7 @@ class _Guarder(Rewriter):
                 self.copy(entry)
             elif isinstance(entry, _Item):
                 work.append(iter(self._nested(entry)))
-            elif isinstance(entry, _Block):
+            elif isinstance(entry, _GuardBlock):
                 work.append(iter(self._sequence(entry)))
             elif isinstance(entry, _Group):
                 self._open(entry)
@@ -328,7 +328,7 @@ class _Guarder(Rewriter):
             else:
                 self.end()
 
-    def _sequence(self, block: _Block) -> list[_Entry]:
+    def _sequence(self, block: _GuardBlock) -> list[_Entry]:
         """A block's items, each group in the place of its last one."""
         entries: list[_Entry] = []
         for item in block.items:
@@ -383,7 +383,7 @@ class _Close:
 
 
 _CLOSE: Final = _Close()
-_Entry = int | _Item | _Block | _Group | _Close
+_Entry = int | _Item | _GuardBlock | _Group | _Close
 
 
 def guards(program: Program) -> Program:

@@ -15,7 +15,7 @@ from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimE
 from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
 
-__all__ = ["SIZE_MAX", "WORD_MAX", "Form", "Sizes", "constant", "minus", "plus", "shifted", "times"]
+__all__ = ["SIZE_MAX", "WORD_MAX", "Form", "SizeFacts", "constant", "minus", "plus", "shifted", "times"]
 
 Monomial = tuple[int, ...]
 Form = Mapping[Monomial, int]
@@ -73,7 +73,7 @@ def _never_negative(expr: DimExpr) -> bool:
     return any(known) if expr.op == "max" else all(known) and expr.op != "sub"
 
 
-class Sizes:
+class SizeFacts:
     """The sizes of one Program, numbered, and what is known of them: `low` bounds, forms known not to be negative (`facts`), and
     forms with what they are known to be at most (`caps`). Facts that hold in a block only are taken back by the caller."""
 

@@ -32,7 +32,7 @@ from vyre_py.ir.language.nodes import (
 )  # fmt: skip
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.widths import whole_size
-from vyre_py.ir.passes.bounds.polynomials import WORD_MAX, Form, Sizes, constant, minus, shifted
+from vyre_py.ir.passes.bounds.polynomials import WORD_MAX, Form, SizeFacts, constant, minus, shifted
 from vyre_py.ir.passes.bounds.transfer import (
     BOOLEAN,
     TRANSFER,
@@ -67,7 +67,7 @@ class Ranges:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.sizes = Sizes(program)
+        self.sizes = SizeFacts(program)
         self.defined: list[Let | None] = [None] * program.value_count
         self._ranges: dict[_Key, Range] = {}
         self._distances: dict[tuple[_Key, _Key], int] = {}

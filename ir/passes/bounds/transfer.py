@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Kind, Type
-from vyre_py.ir.passes.bounds.polynomials import Form, Sizes, constant, minus, plus, shifted, times
+from vyre_py.ir.passes.bounds.polynomials import Form, SizeFacts, constant, minus, plus, shifted, times
 
 __all__ = ["BOOLEAN", "TRANSFER", "Facts", "Range", "difference", "exactly", "full", "join", "meet", "shift", "total"]
 
@@ -45,7 +45,7 @@ class Range:
 class Facts(Protocol):
     """What a row may ask beyond its operands' ranges."""
 
-    sizes: Sizes
+    sizes: SizeFacts
 
     def distance(self, a: Atom, b: Atom) -> int | None:
         """The least c known with a <= b + c."""

@@ -15,7 +15,7 @@ from vyre_py.ir.language.op import AtomicOp
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
-from vyre_py.lowering.llvm.cpu.values import Form, Spread
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import llvm_type, number
 
@@ -49,20 +49,20 @@ class Atomics:
     def atomic(self, index: int, s: Atomic) -> int:
         """An atomic; dropped outside, and then its result is zero."""
         spot = self.memories.spot(index, s)
-        operands = [self.state.form(a) for a in s.operands]
+        operands = [self.state.operand(a) for a in s.operands]
         wanted = self._uses[s.bound.id] > 0
         if self.state.width == 1:
-            form = self._one(s, spot, operands)
-        elif spot.is_same and not wanted and s.op.name in _REDUCTIONS:
+            value = self._one(s, spot, operands)
+        elif spot.is_uniform and not wanted and s.op.name in _REDUCTIONS:
             self._folded(s, spot, operands[0])
-            form = self._nothing(s.bound.type)
+            value = self._nothing(s.bound.type)
         else:
-            form = self._by_lane(s, spot, operands, wanted)
-        self.state.bind(s, form)
+            value = self._by_lane(s, spot, operands, wanted)
+        self.state.bind(s, value)
         return index + 1
 
-    def _nothing(self, t: Type) -> Form:
-        return Form(Spread.SAME, t, number(t, 0))
+    def _nothing(self, t: Type) -> LaneValue:
+        return LaneValue(Variability.UNIFORM, t, number(t, 0))
 
     def _perform(self, s: Atomic, pointer: str, operands: Sequence[str]) -> str:
         """One atomic on one element; gives the old value."""
@@ -82,15 +82,15 @@ class Atomics:
             return w.let(f"select i1 {equal}, {llvm_type(t)} {operands[1]}, {llvm_type(t)} {old}")
         return w.rows[op.name](w, 1, t, t, (old, operands[0]))
 
-    def _one(self, s: Atomic, spot: Spot, operands: Sequence[Form]) -> Form:
+    def _one(self, s: Atomic, spot: Spot, operands: Sequence[LaneValue]) -> LaneValue:
         """The only lane's."""
         t, spare = s.memory.type, self.memories.spare()
-        old = self._perform(s, self.memories.same_pointer(spot, spare), [o.name for o in operands])
+        old = self._perform(s, self.memories.uniform_pointer(spot, spare), [o.name for o in operands])
         if spot.inside is not None:
             old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} {number(t, 0)}")
-        return Form(Spread.SAME, t, old)
+        return LaneValue(Variability.UNIFORM, t, old)
 
-    def _folded(self, s: Atomic, spot: Spot, operand: Form) -> None:
+    def _folded(self, s: Atomic, spot: Spot, operand: LaneValue) -> None:
         """All lanes at one element: the operands are folded first."""
         w, t, width = self.w, s.memory.type, self.state.width
         signed, unsigned, _ = _REDUCTIONS[s.op.name]
@@ -100,7 +100,7 @@ class Atomics:
             total = self._halved(s.op.name, t, values)
         else:
             total = w.call(llvm_type(t), f"llvm.vector.reduce.{signed if t.is_signed else unsigned}.{suffix(vector)}", (vector, values))
-        self._perform(s, self.memories.same_pointer(spot, self.memories.spare()), [total])
+        self._perform(s, self.memories.uniform_pointer(spot, self.memories.spare()), [total])
 
     def _halved(self, name: str, t: Type, values: str) -> str:
         """Floats folded, upper half onto lower, until one is left."""
@@ -114,12 +114,12 @@ class Atomics:
             half //= 2
         return w.let(f"extractelement {vector} {values}, i64 0")
 
-    def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[Form], wanted: bool) -> Form:
+    def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[LaneValue], wanted: bool) -> LaneValue:
         """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
         w, t, width, memories = self.w, s.memory.type, self.state.width, self.memories
         vector, bits = llvm_type(t, width), f"i{width}"
         offsets = self._spill("offsets", f"<{width} x i32>", memories.offsets(spot))
-        spilled = [o.name if o.is_same else self._spill(f"operand {k}", vector, w.vector(o)) for k, o in enumerate(operands)]
+        spilled = [o.name if o.is_uniform else self._spill(f"operand {k}", vector, w.vector(o)) for k, o in enumerate(operands)]
         old = self._spill("old", vector, "zeroinitializer") if wanted else ""
         left = self._spill("left", bits, w.mask_bits(w.spelled(memories.everywhere(spot))))
         head, body, done = w.label("lanes"), w.label("lane"), w.label("done")
@@ -132,14 +132,14 @@ class Atomics:
         w.line(f"store {bits} {rest}, ptr {left}")
         offset = w.let(f"zext i32 {self._pick('i32', offsets, lane)} to i64")
         pointer = w.let(f"getelementptr {llvm_type(t)}, ptr {memories.pointers[s.memory]}, i64 {offset}")
-        found = self._perform(s, pointer, [x if o.is_same else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
+        found = self._perform(s, pointer, [x if o.is_uniform else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
         if wanted:
             w.line(f"store {llvm_type(t)} {found}, ptr {w.let(f'getelementptr {llvm_type(t)}, ptr {old}, i64 {lane}')}")
         w.jump(head)
         w.block(done)
         if not wanted:
             return self._nothing(t)
-        return w.each(t, w.let(f"load {vector}, ptr {old}"))
+        return w.varying(t, w.let(f"load {vector}, ptr {old}"))
 
     def _spill(self, role: str, type_: str, name: str) -> str:
         """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""

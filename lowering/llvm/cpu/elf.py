@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["MACHINES", "ElfObject", "Relocation", "Section", "Symbol", "read_elf", "refuse"]
+__all__ = ["MACHINES", "ElfObject", "ElfSection", "Relocation", "Symbol", "read_elf", "refuse"]
 
 # What the header says of the architecture, and how Linux names it.
 MACHINES: Final[Mapping[int, str]] = {62: "x86_64", 183: "aarch64"}
@@ -41,7 +41,7 @@ def refuse(why: str) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ElfSection:
     """A section: what it holds, how many bytes of memory it takes (more than `data` where it begins as zeros), and its alignment there. `loaded` ones are
     part of the running program."""
 
@@ -72,7 +72,7 @@ class ElfObject:
     """An object: its architecture as Linux names it, its sections by number, its symbols, and the relocations of each loaded section."""
 
     machine: str
-    sections: tuple[Section, ...]
+    sections: tuple[ElfSection, ...]
     symbols: tuple[Symbol, ...]
     relocations: Mapping[int, Sequence[Relocation]]
     names: bytes
@@ -142,7 +142,7 @@ class _Reader:
             refuse(f"{what} is of {size} bytes in entries of {entry_size}, not {entry.size}")
         return self.part(at, size, what)
 
-    def section(self, number: int) -> Section:
+    def section(self, number: int) -> ElfSection:
         """A section."""
         name, type_, flags, _, at, size, _, _, align, _ = self.headers[number]
         title = _text(self.section_names, name, "the sections")
@@ -159,9 +159,9 @@ class _Reader:
         if size > _MAX_BYTES:
             refuse(f"{what} takes {size} bytes of memory, more than {_MAX_BYTES}")
         data = self.part(at, 0 if type_ in (0, _NOBITS) else size, what)
-        return Section(title, data, size, align, loaded, bool(flags & _WRITE), bool(flags & _EXECINSTR))
+        return ElfSection(title, data, size, align, loaded, bool(flags & _WRITE), bool(flags & _EXECINSTR))
 
-    def symbols(self, sections: tuple[Section, ...]) -> tuple[tuple[Symbol, ...], bytes, int]:
+    def symbols(self, sections: tuple[ElfSection, ...]) -> tuple[tuple[Symbol, ...], bytes, int]:
         """The symbols, their names, and the number of the section that they are in."""
         numbers = [k for k, header in enumerate(self.headers) if header[1] == _SYMTAB]
         if len(numbers) != 1:
@@ -181,7 +181,7 @@ class _Reader:
                 found.append(Symbol(name, section or None, value))
         return tuple(found), names, numbers[0]
 
-    def relocations(self, sections: tuple[Section, ...], symbols: int, symbol_count: int) -> Mapping[int, list[Relocation]]:
+    def relocations(self, sections: tuple[ElfSection, ...], symbols: int, symbol_count: int) -> Mapping[int, list[Relocation]]:
         """The relocations of each loaded section, by its number."""
         found: dict[int, list[Relocation]] = {}
         # Sections of an honest file do not overlap; those of another could name a large table thousands of times.

@@ -1,7 +1,7 @@
 """The lanes walk: invocations are SIMD lanes of one thread, `width` at a time; uniform values stay scalar, divergence is masks.
 
 The model is ispc's (Pharr and Mark, "ispc: A SPMD compiler for high-performance CPU programming", 2012), with barriers as in
-pocl: a body parts at them into runs, each a loop over the chunks of the workgroup. The kernel is
+pocl: they divide a body into barrier-free regions, each a loop over the chunks of the workgroup. The kernel is
 `void vyre_kernel(ptr block, ptr scratch, i64 first, i64 end, i32 x, i32 y, i32 z)`: it runs workgroups first to end, numbered with x
 fastest, of a grid of x * y * z; `block` is the argument block of `lowering.layout`, `scratch` memory of the thread, aligned to 64 bytes,
 which holds workgroup memory, private arrays and all that lives across barriers.
@@ -19,10 +19,10 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
-from vyre_py.lowering.llvm.cpu.regions import Run
+from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
-from vyre_py.lowering.llvm.cpu.values import Form, Mask, Spread, calculate
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
@@ -50,7 +50,7 @@ class LaneKernel:
     workgroup_bytes: int
 
 
-class _Walk:
+class _LaneWalk:
     """Writes one kernel, statement by statement."""
 
     def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
@@ -128,12 +128,12 @@ class _Walk:
     def _body(self) -> None:
         index = 0
         while index < len(self.state.program.body):
-            run = self.state.plan.runs.get(index)
-            if run is None:
+            region = self.state.plan.regions.get(index)
+            if region is None:
                 index = self._statement(index)
             else:
-                self._run(run)
-                index = run.stop
+                self._region(region)
+                index = region.stop
 
     def _statement(self, index: int) -> int:
         statement = self.state.program.body[index]
@@ -144,43 +144,43 @@ class _Walk:
             return control(self.control, index, statement)
         return HANDLERS[type(statement)](self, index, statement)
 
-    # ---- runs
+    # ---- regions
 
-    def _run(self, run: Run) -> None:
+    def _region(self, region: BarrierFreeRegion) -> None:
         """A loop over the chunks of the workgroup."""
         w, state = self.w, self.state
         w.place = self.lines.head
         # Read before any chunk writes: every chunk begins with the same.
-        uniform = {v: (type_, w.let(f"load {type_}, ptr {slot}")) for v in run.reads if v in self.slots for type_, slot in (self.slots[v],)}
+        uniform = {v: (type_, w.let(f"load {type_}, ptr {slot}")) for v in region.reads if v in self.slots for type_, slot in (self.slots[v],)}
         counter = w.local("i64")
         w.line(f"store i64 0, ptr {counter}")
         head, done, following = w.label("chunk"), w.label("chunkdone"), w.label("chunknext")
         w.block(head)
-        state.run = run
+        state.region = region
         state.chunk = w.let(f"load i64, ptr {counter}")
         state.base = w.let(f"mul i32 {w.let(f'trunc i64 {state.chunk} to i32')}, {state.width}")
         self._first_mask(following)
         self.memories.begin_chunk()
-        for value in run.imports:
-            state.forms[value] = state.restore(value)
+        for value in region.imports:
+            state.values[value] = state.restore(value)
         for variable, (type_, name) in uniform.items():
             w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
-        self._load_carried(run)
-        self.control.enter_run(run.stop, run.escapes, done)
-        index = run.start
-        while index < run.stop:
+        self._load_carried(region)
+        self.control.enter_region(region.stop, region.escapes, done)
+        index = region.start
+        while index < region.stop:
             index = self._statement(index)
         self.control.leave_run()
         w.place = self.lines.head
         w.block(done)
-        self._save_carried(run)
+        self._save_carried(region)
         w.block(following)
         more = w.let(f"add i64 {state.chunk}, 1")
         w.line(f"store i64 {more}, ptr {counter}")
         leave = w.label("ran")
         w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {state.chunks}')}, label %{head}, label %{leave}, !llvm.loop !0")
         w.block(leave)
-        state.run, state.mask, state.chunk, state.base = None, None, "0", "0"
+        state.region, state.mask, state.chunk, state.base = None, None, "0", "0"
 
     def _first_mask(self, following: str) -> None:
         """The lanes of this chunk that exist, and have not returned or gone on; a chunk without any is passed over."""
@@ -209,7 +209,7 @@ class _Walk:
         return llvm_type(variable.type, 1 if self._is_uniform(variable.id) else self.state.width)
 
     def var(self, index: int, s: Var) -> int:
-        """Declares a variable: a local, and a slot beyond it where other runs see it."""
+        """Declares a variable: a local, and a slot beyond it where other regions see it."""
         variable = s.variable
         local = self.w.local(self._type(variable))
         self.locals[variable.id] = (local, self.state.mask)
@@ -218,31 +218,31 @@ class _Walk:
                 self.slots[variable.id] = (self._type(variable), self.w.local(self._type(variable)))
             else:
                 self.saves[variable.id] = (variable, self.state.save_space(self._save_bytes(variable)))
-        self._assign(variable, self.state.form(s.args[0]), None)
+        self._assign(variable, self.state.operand(s.args[0]), None)
         return index + 1
 
     def get(self, index: int, s: Get) -> int:
         """Reads a variable."""
         uniform = self._is_uniform(s.variable.id)
         name = self.w.let(f"load {self._type(s.variable)}, ptr {self.locals[s.variable.id][0]}")
-        self.state.bind(s, Form(Spread.SAME, s.variable.type, name) if uniform else self.w.each(s.variable.type, name))
+        self.state.bind(s, LaneValue(Variability.UNIFORM, s.variable.type, name) if uniform else self.w.varying(s.variable.type, name))
         return index + 1
 
     def set(self, index: int, s: Set) -> int:
         """Changes a variable in the lanes that are on: all that there are in its scope, or some."""
         declared = self.locals[s.variable.id][1]
-        self._assign(s.variable, self.state.form(s.args[0]), None if declared == self.state.mask else self.state.mask)
+        self._assign(s.variable, self.state.operand(s.args[0]), None if declared == self.state.mask else self.state.mask)
         return index + 1
 
-    def _assign(self, variable: Variable, form: Form, mask: Mask) -> None:
+    def _assign(self, variable: Variable, value: LaneValue, mask: Mask) -> None:
         w, type_, local = self.w, self._type(variable), self.locals[variable.id][0]
         if self._is_uniform(variable.id):
-            name = w.scalar(form, self.state.mask)
+            name = w.scalar(value, self.state.mask)
             # At once, since a chunk in which no lane is left must not write what it does not know.
             if variable.id in self.slots:
                 w.line(f"store {type_} {name}, ptr {self.slots[variable.id][1]}")
         else:
-            name = w.vector(form)
+            name = w.vector(value)
             if mask is not None:
                 name = w.blend(type_, mask, name, w.let(f"load {type_}, ptr {local}"))
         w.line(f"store {type_} {name}, ptr {local}")
@@ -250,16 +250,16 @@ class _Walk:
     def _save_bytes(self, variable: Variable) -> int:
         return variable.type.size_bytes * self.state.width
 
-    def _load_carried(self, run: Run) -> None:
-        for number in run.reads:
+    def _load_carried(self, region: BarrierFreeRegion) -> None:
+        for number in region.reads:
             if number in self.saves:
                 variable, offset = self.saves[number]
                 size = self._save_bytes(variable)
                 found = self.state.load_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), min(size, AREA_ALIGN))
                 self.w.line(f"store {self._type(variable)} {found}, ptr {self.locals[number][0]}")
 
-    def _save_carried(self, run: Run) -> None:
-        for number in run.writes:
+    def _save_carried(self, region: BarrierFreeRegion) -> None:
+        for number in region.writes:
             if number in self.saves:
                 variable, offset = self.saves[number]
                 size = self._save_bytes(variable)
@@ -271,16 +271,16 @@ class _Walk:
     def let(self, index: int, s: Let) -> int:
         """A calculation, or a question where the invocation is."""
         if s.op.is_query:
-            form = self.state.query(s.op.name)
+            value = self.state.query(s.op.name)
         elif (size := whole_size(s)) is not None:
-            form = self.state.size(size, s.bound.type)
+            value = self.state.size(size, s.bound.type)
         else:
-            form = calculate(self.w, s.op.name, s.bound.type, [self.state.form(a) for a in s.args])
-        self.state.bind(s, form)
+            value = calculate(self.w, s.op.name, s.bound.type, [self.state.operand(a) for a in s.args])
+        self.state.bind(s, value)
         return index + 1
 
     def barrier(self, index: int, s: Barrier) -> int:
-        """Nothing: the run before has been done by all chunks."""
+        """Emits nothing: all chunks have finished the region before."""
         return index + 1
 
     def load(self, index: int, s: Load | UniformLoad) -> int:
@@ -324,8 +324,8 @@ class _Walk:
 
 
 HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
-    Let: _Walk.let, Load: _Walk.load, UniformLoad: _Walk.load, Store: _Walk.store, Atomic: _Walk.atomic, Var: _Walk.var, Get: _Walk.get,
-    Set: _Walk.set, Barrier: _Walk.barrier,
+    Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
+    Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
 }, apart=CONTROL, without=WITHOUT_GRID_BARRIER)  # fmt: skip
 
 
@@ -333,4 +333,4 @@ def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = H
     """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`); of the
     options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic. Raises Unsupported
     for a Program that is too long."""
-    return _Walk(optimised, width, rows, options).module()
+    return _LaneWalk(optimised, width, rows, options).module()

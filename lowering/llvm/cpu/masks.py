@@ -15,7 +15,7 @@ from vyre_py.ir.language.nodes import Break, Const, Continue, Else, End, For, If
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.cpu.regions import Escape, beyond
 from vyre_py.lowering.llvm.cpu.state import State
-from vyre_py.lowering.llvm.cpu.values import Form, Mask, Spread
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability
 from vyre_py.lowering.llvm.types import bits_type, integer
 
 __all__ = ["CONTROL", "Control", "Frame", "Turns"]
@@ -24,7 +24,7 @@ __all__ = ["CONTROL", "Control", "Frame", "Turns"]
 @dataclass(slots=True)
 class Frame:
     """An open block. `close` is the statement that ends it, `entered` the lanes on around it, `skip` where to go when no lane of it is
-    left; `whole` says that its lanes are all those in the innermost loop's turn, `all` that they are all those left in the run."""
+    left; `whole` says that its lanes are all those in the innermost loop's turn, `all` that they are all those left in the region."""
 
     close: int
     entered: Mask
@@ -39,14 +39,14 @@ class Branch(Frame):
     it; others still have the second to look at."""
 
     opener: int
-    condition: Form
+    condition: LaneValue
     other: str
     merge: str
 
 
 @dataclass(slots=True)
 class Turns(Frame):
-    """An open loop, or a whole run as a loop of one turn. Variables `live` and `now` hold the lanes that have not left it, and not left
+    """An open loop, or a whole region as a loop of one turn. Variables `live` and `now` hold the lanes that have not left it, and not left
     its turn; both are one where no lane goes on to the next turn by itself, none where lanes never part. `continued` says that some
     lanes may have gone on to the next turn."""
 
@@ -71,7 +71,7 @@ class Control:
         self.alive_offset = self.mask_space() if state.plan.keeps_alive else 0
         self.turn_offsets = {loop: self.mask_space() for loop in sorted(state.plan.keeps_turn)}
 
-    # ---- masks in variables, and masks kept for later runs
+    # ---- masks in variables, and masks kept for later regions
 
     def mask_space(self) -> int:
         """Space for a mask of each chunk."""
@@ -114,10 +114,10 @@ class Control:
             if slot:
                 self._write(slot, self.w.without(self._read(slot), mask))
 
-    # ---- runs
+    # ---- regions
 
-    def enter_run(self, stop: int, escapes: Escape, done: str) -> None:
-        """Opens a run's chunk as a loop of one turn."""
+    def enter_region(self, stop: int, escapes: Escape, done: str) -> None:
+        """Opens a region's chunk as a loop of one turn."""
         slot = self.w.local(self.w.mask_type) if escapes else ""
         if slot:
             self._write(slot, self.state.mask)
@@ -136,8 +136,8 @@ class Control:
     # ---- after blocks
 
     def _escapes(self, opener: int) -> Escape:
-        """How lanes leave a block by themselves; around runs there are no lanes."""
-        return Escape.NONE if self.state.run is None else self.state.plan.escapes[opener]
+        """How lanes leave a block by themselves; around regions there are no lanes."""
+        return Escape.NONE if self.state.region is None else self.state.plan.escapes[opener]
 
     def _after(self, opener: int, entered: Mask) -> None:
         """The mask after a block: those that entered it, without those that left early; if none is left, the rest is jumped over."""
@@ -155,14 +155,14 @@ class Control:
     def if_(self, index: int, s: If) -> int:
         """Opens an If: a branch where lanes agree, else each block for the lanes that it is for."""
         state, w = self.state, self.w
-        condition = state.form(s.args[0])
-        if condition.spread is Spread.EACH and self._only_escapes(index):
+        condition = state.operand(s.args[0])
+        if condition.variability is Variability.VARYING and self._only_escapes(index):
             return self._escape_where(index, condition)
         close = state.program.match[index]
         merge = w.label("merge")
         other = w.label("else") if isinstance(state.program.body[close], Else) else merge
         around, entered = self.frames[-1], state.mask
-        same = condition.is_same
+        same = condition.is_uniform
         skip = merge if same else other
         self._push(Branch(close, entered, skip, around.whole and same, around.all and same, index, condition, other, merge))
         then = w.label("then")
@@ -185,7 +185,7 @@ class Control:
         frame.close = state.program.match[index]
         frame.skip = frame.merge
         state.mask = frame.entered
-        if not frame.condition.is_same:
+        if not frame.condition.is_uniform:
             state.mask = w.both(frame.entered, w.negated(frame.condition.name))
             taken = w.label("other")
             w.branch(w.any(state.mask), taken, frame.merge)
@@ -198,7 +198,7 @@ class Control:
         close = program.match[index]
         return close == index + 2 and isinstance(program.body[close], End) and bool(self.state.plan.escapes[index + 1])
 
-    def _escape_where(self, index: int, condition: Form) -> int:
+    def _escape_where(self, index: int, condition: LaneValue) -> int:
         state, w = self.state, self.w
         entered = state.mask
         self._part(type(state.program.body[index + 1]), w.both(entered, condition.name))
@@ -210,10 +210,10 @@ class Control:
     def for_(self, index: int, s: For) -> int:
         """Opens a For. Its lanes take their turns together, each as many as it has; trips are counted before the first."""
         state, w = self.state, self.w
-        type_, (start, stop) = s.bound.type, (state.form(s.args[0]), state.form(s.args[1]))
+        type_, (start, stop) = s.bound.type, (state.operand(s.args[0]), state.operand(s.args[1]))
         assert isinstance(s.args[2], Const)  # V208
         step = int(s.args[2].value)
-        same = start.is_same and stop.is_same
+        same = start.is_uniform and stop.is_uniform
         count = w.local("i32")
         w.line(f"store i32 0, ptr {count}")
         trips = self._trips(type_, start, stop, step, 1 if same else state.width)
@@ -232,14 +232,14 @@ class Control:
             go = w.any(state.mask)
         self._begin_turn(turns, go)
         far = turn if step == 1 else w.let(f"mul i32 {turn}, {step}")
-        if start.spread is Spread.EACH:
+        if start.variability is Variability.VARYING:
             name = w.let(f"add {bits_type(32, state.width)} {start.name}, {w.splat('i32', far)}")
         else:
             name = w.let(f"add i32 {start.name}, {far}")
-        state.bind(s, Form(start.spread, type_, name))
+        state.bind(s, LaneValue(start.variability, type_, name))
         return index + 1
 
-    def _trips(self, type_: Type, start: Form, stop: Form, step: int, width: int) -> str:
+    def _trips(self, type_: Type, start: LaneValue, stop: LaneValue, step: int, width: int) -> str:
         """ceil((stop - start) / step), or 0; it fits 32 bits, and nothing on the way wraps."""
         w, t = self.w, bits_type(32, width)
         first, last = (start.name, stop.name) if width == 1 else (w.vector(start), w.vector(stop))
@@ -287,7 +287,7 @@ class Control:
             state.mask = self._read(turns.live)
         if turns.now != turns.live:
             self._write(turns.now, state.mask)
-        if state.run is None and turns.opener in self.turn_offsets:
+        if state.region is None and turns.opener in self.turn_offsets:
             self.fill_masks(self.turn_offsets[turns.opener])
 
     def region(self, index: int, s: Region) -> int:
@@ -321,7 +321,7 @@ class Control:
     # ---- escapes
 
     def escape(self, index: int, s: Statement) -> int:
-        """A break, continue or return: a jump where every lane of the loop or run is here, else these lanes are taken out."""
+        """A break, continue or return: a jump where every lane of the loop or region is here, else these lanes are taken out."""
         frame, kind = self.frames[-1], type(s)
         if target := self._target(frame, kind):
             self.w.jump(target)
@@ -331,13 +331,13 @@ class Control:
         return frame.close
 
     def _target(self, frame: Frame, kind: type[Statement]) -> str:
-        """Where all lanes go together, or nothing where some do not; what later runs need to know is kept."""
+        """Where all lanes go together, or nothing where some do not; what later regions need to know is kept."""
         turns = self.turns[-1] if self.turns else None
         if kind is not Return and turns is not None and turns.opener >= 0:
             if not frame.whole or (kind is Break and turns.continued):
                 return ""
             return turns.exit if kind is Break else turns.latch
-        if self.state.run is None:
+        if self.state.region is None:
             return self.frames[0].skip
         if not frame.all:
             return ""
@@ -348,7 +348,7 @@ class Control:
         return next(t.skip for t in self.turns if t.opener < 0)
 
     def _part(self, kind: type[Statement], mask: Mask) -> None:
-        """Takes lanes out of the loop, of its turn, or of the whole run."""
+        """Takes lanes out of the loop, of its turn, or of the whole region."""
         state, turns = self.state, self.turns[-1]
         assert kind is not Break or turns.opener >= 0  # such a break would part a workgroup at a barrier (V401)
         if kind is Return:
@@ -365,7 +365,7 @@ class Control:
                 self._clear_kept(self.turn_offsets[self._loop_around_run()], mask)
 
     def _loop_around_run(self) -> int:
-        """The workgroup's innermost loop around the current run."""
+        """The workgroup's innermost loop around the current region."""
         return next(f.opener for f in reversed(self.frames) if isinstance(f, Turns) and f.opener >= 0)
 
 

@@ -15,7 +15,7 @@ from vyre_py.ir.language.nodes import Load, Memory, MemoryStatement, Space, Stor
 from vyre_py.ir.language.types import Kind, Type, u32
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
-from vyre_py.lowering.llvm.cpu.values import Form, Mask, Spread, calculate
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, integer, llvm_type, memory_type
 from vyre_py.lowering.rows import WIDEST_BYTES
@@ -32,23 +32,23 @@ _LOCALS_BYTES: Final = 16384
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where an access goes: its index forms, one per axis; `inside` says whether the axes that all lanes share are inside (None for
+    """Where an access goes: `indices`, one per axis; `inside` says whether the axes that all lanes share are inside (None for
     certainly), `mask` which lanes are on and inside on the others."""
 
     memory: Memory
-    indices: tuple[Form, ...]
+    indices: tuple[LaneValue, ...]
     inside: str | None
     mask: Mask
 
     @property
-    def is_same(self) -> bool:
+    def is_uniform(self) -> bool:
         """Whether all lanes touch one element."""
-        return all(i.is_same for i in self.indices)
+        return all(i.is_uniform for i in self.indices)
 
     @property
     def is_row(self) -> bool:
         """Whether lanes touch neighbours."""
-        return self.indices[-1].spread is Spread.STEP and all(i.is_same for i in self.indices[:-1])
+        return self.indices[-1].variability is Variability.LINEAR and all(i.is_uniform for i in self.indices[:-1])
 
 
 class Memories:
@@ -114,29 +114,29 @@ class Memories:
     def spot(self, index: int, s: MemoryStatement, proven: int | None = None) -> Spot:
         """Where a statement's access goes, with the checks that are not proven away; bit k of `proven` says more than the passes do of axis k."""
         proven = self.state.proven[index] if proven is None else proven
-        indices = tuple([self.state.form(a) for a in s.indices])
+        indices = tuple([self.state.operand(a) for a in s.indices])
         inside: str | None = None
         mask = self.state.mask
-        for axis, form in enumerate(indices):
+        for axis, subscript in enumerate(indices):
             if proven >> axis & 1:
                 continue
-            bound = self._bound(s.memory, axis, form.type)
+            bound = self._bound(s.memory, axis, subscript.type)
             # Read as unsigned, negative numbers lie beyond every bound.
-            if form.is_same:
-                check = self.w.let(f"icmp ult i32 {form.name}, {bound.name}")
+            if subscript.is_uniform:
+                check = self.w.let(f"icmp ult i32 {subscript.name}, {bound.name}")
                 inside = check if inside is None else self.w.let(f"and i1 {inside}, {check}")
             else:
                 vector = bits_type(32, self.state.width)
-                mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(form)}, {self.w.vector(bound)}"))
+                mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(subscript)}, {self.w.vector(bound)}"))
         return Spot(s.memory, indices, inside, mask)
 
-    def _bound(self, memory: Memory, axis: int, type_: Type) -> Form:
+    def _bound(self, memory: Memory, axis: int, type_: Type) -> LaneValue:
         """The extent that an index is compared with; for a signed one at most 2^31, past which there are only negative ones."""
         extent = memory.shape[axis]
         if isinstance(extent, DimConst):
             return self.state.number(min(extent.value, 1 << 31) if type_.is_signed else extent.value)
-        form = self.state.form(extent)
-        return calculate(self.w, "min", u32, (form, self.state.number(1 << 31))) if type_.is_signed else form
+        size = self.state.operand(extent)
+        return calculate(self.w, "min", u32, (size, self.state.number(1 << 31))) if type_.is_signed else size
 
     def everywhere(self, spot: Spot) -> Mask:
         """The lanes that are on and inside on all axes."""
@@ -144,10 +144,10 @@ class Memories:
 
     # ---- addresses
 
-    def _extent(self, memory: Memory, axis: int) -> Form:
-        return self.state.form(memory.shape[axis])
+    def _extent(self, memory: Memory, axis: int) -> LaneValue:
+        return self.state.operand(memory.shape[axis])
 
-    def same_pointer(self, spot: Spot, otherwise: str = "") -> str:
+    def uniform_pointer(self, spot: Spot, otherwise: str = "") -> str:
         """The element that all lanes touch; outside, `otherwise`."""
         pointer = self._element(spot.memory, self._row(spot, len(spot.indices)))
         if spot.inside is None or not otherwise:
@@ -160,8 +160,8 @@ class Memories:
     def _row(self, spot: Spot, axes: int) -> str:
         """The offset, in elements of the innermost of the first `axes` axes, of indices that all lanes share."""
         w, offset = self.w, ""
-        for axis, form in enumerate(spot.indices[:axes]):
-            wide = w.let(f"zext i32 {form.name} to i64")
+        for axis, subscript in enumerate(spot.indices[:axes]):
+            wide = w.let(f"zext i32 {subscript.name} to i64")
             if offset:
                 extent = w.let(f"zext i32 {self._extent(spot.memory, axis).name} to i64")
                 offset = w.let(f"add i64 {w.let(f'mul i64 {offset}, {extent}')}, {wide}")
@@ -190,9 +190,9 @@ class Memories:
 
     def offsets(self, spot: Spot) -> str:
         """Element offsets as a vector of i32; for lanes inside they do not wrap, since a memory has fewer than 2^32 elements."""
-        total: Form | None = None
-        for axis, form in enumerate(spot.indices):
-            index = Form(form.spread, u32, form.name)
+        total: LaneValue | None = None
+        for axis, subscript in enumerate(spot.indices):
+            index = LaneValue(subscript.variability, u32, subscript.name)
             if total is not None:
                 total = calculate(self.w, "mul", u32, (total, self._extent(spot.memory, axis)))
                 index = calculate(self.w, "add", u32, (total, index))
@@ -220,31 +220,31 @@ class Memories:
         """A load; its value is zero outside."""
         spot = self.spot(index, s)
         private = s.memory.space is Space.PRIVATE and self.state.width > 1
-        if spot.is_same and private:
-            form = self.w.each(s.memory.type, self._load_own(spot))
-        elif spot.is_same:
-            pointer = self.same_pointer(spot, "@zero")
-            form = Form(Spread.SAME, s.memory.type, self.state.load_elements(s.memory.type, 1, pointer, s.memory.type.size_bytes))
+        if spot.is_uniform and private:
+            value = self.w.varying(s.memory.type, self._load_own(spot))
+        elif spot.is_uniform:
+            pointer = self.uniform_pointer(spot, "@zero")
+            value = LaneValue(Variability.UNIFORM, s.memory.type, self.state.load_elements(s.memory.type, 1, pointer, s.memory.type.size_bytes))
         elif spot.is_row and not private:
-            form = self.w.each(s.memory.type, self._load_masked(spot, self.row_pointer(spot)))
+            value = self.w.varying(s.memory.type, self._load_masked(spot, self.row_pointer(spot)))
         else:
-            form = self.w.each(s.memory.type, self._gather(spot, private))
-        self.state.bind(s, form)
+            value = self.w.varying(s.memory.type, self._gather(spot, private))
+        self.state.bind(s, value)
         return index + 1
 
     def store(self, index: int, s: Store) -> int:
         """A store; dropped outside."""
         w, type_ = self.w, s.memory.type
-        spot, value = self.spot(index, s), self.state.form(s.value)
+        spot, value = self.spot(index, s), self.state.operand(s.value)
         private = s.memory.space is Space.PRIVATE and self.state.width > 1
-        if spot.is_same and not private:
-            pointer = self.same_pointer(spot, self.spare())
+        if spot.is_uniform and not private:
+            pointer = self.uniform_pointer(spot, self.spare())
             self.state.store_elements(type_, 1, pointer, w.scalar(value, self.state.mask), type_.size_bytes)
             return index + 1
         vector = w.vector(value)
         if type_.kind is Kind.BOOL:
             vector = w.let(f"zext {llvm_type(type_, self.state.width)} {vector} to {memory_type(type_, self.state.width)}")
-        if spot.is_same:
+        if spot.is_uniform:
             self._store_masked(spot, self._own_pointer(spot, "0"), vector)
         elif spot.is_row and not private:
             self._store_masked(spot, self.row_pointer(spot), vector)

@@ -1,9 +1,9 @@
-"""Where a body parts at its barriers, for hosts that run a workgroup on one thread.
+"""The barrier-free regions of a body, for hosts that run a workgroup on one thread.
 
-Invocations run in chunks of lanes, and a barrier is kept by running all chunks up to it before any goes on. So statements that hold
-a barrier (or a uniform load, which is two), and the control flow around them, belong to the workgroup: they are scalar code. What lies
-between is a run: one loop over the chunks. Control that belongs to the workgroup is uniform over it: the checker has proven that for
-barriers, and an escape that leaves such a block is taken in only where the uniformity analysis has proven it.
+Invocations run in chunks of lanes. All chunks reach a barrier before any passes it. So a statement that holds a barrier (or a uniform
+load, which is two), and the control flow around it, belongs to the workgroup: it is scalar code. The statements between two such are a
+barrier-free region: one loop over the chunks. Control flow of the workgroup is uniform over it. The checker has proven that for
+barriers. An escape out of such a block belongs to the workgroup only where the uniformity analysis has proven it uniform.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 
-__all__ = ["Escape", "Plan", "Run", "beyond", "plan_regions"]
+__all__ = ["BarrierFreeRegion", "Escape", "Plan", "beyond", "plan_regions"]
 
 _ESCAPES: Final = (Break, Continue, Return)
 _LOOPS: Final = (For, Loop)
@@ -56,9 +56,9 @@ _ABSORBED: Final = ~(Escape.BREAK | Escape.CONTINUE)
 
 
 @dataclass(slots=True)
-class Run:
-    """Statements `start` up to `stop` that no barrier parts. `imports` are values of other runs that it reads; `reads` and `writes` are
-    variables that it shares with other runs; `escapes` tells how lanes leave it early."""
+class BarrierFreeRegion:
+    """Statements `start` up to `stop`, without a barrier. It reads values of other regions (`imports`), reads and writes variables that other
+    regions use (`reads`, `writes`), and lanes leave it early by `escapes`."""
 
     start: int
     stop: int
@@ -70,16 +70,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a body parts.
+    """How barriers divide a body.
 
-    `shared[i]` says that statement i belongs to the workgroup, `has_barriers` that any does; `runs` maps the first statement of each run
+    `shared[i]` says that statement i belongs to the workgroup, `has_barriers` that any does; `regions` maps the first statement of each region
     to it. `escapes[i]` tells, for a statement that opens a block, how lanes leave that block apart from its other lanes; a break and a
-    continue count in their loop, not beyond. `crossing` values and `carried` variables live across runs. `keeps_alive` says that lanes
-    that returned must be known to later runs; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes.
+    continue count in their loop, not beyond. `crossing` values and `carried` variables live across regions. `keeps_alive` says that lanes
+    that returned must be known to later regions; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes.
     """
 
     shared: tuple[bool, ...]
-    runs: dict[int, Run]
+    regions: dict[int, BarrierFreeRegion]
     escapes: tuple[Escape, ...]
     crossing: frozenset[int]
     carried: frozenset[int]
@@ -150,32 +150,32 @@ def _escape_flags(program: Program, uniformity: Uniformity, shared: list[bool], 
     return flags
 
 
-def _find_runs(program: Program, shared: list[bool], flags: list[Escape], parents: list[int]) -> tuple[dict[int, Run], list[int]]:
-    """The runs, and for each statement the start of its run, or -1."""
-    runs: dict[int, Run] = {}
+def _find_regions(program: Program, shared: list[bool], flags: list[Escape], parents: list[int]) -> tuple[dict[int, BarrierFreeRegion], list[int]]:
+    """The regions, and for each statement the start of its region, or -1."""
+    regions: dict[int, BarrierFreeRegion] = {}
     home = [-1] * len(shared)
     index = 0
     while index < len(shared):
         if shared[index]:
             index += 1
             continue
-        run = runs[index] = Run(index, index)
-        while run.stop < len(shared) and not shared[run.stop]:
-            # A block's flags hold those of what is in it; what a loop of the run takes in does not leave the run.
-            if parents[run.stop] < index:
-                run.escapes |= beyond(program.body[run.stop], flags[run.stop])
-            home[run.stop] = index
-            run.stop += 1
-        index = run.stop
-    return runs, home
+        region = regions[index] = BarrierFreeRegion(index, index)
+        while region.stop < len(shared) and not shared[region.stop]:
+            # A block's flags hold those of what is in it; what a loop of the region takes in does not leave the region.
+            if parents[region.stop] < index:
+                region.escapes |= beyond(program.body[region.stop], flags[region.stop])
+            home[region.stop] = index
+            region.stop += 1
+        index = region.stop
+    return regions, home
 
 
-def _crossings(program: Program, runs: dict[int, Run], home: list[int]) -> tuple[set[int], set[int]]:
-    """Values and variables that live across runs; fills what each run imports, reads and writes."""
+def _crossings(program: Program, regions: dict[int, BarrierFreeRegion], home: list[int]) -> tuple[set[int], set[int]]:
+    """Values and variables that live across regions; fills what each region imports, reads and writes."""
     value_home: dict[int, int] = {}
     variable_homes: dict[int, set[int]] = {}
     crossing: set[int] = set()
-    imports: dict[int, dict[int, None]] = {start: {} for start in runs}
+    imports: dict[int, dict[int, None]] = {start: {} for start in regions}
     for index, statement in enumerate(program.body):
         here = home[index]
         for atom in statement.args:
@@ -188,11 +188,11 @@ def _crossings(program: Program, runs: dict[int, Run], home: list[int]) -> tuple
         if isinstance(statement, (Var, Get, Set)):
             variable_homes.setdefault(statement.variable.id, set()).add(here)
     carried = {variable for variable, homes in variable_homes.items() if len(homes) > 1}
-    for start, run in runs.items():
+    for start, region in regions.items():
         reads: dict[int, None] = {}
         writes: dict[int, None] = {}
         declared: set[int] = set()
-        for statement in program.body[run.start : run.stop]:
+        for statement in program.body[region.start : region.stop]:
             if isinstance(statement, (Var, Get, Set)) and statement.variable.id in carried:
                 variable = statement.variable.id
                 if isinstance(statement, Var):
@@ -201,7 +201,7 @@ def _crossings(program: Program, runs: dict[int, Run], home: list[int]) -> tuple
                     reads[variable] = None
                 if not isinstance(statement, Get):
                     writes[variable] = None
-        run.imports, run.reads, run.writes = tuple(imports[start]), tuple(reads), tuple(writes)
+        region.imports, region.reads, region.writes = tuple(imports[start]), tuple(reads), tuple(writes)
     return crossing, carried
 
 
@@ -210,12 +210,12 @@ def plan_regions(program: Program, uniformity: Uniformity, width: int) -> Plan:
     parents, loops = _owners(program)
     shared = _shared(program, uniformity, parents, loops)
     flags = _escape_flags(program, uniformity, shared, parents, width)
-    runs, home = _find_runs(program, shared, flags, parents)
-    crossing, carried = _crossings(program, runs, home)
+    regions, home = _find_regions(program, shared, flags, parents)
+    crossing, carried = _crossings(program, regions, home)
     body = program.body
     return Plan(
-        tuple(shared), runs, tuple(flags), frozenset(crossing), frozenset(carried),
-        len(runs) > 1 and any(isinstance(s, Return) and home[i] >= 0 for i, s in enumerate(body)),
+        tuple(shared), regions, tuple(flags), frozenset(crossing), frozenset(carried),
+        len(regions) > 1 and any(isinstance(s, Return) and home[i] >= 0 for i, s in enumerate(body)),
         frozenset(loops[i] for i, s in enumerate(body) if isinstance(s, Continue) and home[i] >= 0 and loops[i] >= 0 and shared[loops[i]]),
         any(shared),
     )

@@ -14,7 +14,7 @@ from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Load, Memory, Space, Store
 from vyre_py.ir.language.types import Kind, Type
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
-from vyre_py.lowering.llvm.cpu.values import Form, Spread
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, memory_type
 from vyre_py.lowering.rows import Row, element_rows
@@ -38,17 +38,18 @@ class Rows:
         if row is None:
             return None
         spot, width = self._spot(index, s), self.state.width
-        if spot.is_same:
-            one = self._read(s.memory.type, row.width, self._same_pointer(spot, row, "@zero"))
-            parts = [Form(Spread.SAME, s.memory.type, self._value(s.memory.type, 1, self._extract(one, s.memory.type, row, lane))) for lane in row.lanes]
+        if spot.is_uniform:
+            one = self._read(s.memory.type, row.width, self._uniform_pointer(spot, row, "@zero"))
+            scalars = [self._value(s.memory.type, 1, self._extract(one, s.memory.type, row, lane)) for lane in row.lanes]
+            parts = [LaneValue(Variability.UNIFORM, s.memory.type, scalar) for scalar in scalars]
         elif (found := self._groups(spot, row)) is not None:
             many = memory_type(s.memory.type, width * row.width)
             frozen = self.w.let(f"freeze {many} {found}")
-            parts = [self.w.each(s.memory.type, self._value(s.memory.type, width, self._every(frozen, s.memory.type, row, lane))) for lane in row.lanes]
+            parts = [self.w.varying(s.memory.type, self._value(s.memory.type, width, self._every(frozen, s.memory.type, row, lane))) for lane in row.lanes]
         else:
             return None
-        for number, form in enumerate(parts, index):
-            self.state.bind(self.state.program.body[number], form)
+        for number, value in enumerate(parts, index):
+            self.state.bind(self.state.program.body[number], value)
         return index + len(row.lanes)
 
     def store(self, index: int, s: Store) -> int | None:
@@ -57,17 +58,17 @@ class Rows:
         if row is None:
             return None
         spot, type_ = self._spot(index, s), s.memory.type
-        values: dict[int, Form] = {}
+        values: dict[int, LaneValue] = {}
         for number, lane in enumerate(row.lanes, index):
             statement = self.state.program.body[number]
             assert isinstance(statement, Store)  # what rows of stores are made of
-            values[lane] = self.state.form(statement.value)
-        if spot.is_same:
+            values[lane] = self.state.operand(statement.value)
+        if spot.is_uniform:
             scalars = [self._stored(type_, 1, self.w.scalar(values[lane], self.state.mask)) for lane in range(row.width)]
             made = "poison"
             for lane, name in enumerate(scalars):
                 made = self.w.let(f"insertelement {memory_type(type_, row.width)} {made}, {memory_type(type_)} {name}, i64 {lane}")
-            pointer = self._same_pointer(spot, row, self.memories.spare())
+            pointer = self._uniform_pointer(spot, row, self.memories.spare())
             self.w.line(f"store {memory_type(type_, row.width)} {made}, ptr {pointer}, align {type_.size_bytes}")
             return index + row.width
         if not self._is_side_by_side(spot, row) and row.size_bytes(s) < _WORDS[0]:
@@ -84,12 +85,12 @@ class Rows:
     def _is_side_by_side(self, spot: Spot, row: Row) -> bool:
         """Whether the lanes' groups are neighbours, and nothing lies between them."""
         leading, extent = spot.indices[:-1], spot.memory.shape[-1]
-        near = bool(leading) and leading[-1].spread is Spread.STEP and all(form.is_same for form in leading[:-1])
+        near = bool(leading) and leading[-1].variability is Variability.LINEAR and all(index.is_uniform for index in leading[:-1])
         return near and isinstance(extent, DimConst) and extent.value == row.width
 
-    def _same_pointer(self, spot: Spot, row: Row, otherwise: str) -> str:
+    def _uniform_pointer(self, spot: Spot, row: Row, otherwise: str) -> str:
         """The group that all lanes touch; outside, `otherwise`."""
-        pointer = self._back(spot.memory, self.memories.same_pointer(spot), row)
+        pointer = self._back(spot.memory, self.memories.uniform_pointer(spot), row)
         return pointer if spot.inside is None else self.w.let(f"select i1 {spot.inside}, ptr {pointer}, ptr {otherwise}")
 
     def _back(self, memory: Memory, pointer: str, row: Row) -> str:

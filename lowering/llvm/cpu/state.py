@@ -12,8 +12,8 @@ from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
-from vyre_py.lowering.llvm.cpu.regions import Plan, Run, plan_regions
-from vyre_py.lowering.llvm.cpu.values import Form, LaneWriter, Mask, Spread, calculate
+from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion, Plan, plan_regions
+from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
@@ -31,7 +31,7 @@ AREA_ALIGN: Final = 64
 class State:
     """One kernel being written for chunks of `width` lanes.
 
-    `mask` is the lanes that are on at the current statement, of which there is always at least one. `run` is the run being
+    `mask` is the lanes that are on at the current statement, of which there is always at least one. `region` is the region being
     written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
     of its first lane (i32). `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
     """
@@ -50,12 +50,12 @@ class State:
         self.invocations = prod(self.program.workgroup)
         self.chunks = -(-self.invocations // width)
         self.mask: Mask = None
-        self.run: Run | None = None
+        self.region: BarrierFreeRegion | None = None
         self.chunk = self.base = "0"
         self.areas: dict[str, int] = {}
         self.saved_bytes = 0
-        self.forms: dict[int, Form] = {}
-        self._kept: dict[int, Form] = {}
+        self.values: dict[int, LaneValue] = {}
+        self._kept: dict[int, LaneValue] = {}
         self._atoms: dict[Atom, str] = {}
         self._sizes: dict[tuple[DimExpr, Type], str] = {}
         self.groups: dict[str, str] = {}
@@ -105,66 +105,66 @@ class State:
             self.w.branch(self.w.let(f"icmp eq i32 {found}, 0"), on, self.ended)
             self.w.block(on)
 
-    def form(self, atom: Atom) -> Form:
+    def operand(self, atom: Atom) -> LaneValue:
         """What an operand is across the lanes, here."""
         if isinstance(atom, Value):
-            if self.run is None and atom.id in self.plan.crossing:
+            if self.region is None and atom.id in self.plan.crossing:
                 return self.restore(atom.id)
-            return self.forms[atom.id]
+            return self.values[atom.id]
         if isinstance(atom, Const):
-            return Form(Spread.SAME, atom.type, literal(atom), atom)
-        return Form(Spread.SAME, atom.type, self._atoms[atom]) if isinstance(atom, Param) else self.size(atom, u32)
+            return LaneValue(Variability.UNIFORM, atom.type, literal(atom), atom)
+        return LaneValue(Variability.UNIFORM, atom.type, self._atoms[atom]) if isinstance(atom, Param) else self.size(atom, u32)
 
-    def size(self, expr: DimExpr, type_: Type) -> Form:
+    def size(self, expr: DimExpr, type_: Type) -> LaneValue:
         """A size, as a u32, or whole as an i64 or u64."""
         if isinstance(expr, DimConst):
             constant = const(type_, expr.value)
-            return Form(Spread.SAME, type_, literal(constant), constant)
-        return Form(Spread.SAME, type_, self._sizes[expr, u32 if type_ is u32 else u64])
+            return LaneValue(Variability.UNIFORM, type_, literal(constant), constant)
+        return LaneValue(Variability.UNIFORM, type_, self._sizes[expr, u32 if type_ is u32 else u64])
 
     @staticmethod
-    def number(value: int) -> Form:
+    def number(value: int) -> LaneValue:
         """A u32 constant."""
         constant = Const(u32, value & 0xFFFFFFFF)
-        return Form(Spread.SAME, u32, literal(constant), constant)
+        return LaneValue(Variability.UNIFORM, u32, literal(constant), constant)
 
     # ---- results
 
-    def bind(self, statement: Statement, form: Form) -> None:
-        """Gives a statement's result its form, and keeps it where other runs need it."""
+    def bind(self, statement: Statement, held: LaneValue) -> None:
+        """Records the value of a statement's result, and stores it where other regions need it."""
         if statement.result is None:
             return
         value = statement.result.id
-        self.forms[value] = form
-        if self.run is not None and value in self.plan.crossing and value not in self._queries:
-            self._keep(value, form)
+        self.values[value] = held
+        if self.region is not None and value in self.plan.crossing and value not in self._queries:
+            self._keep(value, held)
 
-    def _keep(self, value: int, form: Form) -> None:
-        """Stores a value for later runs: what is uniform once, a scalar or a vector for each chunk otherwise."""
+    def _keep(self, value: int, held: LaneValue) -> None:
+        """Stores a value for later regions: once where it is uniform, else as a scalar or a vector for each chunk."""
         w = self.w
         if self.uniformity.values[value] <= Level.WORKGROUP:
-            type_ = llvm_type(form.type)
+            type_ = llvm_type(held.type)
             slot = w.local(type_)
-            w.line(f"store {type_} {w.scalar(form, self.mask)}, ptr {slot}")
-            self._kept[value] = Form(Spread.SAME, form.type, slot)
+            w.line(f"store {type_} {w.scalar(held, self.mask)}, ptr {slot}")
+            self._kept[value] = LaneValue(Variability.UNIFORM, held.type, slot)
             return
-        width = self.width if form.spread is Spread.EACH else 1
-        chunk_bytes = width * form.type.size_bytes
+        width = self.width if held.variability is Variability.VARYING else 1
+        chunk_bytes = width * held.type.size_bytes
         offset = self.save_space(chunk_bytes)
-        self._kept[value] = Form(form.spread, form.type, str(offset))
-        self.store_elements(form.type, width, self.saved_pointer(offset, chunk_bytes), form.name, min(chunk_bytes, AREA_ALIGN))
+        self._kept[value] = LaneValue(held.variability, held.type, str(offset))
+        self.store_elements(held.type, width, self.saved_pointer(offset, chunk_bytes), held.name, min(chunk_bytes, AREA_ALIGN))
 
-    def restore(self, value: int) -> Form:
-        """The form of a value of another run, loaded here."""
+    def restore(self, value: int) -> LaneValue:
+        """A value that another region computed, loaded here."""
         if value in self._queries:
             return self.query(self._queries[value])
         kept = self._kept[value]
         if self.uniformity.values[value] <= Level.WORKGROUP:
-            return Form(Spread.SAME, kept.type, self.w.let(f"load {llvm_type(kept.type)}, ptr {kept.name}"))
-        width = self.width if kept.spread is Spread.EACH else 1
+            return LaneValue(Variability.UNIFORM, kept.type, self.w.let(f"load {llvm_type(kept.type)}, ptr {kept.name}"))
+        width = self.width if kept.variability is Variability.VARYING else 1
         chunk_bytes = width * kept.type.size_bytes
         pointer = self.saved_pointer(int(kept.name), chunk_bytes)
-        return Form(kept.spread, kept.type, self.load_elements(kept.type, width, pointer, min(chunk_bytes, AREA_ALIGN)))
+        return LaneValue(kept.variability, kept.type, self.load_elements(kept.type, width, pointer, min(chunk_bytes, AREA_ALIGN)))
 
     def store_elements(self, type_: Type, width: int, pointer: str, name: str, align: int) -> None:
         """Stores a scalar or vector as it lies in memory, where a bool is a byte."""
@@ -186,34 +186,34 @@ class State:
 
     # ---- where invocations are
 
-    def query(self, name: str) -> Form:
+    def query(self, name: str) -> LaneValue:
         """The answer to a query of the op table."""
         w = self.w
         if name == "local_index":
-            return w.step(u32, self.base)
+            return w.linear(u32, self.base)
         what, _, letter = name.partition(".")
         axis = "xyz".index(letter)
         size = self.number(self.program.workgroup[axis])
         if what == "workgroup_size":
             return size
         if what in ("workgroup_id", "num_workgroups"):
-            return Form(Spread.SAME, u32, self.groups[name])
+            return LaneValue(Variability.UNIFORM, u32, self.groups[name])
         if what == "local_id":
             return self._local_id(axis)
-        group = Form(Spread.SAME, u32, self.groups[f"workgroup_id.{letter}"])
+        group = LaneValue(Variability.UNIFORM, u32, self.groups[f"workgroup_id.{letter}"])
         return calculate(w, "add", u32, (self._local_id(axis), calculate(w, "mul", u32, (group, size))))
 
-    def _local_id(self, axis: int) -> Form:
+    def _local_id(self, axis: int) -> LaneValue:
         """A place in the workgroup. Where rows are whole chunks, lanes step along x and share y and z."""
         w, sizes = self.w, self.program.workgroup
         if sizes[axis] == 1:
             return self.number(0)
         if sizes[axis] == self.invocations:
-            return w.step(u32, self.base)
+            return w.linear(u32, self.base)
         stride = prod(sizes[:axis])
         rows = sizes[0] % self.width == 0
         width = 1 if rows else self.width
-        index = self.base if rows else w.vector(w.step(u32, self.base))
+        index = self.base if rows else w.vector(w.linear(u32, self.base))
         type_ = bits_type(32, width)
 
         def constant(value: int) -> str:
@@ -224,5 +224,5 @@ class State:
         if axis < 2:
             index = w.let(f"urem {type_} {index}, {constant(sizes[axis])}")
         if not rows:
-            return w.each(u32, index)
-        return w.step(u32, index) if axis == 0 else Form(Spread.SAME, u32, index)
+            return w.varying(u32, index)
+        return w.linear(u32, index) if axis == 0 else LaneValue(Variability.UNIFORM, u32, index)

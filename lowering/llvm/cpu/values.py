@@ -13,33 +13,33 @@ from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 
-__all__ = ["Form", "LaneWriter", "Mask", "Spread", "calculate"]
+__all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate"]
 
 # The lanes that are on: an SSA name of <W x i1> (i1 for one lane), or None where all are known to be.
 Mask = str | None
 
 
-class Spread(Enum):
+class Variability(Enum):
     """How a value differs between the lanes of a chunk."""
 
-    SAME = "same"  # one scalar for all lanes that are on
-    STEP = "step"  # lane k holds the scalar + k, modulo 2^32
-    EACH = "each"  # a vector
+    UNIFORM = "uniform"  # one scalar for all lanes that are on
+    LINEAR = "linear"  # lane k holds the scalar + k, modulo 2^32
+    VARYING = "varying"  # a vector
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A value: `name` is the scalar (of lane 0 for STEP) or the vector; `const` where it is a constant."""
+class LaneValue:
+    """A value: `name` is the scalar (of lane 0 for LINEAR) or the vector; `const` where it is a constant."""
 
-    spread: Spread
+    variability: Variability
     type: Type
     name: str
     const: Const | None = None
 
     @property
-    def is_same(self) -> bool:
+    def is_uniform(self) -> bool:
         """Whether all lanes that are on hold one value."""
-        return self.spread is Spread.SAME
+        return self.variability is Variability.UNIFORM
 
 
 class LaneWriter(Writer):
@@ -76,33 +76,33 @@ class LaneWriter(Writer):
             self._vectors[key] = self.let(f"shufflevector {vector} {first}, {vector} poison, <{self.width} x i32> zeroinitializer")
         return self._vectors[key]
 
-    def vector(self, form: Form) -> str:
+    def vector(self, value: LaneValue) -> str:
         """A value as a vector."""
-        if form.spread is Spread.EACH:
-            return form.name
-        if form.const is not None:
-            return literal(form.const, self.width)
-        spread = self.splat(llvm_type(form.type), form.name)
-        if form.spread is Spread.SAME or self.width == 1:
-            return spread
-        key = ("step", form.name)
+        if value.variability is Variability.VARYING:
+            return value.name
+        if value.const is not None:
+            return literal(value.const, self.width)
+        every = self.splat(llvm_type(value.type), value.name)
+        if value.variability is Variability.UNIFORM or self.width == 1:
+            return every
+        key = ("linear", value.name)
         if key not in self._vectors:
-            self._vectors[key] = self.let(f"add {bits_type(32, self.width)} {spread}, {self.lanes()}")
+            self._vectors[key] = self.let(f"add {bits_type(32, self.width)} {every}, {self.lanes()}")
         return self._vectors[key]
 
-    def each(self, type_: Type, name: str) -> Form:
-        """The form of a vector; with one lane it is a scalar."""
-        return Form(Spread.SAME if self.width == 1 else Spread.EACH, type_, name)
+    def varying(self, type_: Type, name: str) -> LaneValue:
+        """A VARYING value, which `name` holds; with one lane it is UNIFORM."""
+        return LaneValue(Variability.UNIFORM if self.width == 1 else Variability.VARYING, type_, name)
 
-    def step(self, type_: Type, name: str) -> Form:
-        """The form of name + lane."""
-        return Form(Spread.SAME if self.width == 1 else Spread.STEP, type_, name)
+    def linear(self, type_: Type, name: str) -> LaneValue:
+        """The LINEAR value whose lane 0 is `name`; with one lane it is UNIFORM."""
+        return LaneValue(Variability.UNIFORM if self.width == 1 else Variability.LINEAR, type_, name)
 
-    def scalar(self, form: Form, mask: Mask) -> str:
+    def scalar(self, value: LaneValue, mask: Mask) -> str:
         """The value of the last lane that is on, of which there must be one."""
-        if form.is_same:
-            return form.name
-        vector = f"{llvm_type(form.type, self.width)} {self.vector(form)}"
+        if value.is_uniform:
+            return value.name
+        vector = f"{llvm_type(value.type, self.width)} {self.vector(value)}"
         if mask is None:
             return self.let(f"extractelement {vector}, i64 {self.width - 1}")
         bits = f"i{self.width}"
@@ -148,22 +148,22 @@ class LaneWriter(Writer):
         return on if mask is None else self.let(f"select {self.mask_type} {mask}, {type_} {on}, {type_} {off}")
 
 
-def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[Form]) -> Form:
-    """The value of an op over forms: a scalar where all operands are, a step where it stays one, else a vector."""
+def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[LaneValue]) -> LaneValue:
+    """The value of an op: UNIFORM where all operands are, LINEAR where the op keeps that, else VARYING."""
     operand = args[-1].type
-    if all(a.is_same for a in args):
-        return Form(Spread.SAME, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
-    spreads = tuple(a.spread for a in args)
-    if spreads in _STEPS.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
-        return Form(Spread.STEP, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
+    if all(a.is_uniform for a in args):
+        return LaneValue(Variability.UNIFORM, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
+    variabilities = tuple(a.variability for a in args)
+    if variabilities in _KEEP_LINEAR.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
+        return LaneValue(Variability.LINEAR, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
     name = w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args])
-    return Form(Spread.EACH, result, name)
+    return LaneValue(Variability.VARYING, result, name)
 
 
-# Ops of integers that keep a step: they compute on lane 0's scalar.
-_STEPS: Final[dict[str, tuple[tuple[Spread, ...], ...]]] = {
-    "add": ((Spread.STEP, Spread.SAME), (Spread.SAME, Spread.STEP)),
-    "sub": ((Spread.STEP, Spread.SAME),),
-    "cast": ((Spread.STEP,),),
-    "bitcast": ((Spread.STEP,),),
+# Ops of integers whose result is linear for operands of these kinds: they compute on the scalar of lane 0.
+_KEEP_LINEAR: Final[dict[str, tuple[tuple[Variability, ...], ...]]] = {
+    "add": ((Variability.LINEAR, Variability.UNIFORM), (Variability.UNIFORM, Variability.LINEAR)),
+    "sub": ((Variability.LINEAR, Variability.UNIFORM),),
+    "cast": ((Variability.LINEAR,),),
+    "bitcast": ((Variability.LINEAR,),),
 }

@@ -173,7 +173,7 @@ def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptio
         return min(options.opt, 1), 0
     rows = coarsened.rows() if coarsened is not None else {}
     within = {first + number for first, row in rows.items() for number in range(len(row.lanes))}
-    elementwise = coarsened is not None and bool(coarsened.runs) and coarsened.runs.keys() <= within
+    elementwise = coarsened is not None and bool(coarsened.adjacent) and coarsened.adjacent.keys() <= within
     return (_STRAIGHT, 0) if elementwise else (options.opt, options.opt)
 
 

@@ -85,14 +85,14 @@ _PLAIN: Final = CompileOptions()
 _QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups": "nctaid"}
 
 
-class _Walk:
+class _SimtWalk:
     """One kernel in the making."""
 
     def __init__(
         self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, says_unchanged: bool
     ) -> None:
         self.options = options
-        self.runs = coarsened.runs if coarsened is not None else {}
+        self.adjacent = coarsened.adjacent if coarsened is not None else {}
         self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
         self.leaders: dict[int, str] = {}
         self.says_unchanged, self.unchanged = says_unchanged, ""
@@ -265,19 +265,19 @@ class _Walk:
 
     def _element(self, index: int, s: MemoryStatement) -> str:
         """The element's typed pointer; every index is inside."""
-        pointer, type_, run = _POINTERS[s.memory.space], memory_type(s.memory.type), self.runs.get(index)
-        if run is not None and run.leader != index:
-            base, place = self.leaders[run.leader], str(run.elements)
+        pointer, type_, access = _POINTERS[s.memory.space], memory_type(s.memory.type), self.adjacent.get(index)
+        if access is not None and access.leader != index:
+            base, place = self.leaders[access.leader], str(access.elements)
         else:
             base, place = self.bases[s.memory], offset(self.w, *self._axes(s))
         element = self.w.let(f"getelementptr {type_}, {pointer} {base}, i64 {place}")
-        if run is not None:
+        if access is not None:
             self.leaders[index] = element
         return f"{pointer} {element}"
 
     def _align(self, index: int, s: MemoryStatement) -> int:
         """What the element's address is known to be a multiple of."""
-        return self.runs[index].align_bytes if index in self.runs else s.memory.type.size_bytes
+        return self.adjacent[index].align_bytes if index in self.adjacent else s.memory.type.size_bytes
 
     def _guarded(self, s: MemoryStatement, proven: int, access: Callable[[], str], given_as: tuple[str, str] | None = None) -> str:
         """Runs `access` where all indices are inside that are not `proven`; gives its result, zero where one is outside, "" if it gives none.
@@ -471,11 +471,11 @@ class _Walk:
         self._barrier()
 
 
-_HANDLERS: Final[Handlers[Callable[[_Walk, int, Any], None]]] = Handlers("the ptx target", {
-    Let: _Walk.let, Load: _Walk.load, Store: _Walk.store, UniformLoad: _Walk.uniform_load, Atomic: _Walk.atomic,
-    Var: _Walk.var, Get: _Walk.get, Set: _Walk.set,
-    If: _Walk.if_, Else: _Walk.else_, For: _Walk.for_, Loop: _Walk.loop, Region: _Walk.region, End: _Walk.end,
-    Break: _Walk.break_, Continue: _Walk.continue_, Return: _Walk.return_, Barrier: _Walk.barrier, GridBarrier: _Walk.grid_barrier,
+_HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("the ptx target", {
+    Let: _SimtWalk.let, Load: _SimtWalk.load, Store: _SimtWalk.store, UniformLoad: _SimtWalk.uniform_load, Atomic: _SimtWalk.atomic,
+    Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
+    If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
+    Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
 })  # fmt: skip
 
 
@@ -490,7 +490,7 @@ def write_kernel(
     To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
     """
     layout = lay_out(optimised.program, options)
-    walk = _Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
+    walk = _SimtWalk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
     _HANDLERS.require(walk.program)
     w = walk.w
     if options.dependent and not options.persistent:

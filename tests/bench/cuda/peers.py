@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.bench.cuda.timing import Work, repeated
-from vyre_py.drivers.cuda.launch.launch import Kernel
+from vyre_py.drivers.cuda.launch.launch import BoundKernel
 
 __all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "forbid", "packed_launch", "torch", "values_loop"]
 
@@ -132,7 +132,7 @@ def loop_function() -> Any:
     return _jitted()
 
 
-def _loop(kernel: Kernel, values: Any, extra: Any) -> Work:
+def _loop(kernel: BoundKernel, values: Any, extra: Any) -> Work:
     plan, context = kernel.plan, kernel.device.context
     shape = (ctypes.c_uint * 7)(*kernel.grid, *plan.step.workgroup, kernel.module.workgroup_bytes)
     loop, launch = loop_function(), context.function("cuLaunchKernel")
@@ -146,13 +146,13 @@ def _loop(kernel: Kernel, values: Any, extra: Any) -> Work:
     return work
 
 
-def values_loop(kernel: Kernel) -> Work:
+def values_loop(kernel: BoundKernel) -> Work:
     """The C loop over a kernel of ours, on its stream; a pointer to each argument, as `kernelParams` has it."""
     slots = kernel.plan.step.layout.slots
     return _loop(kernel, (ctypes.c_void_p * max(1, len(slots)))(*[kernel.block_address + slot.offset_bytes for slot in slots]), None)
 
 
-def block_loop(kernel: Kernel) -> Work:
+def block_loop(kernel: BoundKernel) -> Work:
     """The same, with the arguments in one block, as our own launches have them."""
     size = ctypes.c_size_t(kernel.plan.step.layout.size_bytes)
     extra = (ctypes.c_void_p * 5)(1, kernel.block_address, 2, ctypes.addressof(size), 0)
@@ -167,7 +167,7 @@ def block_loop(kernel: Kernel) -> Work:
 # ---- launches from Python
 
 
-def packed_launch(kernel: Kernel) -> Work:
+def packed_launch(kernel: BoundKernel) -> Work:
     """`cuLaunchKernel` of cuda.bindings, with the same kernel and the arguments packed before."""
     plan, launch = kernel.plan, kernel.device.context.cuda.cuLaunchKernel
     slots = plan.step.layout.slots

@@ -25,7 +25,7 @@ from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
-from vyre_py.drivers.cpu.module import Kernel, load_kernel
+from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.artifact import Entry, Image
 from vyre_py.lowering.compile import compile_for
@@ -201,7 +201,7 @@ def test_an_interrupt_waits_for_the_threads_that_use_the_memory(monkeypatch: pyt
         end.wait(5)
         left.set()
 
-    kernel = Kernel(None, 0, 0)
+    kernel = CpuKernel(None, 0, 0)
     kernel.run = run
     threading.Timer(0.1, end.set).start()
     with pytest.raises(KeyboardInterrupt):
@@ -216,7 +216,7 @@ class TooLate(Exception):
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_a_call_waits_for_its_threads_however_often_signal_handlers_raise(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     began, left = threading.Event(), threading.Event()
-    real, raised = workers.Job.finish, iter(range(times))
+    real, raised = workers.GridJob.finish, iter(range(times))
 
     def run(block: int, scratch: int, first: int, *rest: int) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -226,14 +226,14 @@ def test_a_call_waits_for_its_threads_however_often_signal_handlers_raise(monkey
         else:
             began.wait(5)
 
-    def finish(self: workers.Job) -> None:
+    def finish(self: workers.GridJob) -> None:
         if next(raised, None) is not None:
             raise TooLate
         real(self)
 
-    kernel = Kernel(None, 0, 0)
+    kernel = CpuKernel(None, 0, 0)
     kernel.run = run
-    monkeypatch.setattr(workers.Job, "finish", finish)
+    monkeypatch.setattr(workers.GridJob, "finish", finish)
     with pytest.raises(TooLate):
         workers.run_together(kernel, NOTHING, 0, 100, (100, 1, 1), 2)
     assert left.is_set()
@@ -241,13 +241,13 @@ def test_a_call_waits_for_its_threads_however_often_signal_handlers_raise(monkey
 
 def test_a_signal_handler_that_raises_leaves_no_thread_in_the_kernel(cpu: CpuDevice) -> None:
     """Real signals at many moments of launches that two threads run: none is left in a kernel, and no job is left open that others were asked to help with."""
-    jobs: list[workers.Job] = []
+    jobs: list[workers.GridJob] = []
     real = workers._pool.offer
     launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": cpu.allocate(1 << 16, vp.u32), "turns": 3})
     assert isinstance(launch, CpuLaunch)
     launch._threads = 2
 
-    def offer(job: workers.Job, helpers: int) -> None:
+    def offer(job: workers.GridJob, helpers: int) -> None:
         jobs[:] = [job]
         real(job, helpers)
 
@@ -278,9 +278,9 @@ def test_a_signal_handler_that_raises_leaves_no_thread_in_the_kernel(cpu: CpuDev
 
 
 def test_a_helper_that_comes_too_late_does_nothing() -> None:
-    kernel = Kernel(None, 0, 0)
+    kernel = CpuKernel(None, 0, 0)
     kernel.run = lambda *_: pytest.fail("run after the end")
-    job = workers.Job(kernel, NOTHING, 10, 0, 1, (10, 1, 1))
+    job = workers.GridJob(kernel, NOTHING, 10, 0, 1, (10, 1, 1))
     job.finish()
     job.help()
 

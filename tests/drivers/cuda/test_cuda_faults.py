@@ -23,7 +23,7 @@ import vyre_py as vp
 from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.events import Event, Stream
+from vyre_py.drivers.cuda.events import CudaEvent, Stream
 from vyre_py.drivers.cuda.graph.graph import CudaGraph
 from vyre_py.drivers.cuda.graph.sequence import CudaSequence
 from vyre_py.drivers.cuda.kernels.raw import RawKernel
@@ -263,7 +263,7 @@ PLAIN = {
     CudaGraph: "conditional device nodes value",
     CudaSequence: "device steps take",
     CudaPending: "",
-    Event: "device",
+    CudaEvent: "device",
     Stream: "device priority",
     RawKernel: "raw",
     ResidentStore: "budget_bytes clear drop forked",

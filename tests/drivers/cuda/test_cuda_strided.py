@@ -24,12 +24,12 @@ from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.kernels import strided as cuda_strided
 from vyre_py.drivers.cuda.kernels.strided import parted, parts
-from vyre_py.drivers.cuda.kernels.strided_ptx import GROUP, INDEX_LIMIT, PIECES, WIDTHS, Kernel, divisor, packed
+from vyre_py.drivers.cuda.kernels.strided_ptx import GROUP, INDEX_LIMIT, PIECES, WIDTHS, StridedKernel, divisor, packed
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.memory.strided import Axis, Move, StridedCopy, simplified
 from vyre_py.ir.text.parser import parse
 
-KERNELS = [Kernel(walk, width) for walk, width in product(("runs", "words"), WIDTHS)]
+KERNELS = [StridedKernel(walk, width) for walk, width in product(("runs", "words"), WIDTHS)]
 DTYPES = (np.uint8, np.int16, np.float32, np.float64)
 
 
@@ -79,7 +79,7 @@ def test_division_by_every_small_size() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_strides_are_of_64_bits(kernel: Kernel) -> None:
+def test_strides_are_of_64_bits(kernel: StridedKernel) -> None:
     """Rows far more than 4 GiB apart on both sides, one of them backward, in memory that only the machine has."""
     rows, far, back = 3, 5 << 30, -(7 << 30)
     length = 1000 // kernel.width

@@ -21,7 +21,7 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
-from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter, Status
+from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter, LaunchStatus
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import jit
@@ -214,25 +214,25 @@ def test_a_forked_child_runs_a_launch_of_the_cpu(cpu):
     address = launch.c_address
     child = os.fork()
     if child == 0:
-        os._exit(0 if run(address) == Status.OK and y.read().all() else 1)
+        os._exit(0 if run(address) == LaunchStatus.OK and y.read().all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert run(address) == Status.OK
+    assert run(address) == LaunchStatus.OK
 
 
 def test_freed_buffers_closed_devices_and_streams_are_statuses():
     device = CpuDevice(0)
     launch, x, y = bound(device, n=64)
     address = launch.c_address
-    assert run(address, 5) == Status.STREAM
+    assert run(address, 5) == LaunchStatus.STREAM
     x.free()
-    assert run(address) == Status.FREED
+    assert run(address) == LaunchStatus.FREED
     launch.set(x=device.upload(np.full(64, 4, np.float32)))
-    assert run(address) == Status.OK and y.read().tolist() == [9.0] * 64
+    assert run(address) == LaunchStatus.OK and y.read().tolist() == [9.0] * 64
     empty = device.compile_native(AXPY).bind({"x": device.allocate(0, vp.f32), "y": device.allocate(0, vp.f32), "a": 1.0})
-    assert run(empty.c_address) == Status.OK and list(CLaunchWords.from_address(empty.c_address).grid) == [0, 1, 1]
+    assert run(empty.c_address) == LaunchStatus.OK and list(CLaunchWords.from_address(empty.c_address).grid) == [0, 1, 1]
     late = device.compile_native(AXPY).bind({"x": device.allocate(4, vp.f32), "y": device.allocate(4, vp.f32), "a": 1.0})
     device.close()
-    assert run(address) == Status.LOST and run(empty.c_address) == Status.OK
+    assert run(address) == LaunchStatus.LOST and run(empty.c_address) == LaunchStatus.OK
     with pytest.raises(DeviceLost):
         _ = late.c_address
 
@@ -396,9 +396,9 @@ def test_what_forbids_a_cuda_launch(device, fake):
     seen.append(run(address))
     empty = device.compile_native(AXPY).bind({"x": device.allocate(0, vp.f32), "y": device.allocate(0, vp.f32), "a": 1.0})
     seen.append(run(empty.c_address))
-    assert seen == [Status.BUSY, Status.BUSY, Status.FREED, Status.OK] and len(fake.launches) == count
+    assert seen == [LaunchStatus.BUSY, LaunchStatus.BUSY, LaunchStatus.FREED, LaunchStatus.OK] and len(fake.launches) == count
     device.close()
-    assert run(address) == Status.LOST
+    assert run(address) == LaunchStatus.LOST
 
 
 def test_whoever_closes_the_device_waits_for_c(fake):
@@ -416,7 +416,7 @@ def test_whoever_closes_the_device_waits_for_c(fake):
     go.set()
     closer.join(10)
     runner.join(10)
-    assert not closer.is_alive() and "cuDevicePrimaryCtxRelease" in fake.log and run(address) == Status.LOST
+    assert not closer.is_alive() and "cuDevicePrimaryCtxRelease" in fake.log and run(address) == LaunchStatus.LOST
 
 
 def test_raw_code_has_an_address_too(device, fake):
@@ -449,4 +449,4 @@ def test_c_runs_a_launch_on_a_gpu(caller):
     assert caller.go(address, None) == 0 and (views["y"].read() == -6).all(), "memory that is not aligned"
     y.free()
     views["x"].free()
-    assert caller.go(address, None) == Status.FREED
+    assert caller.go(address, None) == LaunchStatus.FREED

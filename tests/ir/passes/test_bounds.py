@@ -234,7 +234,7 @@ def test_planted_defects_are_found(defect: str, wide: bool, monkeypatch: pytest.
 
 WIDE_DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "every size is a word": lambda m: m.setattr(polynomials, "SIZE_MAX", U32_MAX),
-    "a size taken whole is a word": lambda m: m.setattr(polynomials.Sizes, "greatest", lambda self, expr: U32_MAX),
+    "a size taken whole is a word": lambda m: m.setattr(polynomials.SizeFacts, "greatest", lambda self, expr: U32_MAX),
 }
 
 

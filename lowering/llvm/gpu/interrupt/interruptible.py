@@ -82,16 +82,16 @@ def _constant_trips(s: Statement) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _CheckedLoop:
     """A loop that has to look: the units of one turn without inner ones' that look too, and whether there are none of those."""
 
     units: int
     innermost: bool
 
 
-def _forms(program: Program) -> Mapping[int, _Form]:
+def _checked_loops(program: Program) -> Mapping[int, _CheckedLoop]:
     """The loops that have to look, by the index of the statement that opens them."""
-    forms: dict[int, _Form] = {}
+    loops: dict[int, _CheckedLoop] = {}
     openers, units, nested = [-1], [0], [False]
     for index, s in enumerate(program.body):
         if s.opens:
@@ -107,16 +107,16 @@ def _forms(program: Program) -> Mapping[int, _Form]:
             elif not has_inner and trips is not None and trips * spent <= _SHORT:
                 units[-1] += trips * spent
             else:
-                forms[opener] = _Form(min(spent, STRIP), not has_inner)
+                loops[opener] = _CheckedLoop(min(spent, STRIP), not has_inner)
                 nested[-1] = True
         else:
             units[-1] += _units(s)
-    return forms
+    return loops
 
 
-def _strip_length(form: _Form) -> int:
+def _strip_length(loop: _CheckedLoop) -> int:
     """How many turns make a strip: a power of two."""
-    return 1 << (STRIP // form.units).bit_length() - 1
+    return 1 << (STRIP // loop.units).bit_length() - 1
 
 
 def _limit(w: Writer, counter: Counter, tested: str, bound: str, length: int) -> str:
@@ -138,12 +138,12 @@ class InterruptibleLoops(Loops):
         super().__init__(w)
         self._watch, self._program = watch, program
         self._atom, self._variables = atom, variables
-        self._forms = _forms(program)
+        self._checked_loops = _checked_loops(program)
         self._counters = Counters(program)
         # The index of a Let -> which of its operands another name takes the place of, and that.
         self._limits: dict[int, tuple[int, str]] = {}
         self._first, self._found = first_trace(program), ""
-        self._pauses = bool(self._forms) or has_grid_barrier(program)
+        self._pauses = bool(self._checked_loops) or has_grid_barrier(program)
         # For each open loop, the outermost first: whether a loop that looks has been in it.
         self._followed = [False]
 
@@ -172,12 +172,12 @@ class InterruptibleLoops(Loops):
 
     def for_(self, index: int, s: For, start: str, stop: str) -> tuple[Block, str]:
         """Opens a For."""
-        form = self._forms.get(index)
-        if form is None:
+        loop = self._checked_loops.get(index)
+        if loop is None:
             return super().for_(index, s, start, stop)
         self._enter()
-        if form.innermost:
-            block, turn = self._for_strips(s, form, self._trips(s, start, stop))
+        if loop.innermost:
+            block, turn = self._for_strips(s, loop, self._trips(s, start, stop))
             place = self._place(s, start, turn)
         else:
             block, place = super().for_(index, s, start, stop)
@@ -185,12 +185,12 @@ class InterruptibleLoops(Loops):
 
     def loop(self, index: int, s: Loop) -> Block:
         """Opens a Loop."""
-        form = self._forms[index]
+        loop = self._checked_loops[index]
         self._enter()
-        if not form.innermost:
+        if not loop.innermost:
             return self._counted(self._endless(index, s))
         counter = self._counters.of(index)
-        return self._counted(self._loop_strips(s, form) if counter is None else self._counter_strips(s, form, counter))
+        return self._counted(self._loop_strips(s, loop) if counter is None else self._counter_strips(s, loop, counter))
 
     def _endless(self, index: int, s: Loop) -> Block:
         """Opens a Loop with loops in it."""
@@ -206,9 +206,9 @@ class InterruptibleLoops(Loops):
 
         return Block(s, end, again, leave)
 
-    def _for_strips(self, s: For, form: _Form, turns: str) -> tuple[Block, str]:
+    def _for_strips(self, s: For, loop: _CheckedLoop, turns: str) -> tuple[Block, str]:
         """Opens an innermost For of so many turns; gives the block and the number of the turn."""
-        w, length = self.w, _strip_length(form)
+        w, length = self.w, _strip_length(loop)
         counter = w.local("i32")
         w.line(f"store i32 0, ptr {counter}")
         strip, head, body, again, past, leave = [w.label(name) for name in ("strip", "for", "turn", "next", "past", "done")]
@@ -230,11 +230,11 @@ class InterruptibleLoops(Loops):
             reached = w.let(f"load i32, ptr {counter}")
             whole = w.let(f"icmp eq i32 {reached}, {limit}")  # else a break led here
             self._next_strip(w.let(f"and i1 {whole}, {w.let(f'icmp ult i32 {limit}, {turns}')}"), strip, leave)
-            self._spend_turns(w.let(f"sub i32 {reached}, {first}"), form)
+            self._spend_turns(w.let(f"sub i32 {reached}, {first}"), loop)
 
         return Block(s, end, again, past), turn
 
-    def _counter_strips(self, s: Loop, form: _Form, counter: Counter) -> Block:
+    def _counter_strips(self, s: Loop, loop: _CheckedLoop, counter: Counter) -> Block:
         """Opens an innermost Loop that counts by itself. Its own test is the strip's too, with a limit in the place of its bound."""
         w = self.w
         pointer, bound = self._variables[counter.variable.id], self._atom(self._program.body[counter.comparison].args[counter.side])
@@ -243,7 +243,7 @@ class InterruptibleLoops(Loops):
         first = tested = w.let(f"load i32, ptr {pointer}")
         if counter.late:
             tested = w.let(f"add i32 {first}, {counter.step}")
-        limit = _limit(w, counter, tested, bound, _strip_length(form))
+        limit = _limit(w, counter, tested, bound, _strip_length(loop))
         self._limits[counter.comparison] = counter.side, limit
         w.block(head)
 
@@ -253,19 +253,19 @@ class InterruptibleLoops(Loops):
             reached = w.let(f"load i32, ptr {pointer}")
             stopped = w.let(f"icmp eq i32 {reached}, {limit}")  # else a break led here
             self._next_strip(w.let(f"and i1 {stopped}, {w.let(f'icmp ne i32 {limit}, {bound}')}"), strip, leave)
-            self._spend_turns(w.let(f"sub i32 {reached}, {first}" if counter.step > 0 else f"sub i32 {first}, {reached}"), form)
+            self._spend_turns(w.let(f"sub i32 {reached}, {first}" if counter.step > 0 else f"sub i32 {first}, {reached}"), loop)
 
         return Block(s, end, head, past)
 
-    def _spend_turns(self, turns: str, form: _Form) -> None:
+    def _spend_turns(self, turns: str, loop: _CheckedLoop) -> None:
         """Adds so many turns to the account, and the one that a break may have left."""
-        self._watch.spend(self.w.let(f"mul i32 {self.w.let(f'add i32 {turns}, 1')}, {form.units}"))
+        self._watch.spend(self.w.let(f"mul i32 {self.w.let(f'add i32 {turns}, 1')}, {loop.units}"))
 
-    def _loop_strips(self, s: Loop, form: _Form) -> Block:
+    def _loop_strips(self, s: Loop, loop: _CheckedLoop) -> Block:
         """Opens an innermost Loop. Its strip is a loop over groups of turns, which LLVM writes out: so its test, some five instructions, comes once
         a group, and the count of the groups is the same wherever in a group a break leaves."""
-        w, length = self.w, _strip_length(form)
-        copies = min(_MOST_COPIES, length, 1 << (_UNROLLED // form.units).bit_length())
+        w, length = self.w, _strip_length(loop)
+        copies = min(_MOST_COPIES, length, 1 << (_UNROLLED // loop.units).bit_length())
         done, copy = w.local("i32"), w.local("i32")
         strip, group, head, body, again, turned, past, leave = [
             w.label(name) for name in ("strip", "group", "loop", "turn", "next", "turned", "past", "done")
@@ -292,7 +292,7 @@ class InterruptibleLoops(Loops):
             reached = w.let(f"load i32, ptr {done}")
             self._next_strip(w.let(f"icmp eq i32 {reached}, {length}"), strip, leave)  # else a break led here
             # The group that was left counts as a whole.
-            self._watch.spend(w.let(f"mul i32 {w.let(f'add i32 {reached}, {copies}')}, {form.units}"))
+            self._watch.spend(w.let(f"mul i32 {w.let(f'add i32 {reached}, {copies}')}, {loop.units}"))
 
         return Block(s, end, again, past)
 
@@ -314,8 +314,8 @@ class InterruptibleLoops(Loops):
         return f", !llvm.loop !{number}"
 
     def _turned(self, index: int) -> None:
-        if (form := self._forms.get(index)) is not None:
-            self._watch.spend(str(form.units))
+        if (loop := self._checked_loops.get(index)) is not None:
+            self._watch.spend(str(loop.units))
             self._watch.check()
 
     def _enter(self) -> None:

@@ -18,7 +18,14 @@ from typing import Final
 
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.gpu.nvvm.packed_words import words_of
-from vyre_py.lowering.llvm.gpu.nvvm.replacements import AS_IS, FLOATS, FORMS, OLD_FORMS, REGISTERS, Form
+from vyre_py.lowering.llvm.gpu.nvvm.replacements import (
+    AS_IS,
+    FLOATS,
+    OLD_REPLACEMENTS,
+    REGISTERS,
+    REPLACEMENTS,
+    Replacement,
+)
 
 __all__ = ["rewrite"]
 
@@ -278,15 +285,15 @@ class _Rewriter:
             self._put(f"{result} = bitcast {type_} {operand} to {type_}")
             return
         count, _, element = type_.strip("<>").rpartition(" x ")
-        form = OLD_FORMS.get(f"{name}.{element}") or OLD_FORMS[name]
+        replacement = OLD_REPLACEMENTS.get(f"{name}.{element}") or OLD_REPLACEMENTS[name]
         if not count:
-            self._form(result, form, type_, [operand])
+            self._replace(result, replacement, type_, [operand])
             return
         whole, last = "undef", int(count) - 1
         for k in range(last + 1):
             made = result if k == last else f"{result}.{k}"
             self._put(f"{made}.e = extractelement {type_} {operand}, i32 {k}")
-            self._form(f"{made}.v", form, element, [f"{made}.e"])
+            self._replace(f"{made}.v", replacement, element, [f"{made}.e"])
             self._put(f"{made} = insertelement {type_} {whole}, {element} {made}.v, i32 {k}")
             whole = made
 
@@ -294,29 +301,29 @@ class _Rewriter:
         type_, name, given = found.groups()
         arguments = [text.split(" ", 1) for text in given.split(", ")] if given else []
         names = (name, name.rpartition(".")[0])  # with the type that stands last, and without it
-        tables = (FORMS, OLD_FORMS) if self._typed else (FORMS,)
-        form = next((table[key] for table in tables for key in names if key in table), None)
-        if form is not None:
+        tables = (REPLACEMENTS, OLD_REPLACEMENTS) if self._typed else (REPLACEMENTS,)
+        replacement = next((table[key] for table in tables for key in names if key in table), None)
+        if replacement is not None:
             operands = [value for argument, value in arguments if argument != "i1"]  # which flags are
-            if form.is_rotation and operands[0] != operands[1]:
+            if replacement.is_rotation and operands[0] != operands[1]:
                 raise self._unknown("a shift of two values")
-            self._form(result, form, type_, operands)
-        elif not AS_IS.isdisjoint(names) or not OLD_FORMS.keys().isdisjoint(names):
+            self._replace(result, replacement, type_, operands)
+        elif not AS_IS.isdisjoint(names) or not OLD_REPLACEMENTS.keys().isdisjoint(names):
             self._declarations.add(f"declare {type_} @{name}({', '.join(argument for argument, _ in arguments)})")
             self._put(f"{result} = {found[0]}" if result else found[0])
         else:
             raise self._unknown(f"the intrinsic {name}")
 
-    def _form(self, result: str, form: Form, type_: str, operands: list[str]) -> None:
-        fields = form.fields(result, type_, operands)
+    def _replace(self, result: str, replacement: Replacement, type_: str, operands: list[str]) -> None:
+        fields = replacement.fields(result, type_, operands)
         try:
-            lines = [line.format_map(fields) for line in form.lines]
+            lines = [line.format_map(fields) for line in replacement.lines]
         except KeyError:  # of what a template has, not every type has all
             raise self._unknown(f"the type {type_}") from None
         for line in lines:
             self._put(line)
-        if form.declares:
-            self._declarations.add(form.declares.format_map(fields))
+        if replacement.declares:
+            self._declarations.add(replacement.declares.format_map(fields))
 
 
 _Write = Callable[[_Rewriter, str, "re.Match[str]"], None]

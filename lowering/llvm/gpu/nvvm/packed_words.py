@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from vyre_py.lowering.llvm.gpu.nvvm.replacements import OLD_FORMS
+from vyre_py.lowering.llvm.gpu.nvvm.replacements import OLD_REPLACEMENTS
 
-__all__ = ["Words", "words_of"]
+__all__ = ["PackedWords", "words_of"]
 
 _SMALL: Final = re.compile(r"<(\d+) x (i8|i16|half)>")
 _WORD_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class PackedWords:
     """A vector of LLVM type `vector`, of `lanes` elements of type `element` and so many bits, as `count` words."""
 
     vector: str
@@ -41,7 +41,7 @@ class Words:
 
     def take_apart(self, words: str, result: str) -> Iterator[str]:
         """The instructions that make the vector `result` of words that were loaded. Each word is frozen, and so is every element."""
-        whole, freeze = "undef", OLD_FORMS["freeze"]
+        whole, freeze = "undef", OLD_REPLACEMENTS["freeze"]
         for lane in range(self.lanes):
             number, shift = divmod(lane * self.bits, _WORD_BITS)
             word = f"{result}.word{number}"
@@ -77,7 +77,7 @@ class Words:
                 whole = following
 
 
-def words_of(type_: str, align: str) -> Words | None:
+def words_of(type_: str, align: str) -> PackedWords | None:
     """A vector of LLVM type `type_` as words; None for any other type, for less than a word, and where its address, which is a multiple of what `align`
     says in LLVM's words (", align 16"), may be no multiple of its size."""
     found = _SMALL.fullmatch(type_)
@@ -85,4 +85,4 @@ def words_of(type_: str, align: str) -> Words | None:
         return None
     lanes, bits = int(found[1]), 8 if found[2] == "i8" else 16
     fits = lanes * bits in (_WORD_BITS, 2 * _WORD_BITS, 4 * _WORD_BITS) and align == f", align {lanes * bits // 8}"
-    return Words(type_, found[2], lanes, bits) if fits else None
+    return PackedWords(type_, found[2], lanes, bits) if fits else None

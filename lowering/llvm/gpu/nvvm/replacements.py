@@ -25,11 +25,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["AS_IS", "FLOATS", "FORMS", "OLD_FORMS", "REGISTERS", "Form"]
+__all__ = ["AS_IS", "FLOATS", "OLD_REPLACEMENTS", "REGISTERS", "REPLACEMENTS", "Replacement"]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Replacement:
     """Templates: the lines in the place of one, and what has to be declared for them."""
 
     lines: tuple[str, ...]
@@ -58,52 +58,53 @@ _SIZED: Final = re.compile(r"i(\d+)")
 _PURE: Final = " nounwind readnone"
 
 
-def _chosen(predicate: str) -> Form:
+def _chosen(predicate: str) -> Replacement:
     """The operand that stands in this relation to the other."""
-    return Form((f"{{r}}.c = icmp {predicate} {{t}} {{a}}, {{b}}", "{r} = select i1 {r}.c, {t} {a}, {t} {b}"))
+    return Replacement((f"{{r}}.c = icmp {predicate} {{t}} {{a}}, {{b}}", "{r} = select i1 {r}.c, {t} {a}, {t} {b}"))
 
 
-def _rotated(first: str, second: str) -> Form:
+def _rotated(first: str, second: str) -> Replacement:
     """A funnel shift of a value with itself; both counts stay within the width, and LLVM knows the pattern."""
-    return Form((
+    return Replacement((
         "{r}.n = and {t} {c}, {top}", "{r}.m = sub {t} 0, {c}", "{r}.o = and {t} {r}.m, {top}",
         f"{{r}}.x = {first} {{t}} {{a}}, {{r}}.n", f"{{r}}.y = {second} {{t}} {{a}}, {{r}}.o", "{r} = or {t} {r}.x, {r}.y",
     ), is_rotation=True)  # fmt: skip
 
 
-def _saturated(name: str, other: str) -> Form:
+def _saturated(name: str, other: str) -> Replacement:
     """A sum or difference of signed numbers that wrapped, where its sign differs from that of the first operand, and this from that of `other` of
     the second: then the end of the type that lies on the other side."""
-    return Form((
+    return Replacement((
         f"{{r}}.x = {name} {{t}} {{a}}, {{b}}", "{r}.y = xor {t} {r}.x, {a}", f"{{r}}.z = xor {{t}} {other}, {{b}}", "{r}.o = and {t} {r}.y, {r}.z",
         "{r}.c = icmp slt {t} {r}.o, 0", "{r}.s = ashr {t} {r}.x, {top}", "{r}.e = xor {t} {r}.s, {least}", "{r} = select i1 {r}.c, {t} {r}.e, {t} {r}.x",
     ))  # fmt: skip
 
 
-def _instruction(name: str, operands: int = 1) -> Form:
+def _instruction(name: str, operands: int = 1) -> Replacement:
     """One instruction of PTX over registers of a type; no line of assembly reads memory."""
     given = ", ".join(f"${k}" for k in range(operands + 1))
     registers = "={k}" + ",{k}" * operands
     arguments = ", ".join(f"{{t}} {{{letter}}}" for letter in "abc"[:operands])
-    return Form((f'{{r}} = call {{t}} asm "{name} {given};", "{registers}"({arguments}){_PURE}',))
+    return Replacement((f'{{r}} = call {{t}} asm "{name} {given};", "{registers}"({arguments}){_PURE}',))
 
 
-def _whole(source: str, target: str) -> Form:
+def _whole(source: str, target: str) -> Replacement:
     """The conversion of a float to an integer of PTX's name `target`."""
     made = f"i{target[1:]}"
     line = f'call {made} asm "cvt.rzi.{target}.{FLOATS[source][0]} $0, $1;", "={REGISTERS[made]},{REGISTERS[source]}"({source} {{a}}){_PURE}'
-    return Form((f"{{r}} = {line}",))
+    return Replacement((f"{{r}} = {line}",))
 
 
-def _widened(type_: str) -> Form:
+def _widened(type_: str) -> Replacement:
     """A frozen value of a type that no register has the width of."""
-    return Form((f"{{r}}.w = zext {type_} {{a}} to i16", f'{{r}}.f = call i16 asm "", "=h,0"(i16 {{r}}.w){_PURE}', f"{{r}} = trunc i16 {{r}}.f to {type_}"))
+    frozen = f'{{r}}.f = call i16 asm "", "=h,0"(i16 {{r}}.w){_PURE}'
+    return Replacement((f"{{r}}.w = zext {type_} {{a}} to i16", frozen, f"{{r}} = trunc i16 {{r}}.f to {type_}"))
 
 
-# By the name of an instruction or intrinsic, with its type at the end or without it: what both compilers are given in another form.
-FORMS: Final[Mapping[str, Form]] = {
-    "llvm.fabs": Form(("{r} = call {t} @llvm.nvvm.fabs.{d}({t} {a})",), "declare {t} @llvm.nvvm.fabs.{d}({t})"),
-    "llvm.trunc": Form(("{r} = call {t} @llvm.nvvm.trunc.{d}({t} {a})",), "declare {t} @llvm.nvvm.trunc.{d}({t})"),
+# Instructions and intrinsics, by name with or without the type, and what replaces them for both compilers.
+REPLACEMENTS: Final[Mapping[str, Replacement]] = {
+    "llvm.fabs": Replacement(("{r} = call {t} @llvm.nvvm.fabs.{d}({t} {a})",), "declare {t} @llvm.nvvm.fabs.{d}({t})"),
+    "llvm.trunc": Replacement(("{r} = call {t} @llvm.nvvm.trunc.{d}({t} {a})",), "declare {t} @llvm.nvvm.trunc.{d}({t})"),
     "llvm.minimumnum": _instruction("min.{p}", 2),
     "llvm.maximumnum": _instruction("max.{p}", 2),
     "llvm.nvvm.div.full.ftz": _instruction("div.full.ftz.f32", 2),
@@ -122,34 +123,34 @@ FORMS: Final[Mapping[str, Form]] = {
     "llvm.nvvm.d2ll.rz": _whole("double", "s64"), "llvm.nvvm.d2ull.rz": _whole("double", "u64"),
 }  # fmt: skip
 
-_REVERSED: Final = Form(
+_REVERSED: Final = Replacement(
     ("{r}.w = zext {t} {a} to i32", "{r}.x = call i32 @llvm.bitreverse.i32(i32 {r}.w)", "{r}.y = lshr i32 {r}.x, {above}", "{r} = trunc i32 {r}.y to {t}"),
     "declare i32 @llvm.bitreverse.i32(i32)",
 )
 
-# What only LLVM 7 is given in another form.
-OLD_FORMS: Final[Mapping[str, Form]] = {
-    "freeze": Form((f'{{r}} = call {{t}} asm "", "={{k}},0"({{t}} {{a}}){_PURE}',)),
+# What replaces them for LLVM 7 only.
+OLD_REPLACEMENTS: Final[Mapping[str, Replacement]] = {
+    "freeze": Replacement((f'{{r}} = call {{t}} asm "", "={{k}},0"({{t}} {{a}}){_PURE}',)),
     "freeze.i8": _widened("i8"),
     "freeze.i1": _widened("i1"),
-    "fneg": Form(("{r} = fsub {t} 0x8000000000000000, {a}",)),
+    "fneg": Replacement(("{r} = fsub {t} 0x8000000000000000, {a}",)),
     # LLVM 7 makes vectors of several halves, and then can't convert them.
-    "fpext.half": Form(
+    "fpext.half": Replacement(
         ("{r}.w = bitcast half {a} to i16", "{r} = call float @llvm.convert.from.fp16.f32(i16 {r}.w)"), "declare float @llvm.convert.from.fp16.f32(i16)",
     ),
-    "fptrunc.float": Form(
+    "fptrunc.float": Replacement(
         ("{r}.w = call i16 @llvm.convert.to.fp16.f32(float {a})", "{r} = bitcast i16 {r}.w to half"), "declare i16 @llvm.convert.to.fp16.f32(float)",
     ),
     "llvm.roundeven": _instruction("cvt.rni.{p}.{p}"),
-    "llvm.abs": Form(("{r}.n = sub {t} 0, {a}", "{r}.c = icmp slt {t} {a}, 0", "{r} = select i1 {r}.c, {t} {r}.n, {t} {a}")),
+    "llvm.abs": Replacement(("{r}.n = sub {t} 0, {a}", "{r}.c = icmp slt {t} {a}, 0", "{r} = select i1 {r}.c, {t} {r}.n, {t} {a}")),
     "llvm.smin": _chosen("slt"),
     "llvm.smax": _chosen("sgt"),
     "llvm.umin": _chosen("ult"),
     "llvm.umax": _chosen("ugt"),
     "llvm.fshl": _rotated("shl", "lshr"),
     "llvm.fshr": _rotated("lshr", "shl"),
-    "llvm.uadd.sat": Form(("{r}.x = add {t} {a}, {b}", "{r}.c = icmp ult {t} {r}.x, {a}", "{r} = select i1 {r}.c, {t} -1, {t} {r}.x")),
-    "llvm.usub.sat": Form(("{r}.x = sub {t} {a}, {b}", "{r}.c = icmp ult {t} {a}, {b}", "{r} = select i1 {r}.c, {t} 0, {t} {r}.x")),
+    "llvm.uadd.sat": Replacement(("{r}.x = add {t} {a}, {b}", "{r}.c = icmp ult {t} {r}.x, {a}", "{r} = select i1 {r}.c, {t} -1, {t} {r}.x")),
+    "llvm.usub.sat": Replacement(("{r}.x = sub {t} {a}, {b}", "{r}.c = icmp ult {t} {a}, {b}", "{r} = select i1 {r}.c, {t} 0, {t} {r}.x")),
     "llvm.sadd.sat": _saturated("add", "{r}.x"),
     "llvm.ssub.sat": _saturated("sub", "{a}"),
     # LLVM 7 reverses these by bytes and nibbles.

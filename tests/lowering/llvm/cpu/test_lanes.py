@@ -230,12 +230,12 @@ def test_regions() -> None:
     assert not plan.keeps_alive and not plan.keeps_turn and not any(plan.escapes)
     body = Program.from_text(program("lanes that continue before a barrier's loop turns"))
     plan = plan_regions(body, check(body).uniformity, 8)
-    assert len(plan.keeps_turn) == 1 and any(run.escapes == Escape.CONTINUE for run in plan.runs.values())
+    assert len(plan.keeps_turn) == 1 and any(region.escapes == Escape.CONTINUE for region in plan.regions.values())
     body = Program.from_text(program("lanes that return after the last barrier"))
     assert plan_regions(body, check(body).uniformity, 8).keeps_alive
     body = Program.from_text(program("break, continue and return in nested loops"))
     plan = plan_regions(body, check(body).uniformity, 8)
-    assert list(plan.runs) == [0] and not any(plan.shared) and not plan.crossing
+    assert list(plan.regions) == [0] and not any(plan.shared) and not plan.crossing
     assert not any(plan_regions(body, check(body).uniformity, 1).escapes)
 
 
