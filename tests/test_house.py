@@ -12,9 +12,11 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import PurePath
 from typing import Final
 
 import pytest
@@ -40,6 +42,39 @@ PICKLES: Final = "tests/ir/test_travel.py"  # asks for what other people's sched
 # What runs as a process of its own, where no other thread forks; and the lock itself.
 ALONE: Final = ("vyre_py/cli/", "vyre_py/demo/", "vyre_py/__main__.py", "ir/imports.py")
 LONG: Final = 400
+CROWDED: Final = 17  # modules of one folder, without its `__init__`
+# Floor -> modules that stand in several of its folders, and why: the folders are parallel, so the same name is the same thing.
+PARALLEL: Final[dict[str, dict[str, str]]] = {
+    "ir": {
+        "comparisons": "what they give (evaluate), and which can give one thing only (check)",
+        "memory": "what is allowed (check), and what happens (interpret)",
+        "packing": "what it gives (evaluate), and the same written out in other ops (math)",
+        "types": "what they are (language), and the rules of them (check)",
+    },
+    "lowering": {
+        "atomics": "of LLVM, and how lanes do them (cpu)",
+        "legal": "what the passes do for a target: llvm, wgsl",
+        "memory": "a memory of a Program on a target: cpu, wgsl",
+        "ops": "the table of a target's ops: llvm, wgsl",
+        "rows": "which accesses are one, and how lanes do them (cpu)",
+        "types": "the types of a target: llvm, wgsl",
+    },
+    "drivers": {
+        "c_launch": "a launch as C sees it: of all kinds (sharing), of one",
+        "device": "a kind of device, over what all have",
+        "graph": "a captured graph: of all kinds (many), of CUDA",
+        "launch": "a bound launch: of all kinds, of one",
+        "library": "another's library, loaded and its errors made ours: cuda, wgpu",
+        "memory": "the memory of a kind of device",
+        "module": "loaded code of a kind of device",
+        "peer": "copies between devices: of all kinds, of CUDA",
+        "pending": "results on their way: of all kinds, of CUDA",
+        "sequence": "several launches as one: of all kinds (many), of CUDA",
+        "status": "the table of a library's statuses: cuda, wgpu",
+        "strided": "strided copies: of all kinds, of CUDA",
+    },
+    "vyre_py": {},
+}
 DEFENCE: Final = "One module because"
 
 
@@ -182,6 +217,57 @@ def handlers_name_what_they_catch(module: Module) -> Offences:
             yield node.lineno, "a bare except also catches the user's Ctrl-C"
 
 
+def class_names_stand_once(modules: Sequence[Module]) -> Iterator[str]:
+    """Leading underscores do not tell two names apart."""
+    places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places[module.floor, node.name.lstrip("_")].append(f"{module.path}:{node.lineno}")
+    for (_, name), found in places.items():
+        if len(found) > 1:
+            yield f"class {name}: {', '.join(found)}"
+
+
+def folders_are_not_crowded(modules: Sequence[Module]) -> Iterator[str]:
+    for folder, count in Counter(PurePath(module.path).parent.as_posix() for module in modules if not module.path.endswith("/__init__.py")).items():
+        if count > CROWDED:
+            yield f"{folder}: {count} modules"
+
+
+def module_names_stand_once(modules: Sequence[Module]) -> Iterator[str]:
+    places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for module in modules:
+        if not (name := PurePath(module.path).stem).startswith("__"):
+            places[module.floor, name].append(module.path)
+    for (floor, name), found in places.items():
+        if len(found) > 1 and name not in PARALLEL[floor]:
+            yield f"module {name}: {', '.join(found)}"
+    for floor in {floor for floor, _ in places}:
+        for name in sorted(PARALLEL[floor]):
+            if len(places[floor, name]) == 1:
+                yield f"module {name}: {places[floor, name][0]} is alone in {floor}: the table need not have it"
+
+
+# Rule of a whole floor -> modules that break it, and what is said of them.
+FLOOR_RULES: Final[dict[Callable[[Sequence[Module]], Iterator[str]], tuple[tuple[Module, ...], list[str]]]] = {
+    class_names_stand_once: (
+        (Module("ir/a.py", "class A: ..."), Module("ir/b/c.py", "\nclass _A:\n    class B: ..."), Module("lowering/a.py", "class B: ...")),
+        ["class A: ir/a.py:1, ir/b/c.py:2"],
+    ),
+    folders_are_not_crowded: (
+        (*[Module(f"ir/a/m{k}.py", "") for k in range(CROWDED + 1)], *[Module(f"ir/b/m{k}.py", "") for k in range(CROWDED)], Module("ir/b/__init__.py", "")),
+        [f"ir/a: {CROWDED + 1} modules"],
+    ),
+    module_names_stand_once: (
+        tuple(Module(path, "") for path in (
+            "lowering/a.py", "lowering/b/a.py", "ir/a.py", "lowering/ops.py", "lowering/b/ops.py", "lowering/b/legal.py", "ir/__init__.py", "ir/b/__init__.py",
+        )),
+        ["module a: lowering/a.py, lowering/b/a.py", "module legal: lowering/b/legal.py is alone in lowering: the table need not have it"],
+    ),
+}  # fmt: skip
+
+
 # Rule -> (the folders it is about, a module that breaks it).
 SOURCE: Final = FLOORS
 EVERYTHING: Final = (*FLOORS, "examples", "tests")
@@ -240,6 +326,18 @@ def test_rule_finds_every_offence_and_no_other(rule: Rule) -> None:
     }
     assert sorted(line for line, _ in rule(guilty)) == expected[rule]
     assert list(rule(BLAMELESS)) == []
+
+
+@pytest.mark.parametrize("rule", FLOOR_RULES, ids=lambda rule: rule.__name__)
+def test_rule_of_floors(rule: Callable[[Sequence[Module]], Iterator[str]]) -> None:
+    offences = list(rule([module for floor in FLOORS for module in modules_of(floor)]))
+    assert not offences, "\n" + "\n".join(offences)
+
+
+@pytest.mark.parametrize("rule", FLOOR_RULES, ids=lambda rule: rule.__name__)
+def test_rule_of_floors_finds_every_offence_and_no_other(rule: Callable[[Sequence[Module]], Iterator[str]]) -> None:
+    guilty, expected = FLOOR_RULES[rule]
+    assert list(rule(guilty)) == expected
 
 
 def test_public_names_are_sorted_and_there() -> None:

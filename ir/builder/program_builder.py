@@ -11,6 +11,7 @@ from vyre_py.ir.builder.expressions import Expr, Operand, fail, number, require_
 from vyre_py.ir.builder.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.builder.hints import axes_hint
 from vyre_py.ir.builder.sizes import Size, as_size
+from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.language.assembler import Assembler
@@ -19,7 +20,6 @@ from vyre_py.ir.language.errors import ValidationError, shown
 from vyre_py.ir.language.nodes import Access, Space, Value
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.tables import table_data
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 
 __all__ = ["ProgramBuilder"]

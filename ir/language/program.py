@@ -15,7 +15,7 @@ from vyre_py.ir.travel import Portable
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.widths import Widths
-    from vyre_py.ir.wire.arrays import Names, Numbers
+    from vyre_py.ir.wire.columns import Names, Numbers
 
 __all__ = ["DEFAULT_WORKGROUP", "Grid", "Program"]
 
@@ -216,7 +216,7 @@ class Program(Portable):
         Program keeps the rules of the language is for `check`.
         """
         with importing:
-            from vyre_py.ir.wire.arrays import from_arrays
+            from vyre_py.ir.wire.columns import from_arrays
 
         return from_arrays(
             name, codes=codes, types=types, refs=refs, operands=operands, offsets=offsets,

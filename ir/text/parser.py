@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vyre_py.ir.language.collector import held_back
+from vyre_py.ir.collector import held_back
 from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, ValidationError
 from vyre_py.ir.language.nodes import Const, Space, Value, Variable
 from vyre_py.ir.language.program import Program

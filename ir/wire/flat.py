@@ -2,7 +2,7 @@
 
     bytes --unpack--> Flat --verify--> build --> Program        ir.wire.binary
     JSON  --read----> Flat --verify--> build --> Program        ir.wire.json_reader
-    arrays ---------> Flat --verify--> build --> Program        ir.wire.arrays
+    arrays ---------> Flat --verify--> build --> Program        ir.wire.columns
     Program --flatten--> Flat --verify--> pack or write
 
 A column is a NumPy array of little-endian whole numbers, one entry for each row of its table. Tables refer to each other by row number.

@@ -117,7 +117,7 @@ DECODERS: Final = (
     Plant(
         "offsets_that_descend",
         "The offsets of flat arrays may descend.",
-        "vyre_py.ir.wire.arrays",
+        "vyre_py.ir.wire.columns",
         "wrong = (counts < 0) | (counts > _MAX_OPERANDS)",
         "wrong = counts > _MAX_OPERANDS",
         Suite("test_from_nodes.py"),

@@ -255,8 +255,8 @@ PTX: Final = (
         "turns_that_are_not_checked",
         "An interruptible loop with loops in it counts its turns and those of the inner ones, and never looks whether it is time.",
         "vyre_py.lowering.llvm.gpu.interrupt.interruptible",
-        "            self._watch.spend(str(form.units))\n            self._watch.check()",
-        "            self._watch.spend(str(form.units))",
+        "            self._watch.spend(str(loop.units))\n            self._watch.check()",
+        "            self._watch.spend(str(loop.units))",
         Suite("test_interrupt.py::test_endless_kernels_end", "turns and interruptible"),
     ),
     Plant(

@@ -109,10 +109,10 @@ def _machines(commands: _Commands) -> None:
 
 
 def _programs(commands: _Commands) -> None:
-    check = _command(commands, "check", "programs:check", "every finding about Programs, and whether compiled code is whole; status 1 when one is not")
+    check = _command(commands, "check", "checking:check", "every finding about Programs, and whether compiled code is whole; status 1 when one is not")
     check.add_argument("files", nargs="+", metavar="FILE", help=_CODE)
 
-    lower = _command(commands, "lower", "programs:lower", "what a target emits for a Program", json=False)
+    lower = _command(commands, "lower", "checking:lower", "what a target emits for a Program", json=False)
     lower.add_argument("file", metavar="FILE", help=_PROGRAM)
     forms = "vir (the Program as it reaches the target's emitter), llvm, nvvm (LLVM IR for libNVVM), ptx, cubin, sass, wgsl or asm (of the host)"
     lower.add_argument("--emit", metavar="FORM", choices=("vir", "llvm", "nvvm", "ptx", "cubin", "sass", "wgsl", "asm"), help=forms)

@@ -12,7 +12,7 @@ import pytest
 from filetest import ROOT
 
 from vyre_py.ir.check import check
-from vyre_py.ir.language.collector import YOUNG, held_back
+from vyre_py.ir.collector import YOUNG, held_back
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError
 from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.text import tokens
