@@ -26,8 +26,8 @@ from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.wire import codes  # noqa: E402 - as above
-from vyre_py.ir.wire.binary import FIXED, HEADER, column_offsets  # noqa: E402 - as above
-from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above
+from vyre_py.ir.wire.binary import PROGRAM  # noqa: E402 - as above
+from vyre_py.ir.wire.flat import COLUMNS  # noqa: E402 - as above
 from vyre_py.ir.wire.schema import schema  # noqa: E402 - as above
 
 __all__ = ["COMMAND", "FILES", "MALFORMED", "PAGE", "VECTORS", "vector"]
@@ -64,7 +64,7 @@ def _numbers(table: Mapping[str, int], show: Callable[[int], str] = str) -> str:
 def _header() -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         at = 0
-        for name, (code, doc) in FIXED.items():
+        for name, (code, doc) in PROGRAM.fields.items():
             size = struct.calcsize("<" + code)
             yield str(at), str(size), f"`{name}`", doc
             at += size
@@ -110,13 +110,13 @@ _SAID: Final[Mapping[str, Callable[[bytes], str]]] = {
 def _dump() -> str:
     """The bytes of `axpy.vyre`, each field and column on lines of its own."""
     data = vector("axpy").to_bytes()
-    counts = dict(zip(COUNTS, HEADER.unpack_from(data)[4:], strict=False))
     spans: list[tuple[str, int, int]] = []
     at = 0
-    for name, (code, _) in FIXED.items():
+    for name, (code, _) in PROGRAM.fields.items():
         spans.append((name, at, at := at + struct.calcsize("<" + code)))
-    offsets = [*column_offsets(counts), ("end", len(data))]
-    spans += [(name, start, stop) for (name, start), (_, stop) in pairwise(offsets)]
+    places = [*PROGRAM.places(PROGRAM.head.unpack_from(data)), len(data)]
+    names = [*[section.name for section in PROGRAM.sections], "digest"]
+    spans += [(name, start, stop) for name, (start, stop) in zip(names, pairwise(places), strict=True)]
     lines = []
     for name, start, stop in spans:
         for k in range(start, stop, _BYTES_A_LINE):
@@ -158,13 +158,10 @@ def page() -> bytes:
 def _edited(field: str, value: int, entry: int = 0, name: str = "axpy") -> bytes:
     """A vector with one entry of a column, or one field of the header, changed under a digest that fits."""
     data = bytearray(vector(name).to_bytes())
-    counts = dict(zip(COUNTS, HEADER.unpack_from(data)[4:], strict=False))
-    places = dict(column_offsets(counts))
     width = next((column.width for column in COLUMNS if column.name == field), 1 if field == "text" else 4)
-    fixed = list(FIXED)
-    at = places[field] if field in places else struct.calcsize("<" + "".join(FIXED[f][0] for f in fixed[: fixed.index(field)]))
-    size = struct.calcsize("<" + FIXED[field][0]) if field in FIXED and field not in ("workgroup", "extents") else width
-    data[at + width * entry : at + width * entry + size] = value.to_bytes(size, "little")
+    at = PROGRAM.offset(field, entry, PROGRAM.head.unpack_from(data))
+    size = struct.calcsize("<" + PROGRAM.fields[field][0]) if field in PROGRAM.fields and field not in ("workgroup", "extents") else width
+    data[at : at + size] = value.to_bytes(size, "little")
     return bytes(data) if field == "length" else redigested(bytes(data))
 
 

@@ -40,9 +40,10 @@ from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 from vyre_py.ir.language.types import TYPES  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.text.printer import print_program  # noqa: E402 - as above
-from vyre_py.ir.wire.binary import DIGEST_BYTES, HEADER, column_offsets  # noqa: E402 - as above
+from vyre_py.ir.wire.binary import PROGRAM  # noqa: E402 - as above
 from vyre_py.ir.wire.codes import CODES  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above
+from vyre_py.ir.wire.record import DIGEST_BYTES  # noqa: E402 - as above
 from vyre_py.lowering.compile import compile_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
 from vyre_py.lowering.target import parse_target  # noqa: E402 - as above
@@ -126,8 +127,8 @@ def redigested(data: bytes) -> bytes:
 # ---------------------------------------------------------------- mutations of bytes
 
 
-def _counts(data: bytes) -> dict[str, int]:
-    return dict(zip(COUNTS, HEADER.unpack_from(data)[4:], strict=False))
+def _counts(data: bytes) -> dict[str, Any]:
+    return PROGRAM.named(PROGRAM.head.unpack_from(data))
 
 
 def _wire_flip(r: random.Random, data: bytes) -> bytes:
@@ -141,18 +142,19 @@ def _wire_flip(r: random.Random, data: bytes) -> bytes:
 def _wire_field(r: random.Random, data: bytes) -> bytes:
     """Entries of columns, or fields of the header, become other numbers."""
     made = bytearray(data)
-    offsets, counts = dict(column_offsets(_counts(data))), _counts(data)
+    header, counts = PROGRAM.head.unpack_from(data), _counts(data)
     for _ in range(r.choice((1, 1, 1, 2, 5))):
         column = r.choice(COLUMNS)
         rows = counts[column.count] * column.per
         if not rows or r.random() < 0.1:
-            struct.pack_into("<I", made, 4 * r.randrange(2, HEADER.size // 4), r.choice(EDGES) & 0xFFFFFFFF)
+            struct.pack_into("<I", made, 4 * r.randrange(2, PROGRAM.head.size // 4), r.choice(EDGES) & 0xFFFFFFFF)
             continue
         width = column.width // column.per
         row = r.randrange(rows)
-        at = offsets[column.name] + width * row
+        begin = PROGRAM.offset(column.name, 0, header)
+        at = begin + width * row
         old = int.from_bytes(made[at : at + width], "little")
-        other = offsets[column.name] + width * r.randrange(rows)
+        other = begin + width * r.randrange(rows)
         near = (old + r.choice((-4, -1, 1, 4))) % (1 << 8 * width)
         new = r.choice((near, near, r.choice(EDGES), r.randrange(rows * 4), int.from_bytes(made[other : other + width], "little")))
         made[at : at + width] = (new % (1 << 8 * width)).to_bytes(width, "little")
@@ -162,9 +164,9 @@ def _wire_field(r: random.Random, data: bytes) -> bytes:
 def _wire_code(r: random.Random, data: bytes) -> bytes:
     """A statement becomes one of another kind."""
     made = bytearray(data)
-    counts = _counts(data)
-    if counts["statements"]:
-        at = dict(column_offsets(counts))["codes"] + 2 * r.randrange(counts["statements"])
+    statements = _counts(data)["statements"]
+    if statements:
+        at = PROGRAM.offset("codes", r.randrange(statements), PROGRAM.head.unpack_from(data))
         struct.pack_into("<H", made, at, r.choice(list(CODES.values())))
     return redigested(bytes(made))
 
@@ -192,7 +194,7 @@ def _wire_made(columns: dict[str, Any], text: bytes = b"p") -> bytes:
     arrays = {column.name: np.array(columns.get(column.name, []), column.dtype) for column in COLUMNS}
     counts = {column.count: len(arrays[column.name]) // column.per for column in reversed(COLUMNS)} | {"text_bytes": len(text), "data_bytes": 0}
     extent = columns.get("extent", 0)
-    header = HEADER.pack(b"\x89VYR", 1, 0, 0, *[counts[name] for name in COUNTS], 1, 0, 1, 1, 1, 1, extent, extent, extent)
+    header = PROGRAM.head.pack(b"\x89VYR", 1, 0, 0, *[counts[name] for name in COUNTS], 1, 0, 1, 1, 1, 1, extent, extent, extent)
     return redigested(header + b"".join([arrays[column.name].tobytes() for column in COLUMNS]) + text + bytes(DIGEST_BYTES))
 
 

@@ -53,9 +53,9 @@ DECODERS: Final = (
     Plant(
         "digest_unchecked",
         "Bytes whose digest is not theirs are read.",
-        "vyre_py.ir.wire.binary",
-        "    if found != bytes(view[-DIGEST_BYTES:]):",
-        "    if len(found) != DIGEST_BYTES:",
+        "vyre_py.ir.wire.record",
+        "        if found != made:",
+        "        if len(found) != len(made):",
         Suite("test_wire.py", "flipped"),
     ),
     Plant(

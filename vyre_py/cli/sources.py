@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.cli.output import CommandError, say_bytes
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.wire.binary import MAGIC as WIRE_MAGIC
+from vyre_py.ir.wire.binary import PROGRAM
 from vyre_py.lowering.artifact.form import MAGIC as ARTIFACT_MAGIC
 from vyre_py.lowering.files import replacing
 
@@ -48,7 +48,7 @@ def _read(name: str) -> bytes:
 
 
 def _program(data: bytes, label: str) -> Program:
-    if data.startswith(WIRE_MAGIC):
+    if data.startswith(PROGRAM.magic):
         return Program.from_bytes(data)
     if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":  # with which no text of a Program begins
         return Program.from_json(data.removeprefix(b"\xef\xbb\xbf"))

@@ -48,8 +48,9 @@ from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire import codes, tables
-from vyre_py.ir.wire.binary import DIGEST_BYTES, FIXED, HEADER, MAX_BYTES
+from vyre_py.ir.wire.binary import PROGRAM
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS
+from vyre_py.ir.wire.record import DIGEST_BYTES
 
 FOLDER = ROOT / "tests" / "vectors"
 
@@ -379,7 +380,7 @@ def test_a_large_refusal_takes_little_memory(last: str) -> None:
         text = b"\xff"
     arrays = {column.name: np.array(columns.get(column.name, []), column.dtype) for column in COLUMNS}
     counts = {column.count: len(arrays[column.name]) // column.per for column in reversed(COLUMNS)} | {"text_bytes": 1, "data_bytes": 0}
-    header = HEADER.pack(b"\x89VYR", 1, 0, 0, *[counts[name] for name in COUNTS], 1, 0, 1, 1, 1, 1, 0, 0, 0)
+    header = PROGRAM.head.pack(b"\x89VYR", 1, 0, 0, *[counts[name] for name in COUNTS], 1, 0, 1, 1, 1, 1, 0, 0, 0)
     data = redigested(header + b"".join([arrays[column.name].tobytes() for column in COLUMNS]) + text + bytes(DIGEST_BYTES))
     assert len(data) > 10 << 20
     tracemalloc.start()
@@ -390,11 +391,11 @@ def test_a_large_refusal_takes_little_memory(last: str) -> None:
 
 
 def test_more_bytes_than_are_read() -> None:
-    assert refused(vector("axpy").to_bytes()[:104] + bytes(MAX_BYTES)).codes == ("W107",)
+    assert refused(vector("axpy").to_bytes()[:104] + bytes(PROGRAM.limit_bytes)).codes == ("W107",)
 
 
 def test_the_header_is_as_wide_as_its_fields() -> None:
-    assert HEADER.size == struct.calcsize("<" + "".join(code for code, _ in FIXED.values())) == 104
+    assert PROGRAM.head.size == struct.calcsize("<" + "".join(code for code, _ in PROGRAM.fields.values())) == 104
 
 
 # ---------------------------------------------------------------- Programs that cannot be written

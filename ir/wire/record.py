@@ -1,0 +1,195 @@
+"""Records: the container of Program bytes, of artifact files and their sections, of entries of the disk cache and of bundles of them.
+
+    header      fields, one behind the other: magic and version, what is reserved, how many rows each section has, and what else there is one of
+    sections    so many rows of so many bytes, one section behind the other
+    digest      SHA-256 of all before it, where the record is sealed
+    rest        what follows, where more may follow
+
+A format is a `Record`, made of tables, and what the format says of the rows. Every count is held against the bytes that there are before anything is made
+of it, and nothing is copied. What is wrong is `Malformed`, which each format turns into an error of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from itertools import accumulate
+from operator import gt, itemgetter, mul
+from typing import Any, Final, NamedTuple
+
+__all__ = ["DIGEST_BYTES", "Flaw", "Malformed", "Record", "Section", "digest", "view_of"]
+
+DIGEST_BYTES: Final = 32
+
+_ANY: Final = 1 << 64
+
+
+class Flaw(StrEnum):
+    """What is wrong with bytes, in the order in which it is looked for."""
+
+    BYTES = "bytes"  # they are none, or do not lie one behind the other
+    MAGIC = "magic"  # another format, or none
+    VERSION = "version"  # of another version
+    SIZE = "size"  # more than are read
+    LAYOUT = "layout"  # cut short, or not as long as the header says
+    DIGEST = "digest"  # not what was written
+    RESERVED = "reserved"  # a field that means nothing says something
+
+
+class Malformed(Exception):
+    """What makes bytes no record: the flaw, what was found and expected, the field of the header at fault or "digest", and what may help."""
+
+    def __init__(self, flaw: Flaw, message: str, field: str = "", help: str | None = None) -> None:
+        super().__init__(message)
+        self.flaw, self.field, self.help = flaw, field, help
+
+
+class Section(NamedTuple):
+    """Rows of `width` bytes each: as many as the header's field `counted_by` says, and `most` at most."""
+
+    name: str
+    counted_by: str
+    width: int = 1
+    most: int = _ANY
+
+
+def digest(data: bytes | memoryview) -> bytes:
+    """The SHA-256 of bytes, which is against damage and not against malice."""
+    return sha256(data).digest()
+
+
+def view_of(data: object) -> memoryview:
+    """What a reader was given, as bytes. Raises Malformed."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        found = "None" if data is None else type(data).__name__
+        raise Malformed(Flaw.BYTES, f"bytes were expected, got {found}", help="give bytes, a bytearray or a memoryview")
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise Malformed(Flaw.BYTES, "the bytes are not contiguous", help="copy them first: bytes(view)")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+class Record:
+    """A format: the fields of its header, as name -> (struct code, meaning), and its sections.
+
+    With a `magic`, the first field holds it, and those that follow one of `versions`, of which the last is written: so much is the same in every
+    version. A field `length` counts all bytes; those named by `reserved` are 0.
+    """
+
+    def __init__(
+        self, fields: Mapping[str, tuple[str, str]], sections: Iterable[Section] = (), *, magic: bytes = b"", versions: Sequence[tuple[int, ...]] = ((),),
+        reserved: Sequence[str] = (), sealed: bool = False, rest: bool = False, limit_bytes: int = _ANY,
+    ) -> None:  # fmt: skip
+        self.fields, self.sections, self.magic, self.limit_bytes = fields, tuple(sections), magic, limit_bytes
+        codes = [code for code, _ in fields.values()]
+        counts = [len(struct.unpack("<" + code, bytes(struct.calcsize("<" + code)))) for code in codes]
+        # Field -> its first number in the header, and how many it has.
+        self._numbers = dict(zip(fields, zip(accumulate(counts, initial=0), counts, strict=False), strict=True))
+        self.head: Final = struct.Struct("<" + "".join(codes))
+        self.least: Final = self.head.size + DIGEST_BYTES * sealed  # bytes of a record without rows
+        self._first = struct.Struct("<" + "".join(codes[: 1 + len(versions[-1])]))
+        self._begins = frozenset([(magic, *version) for version in versions])
+        self._written = dict(zip(fields, (magic, *versions[-1]), strict=False)) | dict.fromkeys(reserved, 0) if magic else {}
+        self._length = self._numbers["length"][0] if "length" in fields else -1
+        self._reserved = reserved
+        self._sealed, self._rest = sealed, rest
+        self._rows: Callable[[Any], Iterable[int]] = _getter([self._numbers[section.counted_by][0] for section in self.sections])
+        self._widths = [section.width for section in self.sections]
+        self._most = [section.most for section in self.sections] if any(section.most < _ANY for section in self.sections) else []
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, data: bytes | memoryview) -> tuple[tuple[Any, ...], list[int]]:
+        """The numbers of the header, and where each section begins and the last one ends. Raises Malformed."""
+        size = len(data)
+        if self.magic and (size < self._first.size or self._first.unpack_from(data) not in self._begins):
+            raise self._another(data)
+        if size > self.limit_bytes:
+            raise Malformed(Flaw.SIZE, f"{size} bytes, at most {self.limit_bytes} are read", "length")
+        if size < self.least:
+            raise Malformed(Flaw.LAYOUT, f"{size} bytes; a header{' and a digest' * self._sealed} take {self.least}", "length")
+        header = self.head.unpack_from(data)
+        if self._length >= 0 and header[self._length] != size:
+            raise Malformed(Flaw.LAYOUT, f"the header says {header[self._length]} bytes, there are {size}", "length")
+        rows = self._rows(header)
+        if self._most and any(map(gt, rows, self._most)):
+            raise self._too_many(rows)
+        places = self.places(header)
+        end = places[-1] + DIGEST_BYTES * self._sealed
+        if end != size and not (self._rest and end < size):
+            if self._length >= 0 and not self._rest:
+                self._check(data, size)  # the digest's place is known, so damage is told as damage
+            first = min([list(self.fields).index(section.counted_by) for section in self.sections], default=0)
+            raise Malformed(Flaw.LAYOUT, f"the header counts what takes {end} bytes, there are {size}", list(self.fields)[first])
+        if self._sealed:
+            self._check(data, end)
+        for name in self._reserved:
+            if found := header[self._numbers[name][0]]:
+                raise Malformed(Flaw.RESERVED, f"{found} in a reserved field: 0 stands there", name)
+        return header, places
+
+    def _another(self, data: bytes | memoryview) -> Malformed:
+        found = bytes(data[: len(self.magic)])
+        if found != self.magic or len(data) < self._first.size:
+            return Malformed(Flaw.MAGIC, f"found {found.hex(' ') or 'nothing'}, expected {self.magic.hex(' ')}", next(iter(self.fields)))
+        version = self._first.unpack_from(data)[1:]
+        reads = " and ".join([_dotted(begin[1:]) for begin in sorted(self._begins)])
+        return Malformed(Flaw.VERSION, f"format version {_dotted(version)}; this vyre-py reads version {reads}", list(self.fields)[1])
+
+    def _too_many(self, rows: Iterable[int]) -> Malformed:
+        count, section = next((count, section) for count, section in zip(rows, self.sections, strict=True) if count > section.most)
+        return Malformed(Flaw.LAYOUT, f"{count} {section.name}, at most {section.most} are read", section.counted_by)
+
+    @staticmethod
+    def _check(data: bytes | memoryview, end: int) -> None:
+        begin = end - DIGEST_BYTES
+        found, made = data[begin:end], digest(memoryview(data)[:begin])
+        if found != made:
+            raise Malformed(Flaw.DIGEST, f"the digest is {bytes(found).hex()[:16]}..., the bytes give {made.hex()[:16]}...", "digest")
+
+    # ---------------------------------------------------------------- what was read
+
+    def places(self, header: Sequence[Any]) -> list[int]:
+        """Where each section begins, and the last one ends, by the numbers of a header."""
+        return list(accumulate(map(mul, self._rows(header), self._widths), initial=self.head.size))
+
+    def named(self, header: Sequence[Any]) -> dict[str, Any]:
+        """The fields of a header by name; one of several numbers as a tuple."""
+        return {name: header[at] if count == 1 else tuple(header[at : at + count]) for name, (at, count) in self._numbers.items()}
+
+    def offset(self, name: str, index: int = 0, header: Sequence[Any] = ()) -> int:
+        """The byte at which a row of a section begins, or a number of a field of the header, which is not needed for that."""
+        for number, section in enumerate(self.sections):
+            if section.name == name:
+                return self.places(header)[number] + section.width * index
+        before = list(self.fields)[: list(self.fields).index(name)]
+        at = struct.calcsize("<" + "".join([self.fields[field][0] for field in before]))
+        return at + struct.calcsize("<" + self.fields[name][0]) // self._numbers[name][1] * index
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, values: Mapping[str, Any], parts: Iterable[bytes | memoryview], rest: Iterable[bytes] = ()) -> bytes:
+        """The bytes of a record: `values` by field, but for magic, version, length and what is reserved, which it knows, and its sections.
+
+        Raises Malformed for more bytes than are read, struct.error for a number that its field has no room for.
+        """
+        body, behind = b"".join(parts), b"".join(rest)
+        length = self.least + len(body) + len(behind)
+        if length > self.limit_bytes:
+            raise Malformed(Flaw.SIZE, f"{length} bytes, at most {self.limit_bytes} are written", "length")
+        given = {**self._written, "length": length, **values}
+        numbers: list[Any] = []
+        for name, (_, count) in self._numbers.items():
+            numbers += [given[name]] if count == 1 else given[name]
+        made = self.head.pack(*numbers) + body
+        return b"".join((made, digest(made), behind)) if self._sealed else made + behind
+
+
+def _getter(numbers: list[int]) -> Callable[[Any], Iterable[int]]:
+    return itemgetter(*numbers) if len(numbers) > 1 else lambda header: [header[number] for number in numbers]
+
+
+def _dotted(version: Iterable[object]) -> str:
+    return ".".join(map(str, version))
