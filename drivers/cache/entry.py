@@ -5,24 +5,27 @@ drivers/CACHE.md describes the layout for people.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-import struct
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from vyre_py.drivers.cache.directory import CHECKED, Folder, close
 from vyre_py.drivers.cache.key import KEY_LIMIT_BYTES, CacheKey
+from vyre_py.ir.wire.record import Malformed, Record, Section
 
 __all__ = ["ENTRY_LIMIT_BYTES", "Fault", "Look", "Stored", "decode", "encode", "key_at", "key_within", "look", "read_bytes", "write"]
 
 ENTRY_LIMIT_BYTES: Final = 128 << 20
 
-_MAGIC: Final = b"\x89vyre\r\n\x1a"  # not text, and cut short by whatever rewrites the ends of lines
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct("<8sIIQQ")  # magic, version, and the bytes of key, metadata and payload
-_DIGEST_BYTES: Final = 32
+_ENTRY: Final = Record(
+    {
+        "magic": ("8s", "not text, and cut short by whatever rewrites the ends of lines"), "version": ("I", "1"),
+        "key_bytes": ("I", "of the key"), "meta_bytes": ("Q", "of the metadata"), "payload_bytes": ("Q", "of the payload"),
+    },
+    [Section("key", "key_bytes"), Section("meta", "meta_bytes"), Section("payload", "payload_bytes")],
+    magic=b"\x89vyre\r\n\x1a", versions=[(1,)], sealed=True,
+)  # fmt: skip
 _TOUCH_S: Final = 60.0  # how exact "least recently used" is; a hit within it costs no write
 
 
@@ -60,28 +63,19 @@ class Look(NamedTuple):
 
 def encode(key: CacheKey, stored: Stored) -> bytes:
     """The bytes of an entry's file."""
-    head = _HEAD.pack(_MAGIC, _VERSION, len(key.data), len(stored.meta), len(stored.payload))
-    body = b"".join((head, key.data, stored.meta, stored.payload))
-    return body + hashlib.sha256(body).digest()
+    sizes = {"key_bytes": len(key.data), "meta_bytes": len(stored.meta), "payload_bytes": len(stored.payload)}
+    return _ENTRY.write(sizes, (key.data, stored.meta, stored.payload))
 
 
 def decode(data: bytes, key: bytes | None = None) -> Stored | Fault:
     """What an entry's bytes hold, or why they are not believed; for the entry of any key where none is given."""
-    if len(data) < _HEAD.size + _DIGEST_BYTES:
+    if len(data) < _ENTRY.least:
         return Fault.LAYOUT
-    magic, version, of_key, of_meta, of_payload = _HEAD.unpack_from(data)
-    if magic != _MAGIC:
-        return Fault.MAGIC
-    if version != _VERSION:
-        return Fault.VERSION
-    meta = _HEAD.size + of_key
-    payload = meta + of_meta
-    end = payload + of_payload
-    if end + _DIGEST_BYTES != len(data):
-        return Fault.LAYOUT
-    if hashlib.sha256(memoryview(data)[:end]).digest() != data[end:]:
-        return Fault.DIGEST
-    own = data[_HEAD.size : meta]
+    try:
+        _, (begin, meta, payload, end) = _ENTRY.read(data)
+    except Malformed as bad:
+        return Fault(bad.flaw)
+    own = data[begin:meta]
     if own != key if key is not None else CacheKey.parse(own) is None:
         return Fault.KEY
     return Stored(data[payload:end], data[meta:payload])
@@ -89,12 +83,11 @@ def decode(data: bytes, key: bytes | None = None) -> Stored | Fault:
 
 def key_within(data: bytes) -> CacheKey | None:
     """The key that the bytes of an entry begin with, for lists: nothing else of them is looked at. None where there is none."""
-    if len(data) < _HEAD.size:
+    try:
+        begin, meta, *_ = _ENTRY.places(_ENTRY.begin(data))
+    except Malformed:
         return None
-    magic, version, of_key, _, _ = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or of_key > KEY_LIMIT_BYTES:
-        return None
-    return CacheKey.parse(data[_HEAD.size : _HEAD.size + of_key])
+    return CacheKey.parse(data[begin:meta]) if meta - begin <= KEY_LIMIT_BYTES else None
 
 
 def look(folder: Folder, name: str, key: bytes | None, *, used_s: float | None = None) -> Look | None:
@@ -134,7 +127,7 @@ def key_at(folder: Folder, name: str) -> CacheKey | None:
     file = folder.open(name, os.O_RDONLY)
     try:
         status = os.fstat(file)
-        key = None if _fault(status, folder.owner) else key_within(read_bytes(file, min(status.st_size, _HEAD.size + KEY_LIMIT_BYTES)))
+        key = None if _fault(status, folder.owner) else key_within(read_bytes(file, min(status.st_size, _ENTRY.head.size + KEY_LIMIT_BYTES)))
     finally:
         close(file)
     return key if key is not None and key.name == name else None

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import gt, itemgetter, mul
 from typing import Any, Final, NamedTuple
 
@@ -90,41 +90,47 @@ class Record:
         self.head: Final = struct.Struct("<" + "".join(codes))
         self.least: Final = self.head.size + DIGEST_BYTES * sealed  # bytes of a record without rows
         self._first = struct.Struct("<" + "".join(codes[: 1 + len(versions[-1])]))
-        self._begins = frozenset([(magic, *version) for version in versions])
+        self._begins = frozenset([self._first.pack(magic, *version) for version in versions]) if magic else frozenset()
         self._written = dict(zip(fields, (magic, *versions[-1]), strict=False)) | dict.fromkeys(reserved, 0) if magic else {}
         self._length = self._numbers["length"][0] if "length" in fields else -1
         self._reserved = reserved
         self._sealed, self._rest = sealed, rest
+        self._ordered = _getter(list(fields))
+        self._nested = max(counts) > 1
         self._rows: Callable[[Any], Iterable[int]] = _getter([self._numbers[section.counted_by][0] for section in self.sections])
         self._widths = [section.width for section in self.sections]
         self._most = [section.most for section in self.sections] if any(section.most < _ANY for section in self.sections) else []
 
     # ---------------------------------------------------------------- reading
 
-    def read(self, data: bytes | memoryview) -> tuple[tuple[Any, ...], list[int]]:
-        """The numbers of the header, and where each section begins and the last one ends. Raises Malformed."""
+    def begin(self, data: bytes | memoryview) -> tuple[Any, ...]:
+        """The numbers of the header that bytes begin with, of which nothing but magic, version and size was looked at. Raises Malformed."""
         size = len(data)
-        if self.magic and (size < self._first.size or self._first.unpack_from(data) not in self._begins):
+        if self.magic and bytes(data[: self._first.size]) not in self._begins:
             raise self._another(data)
         if size > self.limit_bytes:
             raise Malformed(Flaw.SIZE, f"{size} bytes, at most {self.limit_bytes} are read", "length")
-        if size < self.least:
-            raise Malformed(Flaw.LAYOUT, f"{size} bytes; a header{' and a digest' * self._sealed} take {self.least}", "length")
-        header = self.head.unpack_from(data)
+        if size < self.head.size:
+            raise Malformed(Flaw.LAYOUT, f"{size} bytes; a header takes {self.head.size}", "length")
+        return self.head.unpack_from(data)
+
+    def read(self, data: bytes | memoryview) -> tuple[tuple[Any, ...], list[int]]:
+        """The numbers of the header, and where each section begins and the last one ends. Raises Malformed."""
+        header, size = self.begin(data), len(data)
         if self._length >= 0 and header[self._length] != size:
             raise Malformed(Flaw.LAYOUT, f"the header says {header[self._length]} bytes, there are {size}", "length")
         rows = self._rows(header)
         if self._most and any(map(gt, rows, self._most)):
             raise self._too_many(rows)
-        places = self.places(header)
+        places = list(accumulate(map(mul, rows, self._widths), initial=self.head.size))
         end = places[-1] + DIGEST_BYTES * self._sealed
         if end != size and not (self._rest and end < size):
             if self._length >= 0 and not self._rest:
-                self._check(data, size)  # the digest's place is known, so damage is told as damage
+                self._seal(data, size)  # the digest's place is known, so damage is told as damage
             first = min([list(self.fields).index(section.counted_by) for section in self.sections], default=0)
             raise Malformed(Flaw.LAYOUT, f"the header counts what takes {end} bytes, there are {size}", list(self.fields)[first])
         if self._sealed:
-            self._check(data, end)
+            self._seal(data, end)
         for name in self._reserved:
             if found := header[self._numbers[name][0]]:
                 raise Malformed(Flaw.RESERVED, f"{found} in a reserved field: 0 stands there", name)
@@ -135,7 +141,7 @@ class Record:
         if found != self.magic or len(data) < self._first.size:
             return Malformed(Flaw.MAGIC, f"found {found.hex(' ') or 'nothing'}, expected {self.magic.hex(' ')}", next(iter(self.fields)))
         version = self._first.unpack_from(data)[1:]
-        reads = " and ".join([_dotted(begin[1:]) for begin in sorted(self._begins)])
+        reads = " and ".join(sorted([_dotted(self._first.unpack(begin)[1:]) for begin in self._begins]))
         return Malformed(Flaw.VERSION, f"format version {_dotted(version)}; this vyre-py reads version {reads}", list(self.fields)[1])
 
     def _too_many(self, rows: Iterable[int]) -> Malformed:
@@ -143,9 +149,8 @@ class Record:
         return Malformed(Flaw.LAYOUT, f"{count} {section.name}, at most {section.most} are read", section.counted_by)
 
     @staticmethod
-    def _check(data: bytes | memoryview, end: int) -> None:
-        begin = end - DIGEST_BYTES
-        found, made = data[begin:end], digest(memoryview(data)[:begin])
+    def _seal(data: bytes | memoryview, end: int) -> None:
+        found, made = data[end - DIGEST_BYTES : end], sha256(memoryview(data)[: end - DIGEST_BYTES]).digest()
         if found != made:
             raise Malformed(Flaw.DIGEST, f"the digest is {bytes(found).hex()[:16]}..., the bytes give {made.hex()[:16]}...", "digest")
 
@@ -179,16 +184,17 @@ class Record:
         length = self.least + len(body) + len(behind)
         if length > self.limit_bytes:
             raise Malformed(Flaw.SIZE, f"{length} bytes, at most {self.limit_bytes} are written", "length")
-        given = {**self._written, "length": length, **values}
-        numbers: list[Any] = []
-        for name, (_, count) in self._numbers.items():
-            numbers += [given[name]] if count == 1 else given[name]
-        made = self.head.pack(*numbers) + body
-        return b"".join((made, digest(made), behind)) if self._sealed else made + behind
+        given = self._ordered({**self._written, "length": length, **values})
+        made = self.head.pack(*(chain.from_iterable(map(_several, given)) if self._nested else given)) + body
+        return b"".join((made, sha256(made).digest(), behind)) if self._sealed else made + behind
 
 
-def _getter(numbers: list[int]) -> Callable[[Any], Iterable[int]]:
-    return itemgetter(*numbers) if len(numbers) > 1 else lambda header: [header[number] for number in numbers]
+def _getter(keys: list[Any]) -> Callable[[Any], Iterable[Any]]:
+    return itemgetter(*keys) if len(keys) > 1 else lambda given: [given[key] for key in keys]
+
+
+def _several(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _dotted(version: Iterable[object]) -> str:
