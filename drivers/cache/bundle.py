@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -16,18 +16,15 @@ from vyre_py.drivers.cache.entry import Fault, decode, key_within
 from vyre_py.drivers.cache.eviction import survey
 from vyre_py.drivers.cache.key import CacheKey
 from vyre_py.drivers.errors import CacheError
+from vyre_py.ir.wire.record import DIGEST_BYTES, Flaw, Malformed, Record
 from vyre_py.lowering.files import replacing
 
 __all__ = ["Bundle", "Bundled", "Progress", "export", "opened"]
 
 Progress = Callable[[int, int], None]  # called with what is done, and all that there is to do
 
-_MAGIC: Final = b"\x89vyrb\r\n\x1a"
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct("<8sI")  # magic, version
-_SIZE: Final = struct.Struct("<Q")  # before each entry: its bytes; 0 after the last
-_COUNT: Final = struct.Struct("<Q")
-_DIGEST_BYTES: Final = 32
+_HEAD: Final = Record({"magic": ("8s", ""), "version": ("I", "1")}, magic=b"\x89vyrb\r\n\x1a", versions=[(1,)], rest=True)
+_NUMBER: Final = struct.Struct("<Q")  # before each entry its bytes; after the last 0, and how many there are
 
 
 class Bundled(NamedTuple):
@@ -44,7 +41,7 @@ def export(folder: Folder | None, path: Path, progress: Progress | None) -> Bund
 
 
 def _export(folder: Folder | None, file: BinaryIO, progress: Progress | None) -> Bundled:
-    digest, count, size = hashlib.sha256(), 0, 0
+    digest, count, size = sha256(), 0, 0
 
     def put(*parts: bytes) -> None:
         nonlocal size
@@ -52,12 +49,12 @@ def _export(folder: Folder | None, file: BinaryIO, progress: Progress | None) ->
             digest.update(part)
             size += file.write(part)
 
-    put(_HEAD.pack(_MAGIC, _VERSION))
+    put(_HEAD.write({}, ()))
     for _, looked in () if folder is None else survey(folder, progress):
         if looked.stored is not None:
-            put(_SIZE.pack(len(looked.data)), looked.data)
+            put(_NUMBER.pack(len(looked.data)), looked.data)
             count += 1
-    put(_SIZE.pack(0), _COUNT.pack(count))
+    put(_NUMBER.pack(0), _NUMBER.pack(count))
     put(digest.digest())
     return Bundled(count, size)
 
@@ -94,13 +91,13 @@ class Bundle:
 
     def _promised(self) -> int:
         """How many entries the end of the file speaks of, for progress; believed once it has been checked."""
-        self._file.seek(-min(_COUNT.size + _DIGEST_BYTES, self._size_bytes), os.SEEK_END)
-        return int.from_bytes(self._file.read(_COUNT.size), "little")
+        self._file.seek(-min(_NUMBER.size + DIGEST_BYTES, self._size_bytes), os.SEEK_END)
+        return int.from_bytes(self._file.read(_NUMBER.size), "little")
 
     def _entries(self, largest_bytes: int) -> Iterator[tuple[CacheKey, bytes]]:
         """All entries in turn, each checked; at the end what belongs to all of them."""
         self._file.seek(0)
-        digest = hashlib.sha256()
+        digest = sha256()
 
         def take(size: int, what: str) -> bytes:
             data = self._file.read(size)
@@ -109,13 +106,12 @@ class Bundle:
             digest.update(data)
             return data
 
-        magic, version = _HEAD.unpack(take(_HEAD.size, "its head"))
-        if magic != _MAGIC:
-            raise self._refused("it is no bundle of cached code")
-        if version != _VERSION:
-            raise self._refused(f"its format is {version}, and this version of vyre-py reads {_VERSION}")
+        try:
+            _HEAD.read(take(_HEAD.least, "its head"))
+        except Malformed as bad:
+            raise self._refused("it is no bundle of cached code" if bad.flaw is Flaw.MAGIC else str(bad)) from None
         count = 0
-        while size := _SIZE.unpack(take(_SIZE.size, f"entry {count}"))[0]:
+        while size := _NUMBER.unpack(take(_NUMBER.size, f"entry {count}"))[0]:
             if size > largest_bytes:
                 raise self._refused(f"entry {count} would have {size:,} bytes, and the cache takes {largest_bytes:,}")
             data = take(size, f"entry {count}")
@@ -125,10 +121,10 @@ class Bundle:
                 raise self._refused(f"entry {count}{named} is not what was written: {held if isinstance(held, Fault) else Fault.KEY}")
             yield key, data
             count += 1
-        if _COUNT.unpack(take(_COUNT.size, "its end"))[0] != count:
+        if _NUMBER.unpack(take(_NUMBER.size, "its end"))[0] != count:
             raise self._refused(f"{count} entries are in it, and its end speaks of another number")
         whole = digest.digest()
-        if take(_DIGEST_BYTES, "its digest") != whole or self._file.read(1):
+        if take(DIGEST_BYTES, "its digest") != whole or self._file.read(1):
             raise self._refused("its digest is not that of what is in it")
 
     def _refused(self, why: str, remedy: str = "export it again") -> CacheError:

@@ -18,7 +18,7 @@ import pytest
 from cache_cases import Maker, entry_file, key, payload, prove, within
 from children import child_environment
 
-from vyre_py.drivers.cache import bundle, directory, entry, eviction
+from vyre_py.drivers.cache import directory, entry, eviction
 from vyre_py.drivers.cache.disk import LIMIT_BYTES, CacheError, CacheKey, CacheWarning, DiskCache, Stored
 from vyre_py.drivers.errors import DriverError
 
@@ -606,4 +606,16 @@ def test_the_two_kinds_of_files_are_not_taken_for_each_other(tmp_path: Path) -> 
     shutil.copy(tmp_path / "b", entry_file(cache, key(0)))
     entry_file(cache, key(0)).chmod(0o600)
     prove(cache, key(0), made=1)
-    assert cache.snapshot().rejected == {"magic": 1} and bundle._MAGIC != entry._MAGIC
+    assert cache.snapshot().rejected == {"magic": 1}
+
+
+def test_entries_and_bundles_are_the_bytes_that_the_page_says(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache")
+    made = key(1)
+    cache.put(made, b"code", b"about")
+    body = b"\x89vyre\r\n\x1a" + struct.pack("<IIQQ", 1, len(made.data), 5, 4) + made.data + b"about" + b"code"
+    data = body + hashlib.sha256(body).digest()
+    assert entry_file(cache, made).read_bytes() == data
+    cache.export(tmp_path / "b")
+    bundled = b"\x89vyrb\r\n\x1a" + struct.pack("<IQ", 1, len(data)) + data + struct.pack("<QQ", 0, 1)
+    assert (tmp_path / "b").read_bytes() == bundled + hashlib.sha256(bundled).digest()
