@@ -14,8 +14,8 @@ DECODERS: Final = (
         "binds_from_the_right",
         "Operators of one level bind from right to left: a - b - c is a - (b - c).",
         "vyre_py.ir.text.expression_parser",
-        "right = self.expression(row[1] + 1)",
-        "right = self.expression(row[1])",
+        "if infix is not None and infix[1] > level:\n                right = self._climb(right, begin, level + 1)",
+        "if infix is not None and infix[1] >= level:\n                right = self._climb(right, begin, level)",
         Suite("test_filetests.py::test_passes", "bounds"),
     ),
     Plant(
