@@ -10,7 +10,7 @@ from typing import Final, Literal, overload
 from vyre_py.drivers.observe.process_trace import begin_process_trace
 from vyre_py.drivers.observe.progress import Progress, Report
 from vyre_py.drivers.observe.trace import tracing
-from vyre_py.drivers.process.compile_pool import SUPPORTED, Crew, Done, Outcome, cores, idle
+from vyre_py.drivers.process.compile_pool import SUPPORTED, CompilePool, Done, Outcome, cores, idle
 from vyre_py.drivers.process.compiler_process import Task
 from vyre_py.ir.check import Checked
 from vyre_py.ir.language.errors import ProgramError, VyreError, WireError, shown
@@ -159,9 +159,9 @@ def compile_many(
     size = _size(workers, timeout, jobs)
     outcomes: dict[int, Outcome] = {}
     failed: tuple[int, VyreError] | None = None  # of the errors that are raised, the first by place
-    with Crew(size, timeout) if size else nullcontext() as crew, Progress("compiling", progress) as bar:
+    with CompilePool(size, timeout) if size else nullcontext() as pool, Progress("compiling", progress) as bar:
         here = (Done(index, job.here()) for index, job in enumerate(jobs))
-        for done in here if crew is None else crew.run((job.task(index) for index, job in enumerate(jobs)), bar.interval_s):
+        for done in here if pool is None else pool.run((job.task(index) for index, job in enumerate(jobs)), bar.interval_s):
             if done is None:
                 bar.again()
                 continue
@@ -171,9 +171,9 @@ def compile_many(
             bar(len(outcomes), len(jobs), job.name(outcome))
             if errors == "raise" and isinstance(outcome, VyreError):
                 failed = (done.index, outcome) if failed is None or done.index < failed[0] else failed
-                if crew is None:
+                if pool is None:
                     break
-                crew.stop_at(failed[0])
+                pool.stop_at(failed[0])
     if failed is not None:
         raise failed[1]
     return [outcomes[index] for index in range(len(jobs))]

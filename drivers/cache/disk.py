@@ -26,7 +26,7 @@ from vyre_py.drivers.cache.counts import CacheCounters, CacheSnapshot, CacheStat
 from vyre_py.drivers.cache.directory import CacheWarning, Directory, Folder, default_path
 from vyre_py.drivers.cache.entry import Fault, Stored
 from vyre_py.drivers.cache.key import CacheKey
-from vyre_py.drivers.cache.single_flight import Flights
+from vyre_py.drivers.cache.single_flight import SingleFlight
 from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.memory.pool import bytes_from
 from vyre_py.ir.language.errors import shown
@@ -61,7 +61,7 @@ class DiskCache:
         self._own = None if self.path is None or limit_bytes == 0 else Directory(self.path, writable=True)
         self._directories = [*([self._own] if self._own else []), *(Directory(tier, writable=False) for tier in self.read_only)]
         self._counters = CacheCounters()
-        self._flights = Flights(patience_s)
+        self._single_flight = SingleFlight(patience_s)
         _alive.add(self)
 
     @classmethod
@@ -125,12 +125,12 @@ class DiskCache:
         found = self._search(self._directories, key, lambda stored: decode(stored.payload))
         if found is not None:
             return found[0]
-        with self._flights.board(key.name, self._own) as seat:
-            if seat.waited:
+        with self._single_flight.claim(key.name, self._own) as claim:
+            if claim.waited:
                 self._counters.add(waits=1)
-            if seat.payload is not None:
+            if claim.payload is not None:
                 self._counters.add(hits=1)
-                return decode(seat.payload)
+                return decode(claim.payload)
             found = self._search(self._directories[: self._own is not None], key, lambda stored: decode(stored.payload))  # somebody may just have made it
             if found is not None:
                 return found[0]
@@ -138,7 +138,7 @@ class DiskCache:
             made = make()
             payload, meta = made if isinstance(made, Stored) else (made, b"")
             value = decode(payload)
-            seat.made = payload
+            claim.made = payload
             self.put(key, payload, meta)
         return value
 
@@ -311,7 +311,7 @@ class DiskCache:
             raise CacheError(f"{doing} (disk cache at {str(self.path)!r})", status=status, meaning=error.strerror or str(error)) from error
 
     def _forget(self) -> None:
-        self._flights.forget()
+        self._single_flight.forget()
         self._counters.forget()
 
 

@@ -1,7 +1,7 @@
-"""One compile per key, of all threads and processes that want it at once: the first makes it, the others wait and then read it.
+"""One compile per key, of all threads and processes that want it at once: the first makes the entry, the others wait and then read it.
 
-Threads meet in a table, processes at a lock on a file, which the system takes from a process that dies. Whoever waits for longer than its patience goes on
-alone, and so does everybody where files cannot be locked (Windows, some network file systems): what is then compiled twice is the same code.
+Threads meet in a table. Processes meet at a lock on a file; the system releases the lock of a process that dies. A caller that has waited for its patience
+compiles for itself. So does every caller where files cannot be locked (Windows, some network file systems). An entry that is compiled twice is the same code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from vyre_py.drivers.cache.directory import Directory, Folder, close
 
-__all__ = ["FileLock", "Flights", "Seat", "take_lock"]
+__all__ = ["Claim", "FileLock", "SingleFlight", "take_lock"]
 
 _PAUSE_S: Final = 0.0005  # between two looks at another process's lock, at first
 _LONGEST_PAUSE_S: Final = 0.01
@@ -44,7 +44,7 @@ else:
 
 
 class FileLock:
-    """A lock that this process holds, by a file that is there as long as somebody holds or wants it."""
+    """A lock that this process holds. Its file exists as long as a process holds or wants the lock."""
 
     __slots__ = ("_file", "_folder", "_name")
 
@@ -54,7 +54,7 @@ class FileLock:
         self._file = file
 
     def release(self) -> None:
-        """Gives the lock back. The file goes first: who holds it open and locks it later sees that it is no longer the one of that name."""
+        """Releases the lock. The file is removed first: a process that has it open and locks it later finds that the name means another file."""
         if self._file < 0:
             return
         self._folder.discard(self._name)
@@ -63,7 +63,7 @@ class FileLock:
         self._folder.close()
 
     def forget(self) -> None:
-        """In a forked child: the lock is its parent's, which alone gives it back."""
+        """In a forked child: closes the file. The parent holds the lock, and only the parent releases it."""
         if self._file >= 0:
             close(self._file)
             self._folder.close()
@@ -101,9 +101,9 @@ def _close(folder: Folder, file: int) -> None:
     folder.close()
 
 
-class Seat:
-    """One caller's part in a flight. `payload` is what another thread has made meanwhile, if so; otherwise the caller looks again, makes it, and puts it
-    into `made` for the threads that wait. `waited` says whether it had to wait."""
+class Claim:
+    """One caller's claim to an entry. If another thread has made the entry meanwhile, `payload` holds it. Otherwise the caller looks again, makes the entry,
+    and sets `made` for the threads that wait. `waited` says whether the caller had to wait."""
 
     __slots__ = ("made", "payload", "waited")
 
@@ -114,7 +114,7 @@ class Seat:
 
 
 class _Flight:
-    """Something that a thread of this process makes at this moment."""
+    """An entry that a thread of this process is making."""
 
     __slots__ = ("done", "payload", "thread")
 
@@ -124,15 +124,15 @@ class _Flight:
         self.payload: bytes | None = None
 
 
-class Flights:
-    """What is being made now, by the names of entries. `patience_s` is how long anybody waits for another, threads and processes together."""
+class SingleFlight:
+    """The entries being made now, by name. A caller waits at most `patience_s` seconds, for threads and processes together."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
         self.forget()
 
     def forget(self) -> None:
-        """In a forked child: the threads that made something are not here, and locks belong to the parent."""
+        """In a forked child: starts empty. The threads that were making entries do not exist here, and the locks belong to the parent."""
         for lock in getattr(self, "_locks", ()):
             lock.forget()
         self._guard = threading.Lock()
@@ -140,25 +140,26 @@ class Flights:
         self._locks: set[FileLock] = set()
 
     @contextmanager
-    def board(self, name: str, directory: Directory | None) -> Iterator[Seat]:
-        """The turn to make an entry, or what another thread made; `directory` is where processes lock, None where none do."""
-        seat = Seat()
+    def claim(self, name: str, directory: Directory | None) -> Iterator[Claim]:
+        """The claim to make an entry, or an entry that another thread made. Processes lock in `directory`; None where they do not lock."""
+        claim = Claim()
         until = time.monotonic() + self.patience_s
-        flight = self._turn(name, seat, until)
+        flight = self._acquire(name, claim, until)
         lock = None
         try:
             if flight is not None and directory is not None:
-                lock = self._lock(name, directory, seat, until)
-            yield seat
+                lock = self._lock(name, directory, claim, until)
+            yield claim
         finally:
             if lock is not None:
                 self._locks.discard(lock)
                 lock.release()
             if flight is not None:
-                self._land(name, flight, seat.made)
+                self._publish(name, flight, claim.made)
 
-    def _turn(self, name: str, seat: Seat, until: float) -> _Flight | None:
-        """A flight of this thread's, once no other makes the same. None where one did and `seat` has it, or where waiting is of no use."""
+    def _acquire(self, name: str, claim: Claim, until: float) -> _Flight | None:
+        """A flight of this thread's, once no other thread makes the same entry. None where another has made it (`claim.payload`), where the wait was too long,
+        and where this thread is making it already."""
         while True:
             with self._guard:
                 flight = self._making.get(name)
@@ -167,15 +168,15 @@ class Flights:
                     return flight
             if flight.thread == threading.get_ident():
                 return None  # what makes an entry asks for the same entry
-            seat.waited = True
+            claim.waited = True
             if not flight.done.wait(max(until - time.monotonic(), 0)):
-                self._leave(name, flight)  # who comes now need not wait for it as well
+                self._leave(name, flight)  # later callers do not wait for it either
                 return None
             if flight.payload is not None:
-                seat.payload = flight.payload
+                claim.payload = flight.payload
                 return None
 
-    def _land(self, name: str, flight: _Flight, payload: bytes | None) -> None:
+    def _publish(self, name: str, flight: _Flight, payload: bytes | None) -> None:
         flight.payload = payload
         self._leave(name, flight)
         flight.done.set()
@@ -185,8 +186,8 @@ class Flights:
             if self._making.get(name) is flight:
                 del self._making[name]
 
-    def _lock(self, name: str, directory: Directory, seat: Seat, until: float) -> FileLock | None:
-        """The lock among processes, or None where there is none to be had in time."""
+    def _lock(self, name: str, directory: Directory, claim: Claim, until: float) -> FileLock | None:
+        """The lock among processes. None where files have no locks, and where it is not acquired in time."""
         pause = _PAUSE_S
         while _LOCKS:
             try:
@@ -196,7 +197,7 @@ class Flights:
             if lock is not None:
                 self._locks.add(lock)
                 return lock
-            seat.waited = True
+            claim.waited = True
             left = until - time.monotonic()
             if left <= 0:
                 return None

@@ -99,9 +99,9 @@ lost:
   ret i32 {int(LaunchStatus.LOST)}
 here:
   %captured = and i64 %mode, {_CAPTURED}
-  %retired_at = getelementptr %Head, ptr %list, i64 0, i32 18
-  %retired = load atomic i64, ptr %retired_at seq_cst, align 8
-  %either = or i64 %captured, %retired
+  %invalid_at = getelementptr %Head, ptr %list, i64 0, i32 18
+  %invalid = load atomic i64, ptr %invalid_at seq_cst, align 8
+  %either = or i64 %captured, %invalid
   %is_busy = icmp ne i64 %either, 0
   br i1 %is_busy, label %busy, label %look
 busy:

@@ -78,16 +78,16 @@ class Context:
     `copy_stream` transfers overlap it, ordered by events.
 
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle` and its `number`, `stream`, `copy_stream`, `streams` and `events` (pools);
-    `mode`, the word that native calls look at, and `mode_address`; `intercept`, what a native call is handed to while the mode says that
-    somebody captures or observes; `relief`, what is done when the driver has no memory; `first`, why it was lost, and `on_loss`, which is told; `refuse`,
-    which raises that again; `gone`: whether handles mean nothing any more, and `hands_off`: whether no call at all may be made, in a forked child and
-    behind a kernel that never ends.
+    `mode`, the word that native calls test, and `mode_address`; `intercept`, which gets each native call while one captures or observes; `relief`, which
+    frees memory when the driver has none; `first`, the error by which the device was lost, `on_loss`, which is told of it, and `refuse`, which raises it
+    again. `handles_invalid`: the handles mean nothing any more. `calls_forbidden`: no call of the driver may be made, as in a forked child and after a
+    kernel that never ends.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
         self.cuda = cuda
         self.name = f"cuda:{ordinal}"
-        self.gone = self.hands_off = False
+        self.handles_invalid = self.calls_forbidden = False
         self.first: DriverError | None = None
         self.on_loss: Callable[[DriverError], None] | None = None
         self.refuse: Callable[[], None] | None = None
@@ -124,13 +124,13 @@ class Context:
         _open.add(self)
 
     def ok(self, result: tuple[Any, ...], doing: str) -> Any:
-        """What a driver call gave after its status. Raises the status's error; one that ends the context marks the device as lost."""
+        """The result of a driver call, after its status. Raises the error of the status. One that ends the context marks the device as lost."""
         if result[0]:
             raise self.failure(result[0], doing)
         return result[1] if len(result) > 1 else None
 
     def failure(self, status: Any, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
-        """The error for a status, with the device marked as lost where that is what it means."""
+        """The error for a status. One that ends the context marks the device as lost."""
         error = failure(status, doing, otherwise)
         if isinstance(error, DeviceLost):
             self.first = self.first or error
@@ -140,21 +140,21 @@ class Context:
         return error
 
     def abandon(self, error: DeviceLost, why: Mode) -> None:
-        """Makes no call of the driver any more: any could wait for ever. What was allocated goes with the process."""
-        self.gone = self.hands_off = True
+        """Forbids every further call of the driver, since any could wait for ever. The process frees what was allocated when it ends."""
+        self.handles_invalid = self.calls_forbidden = True
         self.first = self.first or error
         if self.on_loss is not None:
             self.on_loss(error)
         self.stop(why)
 
     def note(self, result: tuple[Any, ...], doing: str) -> bool:
-        """Takes note of what a call gave whose failure nobody can be told: one that ends the context marks the device as lost. Whether it went well."""
+        """Whether a call succeeded whose failure cannot be raised. A status that ends the context marks the device as lost."""
         if result[0]:
             self.failure(result[0], doing)
         return not result[0]
 
     def require_alive(self, doing: str) -> None:
-        """Asks the driver whether the context still works, for whoever failed in a library that does not say. Raises DeviceLost."""
+        """Asks the driver whether the context still works, after a failure in a library that does not say. Raises DeviceLost."""
         with self.entered():
             (status,) = self.cuda.cuStreamQuery(self.stream)
         if status and isinstance(error := self.failure(status, doing), DeviceLost):
@@ -339,7 +339,7 @@ class Context:
                 self.cuda.cuCtxSetCurrent(before)
 
     def wait(self, doing: str) -> None:
-        """Waits for our stream, and thus for all transfers. Streams of others see to themselves: `memory.marks` knows which use memory of ours."""
+        """Waits for our stream, and thus for all transfers. It does not wait for foreign streams: `memory.foreign_use` knows which use our memory."""
         self.ok(self.cuda.cuStreamSynchronize(self.stream), doing)
 
     @property
@@ -366,11 +366,11 @@ class Context:
         """Gives streams, events and context back, whatever their state. A forked child leaves them to its parent."""
         self.stop(Mode.CLOSED)
         _open.discard(self)
-        if not self.gone:
+        if not self.handles_invalid:
             with self.visited():
                 self.events.close()
                 self.streams.close()
-            self.gone = True
+            self.handles_invalid = True
             self.cuda.cuDevicePrimaryCtxRelease(self.device)
 
 

@@ -234,37 +234,37 @@ class CudaDevice(Device):
         return handle
 
     def _adopt(self, address: int, size_bytes: int) -> int:
-        self.memory.marks.adopt(address)
+        self.memory.foreign_use.adopt(address)
         return address
 
     def _leave(self, handle: int) -> None:
         # Its owner may give it to somebody else at once, who knows nothing of our stream.
         self.context.finish()
-        self.memory.marks.leave(handle)
+        self.memory.foreign_use.leave(handle)
 
     def use_on(self, stream: int, owner: Any, buffers: Iterable[Buffer]) -> None:
-        """Notes that a stream (a handle, which `owner` keeps alive) uses buffers from now on: see `stream_marks`. Raises LaunchError for memory of graphs."""
+        """Records that a stream (a handle, which `owner` keeps alive) uses buffers from now on. Raises LaunchError for memory of graphs."""
         if stream != int(self.context.stream):
             for buffer in buffers:
                 if isinstance(buffer.allocation, GraphMemory):
                     buffer.allocation.fork(f"a buffer on {self.name} cannot be used on another stream")
                     continue
-                self.memory.marks.add(buffer.allocation.handle, buffer.allocation.size_bytes, stream, owner)
+                self.memory.foreign_use.add(buffer.allocation.handle, buffer.allocation.size_bytes, stream, owner)
 
     def _use_on(self, buffer: Buffer, stream: Any) -> None:
         self.use_on(stream_handle(stream), stream, [buffer])
 
     @contextmanager
     def _ordered(self, *buffers: Buffer) -> Iterator[None]:
-        marks = self.memory.marks
-        if not marks or self.context.capture is not None:
+        foreign = self.memory.foreign_use
+        if not foreign or self.context.capture is not None:
             yield
             return
         ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in buffers]
         with self.context.entered():
-            streams = marks.before(f"{self.name} cannot copy", *ranges)
+            streams = foreign.before(f"{self.name} cannot copy", *ranges)
             yield
-            marks.after(streams)
+            foreign.after(streams)
 
     def _copy_peer(self, source: Buffer, target: Buffer) -> bool:
         if not isinstance(source.device, CudaDevice):
@@ -422,7 +422,7 @@ class CudaDevice(Device):
     def _synchronize(self) -> None:
         with self.context.entered():
             self.context.wait(f"{self.name} failed while it ran")
-            self.memory.marks.wait(f"{self.name} failed while it ran")
+            self.memory.foreign_use.wait(f"{self.name} failed while it ran")
 
     def _warmup(self) -> None:
         selftest.run(self)
@@ -459,7 +459,7 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         """See `Device.close`. Nothing is touched in a forked child, since all of it is the parent's, nor behind a kernel that never ends."""
-        if self.context.hands_off:
+        if self.context.calls_forbidden:
             self._closed = True
         super().close()
 

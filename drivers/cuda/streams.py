@@ -67,7 +67,7 @@ class _HandlePool:
 
     def give(self, handle: Any) -> None:
         """Takes a handle back. Quiet after `close`, and in a forked child."""
-        if self._context.gone:  # a thread of the parent may have held the lock
+        if self._context.handles_invalid:  # a thread of the parent may have held the lock
             return
         with self._lock:
             if self._all:

@@ -1,7 +1,7 @@
-"""Several processes that compile: LLVM takes one lock a process, so that compiling in parallel takes as many; and what ends one of them ends no other.
+"""Processes that compile in parallel. LLVM has one lock for each process, so parallel compiles need several; and a crash ends one process only.
 
-A `Crew` is the workers of one call: a thread each, which has its process compile one Program after the other. Processes are kept for later calls, and
-end when nobody has needed them for a while, at exit, and when this process is gone, however it went.
+A `CompilePool` is the workers of one call. Each worker is a thread with a process, which compiles one Program after the other. Processes are kept for later
+calls. They end when they have been idle for a while, at exit, and when this process ends in any way.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from vyre_py.ir.language.errors import VyreError
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["SUPPORTED", "Crew", "Done", "Outcome", "cores", "end_idle", "idle"]
+__all__ = ["SUPPORTED", "CompilePool", "Done", "Outcome", "cores", "end_idle", "idle"]
 
-SUPPORTED: Final = os.name == "posix"  # whether a child can be handed shared memory
+SUPPORTED: Final = os.name == "posix"  # whether a child can inherit shared memory
 
-_IDLE_S: Final = 60.0  # after which a process that nobody needs is ended
-_GRACE_S: Final = 0.5  # to end what is no longer wanted, before its process is killed and another has to be started
+_IDLE_S: Final = 60.0  # an idle process is ended after this
+_GRACE_S: Final = 0.5  # for an unwanted compile to end, before its process is killed and another has to be started
 _ENDING_S: Final = 10.0
-_PROCESSES: Final = 3  # that may be lost in a row before a task is given up
-_AHEAD: Final = 4  # tasks a worker that are made before they are needed
+_PROCESSES: Final = 3  # so many lost in a row, and a task is given up
+_AHEAD: Final = 4  # tasks made ahead for each worker
 
 Outcome = Artifact | VyreError
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of the task of a number. `worker` is the number of the worker that did it, from 1, or 0 for none; times are of `perf_counter_ns`."""
+    """The outcome of task `index`. `worker` is the number of the worker that ran it, from 1, or 0 for none. Times are of `perf_counter_ns`."""
 
     index: int
     outcome: Outcome
@@ -53,7 +53,7 @@ def cores() -> int:
 
 
 class _Idle:
-    """The processes that wait for the next call, the latest used last."""
+    """The idle processes, the latest used last."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -61,7 +61,7 @@ class _Idle:
         self.timer: threading.Timer | None = None
 
     def take(self) -> Compiler | None:
-        """One that lives, if there is one."""
+        """A process that is alive, or None."""
         while True:
             with self.lock:
                 if not self.waiting:
@@ -72,7 +72,7 @@ class _Idle:
             compiler.release()
 
     def give(self, compiler: Compiler) -> None:
-        """Keeps one for later, as far as there are processors for it."""
+        """Keeps a process for later, at most one for each processor."""
         with self.lock:
             kept = len(self.waiting) < cores()
             if kept:
@@ -82,16 +82,16 @@ class _Idle:
             compiler.release()
 
     def watch(self) -> None:
-        """Has a look when the first has waited for long enough. The lock is held."""
+        """Starts the timer that ends the process idle longest. The caller holds the lock."""
         if self.timer is None and self.waiting:
             timer = threading.Timer(max(self.waiting[0][0] + _IDLE_S - monotonic(), 0.0), self.expire)
             timer.daemon = True
-            with suppress(RuntimeError):  # no more threads: the next look is when another is kept, or the last at exit
+            with suppress(RuntimeError):  # no more threads: the timer is started again when another process is kept; at exit all end
                 timer.start()
                 self.timer = timer
 
     def expire(self) -> None:
-        """Ends those that nobody has needed for a while."""
+        """Ends the processes that have been idle for too long."""
         with self.lock:
             self.timer = None
             late = [entry for entry in self.waiting if entry[0] + _IDLE_S <= monotonic()]
@@ -101,7 +101,7 @@ class _Idle:
             compiler.release()
 
     def end(self) -> None:
-        """Ends all."""
+        """Ends all idle processes."""
         with self.lock:
             ended, self.waiting = self.waiting, []
             if self.timer is not None:
@@ -112,11 +112,11 @@ class _Idle:
 
 
 _idle = _Idle()
-_of_parents: list[_Idle] = []  # what a fork found: it is not for the child to end them, nor to wait for them
+_of_parents: list[_Idle] = []  # of the processes before forks: a child neither ends them nor waits for them
 
 
 def _forked() -> None:
-    global _idle  # noqa: PLW0603 - the child begins with none, and with a lock that nobody holds
+    global _idle  # noqa: PLW0603 - the child starts with no processes and with a free lock
     _of_parents.append(_idle)
     _idle = _Idle()
 
@@ -126,21 +126,21 @@ if hasattr(os, "register_at_fork"):
 
 
 def idle() -> tuple[int, ...]:
-    """The numbers of the processes that wait for the next call."""
+    """The process ids of the idle processes."""
     with _idle.lock:
         return tuple(compiler.pid for _, compiler in _idle.waiting)
 
 
 def end_idle() -> None:
-    """Ends the processes that wait for the next call, which then starts others."""
+    """Ends the idle processes. The next call starts others."""
     _idle.end()
 
 
 atexit.register(end_idle)
 
 
-class Crew:
-    """The workers of one call. For a `with` block, whose end waits a moment for what still runs and then kills it; an interrupt kills at once.
+class CompilePool:
+    """The workers of one call, for a `with` block. The end of the block waits a moment for running compiles and then kills them; an interrupt kills at once.
 
     `timeout` is in seconds for each Program, None for no limit. Processes start with the block, while the first tasks are made.
     """
@@ -149,8 +149,8 @@ class Crew:
         self._timeout = timeout
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: SimpleQueue[Done | BaseException] = SimpleQueue()
-        self._lock = threading.Lock()  # guards the three below
-        self._hired: set[Compiler] = set()
+        self._lock = threading.Lock()  # guards the next three
+        self._acquired: set[Compiler] = set()
         self._killed = False
         self._said: list[str] = []
         self._open: set[int] = set()  # numbers of the tasks in the queue or in work
@@ -162,7 +162,7 @@ class Crew:
     def __enter__(self) -> Self:
         """Raises ToolchainError where not even one thread can be started."""
         started = []
-        with suppress(RuntimeError):  # the system has no more threads, and fewer do as well
+        with suppress(RuntimeError):  # the system has no more threads, and fewer are enough
             for thread in self._threads:
                 thread.start()
                 started.append(thread)
@@ -172,8 +172,8 @@ class Crew:
         return self
 
     def run(self, tasks: Iterable[Task | Done], interval_s: float | None) -> Iterator[Done | None]:
-        """What becomes of each task, as it is known, and None whenever nothing was for some seconds. Tasks are begun in their order, and made when they are
-        soon needed; those that come as done are given as they are."""
+        """The outcome of each task as it is known, and None whenever `interval_s` seconds pass without one. Tasks start in order, and are made shortly before
+        they are needed. A task that is done already is passed on."""
         rest = iter(tasks)
         more = True
         while True:
@@ -198,7 +198,7 @@ class Crew:
             yield found
 
     def stop_at(self, index: int) -> None:
-        """Begins no task from this number on: `run` gives what is before it, and ends."""
+        """Starts no task from this number on. `run` gives the outcomes of those before it, and ends."""
         self._until = index if self._until is None else min(index, self._until)
         for task in list(self._waiting()):
             if task.index < self._until:
@@ -207,7 +207,7 @@ class Crew:
                 self._open.discard(task.index)
 
     def _waiting(self) -> Iterator[Task]:
-        """Takes the tasks that were not begun out of the queue."""
+        """Removes the tasks that were not started from the queue."""
         with suppress(Empty):
             while True:
                 task = self._tasks.get_nowait()
@@ -235,27 +235,27 @@ class Crew:
     def _kill(self) -> None:
         with self._lock:
             self._killed = True
-            hired = list(self._hired)
-        for compiler in hired:
+            acquired = list(self._acquired)
+        for compiler in acquired:
             compiler.kill()
 
     # ---- for its threads
 
     def _serve(self, number: int) -> None:
-        """Does tasks until there is None. Whoever waits for tasks raises what no task is to blame for."""
+        """Does tasks until it gets None. An error that belongs to no task is re-raised in the thread that calls `run`."""
         compiler: Compiler | None = None
         try:
-            compiler = self._hire()  # before the first task is there
+            compiler = self._acquire()  # before the first task exists
             while compiler is not None and (task := self._tasks.get()) is not None:
                 compiler = self._do(task, compiler, number)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it must not leave the caller waiting
+        except BaseException as error:  # noqa: BLE001 - no error may leave the caller waiting
             self._done.put(error)
         finally:
             if compiler is not None:
-                self._dismiss(compiler)
+                self._release(compiler)
 
     def _do(self, task: Task, compiler: Compiler | None, number: int) -> Compiler | None:
-        """Does a task, with other processes where one is lost over nothing that it was asked; gives the one for the next task."""
+        """Does a task. A process that is lost for a reason outside the task is replaced, and the task tried again. Returns the process for the next task."""
         left = _PROCESSES
         while compiler is not None:
             left -= 1
@@ -276,24 +276,24 @@ class Crew:
         return None
 
     def _replaced(self, compiler: Compiler) -> Compiler | None:
-        self._dismiss(compiler)
-        return self._hire()
+        self._release(compiler)
+        return self._acquire()
 
-    def _hire(self) -> Compiler | None:
-        """A process, from those that wait or a new one; None when none is wanted any more. Raises ToolchainError where none can be started."""
+    def _acquire(self) -> Compiler | None:
+        """An idle process or a new one; None once the pool is killed. Raises ToolchainError where none can be started."""
         if self._killed:
             return None
         compiler = _idle.take() or Compiler()
         with self._lock:
             if not self._killed:
-                self._hired.add(compiler)
+                self._acquired.add(compiler)
                 return compiler
         compiler.release()
         return None
 
-    def _dismiss(self, compiler: Compiler) -> None:
+    def _release(self, compiler: Compiler) -> None:
         with self._lock:
-            self._hired.discard(compiler)
+            self._acquired.discard(compiler)
             killed = self._killed
         if killed:
             compiler.release()
@@ -306,4 +306,4 @@ def _outcome(compiler: Compiler, task: Task, timeout: float | None, last: bool) 
         return compiler.compile(task, timeout, last)
     except VyreError as error:
         error.__cause__ = error.__context__ = None
-        return error.with_traceback(None)  # the frames of this thread are nobody's business, and hold the Program
+        return error.with_traceback(None)  # the caller has no use for this thread's frames, and they hold the Program

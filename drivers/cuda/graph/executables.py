@@ -35,14 +35,14 @@ class Handles:
         """Destroys the executable graph; what it has running goes on to its end. Quiet, since a finaliser may call it."""
         executable, self.executable = self.executable, None
         context = self.context
-        if executable is not None and not context.gone:
+        if executable is not None and not context.handles_invalid:
             with context.visited():
                 context.note(context.cuda.cuGraphExecDestroy(executable), f"{context.name} cannot destroy a graph")
 
     def destroy(self) -> None:
         """Destroys both, once no capture runs that would take it amiss. A forked child leaves them to its parent."""
         context = self.context
-        if not context.gone and not context.later(self.destroy):
+        if not context.handles_invalid and not context.later(self.destroy):
             with context.visited():
                 self.drop()
                 context.note(context.cuda.cuGraphDestroy(self.graph), f"{context.name} cannot destroy a graph")

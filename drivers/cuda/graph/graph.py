@@ -85,7 +85,7 @@ class Replay:
         self._at = len(calls) // 2
         room = 1 + len(self._others) + sum(len(node.held) for node in self.kernels)
         counters = ((device.telemetry.address("graph_replays"), 1), (self._record.address, 1))
-        return CallList(calls, self.trouble, context.mode_address, self._words(), counters, exclusive=True, room=room)
+        return CallList(calls, self.handle_status, context.mode_address, self._words(), counters, exclusive=True, room=room)
 
     def names(self) -> list[tuple[str, Buffer]]:
         """The buffers that the graph uses, with the names that they have in Programs and steps."""
@@ -199,7 +199,7 @@ class Replay:
 
     def close(self) -> None:
         """Gives all up."""
-        if self.device.context.gone:  # in a forked child a thread of the parent may have held the lock
+        if self.device.context.handles_invalid:  # in a forked child a thread of the parent may have held the lock
             return
         with self.lock:
             self._closed = True
@@ -220,7 +220,7 @@ class Replay:
         if not self.instantiated:
             self._instantiate()
 
-    def trouble(self, index: int, status: int) -> None:
+    def handle_status(self, index: int, status: int) -> None:
         """Does, or refuses, what the native call could not: see `call_list`."""
         device, context = self.device, self.device.context
         doing = f"{self.name} cannot be replayed on {context.name}"
@@ -280,7 +280,7 @@ class Replay:
             self._kernels_use(stream, owner)
             if self.shares:
                 old, self.calls = self.calls, self._list()
-                old.retire()
+                old.invalidate()
             self.calls.patch(self._at, 1, stream)
             self._go_on()
 
@@ -373,7 +373,7 @@ class CudaGraph(Graph):
             raise LaunchError("a graph cannot go to another stream", cause=cause, remedy="free all that the captured function allocates in it")
         with context.entered():
             if handle != int(context.stream):
-                self._replay.device.memory.marks.after([handle])
+                self._replay.device.memory.foreign_use.after([handle])
             self._replay.move(handle, stream)
         self.__call__ = self._replay.calls.builtin()  # type: ignore[method-assign]  # as in `__init__`
         return self

@@ -119,9 +119,9 @@ class SequenceCalls:
         counters = ((device.telemetry.address("launches"), len(launches)), (self.record.address, 1))
         calls = [call for piece in self.pieces for call in piece.calls]
         kept = (self.record, self.pieces)
-        self.calls = CallList(calls, self.trouble, device.context.mode_address, sorted(alive), counters, members=list(self._members.values()), kept=kept)
+        self.calls = CallList(calls, self.handle_status, device.context.mode_address, sorted(alive), counters, members=list(self._members.values()), kept=kept)
 
-    def trouble(self, index: int, status: int) -> None:
+    def handle_status(self, index: int, status: int) -> None:
         """Does, or refuses, what the native call could not: see `call_list`."""
         device, context = self.device, self.device.context
         if index < 0:

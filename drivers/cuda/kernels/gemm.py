@@ -66,7 +66,7 @@ def _address() -> int:
 
 def _destroy(context: Context, bindings: Any, handle: int) -> None:
     """Gives cuBLASLt's handle back. Quiet, since a finaliser calls it; a forked child leaves it to its parent."""
-    if not context.gone:
+    if not context.handles_invalid:
         with context.visited(), suppress(Exception):  # cuBLAS's own class, which only its bindings know
             bindings.destroy(handle)
 

@@ -163,16 +163,16 @@ _Launches = Sequence[tuple[int, int, bytes]]
 
 
 def _enqueue(device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
-    context, marks = device.context, device.memory.marks
+    context, foreign = device.context, device.memory.foreign_use
     doing = f"{context.name} cannot copy"
     with context.entered(), context.using(doing):
-        ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in (source, target)] if marks else ()
-        streams = marks.before(doing, *ranges)
+        ranges = [(buffer.handle + buffer.offset_bytes, buffer.size_bytes) for buffer in (source, target)] if foreign else ()
+        streams = foreign.before(doing, *ranges)
         for function, groups, block in launches:
             parameter = _launch_extra(block)
             extra = ctypes.addressof(parameter)
             context.ok(context.cuda.cuLaunchKernel(function, groups, 1, 1, GROUP, 1, 1, 0, context.stream, 0, extra), doing)
-        marks.after(streams)
+        foreign.after(streams)
     device.telemetry.copies += 1
     device.telemetry.bytes_copied += copy.size_bytes
 

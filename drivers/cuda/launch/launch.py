@@ -92,19 +92,19 @@ def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], str
     context = device.context
     if context.capture is not None and context.later(lambda: _give_words(device, taken, streams)):
         return
-    if context.usable and device.memory.marks.join_all(streams):
+    if context.usable and device.memory.foreign_use.join_all(streams):
         for use, word in taken:
             device.words.give(use, word)
 
 
 class BoundKernel:
-    """What a launch is made of, apart from the object that users hold: the argument block, the buffers, the native call.
+    """The state of a bound launch: the argument block, the buffers, the native call. `CudaLaunch`, which users hold, is around it.
 
-    Handlers belong to it rather than to the launch, so that a dropped launch is gone at once.
+    Handlers are methods of this class rather than of the launch, so that a launch is freed as soon as it is dropped.
 
     Attributes: `device`, `plan`, `module` and `grid` of the entry that is launched, `block` (the argument block, which native code copies at each
-    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` of others that it was ever launched on, each with the object
-    that keeps it alive, `calls`, and `lock`, which whoever changes it from Python holds.
+    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` (foreign ones that it was ever launched on, each with the object
+    that keeps it alive), `calls`, and `lock`, which is held by each change from Python.
     """
 
     __slots__ = (
@@ -136,13 +136,13 @@ class BoundKernel:
         self.calls = self._list()
 
     def _choose(self, plan: LaunchPlan) -> None:
-        """Takes the entry of a plan."""
+        """Selects the plan's entry."""
         self.plan, self.module = plan, self._modules[plan.entry]
         self.grid = _grid(self.device, plan, self.module)
         self._attributes = _attributes(self.device, plan, self.module, self.grid)
 
     def _hidden(self) -> dict[SlotKind, int]:
-        """The device words that the kernel has to itself, whose addresses go into the argument block: what it cancels by, where workgroups meet."""
+        """Acquires the device words of this kernel alone, for its cancel flag and its grid barrier, and writes their addresses into the argument block."""
         words: dict[SlotKind, int] = {}
         for kind in (SlotKind.CANCEL, SlotKind.ARRIVALS):
             if (slot := self.plan.step.layout.find(kind)) is not None:
@@ -153,12 +153,12 @@ class BoundKernel:
         return words
 
     def cancel(self) -> None:
-        """Tells the loops of an interruptible kernel to end, past whatever is enqueued."""
+        """Tells the loops of an interruptible kernel to end. Does not wait for what is enqueued."""
         self.device.words.raise_flag(self._words[SlotKind.CANCEL])
 
-    def revive(self) -> None:
-        """Has the kernel run again, once what was told to end has."""
-        self.device.words.reset(*self._words.values())  # workgroups that met at a grid barrier have not all done so
+    def reset_flags(self) -> None:
+        """Lets the kernel run again after `cancel`, once the cancelled launches have ended."""
+        self.device.words.reset(*self._words.values())  # not all workgroups have arrived at a grid barrier
 
     @property
     def block_address(self) -> int:
@@ -166,14 +166,14 @@ class BoundKernel:
         return ctypes.addressof(self._pin)
 
     def call(self) -> Call:
-        """The one native call that launches the kernel on its stream, for as long as the kernel lives."""
+        """The native call that launches the kernel on its stream. Valid as long as the kernel lives."""
         return self._call
 
     def _made_call(self) -> Call:
         plan, module, context = self.plan, self.module, self.device.context
         if self._attributes:
             config = packed_config(context.cuda, self.grid, plan.step.workgroup, module.workgroup_bytes, self.stream, self._attributes)
-            self._configs.append(config)  # those before it stay: a thread may be launching with one
+            self._configs.append(config)  # earlier ones are kept: a thread may be launching with one
             extended = (ctypes.addressof(config), int(module.function), 0, 0)
             return Call(context.function("cuLaunchKernelEx"), extended, call_list.LAUNCH_EX, self.block_address, plan.step.layout.size_bytes)
         function = context.function("cuLaunchKernel")
@@ -181,7 +181,7 @@ class BoundKernel:
         return Call(function, arguments, call_list.LAUNCH, self.block_address, plan.step.layout.size_bytes)
 
     def rows(self) -> list[SlotRow]:
-        """What `set` may change without Python."""
+        """The slots that `set` may change in native code."""
         rows = []
         written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
         for place, slot in enumerate(self.plan.step.layout.buffers):
@@ -200,41 +200,41 @@ class BoundKernel:
         counters = ((device.telemetry.address("launches"), 1), (self.record.address, 1))
         foreign = self.stream != int(device.context.stream)
         self._call = self._made_call()
-        return CallList([self._call], self.trouble, device.context.mode_address, alive, counters, self.rows(), self.held, fixed=foreign)
+        return CallList([self._call], self.handle_status, device.context.mode_address, alive, counters, self.rows(), self.held, frozen=foreign)
 
     def move(self, stream: int, owner: Any) -> None:
-        """Goes to another stream from now on, which its `owner` keeps alive: after what our own stream holds, and what the launch's stream so far holds."""
-        context, marks = self.device.context, self.device.memory.marks
+        """Launches on another stream from now on, which its `owner` keeps alive. That stream waits for what is enqueued on our own and on the present one."""
+        context, foreign = self.device.context, self.device.memory.foreign_use
         own = int(context.stream)
         with self.lock:
             old, before = self.calls, (self.stream, self._owner)
-            old.retire()
+            old.invalidate()
             try:
-                while old.in_flight:  # what other threads enqueue at this moment comes before as well
+                while old.in_flight:  # launches that other threads are making come before the move
                     time.sleep(0)
                 if stream != self.stream and context.capture is None:
                     if self.stream != own:
-                        marks.join(self.stream, f"{context.name} cannot change streams")
-                    marks.after({stream} - {own})
+                        foreign.join(self.stream, f"{context.name} cannot change streams")
+                    foreign.after({stream} - {own})
                 self.use_on(stream, owner)
                 self.device.use_on(stream, owner, self.held)
                 self.stream, self._owner = stream, owner
                 self.calls = self._list()
             except BaseException:
                 self.stream, self._owner = before
-                old.revive()
+                old.restore()
                 raise
 
     def use_on(self, stream: int, owner: Any) -> None:
-        """Notes a stream that the kernel runs on from now on, which its `owner` keeps alive."""
+        """Records a stream that the kernel runs on from now on, which its `owner` keeps alive."""
         if stream != int(self.device.context.stream):
             self.streams[stream] = owner
 
     def enter(self, number: int) -> None:
-        """Launches another entry from now on: of what is launched at this moment, each launch is all of one or all of the other."""
+        """Launches another entry from now on. A concurrent launch sees either the old entry or the new one, never a mixture."""
         with self.lock:
             old, before = self.calls, (self.plan, self.module, self.grid, self._attributes, self.record, self._call)
-            old.retire()
+            old.invalidate()
             try:
                 while old.in_flight:
                     time.sleep(0)
@@ -243,19 +243,19 @@ class BoundKernel:
                 self.calls = self._list()
             except BaseException:
                 self.plan, self.module, self.grid, self._attributes, self.record, self._call = before
-                old.revive()
+                old.restore()
                 raise
-            self.calls.fix(old.fixed - 1 - self.calls.fixed)  # as many as there were before it was retired
+            self.calls.freeze_buffers(old.frozen - 1 - self.calls.frozen)  # as often as the old list before it was invalidated
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """A block in which no other thread changes the buffers, by `set` in native code neither."""
+        """A block in which no other thread changes the buffers, neither in Python nor by `set` in native code."""
         with self.lock:
-            self.calls.fix(1)
+            self.calls.freeze_buffers(1)
             try:
                 yield
             finally:
-                self.calls.fix(-1)  # by now another one, if the entry changed
+                self.calls.freeze_buffers(-1)  # another list by now, if the entry changed
 
     # ---- what is not plain
 
@@ -264,8 +264,8 @@ class BoundKernel:
         """What traces say of a launch."""
         return {"program": self.plan.binding.interface.name, "grid": "x".join(map(str, self.grid))}
 
-    def trouble(self, index: int, status: int) -> None:
-        """Does, or refuses, what the native call could not: see `call_list`."""
+    def handle_status(self, index: int, status: int) -> None:
+        """Does in Python what the native call could not do, or raises: see `call_list`."""
         device, context = self.device, self.device.context
         doing = f"{self.plan.step.entries[self.plan.entry].symbol} cannot be launched on {context.name}"
         if index < 0:
@@ -277,27 +277,27 @@ class BoundKernel:
             if context.intercept is not None and status > 0:
                 context.intercept(self)
                 return
-            if status == call_list.STALE:  # by now there is another list, or other buffers
+            if status == call_list.STALE:  # the list or its buffers have been replaced
                 with self.lock, context.using(doing):
                     self.calls.resume(0)
                 return
         try:
-            with self.flying() as calls:
+            with self.entered() as calls:
                 context.recover(calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
         except DeviceLost:
-            device.require_usable()  # which tells the first cause
+            device.require_usable()  # raises the first cause
             raise
 
     @contextmanager
-    def flying(self) -> Iterator[CallList]:
-        """A block that makes the calls of now: who would give them up waits for its end, as for native code that makes them."""
+    def entered(self) -> Iterator[CallList]:
+        """A block that makes the present calls. Their invalidation waits for its end, as it waits for native code that makes them."""
         with self.lock:
             calls = self.calls
-            calls.fly(1)
+            calls.enter()
         try:
             yield calls
         finally:
-            calls.fly(-1)
+            calls.leave()
 
     @property
     def buffers(self) -> dict[str, Buffer]:
@@ -320,7 +320,7 @@ class BoundKernel:
         if buffers and self.stream != int(self.device.context.stream):
             self.device.use_on(self.stream, self._owner, buffers.values())
             with self.device.context.entered():
-                self.device.memory.marks.after([self.stream])  # what was written to them so far
+                self.device.memory.foreign_use.after([self.stream])  # what was written to them so far
         call_list.scatter(pieces)
         # Dropped at the end, when all is in place: that may run code which launches or sets this very launch.
         olds, retired = list(self.held), self._retired
@@ -358,7 +358,7 @@ class CudaLaunch(Launch):
         return self.plan.device._raw_code(self.kernel.module)
 
     def _set(self, arguments: Any = None, /, **named: Any) -> Self:
-        if self.kernel.device.context.gone:  # in a forked child a thread of the parent may have held the lock
+        if self.kernel.device.context.handles_invalid:  # in a forked child a thread of the parent may have held the lock
             return super().set(arguments, **named)
         with self.kernel.changing():
             return super().set(arguments, **named)

@@ -19,7 +19,7 @@ _STATIC_WORKGROUP_BYTES: Final = 48 << 10
 
 def _unload(context: Context, handle: Any) -> None:
     """Unloads a module that nothing refers to. A kernel of it may still run, so this waits; quiet, since a finaliser calls it."""
-    if context.gone or context.later(lambda: _unload(context, handle)):
+    if context.handles_invalid or context.later(lambda: _unload(context, handle)):
         return
     with context.visited():
         context.note(context.cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")

@@ -44,7 +44,7 @@ def finish_by(launch: CudaLaunch, deadline: float, timeout: float) -> None:
         try:
             over = poll(lambda: event_is_done(context, event, doing), _GRACE)
         finally:
-            kernel.revive()
+            kernel.reset_flags()
         if not over:
             raise kernel.device.lose(f"{launch.plan.binding.interface.name!r} did not end {_GRACE} s after it was told to")
     raise DispatchTimeout(

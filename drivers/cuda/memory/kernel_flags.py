@@ -84,7 +84,7 @@ class Words:
 
     def give(self, use: SlotKind, word: int) -> None:
         """Takes a word back: nothing that is enqueued after what our stream holds uses it. Quiet after `close`, and in a forked child."""
-        if self._context.gone:  # a thread of the parent of a forked child may have held the lock
+        if self._context.handles_invalid:  # a thread of the parent of a forked child may have held the lock
             return
         with self._lock:
             if self._slabs:

@@ -2,7 +2,7 @@
 
 What is freed is used again in the order of our stream, with no call of the driver and no wait. Uploads go beside our stream: they take what nothing uses
 any more, which `fences` tell. Streams of others that use the memory are ordered
-before by events (`stream_marks`). A free within a capture waits for its end.
+before by events (`foreign_streams`). A free within a capture waits for its end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.graph.graph_memory import Nodes
 from vyre_py.drivers.cuda.memory.copies import Work, copy_work, fill_work
 from vyre_py.drivers.cuda.memory.fences import Fences
+from vyre_py.drivers.cuda.memory.foreign_streams import ForeignStreamUse
 from vyre_py.drivers.cuda.memory.relief import NO_MEMORY, NUMBER, exhausted
-from vyre_py.drivers.cuda.memory.stream_marks import Marks
 from vyre_py.drivers.errors import DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.memory.pool import SizePool, bytes_from, class_bytes
 from vyre_py.drivers.observe.telemetry import Telemetry
@@ -39,14 +39,14 @@ class CudaMemory:
     The driver's pool is not the device's default one, whose settings belong to the whole process. A device without pools gets plain allocations,
     which wait for the device when they are given back to the driver.
 
-    Attributes: `limit_bytes`, the most that is asked of the driver in all, for graphs as well (None: what the device has); `stream_marks` of streams of others;
-    `held_bytes`, all that the driver gave, in use or kept; `nodes`, what captured graphs allocate.
+    Attributes: `limit_bytes`, the most that is asked of the driver in all, for graphs as well (None: what the device has); `foreign_use`, which foreign
+    streams use which memory; `held_bytes`, all that the driver gave, in use or kept; `nodes`, what captured graphs allocate.
     """
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         """Raises DriverError for VYRE_DEVICE_POOL_BYTES or VYRE_POOL_RELEASE_THRESHOLD that is no number of bytes."""
-        self.marks = Marks(context, telemetry)
-        self._marked = self.marks.by_address  # which says quicker than the marks whether there are any
+        self.foreign_use = ForeignStreamUse(context, telemetry)
+        self._foreign_by_address = self.foreign_use.by_address  # a dict is tested for being empty quicker than the object around it
         self.limit_bytes: int | None = None
         self.held_bytes = 0
         self._context = context
@@ -279,27 +279,27 @@ class CudaMemory:
         context = self._context
         if context.capture is not None and context.later(partial(self._put_back, address, size)):
             return
-        if self._marked or self._late:
+        if self._foreign_by_address or self._late:
             self._put_back(address, size)
         else:
             self._kept.give((address, self._fences.now), size)
 
     def _put_back(self, address: int, size: int) -> None:
         """Keeps memory once our stream waits for the streams of others that use it."""
-        if self.marks and self._context.usable:
+        if self.foreign_use and self._context.usable:
             with self._context.visited():
-                ordered = not self.marks.captured(address, size) and self._ordered(address, size)
+                ordered = not self.foreign_use.captured(address, size) and self._ordered(address, size)
             if not ordered:
                 self._late.append((address, size))
                 return
-        self.marks.remove(address)
+        self.foreign_use.remove(address)
         self._kept.give((address, self._fences.now), size)
 
     def _ordered(self, address: int, size: int) -> bool:
         """Whether our stream, or at worst the host, has waited for the others; if not, nobody may use the memory again."""
         context = self._context
         try:
-            self.marks.before(f"{context.name} cannot free memory", (address, size))
+            self.foreign_use.before(f"{context.name} cannot free memory", (address, size))
         except DriverError:
             return context.usable and not context.cuda.cuCtxSynchronize()[0]
         return True
@@ -314,11 +314,11 @@ class CudaMemory:
         context, size = self._context, self._live.get(address)
         if context.capturing or not context.usable or size is None:
             return None
-        if self.marks:
+        if self.foreign_use:
             with context.visited():
-                if self.marks.captured(address, size) or not self._ordered(address, size):
+                if self.foreign_use.captured(address, size) or not self._ordered(address, size):
                     return None
-            self.marks.remove(address)
+            self.foreign_use.remove(address)
         return address
 
     def _return(self, kept: _Kept, size: int) -> None:
@@ -328,7 +328,7 @@ class CudaMemory:
 
     def _free_in_order(self, address: int) -> None:
         context = self._context
-        if context.gone or context.later(lambda: self._give_driver(address)):
+        if context.handles_invalid or context.later(lambda: self._give_driver(address)):
             return
         context.busy.value += 1  # no capture may begin before the free is enqueued
         try:
@@ -355,10 +355,10 @@ class CudaMemory:
     def _make(self, doing: str, work: list[Work], *ranges: tuple[int, int]) -> None:
         context = self._context
         with context.entered(), context.using(doing):
-            streams = self.marks.before(doing, *ranges) if self.marks else ()
+            streams = self.foreign_use.before(doing, *ranges) if self.foreign_use else ()
             for name, arguments in work:
                 context.ok(getattr(context.cuda, name)(*arguments, context.stream), doing)
-            self.marks.after(streams)
+            self.foreign_use.after(streams)
 
     # ---- life
 
@@ -385,10 +385,10 @@ class CudaMemory:
         self._late.clear()
         self._fences.clear()
         self.held_bytes = 0
-        if context.hands_off:
+        if context.calls_forbidden:
             return
         with context.visited():
-            if self.marks:
+            if self.foreign_use:
                 cuda.cuCtxSynchronize()
             for address in blocks:
                 self._give_driver(address)

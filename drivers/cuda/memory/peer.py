@@ -47,15 +47,15 @@ def copy_between(source: Buffer, target: Buffer, known: set[str]) -> None:
     begin, end = source.handle + source.offset_bytes, target.handle + target.offset_bytes
     with of.context.using(doing), to.context.using(doing):
         with of.context.entered():
-            left = of.memory.marks.before(doing, (begin, source.size_bytes))
+            left = of.memory.foreign_use.before(doing, (begin, source.size_bytes))
             _follow(of.context, to.context, doing)
         with to.context.entered():
-            kept = to.memory.marks.before(doing, (end, target.size_bytes))
+            kept = to.memory.foreign_use.before(doing, (end, target.size_bytes))
             result = to.context.cuda.cuMemcpyPeerAsync(end, to.context.handle, begin, of.context.handle, source.size_bytes, to.context.stream)
             to.context.ok(result, doing)
-            to.memory.marks.after(kept)
+            to.memory.foreign_use.after(kept)
             _follow(to.context, of.context, doing)
         with of.context.entered():
-            of.memory.marks.after(left)
+            of.memory.foreign_use.after(left)
     to.telemetry.waits += 1
     of.telemetry.waits += 1

@@ -138,7 +138,7 @@ class PinnedPool:
 
     def back(self, block: PinnedBlock, after: Any) -> None:
         """What `PinnedBlock.give` does."""
-        if after is None or self._context.gone:  # once the device is closed nothing is on its way
+        if after is None or self._context.handles_invalid:  # once the device is closed nothing is on its way
             self._kept.give(block, block.capacity)
         else:
             self._waiting.append((block, after))
@@ -187,7 +187,7 @@ class PinnedPool:
         """Unpins a block. Quiet; a forked child leaves that to its parent."""
         context = self._context
         self.held_bytes -= size
-        if not context.hands_off and not context.later(lambda: self._unpin(block)):
+        if not context.calls_forbidden and not context.later(lambda: self._unpin(block)):
             self._unpin(block)
 
     def _unpin(self, block: PinnedBlock) -> None:

@@ -91,7 +91,7 @@ class Transfers:
 
     def __init__(self, context: Context, memory: CudaMemory, pinned: PinnedPool, telemetry: Telemetry) -> None:
         self._context = context
-        self._marks = memory.marks
+        self._foreign_use = memory.foreign_use
         self._pinned = pinned
         self._telemetry = telemetry
         self._ring = Ring(context, pinned)
@@ -105,13 +105,13 @@ class Transfers:
         context, doing = self._context, f"{self._context.name} cannot be written"
         if source.nbytes <= _SMALL_BYTES:
             with context.using(doing):
-                streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
+                streams = self._foreign_use.before(doing, (address, source.nbytes)) if self._foreign_use else []
                 self._ring.send(address, source, doing)
-                self._marks.after(streams)
+                self._foreign_use.after(streams)
             return
         with context.streams.borrowed(TRANSFER) as stream:
             with context.using(doing):
-                streams = self._marks.before(doing, (address, source.nbytes)) if self._marks else []
+                streams = self._foreign_use.before(doing, (address, source.nbytes)) if self._foreign_use else []
                 self._order(None, int(stream))
             self._bring(_Way(True, address, source, stream, doing), streams)
 
@@ -138,7 +138,7 @@ class Transfers:
             raise
         with self._context.using(way.doing):
             self._order(int(way.stream), None)
-            self._marks.after(streams)
+            self._foreign_use.after(streams)
 
     def _send(self, way: _Way, parts: deque[Piece], chunk_bytes: int, sort: int) -> None:
         """One thread's part of an upload: takes pieces until there are none. A chunk is filled again once what left it has arrived."""
@@ -166,8 +166,8 @@ class Transfers:
             return
         context, doing = self._context, f"{self._context.name} cannot be read"
         with context.using(doing):
-            if self._marks:
-                self._marks.before(doing, (address, target.nbytes))
+            if self._foreign_use:
+                self._foreign_use.before(doing, (address, target.nbytes))
             self._order(None, int(context.copy_stream))
         self._move(_Way(False, address, target, context.copy_stream, doing))
 
@@ -203,8 +203,8 @@ class Transfers:
         try:
             with context.events.borrowed() as event:
                 with context.using(doing):
-                    if self._marks:
-                        self._marks.before(doing, *[(address, target.nbytes) for address, target in wanted])
+                    if self._foreign_use:
+                        self._foreign_use.before(doing, *[(address, target.nbytes) for address, target in wanted])
                     for place, (address, target) in zip(places, wanted, strict=False):
                         context.ok(cuda.cuMemcpyDtoHAsync(block.address + place, address, target.nbytes, context.stream), doing)
                     context.ok(cuda.cuEventRecord(event, context.stream), doing)

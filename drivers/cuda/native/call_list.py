@@ -28,7 +28,7 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.llvm import jit
 
 __all__ = [
-    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNHEARD", "Call", "CallList", "SlotRow",
+    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNCHECKED", "Call", "CallList", "SlotRow",
     "pack_record", "scatter", "set_method",
 ]  # fmt: skip
 
@@ -36,9 +36,9 @@ __all__ = [
 CHECKED: Final = 0
 LAUNCH: Final = 1  # cuLaunchKernel: the eleventh
 LAUNCH_EX: Final = 2  # cuLaunchKernelEx: the fourth
-UNHEARD: Final = 3  # its result is no status
+UNCHECKED: Final = 3  # its result is no status
 
-# What a handler gets for the index, for the status of a list that was given up or has a dead word, and of one that is too large for memory.
+# What a handler gets: the index; the status of a list that is invalid or has a dead word; the status of one that is too large for memory.
 REFUSED: Final = -1
 STALE: Final = -1
 NO_MEMORY: Final = -2
@@ -46,7 +46,7 @@ NO_MEMORY: Final = -2
 # Type of a slot, by name -> its number in native code; other types go through Python.
 SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
 
-# What is told of a call: its number and the status that it gave.
+# It gets the number of a call, and its status.
 Handler = Callable[[int, int], Any]
 
 _ARGUMENTS: Final = 16
@@ -58,9 +58,9 @@ _RANGE_AT: Final = 7 * 8
 _SIGNATURE_AT: Final = 4 * 8
 _WORD_BYTES: Final = 8
 _ALIVE_COUNT_AT: Final = 3 * 8
-_FIXED_AT: Final = 13 * 8
+_FROZEN_AT: Final = 13 * 8
 _IN_FLIGHT_AT: Final = 14 * 8
-_RETIRED_AT: Final = 18 * 8
+_INVALID_AT: Final = 18 * 8
 _ALIGN: Final = 16
 _FIRST_ARGUMENT: Final = 4  # in words, from the beginning of a call
 _MASK: Final = (1 << 64) - 1
@@ -204,25 +204,25 @@ def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
 class CallList:
     """Calls, ready to be made. Attribute: `state`, the bytes that native code reads.
 
-    Whoever owns the list keeps alive what its calls use, and is who handles trouble: `handler` is a method of the owner. The builtin holds the
-    owner by it, and the owner the list; the list holds neither, so that all are gone as soon as the builtin is dropped. So an owner must not
-    hold the builtin: an object around it does.
+    The owner of a list keeps alive what its calls use. `handler` is a method of the owner: it handles every status that is no success. The builtin holds
+    the handler and so the owner; the owner holds the list; the list holds neither. So all are freed as soon as the builtin is dropped, provided that the
+    owner does not hold the builtin: an object around the owner does.
     """
 
-    __slots__ = ("_alive", "_fixed", "_flying", "_handler", "_kept", "_names", "_pin", "_room", "_slots", "state")
+    __slots__ = ("_alive", "_frozen", "_handler", "_in_flight", "_kept", "_names", "_pin", "_room", "_slots", "state")
 
     def __init__(
         self, calls: Sequence[Call], handler: Handler, mode: int, alive: Sequence[int],
-        counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, fixed: bool = False,
+        counters: tuple[tuple[int, int], tuple[int, int]], slots: Sequence[SlotRow] = (), held: list[Any] | None = None, frozen: bool = False,
         *, members: Sequence[CallList] = (), exclusive: bool = False, room: int = 0, kept: Sequence[Any] = (),
     ) -> None:  # fmt: skip
-        """`mode` is the address of two words: the mode, and how many threads make calls now. `alive` are addresses of words, for which there is `room`
-        at least, `counters` two pairs of a word's address and what is added to it; `slots` and the list `held` of buffers are for `set`, which
-        leaves buffers to Python where they are `fixed`.
+        """`mode` is the address of two words: the mode, and the number of threads that make calls now. `alive` are the addresses of live words; there is room
+        for at least `room` of them. `counters` are two pairs: the address of a word, and the amount added to it. `slots` and the list `held` of buffers are
+        for `set`, which leaves buffers to Python while they are `frozen`.
 
-        A list made of the calls of others looks at the live words of its `members` as well, and goes to its handler once one of them was retired. Builtins hold
-        the states of members, and what is `kept`: what the owner may let go of while a thread still makes the calls. An `exclusive` list is run by one
-        thread at a time; others wait.
+        A list made of the calls of others also tests the live words of its `members`, and calls its handler once one of them is invalidated. Builtins hold the
+        states of members, and `kept`: objects that the owner may drop while a thread still makes the calls. An `exclusive` list is run by one thread at a
+        time; others wait.
         """
         packed = b"".join(map(_packed, calls))
         tables = _HEAD.size + len(packed)
@@ -231,14 +231,14 @@ class CallList:
         members_at = slots_at + _SLOT.size * len(slots)
         state = bytearray(members_at + 8 * len(members))
         self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
-        self._fixed = ctypes.c_int64.from_buffer(state, _FIXED_AT)
-        self._flying = ctypes.c_int64.from_buffer(state, _IN_FLIGHT_AT)
+        self._frozen = ctypes.c_int64.from_buffer(state, _FROZEN_AT)
+        self._in_flight = ctypes.c_int64.from_buffer(state, _IN_FLIGHT_AT)
         base = ctypes.addressof(self._pin)
         copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
         _HEAD.pack_into(
             state, 0, len(packed) // _CALL.size, copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more,
-            len(slots), base + slots_at, id(held) if held is not None else 0, fixed, 0, exclusive, len(members), base + members_at, 0,
+            len(slots), base + slots_at, id(held) if held is not None else 0, frozen, 0, exclusive, len(members), base + members_at, 0,
         )  # fmt: skip
         state[_HEAD.size : tables] = packed
         struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
@@ -263,51 +263,55 @@ class CallList:
 
     def _builtin(self, name: str) -> Callable[..., Any]:
         handler = self._handler()
-        assert handler is not None  # the owner holds the list, so who uses it holds the owner
+        assert handler is not None  # the list is only used through its owner
         return builtins().bound(name, self.state, handler, self._kept)
 
     def builtin(self) -> Callable[[], Any]:
-        """A builtin that makes all calls, and gives None or what the handler gives."""
+        """A builtin that makes all calls. It returns None, or the result of the handler."""
         return self._builtin("call")
 
     def resume(self, first: int) -> Any:
-        """Makes the calls from a number on, whatever the mode word says, and hands trouble to the handler as the builtin does."""
+        """Makes the calls from number `first` on, in every mode. A status that is no success goes to the handler, as in the builtin."""
         return self._builtin("resume")(first)
 
     def repeat(self, times: int) -> Any:
-        """Makes all calls so many times over, once at least, whatever the mode word says, and hands trouble to the handler."""
+        """Makes all calls `times` times, at least once, in every mode. A status that is no success goes to the handler."""
         return self._builtin("repeat")(times)
 
     @property
     def in_flight(self) -> int:
-        """How many threads make its calls now."""
-        return self._flying.value
+        """How many threads are making its calls."""
+        return self._in_flight.value
 
-    def fly(self, by: int) -> None:
-        """Counts a thread that makes its calls from Python as one of those."""
-        self._flying.value += by  # an int: no call, and so no other thread, between the load and the store
+    def enter(self) -> None:
+        """Counts a thread that makes the calls from Python as in flight, until `leave`."""
+        self._in_flight.value += 1  # an int: no call, and so no other thread, between the load and the store
 
-    def retire(self) -> None:
-        """Gives the list up: it and lists that it is a member of go to their handlers from now on, and `set` leaves its buffers to Python."""
-        struct.pack_into("<q", self.state, _RETIRED_AT, 1)
-        self.fix(1)
+    def leave(self) -> None:
+        """Ends what `enter` began."""
+        self._in_flight.value -= 1
 
-    def revive(self) -> None:
-        """Takes `retire` back."""
-        struct.pack_into("<q", self.state, _RETIRED_AT, 0)
-        self.fix(-1)
+    def invalidate(self) -> None:
+        """Invalidates the list: it, and every list that it is a member of, calls its handler instead from now on; `set` leaves its buffers to Python."""
+        struct.pack_into("<q", self.state, _INVALID_AT, 1)
+        self.freeze_buffers(1)
+
+    def restore(self) -> None:
+        """Undoes `invalidate`."""
+        struct.pack_into("<q", self.state, _INVALID_AT, 0)
+        self.freeze_buffers(-1)
 
     @property
-    def fixed(self) -> int:
-        """How many there are who keep buffers from being set in native code."""
-        return self._fixed.value
+    def frozen(self) -> int:
+        """How many callers of `freeze_buffers` keep native code from setting buffers."""
+        return self._frozen.value
 
-    def fix(self, by: int) -> None:
-        """Has `set` leave buffers to Python, by 1, until as many calls by -1 have come."""
-        self._fixed.value += by  # an int: no call, and so no other thread, between the load and the store
+    def freeze_buffers(self, by: int) -> None:
+        """With 1, makes `set` leave buffers to Python; with -1, undoes one such call."""
+        self._frozen.value += by  # an int: no call, and so no other thread, between the load and the store
 
     def watch(self, alive: Sequence[int]) -> None:
-        """Looks at other live words from now on, as many as there is room for."""
+        """Replaces the live words that are tested. There must be room for them."""
         assert len(alive) <= self._room
         base = ctypes.addressof(self._pin)
         scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + _ALIVE_COUNT_AT, struct.pack("<q", len(alive)))])

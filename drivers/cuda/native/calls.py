@@ -36,9 +36,9 @@ class Calls:
         self._record = None if counts is None else device.telemetry.record(**counts)
         if self._record is not None:
             counters = ((device.telemetry.address("launches"), 1), (self._record.address, 1))
-        self.calls = CallList(calls, self.trouble, device.context.mode_address, [], counters)
+        self.calls = CallList(calls, self.handle_status, device.context.mode_address, [], counters)
 
-    def trouble(self, index: int, status: int) -> None:
+    def handle_status(self, index: int, status: int) -> None:
         """Raises the error of a call; goes on where all that was amiss was another thread's context."""
         if index >= 0 and self._failure is not None:
             error = self._failure(index, status, self._doing)

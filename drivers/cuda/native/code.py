@@ -299,9 +299,9 @@ body:
   %at = phi i64 [ 0, %entry ], [ %next, %fresh ]
   %member_at = getelementptr ptr, ptr %table, i64 %at
   %member = load ptr, ptr %member_at
-  %retired_at = getelementptr %Head, ptr %member, i64 0, i32 18
-  %retired = load i64, ptr %retired_at
-  %current = icmp eq i64 %retired, 0
+  %invalid_at = getelementptr %Head, ptr %member, i64 0, i32 18
+  %invalid = load i64, ptr %invalid_at
+  %current = icmp eq i64 %invalid, 0
   br i1 %current, label %look, label %stale
 look:
   %dead = call i64 @first_dead(ptr %member)
@@ -384,9 +384,9 @@ turn:
   br i1 %go, label %current, label %refused
 current:
   ; Whoever kept the builtin of a list that was given up comes to the handler, which knows its successor.
-  %retired_at = getelementptr %Head, ptr %state, i64 0, i32 18
-  %retired = load i64, ptr %retired_at
-  %is_current = icmp eq i64 %retired, 0
+  %invalid_at = getelementptr %Head, ptr %state, i64 0, i32 18
+  %invalid = load i64, ptr %invalid_at
+  %is_current = icmp eq i64 %invalid, 0
   br i1 %is_current, label %look, label %freed
 look:
   %dead = call i64 @first_dead(ptr %state)
@@ -658,12 +658,12 @@ begin:
   %count = load i64, ptr %count_at
   %slots_at = getelementptr %Head, ptr %state, i64 0, i32 11
   %slots = load ptr, ptr %slots_at
-  %fixed_at = getelementptr %Head, ptr %state, i64 0, i32 13
-  %fixed_word = load i64, ptr %fixed_at
+  %frozen_at = getelementptr %Head, ptr %state, i64 0, i32 13
+  %frozen_word = load i64, ptr %frozen_at
   ; What a launch that is just being made uses must not go before it is enqueued: Python holds on to it.
   %in_flight_at = getelementptr %Head, ptr %state, i64 0, i32 14
   %in_flight = load i64, ptr %in_flight_at
-  %fixed = or i64 %fixed_word, %in_flight
+  %frozen = or i64 %frozen_word, %in_flight
   br label %copy_head
 copy_head:
   %c = phi i64 [ 0, %begin ], [ %c_next, %copy_body ]
@@ -701,8 +701,8 @@ known:
   %is_buffer = icmp eq i64 %kind, 7
   br i1 %is_buffer, label %buffer, label %scalar
 buffer:
-  %is_fixed = icmp ne i64 %fixed, 0
-  br i1 %is_fixed, label %slow, label %free
+  %is_frozen = icmp ne i64 %frozen, 0
+  br i1 %is_frozen, label %slow, label %free
 free:
   %entered = call i1 @take_buffer(ptr %value, ptr %slot)
   br i1 %entered, label %taken, label %slow

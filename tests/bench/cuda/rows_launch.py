@@ -167,12 +167,12 @@ def counting(bench: Bench) -> dict[str, float]:
         raise RuntimeError("the native code counts in another way now: this measure has to follow it")
     with mock.patch.object(call_list, "_text", return_value=text.replace(line, "")):
         bare = call_list._Builtins()
-    call = Call(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value or 0, (), call_list.UNHEARD)
+    call = Call(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value or 0, (), call_list.UNCHECKED)
     record = device.telemetry.record(syncs=1)
     owner = _Owner()
     counters = ((device.telemetry.address("launches"), 1), (record.address, 1))
-    owner.calls = CallList([call], owner.trouble, device.context.mode_address, [], counters)
-    plain = bare.bound("call", owner.calls.state, owner.trouble, ())
+    owner.calls = CallList([call], owner.handle_status, device.context.mode_address, [], counters)
+    plain = bare.bound("call", owner.calls.state, owner.handle_status, ())
     times, rounds = bench.size(20_000, 10), bench.size(101, 2)
     found = race({"counting": repeated(owner.calls.builtin()), "plain": repeated(plain)}, lambda: None, times, rounds)
     return {"ours": (found["counting"] - found["plain"]) * 1e3, "whole": found["counting"] * 1e3}
@@ -183,7 +183,7 @@ class _Owner:
 
     calls: CallList
 
-    def trouble(self, index: int, status: int) -> None:
+    def handle_status(self, index: int, status: int) -> None:
         raise RuntimeError(f"call {index} of a list that does nothing gave {status}")
 
 

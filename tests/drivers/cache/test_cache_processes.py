@@ -307,7 +307,7 @@ def test_a_forked_child_goes_on(tmp_path: Path) -> None:
     making.start()
     assert inside.wait(PATIENCE_S)
     cache._counters._guard.acquire()  # as if a thread of the parent were counting at this moment,
-    cache._flights._guard.acquire()  # and another one were looking who makes what
+    cache._single_flight._guard.acquire()  # and another one were looking who makes what
 
     def work() -> None:
         prove(cache, key(2), made=0)
@@ -316,7 +316,7 @@ def test_a_forked_child_goes_on(tmp_path: Path) -> None:
 
     child = in_child(work)
     cache._counters._guard.release()
-    cache._flights._guard.release()
+    cache._single_flight._guard.release()
     children_end(child)
     assert (tmp_path / "c" / f"lock-{key(1).name}").exists(), "the child gave its parent's lock back"
     go.set()

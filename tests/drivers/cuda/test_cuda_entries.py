@@ -78,7 +78,7 @@ def test_set_chooses_again(device, fake):
         assert launch.set(x=given) is launch
         launch()
         assert taken(fake) == [name]
-    assert launch.kernel.calls.fixed == 0, "buffers are set by native code again"
+    assert launch.kernel.calls.frozen == 0, "buffers are set by native code again"
     launch.set(a=2.0)()
     assert taken(fake) == [WIDE] and launch.raw.function in {handle for handle, found in fake.functions.items() if found == WIDE}
     counted = device.telemetry.snapshot()
@@ -116,7 +116,7 @@ def test_an_entry_that_cannot_be_entered_changes_nothing(device, fake, monkeypat
             launch.set(x=shifted)
     monkeypatch.undo()
     launch()
-    assert taken(fake) == [WIDE] and launch.kernel.calls.fixed == 0
+    assert taken(fake) == [WIDE] and launch.kernel.calls.frozen == 0
     assert launch.set(x=shifted)() is None and taken(fake) == [PLAIN]
 
 

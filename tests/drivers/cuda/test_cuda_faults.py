@@ -524,7 +524,7 @@ SILENT = {
     "transfer._is_pinned": "memory that the driver does not know is not pinned",
     "pinned._collect": "it is asked again later",
     **dict.fromkeys(
-        [f"stream_marks.{name}" for name in ("_is_captured", "after", "join", "wait", "leave")], "a stream of others may be gone: the host waits"
+        [f"foreign_streams.{name}" for name in ("_is_captured", "after", "join", "wait", "leave")], "a stream of others may be gone: the host waits"
     ),
     **dict.fromkeys(("memory._put_back", "memory._ordered"), "the memory is kept until it can be ordered"),
     **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._unpin", "module._unload", "kernel_flags.close"), "what is given back is given back"),

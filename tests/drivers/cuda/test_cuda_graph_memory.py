@@ -225,7 +225,7 @@ def test_in_the_capture_other_streams_may_use_what_the_function_frees(made: Made
     device.capture(work, True)()
     with pytest.raises(LaunchError, match="free it in the function, once the streams have met"):
         device.capture(work, False)
-    assert not device.memory.marks
+    assert not device.memory.foreign_use
 
 
 def test_nobody_else_frees_it(made: Made, fake: FakeGraphDriver) -> None:

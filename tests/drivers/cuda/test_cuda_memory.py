@@ -428,7 +428,7 @@ def test_memory_of_torch_on_its_own_stream(device: Any) -> None:
             buffer = device.wrap(tensor)
             assert (buffer.read() == 2.0 ** (turn + 1)).all(), f"turn {turn}"
             buffer.free()
-    assert not device.memory.marks.streams(tensor.data_ptr(), 4)
+    assert not device.memory.foreign_use.streams(tensor.data_ptr(), 4)
 
 
 DESTROYED = """

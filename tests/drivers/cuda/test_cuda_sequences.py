@@ -149,7 +149,7 @@ def test_words_that_a_timeout_left_set_are_reset_beside_a_capture(device, fake):
     plain = device.sequence(vp.fill_step(device.allocate(4, vp.f32), 1.0))
     kernel.cancel()
     assert cancel.value
-    graph = device.capture(lambda: (plain(), kernel.revive()))
+    graph = device.capture(lambda: (plain(), kernel.reset_flags()))
     assert graph.nodes == 1 and not cancel.value
 
 

@@ -193,9 +193,9 @@ def test_memory_that_streams_of_others_use_is_ordered_with_them_alone(device: An
     fake.log.clear()
     y.free()
     assert fake.log == ["cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamIsCapturing", "cuEventRecord", "cuStreamWaitEvent"]
-    assert device.memory.cached_bytes == 1024 and not device.memory.marks.streams(z.handle, 4)
+    assert device.memory.cached_bytes == 1024 and not device.memory.foreign_use.streams(z.handle, 4)
     launch.set(y=z)
-    assert device.memory.marks.streams(z.handle, 4) == [42]
+    assert device.memory.foreign_use.streams(z.handle, 4) == [42]
     fake.fail["cuEventRecord"] = [CUresult.CUDA_ERROR_INVALID_HANDLE]  # its owner destroyed the stream
     fake.log.clear()
     z.read()
@@ -235,12 +235,12 @@ def test_memory_of_others_is_left_once_its_streams_are_done(device: Any, fake: A
     tensor = Tensor(np.ones(100, np.float32))
     one, two = device.wrap(tensor), device.wrap(tensor)
     one.use_on(Stream(42))
-    assert device.memory.marks.streams(two.handle + 8, 4) == [42]
+    assert device.memory.foreign_use.streams(two.handle + 8, 4) == [42]
     fake.log.clear()
     one.free()
-    assert fake.log.count("cuStreamSynchronize") == 2 and device.memory.marks
+    assert fake.log.count("cuStreamSynchronize") == 2 and device.memory.foreign_use
     two.free()
-    assert not device.memory.marks
+    assert not device.memory.foreign_use
 
 
 # ---- pinned memory

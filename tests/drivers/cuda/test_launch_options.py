@@ -171,5 +171,5 @@ def test_a_kernel_is_told_to_end_past_what_runs(device):
     assert "cuMemcpyHtoDAsync" in made and not any(name.startswith("cuMemset") for name in made)
     assert device.context.control_stream not in (device.context.stream, device.context.copy_stream)
     assert ctypes.c_uint32.from_address(flag).value == 1
-    kernel.revive()
+    kernel.reset_flags()
     assert ctypes.c_uint64.from_address(flag).value == 0 and ctypes.c_uint64.from_address(arrivals).value == 0

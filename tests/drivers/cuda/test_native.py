@@ -30,7 +30,7 @@ from vyre_py.drivers.cuda.native.call_list import (
     NO_MEMORY,
     REFUSED,
     STALE,
-    UNHEARD,
+    UNCHECKED,
     Call,
     CallList,
     SlotRow,
@@ -52,9 +52,9 @@ class Owner:
         self.seen = []
         self.act = lambda: None
         at = ctypes.addressof(self.words)
-        self.calls = CallList(calls, self.trouble, at, alive, ((at + 16, 1), (at + 24, 3)), slots, held, **options)
+        self.calls = CallList(calls, self.handle_status, at, alive, ((at + 16, 1), (at + 24, 3)), slots, held, **options)
 
-    def trouble(self, index, status):
+    def handle_status(self, index, status):
         self.seen.append((index, status))
         return self.act()
 
@@ -143,7 +143,7 @@ def test_a_status_stops_the_list_and_goes_to_the_handler():
 
 def test_a_result_may_go_unheard():
     _keep, at = called(lambda *_: 5)
-    owner = Owner([Call(at, (), UNHEARD), Call(at, (), CHECKED)])
+    owner = Owner([Call(at, (), UNCHECKED), Call(at, (), CHECKED)])
     owner.calls.builtin()()
     assert owner.seen == [(1, 5)]
 
@@ -181,11 +181,11 @@ def test_a_list_that_was_given_up_and_lists_made_of_it_go_to_their_handlers():
     run, run_whole = member.calls.builtin(), whole.calls.builtin()
     run()
     run_whole()
-    member.calls.retire()
+    member.calls.invalidate()
     run()
     run_whole()
     assert member.seen == whole.seen == [(REFUSED, STALE)]
-    member.calls.revive()
+    member.calls.restore()
     run()
     run_whole()
     assert len(member.seen) == len(whole.seen) == 1

@@ -564,7 +564,7 @@ def test_memory_passes_from_arena_to_arena_on_cuda(monkeypatch: pytest.MonkeyPat
     arena.free()
     again = device.arena(one(1000))
     assert again.allocation.handle == place and "cuStreamWaitEvent" not in driver.log  # the stream's own order is enough
-    device.memory.marks.add(place, 1000, 99, None)  # as a launch on another stream does
+    device.memory.foreign_use.add(place, 1000, 99, None)  # as a launch on another stream does
     again.free()
     assert "cuStreamWaitEvent" in driver.log and len(device.arenas) == 1
     third = device.arena(one(1000))

@@ -389,9 +389,9 @@ def test_what_forbids_a_cuda_launch(device, fake):
         seen.append(run(address))
     finally:
         device.context.end_capture()
-    launch.kernel.calls.retire()
+    launch.kernel.calls.invalidate()
     seen.append(run(address))
-    launch.kernel.calls.revive()
+    launch.kernel.calls.restore()
     x.free()
     seen.append(run(address))
     empty = device.compile_native(AXPY).bind({"x": device.allocate(0, vp.f32), "y": device.allocate(0, vp.f32), "a": 1.0})

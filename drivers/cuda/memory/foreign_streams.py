@@ -1,7 +1,7 @@
-"""Marks on memory that streams of others use: which memory, which streams.
+"""Which foreign streams use which memory of ours, and how their work is ordered with ours.
 
-Everything of ours goes through our own stream, which orders it. A launch that was moved to somebody else's stream (`launch.on`) leaves a mark
-on each allocation that it is bound to, and whoever copies, fills or frees that memory has the streams in question wait for each other, and no other.
+Our own stream orders everything of ours. A launch that was moved to a foreign stream (`launch.on`) is recorded for each allocation that it is bound to.
+A copy, a fill or a free of that memory makes our stream and the recorded streams wait for each other, and no other stream.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import DriverError, LaunchError
 from vyre_py.drivers.observe.telemetry import Telemetry
 
-__all__ = ["Marks"]
+__all__ = ["ForeignStreamUse"]
 
-# What the legacy default stream answers while a stream that waits for it is captured.
+# The status of the legacy default stream while a stream that waits for it is captured.
 _CAPTURED: Final = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
 
 
 @dataclass(slots=True)
-class _Mark:
-    """The end of an allocation, and the streams that may use it, each with the object that keeps it alive."""
+class _ForeignUse:
+    """The end of an allocation, and the foreign streams that may use it, each with the object that keeps it alive."""
 
     end: int
     streams: dict[int, Any] = field(default_factory=dict)
 
 
-class Marks:
-    """The marks of one device. False where there are none. Attribute: `by_address`, those that there are, by where their allocation begins."""
+class ForeignStreamUse:
+    """The foreign use of one device's memory. False where there is none. Attribute: `by_address`, the uses by the address of their allocation."""
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         self._context = context
         self._telemetry = telemetry
-        self.by_address: dict[int, _Mark] = {}
+        self.by_address: dict[int, _ForeignUse] = {}
         self._adopted: Counter[int] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self.by_address)
 
     def add(self, begin: int, size_bytes: int, stream: int, owner: Any) -> None:
-        """From now on a stream may use an allocation; its `owner` is kept alive."""
+        """Records that a stream may use an allocation from now on. Keeps the stream's `owner` alive."""
         if begin and size_bytes:
-            self.by_address.setdefault(begin, _Mark(begin + size_bytes)).streams[stream] = owner
+            self.by_address.setdefault(begin, _ForeignUse(begin + size_bytes)).streams[stream] = owner
 
     def remove(self, begin: int) -> None:
         """Forgets an allocation."""
@@ -55,12 +55,13 @@ class Marks:
         self._adopted[begin] += 1
 
     def leave(self, begin: int) -> None:
-        """Waits on the host for the streams that use such memory, and forgets them with the last buffer over it. Raises nothing: the next call will."""
+        """Waits on the host for the streams that use memory of another library, and forgets them with the last buffer over it. Raises nothing: an error is
+        raised by the next call."""
         context, cuda = self._context, self._context.cuda
-        mark = self.by_address.get(begin)
-        if mark is not None and context.usable:
+        use = self.by_address.get(begin)
+        if use is not None and context.usable:
             with context.visited():
-                statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(mark.streams)]
+                statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(use.streams)]
                 if any(statuses):
                     context.note(cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
         self._adopted[begin] -= 1
@@ -69,22 +70,22 @@ class Marks:
             self.remove(begin)
 
     def streams(self, begin: int, size_bytes: int) -> list[int]:
-        """Streams that may use any of these bytes. By range, since memory that belongs to others may be known by several addresses."""
+        """The foreign streams that may use any of these bytes. By range, since memory of another library may be known by several addresses."""
         end = begin + size_bytes
         found: dict[int, None] = {}
-        for at, mark in list(self.by_address.items()):
-            if at < end and begin < mark.end:
-                found.update(dict.fromkeys(mark.streams))
+        for at, use in list(self.by_address.items()):
+            if at < end and begin < use.end:
+                found.update(dict.fromkeys(use.streams))
         return list(found)
 
     def captured(self, begin: int, size_bytes: int) -> bool:
-        """Whether somebody captures a stream that uses these bytes: what it is given then runs at some later time."""
+        """Whether a stream that uses these bytes is being captured: its work then runs at a later time."""
         return any(self._is_captured(stream) for stream in self.streams(begin, size_bytes))
 
     def before(self, doing: str, *ranges: tuple[int, int]) -> list[int]:
-        """Has our stream wait for what streams of others were given for ranges (first byte, bytes), and gives those streams, for `after`.
+        """Makes our stream wait for the foreign streams that use these ranges (first byte, bytes). Returns those streams, for `after`.
 
-        Raises LaunchError while one of them is captured by somebody.
+        Raises LaunchError while one of them is being captured.
         """
         streams = list(dict.fromkeys(stream for begin, size_bytes in ranges for stream in self.streams(begin, size_bytes)))
         if any(map(self._is_captured, streams)):
@@ -94,7 +95,8 @@ class Marks:
         return streams
 
     def after(self, streams: Iterable[int]) -> None:
-        """Has streams of others wait for what our stream was given so far; while one is captured, which waits for nothing outside, the host does."""
+        """Makes foreign streams wait for what is enqueued on our stream. A stream that is being captured cannot wait for work outside the capture: there the
+        host waits."""
         context, cuda = self._context, self._context.cuda
         doing = f"{context.name} cannot order two streams"
         for stream in streams:
@@ -104,32 +106,32 @@ class Marks:
             with context.events.borrowed() as event:
                 context.ok(cuda.cuEventRecord(event, context.stream), doing)
                 ordered = context.note(cuda.cuStreamWaitEvent(cuda.CUstream(stream), event, 0), doing)
-            if not ordered:  # destroyed by its owner, most likely
+            if not ordered:  # most likely its owner destroyed it
                 context.wait(f"{context.name} failed while it ran")
             self._telemetry.waits += 1
 
     def wait(self, doing: str, begin: int = 0, size_bytes: int = 1 << 64) -> None:
-        """Waits on the host for the streams that use these bytes, or for all of them."""
+        """Waits on the host for the foreign streams that use these bytes; for all of them by default."""
         context, cuda = self._context, self._context.cuda
         for stream in self.streams(begin, size_bytes):
             (status,) = cuda.cuStreamSynchronize(cuda.CUstream(stream))
-            if status:  # destroyed by its owner, and what it held may still run
+            if status:  # its owner destroyed it, and its work may still run
                 context.ok(cuda.cuCtxSynchronize(), doing)
 
     def join(self, stream: int, doing: str) -> None:
-        """Has our stream wait for what a stream of somebody else's was given so far."""
+        """Makes our stream wait for what is enqueued on a foreign stream."""
         context, cuda = self._context, self._context.cuda
         with context.events.borrowed() as event:
             (status,) = cuda.cuEventRecord(event, cuda.CUstream(stream))
-            if status:  # destroyed by its owner, and what it held may still run
+            if status:  # its owner destroyed it, and its work may still run
                 context.ok(cuda.cuCtxSynchronize(), doing)
                 return
             context.ok(cuda.cuStreamWaitEvent(context.stream, event, 0), doing)
         self._telemetry.waits += 1
 
     def join_all(self, streams: Collection[int]) -> bool:
-        """As `join` for several, for a finaliser: quiet, in whatever thread. False, with nothing ordered for sure, where one of them is captured by
-        somebody, or the device fails."""
+        """`join` for several streams, for a finaliser: raises nothing, and runs in any thread. False where a stream is being captured or the device fails; then
+        nothing is certain to be ordered."""
         context = self._context
         if not streams:
             return True
