@@ -1,6 +1,6 @@
-"""Launches of CUDA devices for C: one call of the driver, in native code that looks at the same words as the launch itself.
+"""Launches of CUDA devices for C: one call of the driver, in native code that tests the same words as the launch itself.
 
-What is launched is read from the state of the launch's call list (`native.call_list`), so that `launch.set` in native code is seen without being told.
+It reads the call from the state of the launch's call list (`native.call_list`), and so sees what `launch.set` changed in native code.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Context:
             self.stop(Mode.CAPTURING)
             while self.busy.value or self.callers.value:
                 time.sleep(0)
-        except BaseException:  # somebody interrupted the wait
+        except BaseException:  # the wait was interrupted
             self.end_capture()
             raise
 

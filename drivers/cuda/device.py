@@ -115,7 +115,7 @@ class CudaDevice(Device):
         self.context.refuse = self.require_usable
         self.memory = CudaMemory(self.context, self.telemetry)
         self.pinned_pool = PinnedPool(self.context, self.telemetry)
-        self.context.require_usable()  # a call may have failed whose status nobody needed
+        self.context.require_usable()  # a call whose status was ignored may have failed
         self.context.on_call = self._show
         for name, pool in (("streams", self.context.streams), ("events", self.context.events)):
             self.telemetry.gauge(name, partial(getattr, pool, "made"))
@@ -238,7 +238,7 @@ class CudaDevice(Device):
         return address
 
     def _leave(self, handle: int) -> None:
-        # Its owner may give it to somebody else at once, who knows nothing of our stream.
+        # Its owner may reuse the memory at once, and does not order that with our stream.
         self.context.finish()
         self.memory.foreign_use.leave(handle)
 
@@ -408,7 +408,7 @@ class CudaDevice(Device):
 
     def _submit(self, run: Run) -> Pending:
         if run.config.fixpoint is not None or run.config.timeout is not None:
-            return super()._submit(run)  # somebody has to look in between
+            return super()._submit(run)  # Python tests between launches
         return CudaPending(run, self)
 
     def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:

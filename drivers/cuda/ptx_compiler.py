@@ -54,7 +54,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _prepare() -> None:
-    with suppress(VyreError):  # whoever compiles is told
+    with suppress(VyreError):  # the error is raised when it compiles
         nvjitlink.prepare()
         if find_spec("llvmlite") is not None:
             with importing:

@@ -41,11 +41,11 @@ class _HandlePool:
 
     @property
     def idle(self) -> int:
-        """How many of them nobody uses."""
+        """How many of them are idle."""
         return len(self._idle)
 
     def take(self, sort: int = 0) -> Any:
-        """A handle of a sort that nobody uses, made if there is none. Raises LaunchError when 128 are in use."""
+        """An idle handle of a sort, or a new one. Raises LaunchError when 128 are in use."""
         with self._lock:
             for place, handle in enumerate(self._idle):
                 if self._sorts[int(handle)] == sort:
@@ -84,7 +84,7 @@ class _HandlePool:
             self.give(handle)
 
     def trim(self) -> None:
-        """Destroys those that nobody uses."""
+        """Destroys the idle ones."""
         with self._lock:
             while self._idle:
                 handle = self._idle.pop()

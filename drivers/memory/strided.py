@@ -185,7 +185,7 @@ def _params(move: Move) -> tuple[dict[str, int], int]:
     }  # fmt: skip
     for number, axis in enumerate(outer):
         params |= {f"size_{number}": axis.size, f"source_{number}": axis.source, f"target_{number}": axis.target}
-    mask = (1 << 32) - 1  # sums wrap, so a negative stride is what comes to the same
+    mask = (1 << 32) - 1  # arithmetic wraps modulo 2^32: a negative stride is passed as its two's complement
     return {name: value & mask for name, value in params.items()}, -(-items >> (_WORKGROUP_LOG2 - lanes))
 
 

@@ -74,7 +74,7 @@ class Step:
     """One kernel: its code in one or more formats, best first, its entries, best first (the last takes any arguments), argument layout, workgroup
     size, grid rule and bytes of workgroup memory. A `cooperative` one has a grid barrier: all its workgroups must run at once. A `persistent` one is
     launched with as many workgroups as the device holds at once, along x, whatever the grid; a `dependent` one may be started while the one
-    before it runs; a `streaming` one has neither loops nor atomics, so that slow memory slows it only as far as it is large."""
+    before it runs; a `streaming` one has neither loops nor atomics, so that its time over slow (host) memory is proportional to the bytes moved."""
 
     images: tuple[Image, ...]
     entries: tuple[Entry, ...]

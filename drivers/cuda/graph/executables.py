@@ -1,7 +1,7 @@
 """Executable graphs: the driver's handles of each, and how many a device holds.
 
-That is 64 at most. One more takes the place of one that was not replayed lately; that one is instantiated again at its next replay, with the arguments that
-it had. The graph that was captured stays with its object until that goes.
+A device holds 64 at most. One more evicts one that was not replayed lately, which is instantiated again at its next replay, with the arguments that
+it had. The captured graph belongs to its object and is freed with it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Replay:
     """A captured graph, its executable form, and the native list with its one call.
 
     `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, or memory that its replays leave is not there yet, so
-    that native code comes to the handler. Its lock is held by whoever changes it. Attributes: `kernels`, `stream` (a handle), `calls`, `shares` (see `Piece`),
+    that native code calls the handler. Each change holds the lock. Attributes: `kernels`, `stream` (a handle), `calls`, `shares` (see `Piece`),
     `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
     """
 
@@ -120,7 +120,7 @@ class Replay:
                 context.note(cuda.cuGraphUpload(executable, cuda.CUstream(self.stream)), doing)
 
     def plain(self, doing: str) -> Any:
-        """The graph that executable ones are made of (CUgraph), with the arguments of now; whoever calls holds the lock. Raises LaunchError."""
+        """The graph that is instantiated (CUgraph), with the present arguments. The caller holds the lock. Raises LaunchError."""
         dirty = [node for node in self.kernels if node.dirty]
         change = self.device.context.function("cuGraphKernelNodeSetParams")
         perform(self.device, tuple([Call(change, (node.node, node.parameters)) for node in dirty]), doing)
@@ -163,7 +163,7 @@ class Replay:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """A block in which nobody replays it, and thereby frees what it left."""
+        """A block in which no thread replays the graph, which would free the memory that it left."""
         with self.lock:
             self._pause()
             try:
@@ -186,7 +186,7 @@ class Replay:
         return before != count
 
     def evict(self) -> bool:
-        """Gives the executable graph up, unless another thread is busy with it, or its memory is there, which somebody may read."""
+        """Drops the executable graph, unless another thread uses it, or memory that its replay left may still be read."""
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -309,7 +309,7 @@ class Replay:
                     self._change(changed)
                     device.telemetry.graph_updates += 1
             except BaseException:
-                self._drop()  # it may use buffers that nobody holds any more; the next replay makes it anew
+                self._drop()  # it may use buffers that were freed; the next replay instantiates it again
                 raise
             finally:
                 self.calls.watch(self._words())

@@ -24,8 +24,8 @@ _OWNER: Final = "a graph: its next replay frees it, and so does graph.close()"
 class GraphMemory(Allocation):
     """Memory that a node of a graph allocates. Its address is always the same.
 
-    What the captured function frees is there from one node to the other, and for nobody outside of the graph. What it leaves is there from a replay on until
-    the next, which frees it and allocates it anew: outside, on the device's own stream alone, which is what puts its uses in order with the replays.
+    Memory that the captured function frees exists from one node to another, for the graph only. Memory that it leaves exists from one replay to the next,
+    which frees it and allocates it anew. Outside the graph it may be used on the device's own stream only: that orders its uses with the replays.
     """
 
     __slots__ = ("_node", "_recorder", "_replay", "forked")
@@ -40,12 +40,12 @@ class GraphMemory(Allocation):
 
     @property
     def freed(self) -> bool:
-        """Whether nobody may use it now."""
+        """Whether it may not be used now."""
         return not self.alive.value
 
     @property
     def absence(self) -> str:
-        """Why nobody may use it now."""
+        """Why it may not be used now."""
         return super().absence if self._unwanted else "is memory of a graph that was not replayed yet: replay that first"
 
     @property
@@ -68,7 +68,7 @@ class GraphMemory(Allocation):
         super().free()
 
     def seal(self, left: bool) -> None:
-        """The capture has ended: nobody may use it before a replay has left it there, or ever."""
+        """The capture has ended: from now on it may be used only after a replay that left it, or never."""
         self._recorder = None
         self.alive.value = 0
         if left and not self._unwanted:
@@ -131,7 +131,7 @@ class Nodes:
         self._there[key] = (address, size_bytes)
 
     def free(self, key: object) -> bool:
-        """Frees it; quiet where it is not there. Always true: nobody else needs to."""
+        """Frees it, if it exists. Always true: the caller need not free anything."""
         if node := self._there.pop(key, None):
             self._free(node[0])
         return True
@@ -143,8 +143,8 @@ class Nodes:
         return addresses
 
     def now(self, what: str) -> int:
-        """What the driver says of memory of graphs in bytes, other libraries' in this process included: USED_MEM_CURRENT or RESERVED_MEM_CURRENT. 0 as long as
-        none of ours has any, and while nobody can be asked."""
+        """The driver's figure for memory of graphs in bytes, of other libraries in this process too: USED_MEM_CURRENT or RESERVED_MEM_CURRENT. 0 as long as
+        no graph of ours has any, and while the driver cannot be asked."""
         context, cuda = self._context, self._context.cuda
         if not self._any or not context.usable or context.capture is not None:
             return 0
@@ -160,7 +160,7 @@ class Nodes:
 
 
 class LeftMemory:
-    """All memory that the replays of one graph leave there. False where there is none. Attribute: `there`, whether one has."""
+    """All memory that the replays of one graph leave. False where there is none. Attribute: `there`, whether a replay has left it."""
 
     def __init__(self, device: CudaDevice, replay: Replay, members: Sequence[GraphMemory]) -> None:
         self._device, self._members, self.there = device, tuple(members), False

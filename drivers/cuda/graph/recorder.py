@@ -1,8 +1,8 @@
 """Stream capture: our compute stream while a function runs, as nodes of a graph.
 
-The mode word sends every native call to its handler meanwhile, and the handlers come here. The call is then made on the capturing stream, where it does
-not run but becomes a node; what the stream depends on next is that node. Work that other libraries enqueue on the stream becomes nodes without
-our doing. The capture is local to the thread: calls that could wait for the device fail in this thread, and in no other.
+During a capture the mode word sends every native call to its handler, and the handler records it here. The call is made on the capturing stream, where it
+does not run but becomes a node; the stream's next work depends on that node. Work that other libraries enqueue on the stream becomes nodes by itself.
+The capture is local to the thread: calls that could wait for the device fail in this thread, and in no other.
 """
 
 from __future__ import annotations

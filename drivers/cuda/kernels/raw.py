@@ -36,7 +36,7 @@ _ACCESSES: Final[Mapping[str, Access]] = {access.value: access for access in Acc
 @dataclass(frozen=True, slots=True)
 class CudaHandles:
     """The driver's own handles as integers: CUdevice, CUcontext, the CUstream that everything goes through, and the one for transfers beside it;
-    `cublaslt` is the cublasLtHandle_t of products of matrices, 0 before the first. `streams` are made, and nobody uses `streams_idle` of them."""
+    `cublaslt` is the cublasLtHandle_t of products of matrices, 0 before the first. `streams` exist, of which `streams_idle` are idle."""
 
     device: int
     context: int

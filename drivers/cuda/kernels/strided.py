@@ -1,4 +1,4 @@
-"""Strided copies by the kernels of `strided_ptx`: which kernel, and its numbers, are worked out once for each copy; a call packs two addresses and launches."""
+"""Strided copies by the kernels of `strided_ptx`. Each copy chooses its kernel and computes its parameters once; a call packs two addresses and launches."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class StridedStep(SequenceStep):
 
     def piece(self) -> Piece:
         """The launches as native calls."""
-        device: CudaDevice = self.device  # type: ignore[assignment]  # who makes such a step
+        device: CudaDevice = self.device  # type: ignore[assignment]  # only a CudaDevice makes such a step
         launch, stream = device.context.function("cuLaunchKernel"), int(device.context.stream)
         calls = tuple([
             Call(launch, (function, groups, 1, 1, GROUP, 1, 1, 0, stream, 0, 0), LAUNCH, ctypes.addressof(held), len(held))

@@ -1,11 +1,11 @@
 """Kernels for strided copies, as PTX text: one for each way to walk and each width of a word, with rank, sizes and strides by value.
 
-A Program has no access of 16 bytes, and all that a copy does is access; so these are written out here.
+A copy only moves memory, and a Program has no access of 16 bytes; so these kernels are written here as PTX.
 
 * `runs` is for long runs that lie end to end in the source and in the target: 2^lanes threads share a tile of a run, and find its run once.
-* `words` is for all else: each word finds its place by itself, so that short runs leave no thread idle.
+* `words` is for all others: each thread computes the place of its words, so that short runs leave no thread idle.
 
-A thread has `PIECES` words on their way before it stores the first. An index n below 2^31 is divided by a size d as (2n * magic) >> (32 + shift), where
+A thread loads `PIECES` words before it stores the first. An index n below 2^31 is divided by a size d as (2n * magic) >> (32 + shift), where
 2^shift is the least power of two that is not below d, and magic = ceil(2^(31 + shift) / d), which is exact (Granlund and Montgomery, "Division by
 invariant integers using multiplication", 1994, theorem 4.2).
 """

@@ -1,6 +1,6 @@
-"""What a launch asks of the driver beyond grid and workgroup: the launch attributes of `cuLaunchKernelEx`, as a table.
+"""The launch attributes of `cuLaunchKernelEx`, as a table.
 
-A row says when a launch has the attribute, what a device needs for it, and the attribute's value.
+A row says which launches have the attribute, what the device must support, and the attribute's value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many workgroups run at once: how busy a kernel can keep the device, and whether all workgroups of a cooperative launch fit.
 
-A grid barrier waits for every workgroup. One that has not begun, since others hold all the multiprocessors, would be waited for for ever; so
-a launch that does not fit is refused before it runs.
+A grid barrier waits for every workgroup. It would wait for ever for a workgroup that cannot start because others occupy all multiprocessors. So a launch
+that does not fit is refused before it runs.
 """
 
 from __future__ import annotations

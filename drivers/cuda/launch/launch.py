@@ -87,8 +87,8 @@ def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: 
 
 
 def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], streams: dict[int, Any]) -> None:
-    """Gives words back once our stream, in whose order they are used again, waits for the streams of others that the kernel went to: it may still run
-    there. Quiet, since a finaliser calls it; where that can't be, nobody gets the words again."""
+    """Releases device words, for reuse in the order of our stream, after making our stream wait for the foreign streams where the kernel may still run.
+    Raises nothing, since a finaliser calls it. Where the wait fails, the words are never reused."""
     context = device.context
     if context.capture is not None and context.later(lambda: _give_words(device, taken, streams)):
         return

@@ -42,7 +42,7 @@ def _let_go(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock |
 
 
 class CudaPending(Pending):
-    """A dispatch that was enqueued. Dropped, it lets go of its memory in the order of the streams, without waiting."""
+    """A dispatch that was enqueued. When dropped it frees its memory in the order of the streams, without waiting."""
 
     def __init__(self, run: Run, device: CudaDevice) -> None:
         super().__init__(repr(run.pipeline.name))
@@ -91,7 +91,7 @@ class CudaPending(Pending):
                     context.ok(cuda.cuMemcpyDtoHAsync(target, source, buffer.size_bytes, context.copy_stream), self._doing)
             context.ok(cuda.cuEventRecord(event, context.copy_stream), self._doing)
         except BaseException:
-            context.note(cuda.cuStreamSynchronize(context.copy_stream), self._doing)  # or a copy may be on its way into memory that goes to somebody else
+            context.note(cuda.cuStreamSynchronize(context.copy_stream), self._doing)  # a copy may still write to memory that is about to be reused
             block.give()
             raise
         telemetry = self._device.telemetry

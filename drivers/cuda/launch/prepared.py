@@ -1,7 +1,7 @@
-"""What dispatches of one set of shapes keep between them: page-locked memory, buffers, a bound launch, and native lists.
+"""What is kept from one dispatch to the next of the same shapes: page-locked memory, buffers, a bound launch, and native lists.
 
-`Mapped` has the kernel read and write page-locked memory itself. `Staged` copies: arguments in pieces, each on its way while the next is copied,
-and results straight into memory that the caller gets.
+With `Mapped` the kernel reads and writes page-locked memory. `Staged` copies: arguments in pieces, where the transfer of one overlaps the copy of the
+next, and results directly into memory that the caller gets.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PreparedDispatch(ABC):
         try:
             return self._moved(given)
         except BaseException as error:
-            self._device.context.finish()  # or a copy may be on its way into memory that goes to somebody else
+            self._device.context.finish()  # a copy may still write to memory that is about to be reused
             if isinstance(error, MemoryError):
                 raise no_memory(self._doing, error) from error
             raise

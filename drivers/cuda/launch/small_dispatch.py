@@ -1,8 +1,8 @@
 """Dispatches of small host arrays: prepared once for each set of shapes, then copies and one native call.
 
-What a kernel reads and writes once stays in page-locked host memory that the device sees, up to `_MAPPED_BYTES`: no copies by the device at
-all. Otherwise, up to `_STAGED_BYTES`, arrays go through page-locked memory to buffers that are kept. Larger ones, and whatever is not plain
-(other kinds of arguments, options, results written in place), go the general way, which also says what is wrong with arguments.
+Up to `_MAPPED_BYTES`, arrays that a kernel reads and writes once stay in page-locked host memory, which the device accesses without copies. Up to
+`_STAGED_BYTES`, others go through page-locked memory to buffers that are kept. Larger arrays, other kinds of arguments, options, and results written in
+place take the general path, which also reports errors in arguments.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Preparations:
             weakref.finalize(prepared, pool.prepare, -size_bytes).atexit = False
 
     def clear(self) -> None:
-        """Forgets what was prepared, and gives its memory back once the dispatches that use it are over."""
+        """Drops what was prepared. Its memory is freed once the dispatches that use it have ended."""
         for dispatcher in self._dispatchers.now():
             dispatcher.sets.clear()
 
@@ -98,7 +98,7 @@ class Dispatcher:
         self._memories = [(m.name, m.type.dtype, m.access.reads) for m in interface.buffers]
         self._params = [p.name for p in interface.params]
         self._dims = [d.name for d in interface.dims]
-        self.sets: dict[tuple[Any, ...], _Set] = {}  # changes by single operations: whoever makes room, in any thread, takes no lock
+        self.sets: dict[tuple[Any, ...], _Set] = {}  # changed by atomic operations: eviction, in any thread, takes no lock
         self._lock = threading.RLock()
 
     def _key(self, given: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -170,7 +170,7 @@ class Dispatcher:
             try:
                 if not self._preparations.make_room(0 if way is Mapped else total, total):
                     return None
-                made = way(pipeline, binding, device)  # type: ignore[arg-type]  # who makes a Dispatcher is a CudaDevice
+                made = way(pipeline, binding, device)  # type: ignore[arg-type]  # only a CudaDevice makes a Dispatcher
             except OutOfMemory:  # the general way may do with less
                 device.telemetry.fallbacks += 1
                 return None

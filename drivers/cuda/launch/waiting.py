@@ -23,7 +23,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def event_is_done(context: Context, event: Any, doing: str) -> bool:
-    """Whether all before an event is over. Raises what went wrong."""
+    """Whether all work before an event is done. Raises its error."""
     (status,) = context.cuda.cuEventQuery(event)
     if status and status.name != "CUDA_ERROR_NOT_READY":
         raise context.failure(status, doing, LaunchError)
@@ -84,7 +84,7 @@ class _Clock:
 
 
 def timed(context: Context, stream: int, start: Callable[[], None]) -> Callable[[], int | None]:
-    """Starts work on a stream (a handle) between two events of the device's clock; what it gives tells the nanoseconds between them, once the work is over."""
+    """Enqueues work on a stream (a handle) between two timing events. It returns a function that gives the nanoseconds between them, once the work is done."""
     clock = _Clock(context, stream)
     clock.mark(0)
     start()

@@ -1,8 +1,8 @@
 """Bulk copies between the host and a device: several threads take chunks from one counter, all of it in native code.
 
-A thread copies a chunk to page-locked memory, has the device copy it on, and goes on with the next chunk and its other piece of page-locked
-memory meanwhile; the other way round likewise. In Python the threads would wait for the interpreter's lock more than they copy: some three
-milliseconds, in which the bus moves 150 megabytes.
+A thread copies a chunk to page-locked memory and enqueues the device's copy of it. Meanwhile it copies the next chunk to its second piece of page-locked
+memory. Downloads work the other way round. In Python the threads would wait for the interpreter's lock more than they copy: some three milliseconds, in
+which the bus moves 150 megabytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXT: Final = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 
-; The offset of a chunk that nobody else takes; the bytes in all, or more, when there is none left.
+; The offset of a chunk, which no other thread gets; the total of bytes, or more, when none is left.
 define internal i64 @take(ptr %job) {
   %number = atomicrmw add ptr %job, i64 1 monotonic
   %chunk_at = getelementptr %Job, ptr %job, i64 0, i32 2
@@ -42,7 +42,7 @@ define internal i64 @take(ptr %job) {
   ret i64 %offset
 }
 
-; Leaves no chunk to anybody.
+; Leaves no chunk for any thread.
 define internal void @stop(ptr %job) {
   %total_at = getelementptr %Job, ptr %job, i64 0, i32 1
   %total = load i64, ptr %total_at

@@ -91,7 +91,7 @@ class Words:
                 self._idle[use].append(word)
 
     def trim(self) -> None:
-        """Frees them where nobody has any. Call it once nothing is enqueued."""
+        """Frees them if none is in use. Call it once nothing is enqueued."""
         with self._lock:
             if len(self._fresh) + sum(map(len, self._idle.values())) == _SLAB_WORDS * len(self._slabs):
                 self.close()

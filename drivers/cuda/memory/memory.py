@@ -1,8 +1,8 @@
 """Device memory: a pool of our own over the driver's stream-ordered one, zeroing and filling, and copies within the device.
 
-What is freed is used again in the order of our stream, with no call of the driver and no wait. Uploads go beside our stream: they take what nothing uses
-any more, which `fences` tell. Streams of others that use the memory are ordered
-before by events (`foreign_streams`). A free within a capture waits for its end.
+Freed memory is reused in the order of our stream, with no call of the driver and no wait. Uploads go beside our stream: they take memory that no
+enqueued work uses any more, by the `fences`. Foreign streams that use freed memory are ordered before its reuse by events (`foreign_streams`). A free
+within a capture is done at the end of the capture.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CudaMemory:
         self._context = context
         self._telemetry = telemetry
         self._live: dict[int, int] = {}  # address -> class
-        self._late: list[tuple[int, int]] = []  # freed, and some stream that uses it can't be waited for now: somebody captures it
+        self._late: list[tuple[int, int]] = []  # freed, but used by a stream that is being captured, which cannot be waited for now
         self._fences = Fences(context)
         self._kept: SizePool[_Kept] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
         self._pool = self._make_pool(bytes_from("VYRE_POOL_RELEASE_THRESHOLD", _THRESHOLD_BYTES)) if context.attribute("MEMORY_POOLS_SUPPORTED") else None
@@ -254,7 +254,7 @@ class CudaMemory:
             raise context.failure(status, doing, LaunchError)
         return int(given[0])
 
-    # ---- there is none left
+    # ---- out of memory
 
     def drop_kept(self) -> None:
         """Gives back what is kept here and by the driver, buffers that only the garbage collector knows of included."""
@@ -296,7 +296,7 @@ class CudaMemory:
         self._kept.give((address, self._fences.now), size)
 
     def _ordered(self, address: int, size: int) -> bool:
-        """Whether our stream, or at worst the host, has waited for the others; if not, nobody may use the memory again."""
+        """Whether our stream, or at worst the host, waits for the foreign streams. If not, the memory must not be reused."""
         context = self._context
         try:
             self.foreign_use.before(f"{context.name} cannot free memory", (address, size))
@@ -305,7 +305,7 @@ class CudaMemory:
         return True
 
     def _reap(self) -> None:
-        """Takes back what was freed while somebody captured a stream that uses it."""
+        """Pools memory that was freed while a stream that uses it was being captured."""
         for _ in range(len(self._late)):
             self._put_back(*self._late.pop(0))
 

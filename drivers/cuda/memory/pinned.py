@@ -31,7 +31,7 @@ _NOT_READY: Final = "CUDA_ERROR_NOT_READY"
 class PinnedBlock:
     """A piece of pinned memory: `address` on the host, `device_address`, `size_bytes` as asked, and the `bytes` themselves as an array.
 
-    What they hold at first is unspecified. `give` hands the block back; nobody may touch its bytes from then on.
+    Their content is unspecified at first. `give` returns the block; its bytes must not be touched from then on.
     """
 
     __slots__ = ("_is_out", "_pool", "_whole", "address", "bytes", "capacity", "device_address", "size_bytes")
@@ -45,7 +45,7 @@ class PinnedBlock:
         self.bytes = self._whole
 
     def out(self, size_bytes: int) -> None:
-        """From now on somebody has it, for so many bytes."""
+        """Hands the block out, for so many bytes."""
         self._is_out = True
         self.size_bytes = size_bytes
         self.bytes = self._whole[:size_bytes]
@@ -194,7 +194,7 @@ class PinnedPool:
         context, cuda = self._context, self._context.cuda
         with context.visited():
             context.note(cuda.cuMemFreeHost(block.address), f"{context.name} cannot free pinned memory")
-        context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot let go of its context")
+        context.note(cuda.cuDevicePrimaryCtxRelease(context.device), f"{context.name} cannot release its context")
 
     def trim(self) -> None:
         """Gives back what is kept, once it is done with."""

@@ -1,4 +1,4 @@
-"""What is done when the driver has no memory, whatever it was asked for: what is kept for speed is given back, a step at a time, and the call made again."""
+"""What happens when a call of the driver finds no memory: memory that is kept for speed is freed step by step, and the call is repeated after each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def exhausted(context: Context, doing: str, asked: int, held: int, budget: int |
 class Relief:
     """The steps of one device. Attributes: `steps`, what gives memory back, the least first; `on_retry`, which counts.
 
-    A step waits for our stream, so none is taken while somebody captures it.
+    A step waits for our stream, so none is taken while it is being captured.
     """
 
     def __init__(self, context: Context) -> None:
@@ -44,7 +44,7 @@ class Relief:
         self._climbed = threading.local()
 
     def attempt(self, call: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """What a call of the driver gives, in the end. Raises what giving back raises: whoever waits for the device may be told that a kernel failed."""
+        """The last result of a call of the driver. Raises what a step raises: a step that waits for the device may raise the error of a kernel."""
         given = call()
         for step in self.steps:
             if not given[0] or given[0].name != NO_MEMORY or not self._taken(step):

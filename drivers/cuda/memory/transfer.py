@@ -1,11 +1,11 @@
 """Transfers between host and device.
 
-Small arrays are copied into pinned memory, and go from there in order with what is enqueued; a write does not wait. Larger ones go in chunks
-through pinned memory on a stream beside ours, which events order with it: while the device copies one chunk, the host copies another, and from
-a few megabytes on several threads do, since one alone is slower than the bus. Host memory that is pinned already goes directly.
+Small arrays are copied into pinned memory and transferred from there, in order with what is enqueued; a write does not wait. Larger ones go in chunks
+through pinned memory on a stream beside ours, ordered with it by events. While the device copies one chunk the host copies another. From a few megabytes
+on several threads do so, since one alone is slower than the bus. Host memory that is pinned already is transferred directly.
 
-Reads go through the copy stream. Each write, and each read after an event, has a stream of the pool to itself, so that none waits for what another
-one waits for, and the bus is busy both ways.
+Reads go through the copy stream. Each write, and each read after an event, has a stream of the pool to itself, so that they do not wait for each other,
+and the bus is busy both ways.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _address(array: Host) -> int:
 
 class Transfers:
     """Transfers of one device. An address may lie anywhere within an allocation; a transfer raises DriverError, OutOfMemory and DeviceLost, and LaunchError
-    within a capture. Whoever calls sees to it that nobody frees the memory meanwhile, and that the context is current."""
+    within a capture. The caller makes the context current, and keeps the memory from being freed meanwhile."""
 
     def __init__(self, context: Context, memory: CudaMemory, pinned: PinnedPool, telemetry: Telemetry) -> None:
         self._context = context
@@ -117,7 +117,7 @@ class Transfers:
 
     @contextmanager
     def apart(self, size_bytes: int) -> Iterator[Any]:
-        """A stream for an upload of so many bytes to memory that nobody uses (`CudaMemory.take_apart`), by `write_apart`; None where `write` is better."""
+        """A stream for an upload of so many bytes by `write_apart` to memory that no work uses (`CudaMemory.take_apart`); None where `write` is better."""
         if size_bytes <= _SMALL_BYTES:
             yield None
             return
@@ -141,7 +141,7 @@ class Transfers:
             self._foreign_use.after(streams)
 
     def _send(self, way: _Way, parts: deque[Piece], chunk_bytes: int, sort: int) -> None:
-        """One thread's part of an upload: takes pieces until there are none. A chunk is filled again once what left it has arrived."""
+        """One thread's part of an upload: takes pieces until none is left. A chunk is filled again once the copy out of it is done."""
         context, cuda = self._context, self._context.cuda
         with self._lanes(way, parts) as lanes:
             turn = 0
@@ -212,7 +212,7 @@ class Transfers:
             for place, (_, target) in zip(places, wanted, strict=False):
                 np.copyto(target, view_of(block, place, target))
         except BaseException:
-            context.finish()  # or a copy may be on its way into memory that goes to somebody else
+            context.finish()  # a copy may still write to memory that is about to be reused
             raise
         finally:
             block.give()
@@ -247,7 +247,7 @@ class Transfers:
         self._telemetry.waits += 1
 
     def _direct(self, way: _Way) -> None:
-        """One copy, and the wait for it: its host memory is somebody's who may change it next."""
+        """One copy, and the wait for it: the owner of the host memory may change it next."""
         context, cuda = self._context, self._context.cuda
         copy = cuda.cuMemcpyHtoDAsync if way.up else cuda.cuMemcpyDtoHAsync
         ends = (way.address, _address(way.array)) if way.up else (_address(way.array), way.address)

@@ -1,15 +1,14 @@
 """Calls of the driver without Python in between: builtins that LLVM makes once a process.
 
-A `CallList` is a list of C calls with the arguments that they take. Its `builtin()` looks at the device's mode word and at
-the live words of the memory it uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's
-lock released, and adds to two counters. Anything out of the ordinary goes to a handler in Python: `handler(index, status)`, where the
-index says which call gave the status, or is -1 when none was made, since the mode word (`status`) is not zero, or a live word is
-(status -1), or there is no memory (status -2).
+A `CallList` is a list of C calls with their arguments. Its `builtin()` tests the device's mode word and the live words of the memory it
+uses, copies the argument blocks of its launches to the stack, makes all calls with the interpreter's lock released, and adds to two
+counters. Every other case goes to a handler in Python: `handler(index, status)`. The index says which call gave the status. It is -1 when
+no call was made: the mode word is not zero (it is the status), a live word is zero (status -1), or there is no memory (status -2).
 
 So a bound launch is one call of `cuLaunchKernel`, and a sequence is a longer list. While the calls run, other threads may change argument
-blocks: a list uses what they held when it began.
+blocks: a list uses their content at its start.
 
-`set_method` makes the method that changes argument blocks (`launch.set`), of which the plain cases stay in native code as well.
+`set_method` makes the method that changes argument blocks (`launch.set`), in native code for plain cases.
 """
 
 from __future__ import annotations
@@ -317,7 +316,7 @@ class CallList:
         scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + _ALIVE_COUNT_AT, struct.pack("<q", len(alive)))])
 
     def patch(self, call: int, argument: int, value: int) -> None:
-        """Replaces an argument of a call. For lists that nobody runs meanwhile."""
+        """Replaces an argument of a call. No thread may run the list meanwhile."""
         struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + 8 * (_FIRST_ARGUMENT + argument), value & _MASK)
 
     def rebound(self, place: int, alive: int, signature: int, begin: int, end: int) -> list[tuple[int, bytes]]:

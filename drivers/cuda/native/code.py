@@ -334,7 +334,7 @@ large:
   br i1 %none, label %no_memory, label %run
 run:
   %copies = phi ptr [ %stack, %entry ], [ %heap, %large ]
-  ; Held meanwhile: whoever drops the list in another thread takes nothing away.
+  ; Held meanwhile: another thread may drop the list.
   call void @Py_IncRef(ptr %self)
   call void @copy_blocks(ptr %state, ptr %copies)
   call void @enter(ptr %state, i64 1)
@@ -367,7 +367,7 @@ no_memory:
   ret ptr %result2
 }
 
-; METH_NOARGS: looks whether it may, then makes all calls. In a forked child whoever has the turn may be a thread of the parent, so the mode comes first.
+; METH_NOARGS: tests the mode, then makes all calls. In a forked child a thread of the parent may have the turn, so the mode is tested first.
 define ptr @vyre_call(ptr %self, ptr %unused) {
 entry:
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
@@ -383,7 +383,7 @@ turn:
   %go = icmp eq i64 %mode, 0
   br i1 %go, label %current, label %refused
 current:
-  ; Whoever kept the builtin of a list that was given up comes to the handler, which knows its successor.
+  ; The builtin of an invalid list calls the handler, which knows the list's successor.
   %invalid_at = getelementptr %Head, ptr %state, i64 0, i32 18
   %invalid = load i64, ptr %invalid_at
   %is_current = icmp eq i64 %invalid, 0

@@ -1,14 +1,14 @@
-"""Kernels for NVIDIA GPUs that can be ended from outside: when an invocation looks at a flag in device memory, and how it ends.
+"""Kernels for NVIDIA GPUs that can be ended from outside: when an invocation checks a flag in device memory, and how it ends.
 
-Looking costs. A loop of two instructions that looked at one word every 1,024 turns took 12 times as long on an H200, since the threads of the
-whole device then queue for one word. So it is done in two steps. Invocations account for what they do in units of about one statement
-(`interruptible`). After some `STRIP` units they read the clock, a register of their multiprocessor, and only when `_INTERVAL` cycles have gone
-by since they first did, or last looked, do they look. So neither quick turns nor slow ones decide how often, and all threads together look some
-fifty times a second. What begins looks once: when the flag is set, the rest of a large grid is over at once. It asks for the flag first and waits for
-it where something would come of going on (`first_check`).
+A check is expensive. A loop of two instructions that checked one word every 1,024 turns took 12 times as long on an H200, since the threads of the
+whole device then queue for one word. So a check takes two steps. Invocations count their work in units of about one statement (`interruptible`).
+After some `STRIP` units they read the clock, a register of their multiprocessor. They load the flag only when `_INTERVAL` cycles have passed since the
+first reading or the last check. So the rate does not depend on the time of a turn, and all threads together check some fifty times a second. Each
+invocation also checks once when it starts: when the flag is set, the rest of a large grid ends at once. The load is issued early; the wait comes
+before the first statement that takes long or has an effect outside (`first_check`).
 
-To end is to exit. From sm_70 on a barrier waits for the threads of the workgroup that have not exited, so that one which ends early holds up
-nobody; and what a launch has written that was ended is given to nobody.
+An invocation ends by exit. From sm_70 on a barrier waits only for the threads of the workgroup that have not exited, so one that ends early delays no
+other. Nobody gets the results of a launch that was ended.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from vyre_py.lowering.llvm.text import Writer
 
 __all__ = ["ACCOUNT", "STRIP", "Watch"]
 
-# Units between two readings of the clock. With a device full of threads a unit takes 16 cycles or so, and this half a millisecond.
+# Units between two readings of the clock. On a full device a unit takes some 16 cycles, and a strip half a millisecond.
 STRIP: Final = 1 << 16
-# Cycles between two looks at the flag: some 20 milliseconds.
+# Cycles between two checks of the flag: some 20 milliseconds.
 _INTERVAL: Final = 1 << 25
 
-# An account that a function gets from the one that calls it: pointers to the clock at the last look, 0 before it was first read, and to the
-# units since the clock was last read.
+# The account that a function gets from its caller: pointers to the clock at the last check (0 before it was first read), and to the units since the
+# clock was last read.
 ACCOUNT: Final = ("%since", "%spent")
 
 # How many values at most are computed before the flag is waited for.
@@ -36,8 +36,8 @@ _REGISTERS: Final[Mapping[str, str]] = {"i16": "h", "i32": "r", "i64": "l", "flo
 
 
 class Watch:
-    """Writes the account and the looks of one function; `flag` is the name of the pointer to the flag. The account is the function's own, or the one
-    that it was given."""
+    """Writes the account and the checks of one function. `flag` is the name of the pointer to the flag. The account is the function's own, or its
+    caller's."""
 
     def __init__(self, w: Writer, flag: str, account: tuple[str, str] | None = None) -> None:
         self.w = w

@@ -1,6 +1,6 @@
-"""Where an interruptible kernel waits for what its first look at the flag has found: as late as it may.
+"""Where an interruptible kernel waits for its first load of the flag: as late as possible.
 
-The flag is asked for at the beginning, and comes some hundred cycles later. Meanwhile goes on what takes little time and is seen by nobody else.
+The load is issued at the beginning and takes some hundred cycles. Meanwhile the kernel executes statements that are quick and have no effect outside.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _TRACELESS: Final = at_most(Effect.READS | Effect.GETS | Effect.SETS | Effect.DE
 
 
 def first_trace(program: Program) -> int | None:
-    """The index of the first statement that takes long or that others see, or of an If with such in it; None where there is none.
+    """The index of the first statement that may take long or has an effect outside, or of an If that holds such statements; None without one.
 
-    It is in no block but regions and Ifs without an Else that all such statements are in, so what comes to no such statement may pass it by.
+    Only regions, and Ifs without an Else that hold all such statements, enclose it. A path that reaches none of them may skip the check.
     """
     body, match = program.body, program.match
     traces = [index for index, s in enumerate(body) if not _TRACELESS[type(s)]]
@@ -34,7 +34,7 @@ def first_trace(program: Program) -> int | None:
 
 
 def computed_before(program: Program, until: int) -> list[Value]:
-    """What has been computed where the statement of this index begins, and is used from there on, or kept in a variable."""
+    """The values that are computed before the statement of this index and are used from there on, or stored in a variable."""
     body, match = program.body, program.match
     used = {atom for index, s in enumerate(body) if index >= until or isinstance(s, (Var, Set)) for atom in s.args}
     computed: list[Value] = []
