@@ -1,4 +1,4 @@
-"""Files that are written whole: what stands under a name is the old one or the new one, and what is no file stays what it is."""
+"""Files that are read without waiting, and written whole: what stands under a name is the old one or the new one, and what is no file stays what it is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["replacing"]
+__all__ = ["reading", "replacing"]
 
 _FLAGS: Final = os.O_WRONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+    """A regular file that is open for reading, and its size in bytes. Raises OSError, at once too for a pipe that nobody writes to."""
+    descriptor = os.open(path, os.O_RDONLY | sum([getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")]))
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError("it is no regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file, status.st_size
 
 
 @contextmanager

@@ -17,6 +17,7 @@ on_path()
 
 from artifacts import AXPY, FOLDER, compiled, full, plain  # noqa: E402 - the path above must stand first
 
+from vyre_py.ir.wire.record import DIGEST_BYTES  # noqa: E402 - as above
 from vyre_py.lowering.artifact import form  # noqa: E402 - as above
 from vyre_py.lowering.artifact.artifact import Artifact, Step  # noqa: E402 - as above
 from vyre_py.lowering.artifact.file import encode  # noqa: E402 - as above
@@ -125,7 +126,7 @@ def _fields(fields: Iterable[Field]) -> str:
 
 def _form(one: SectionForm) -> str:
     formats = "; ".join(f"{kind} {', '.join(sorted(names))}" for kind, names in form.FORMATS.items())
-    words = _TEXTS[one.name].format(digest=form.DIGEST_BYTES, formats=formats, program=form.IMAGE_CODES["program"])
+    words = _TEXTS[one.name].format(digest=DIGEST_BYTES, formats=formats, program=form.IMAGE_CODES["program"])
     parts = [f"## Section of kind {form.SECTION_KINDS[one.name]}: {one.name}\n", words, "### Head\n", _fields(one.head)]
     for table in one.tables:
         parts += [f"### Table `{table.name}`{_since(table.since)}\n", table.doc + "\n", _fields(table.fields)]
@@ -135,10 +136,10 @@ def _form(one: SectionForm) -> str:
 def artifact_page() -> str:
     """The page."""
     head = _HEAD.format(
-        current=form.version_text(form.VERSION), read=" and ".join(map(form.version_text, form.VERSIONS)), header=form.HEADER.size, section=form.SECTION.size,
-        digest=form.DIGEST_BYTES, most=form.MAX_BYTES,
+        current=form.version_text(form.VERSION), read=" and ".join(map(form.version_text, form.VERSIONS)), header=form.FILE.head.size,
+        section=form.SECTION.head.size, digest=DIGEST_BYTES, most=form.MAX_BYTES,
     )  # fmt: skip
-    parts = [head, _record(form.HEADER_FIELDS), _SECTIONS, _record(form.SECTION_FIELDS)]
+    parts = [head, _record(form.FILE.fields), _SECTIONS, _record(form.SECTION.fields)]
     kinds = ", ".join(f"{number} {name}" for name, number in form.SECTION_KINDS.items())
     return "\n".join([*parts, f"Kinds: {kinds}.\n", _INSIDE, _form(form.INTERFACE), _form(form.PART)])
 

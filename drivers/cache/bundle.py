@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +10,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from vyre_py.drivers.cache.directory import Folder, close
+from vyre_py.drivers.cache.directory import Folder
 from vyre_py.drivers.cache.entry import Fault, decode, key_within
 from vyre_py.drivers.cache.eviction import survey
 from vyre_py.drivers.cache.key import CacheKey
 from vyre_py.drivers.errors import CacheError
 from vyre_py.ir.wire.record import DIGEST_BYTES, Flaw, Malformed, Record
-from vyre_py.lowering.files import replacing
+from vyre_py.lowering.files import reading, replacing
 
 __all__ = ["Bundle", "Bundled", "Progress", "export", "opened"]
 
@@ -133,11 +132,6 @@ class Bundle:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Bundle]:
-    """A bundle's file, open. Raises CacheError where it is none, OSError where it cannot be opened."""
-    handle = os.open(path, os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY")))
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        close(handle)
-        raise CacheError(f"{str(path)!r} is no file, and so no bundle of cached code")
-    with os.fdopen(handle, "rb") as file:
-        yield Bundle(path, file, status.st_size)
+    """A bundle's file, open. Raises OSError."""
+    with reading(path) as (file, size):
+        yield Bundle(path, file, size)

@@ -19,7 +19,7 @@ from itertools import accumulate, chain
 from operator import gt, itemgetter, mul
 from typing import Any, Final, NamedTuple
 
-__all__ = ["DIGEST_BYTES", "Flaw", "Malformed", "Record", "Section", "digest", "view_of"]
+__all__ = ["DIGEST_BYTES", "Flaw", "Malformed", "Record", "Section", "digest", "unknown_version", "view_of"]
 
 DIGEST_BYTES: Final = 32
 
@@ -60,6 +60,13 @@ def digest(data: bytes | memoryview) -> bytes:
     return sha256(data).digest()
 
 
+def unknown_version(version: tuple[Any, ...], last: tuple[int, ...]) -> str:
+    """Why what is of a version is not read, where `last` is the last that is."""
+    newer = "a newer vyre-py wrote it; this one" if version > last else "this vyre-py"
+    said, known = (".".join(map(str, numbers)) for numbers in (version, last))
+    return f"it is of format {said}: {newer} reads formats up to {known}"
+
+
 def view_of(data: object) -> memoryview:
     """What a reader was given, as bytes. Raises Malformed."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -93,7 +100,7 @@ class Record:
         self._begins = frozenset([self._first.pack(magic, *version) for version in versions]) if magic else frozenset()
         self._written = dict(zip(fields, (magic, *versions[-1]), strict=False)) | dict.fromkeys(reserved, 0) if magic else {}
         self._length = self._numbers["length"][0] if "length" in fields else -1
-        self._reserved = reserved
+        self._reserved, self._last = reserved, versions[-1]
         self._sealed, self._rest = sealed, rest
         self._ordered = _getter(list(fields))
         self._nested = max(counts) > 1
@@ -133,20 +140,18 @@ class Record:
             self._seal(data, end)
         for name in self._reserved:
             if found := header[self._numbers[name][0]]:
-                raise Malformed(Flaw.RESERVED, f"{found} in a reserved field: 0 stands there", name)
+                raise Malformed(Flaw.RESERVED, f"{name} is {found}: 0 stands there", name)
         return header, places
 
     def _another(self, data: bytes | memoryview) -> Malformed:
         found = bytes(data[: len(self.magic)])
         if found != self.magic or len(data) < self._first.size:
             return Malformed(Flaw.MAGIC, f"found {found.hex(' ') or 'nothing'}, expected {self.magic.hex(' ')}", next(iter(self.fields)))
-        version = self._first.unpack_from(data)[1:]
-        reads = " and ".join(sorted([_dotted(self._first.unpack(begin)[1:]) for begin in self._begins]))
-        return Malformed(Flaw.VERSION, f"format version {_dotted(version)}; this vyre-py reads version {reads}", list(self.fields)[1])
+        return Malformed(Flaw.VERSION, unknown_version(self._first.unpack_from(data)[1:], self._last), list(self.fields)[1])
 
     def _too_many(self, rows: Iterable[int]) -> Malformed:
         count, section = next((count, section) for count, section in zip(rows, self.sections, strict=True) if count > section.most)
-        return Malformed(Flaw.LAYOUT, f"{count} {section.name}, at most {section.most} are read", section.counted_by)
+        return Malformed(Flaw.LAYOUT, f"{count} {section.name}, at most {section.most} are allowed", section.counted_by)
 
     @staticmethod
     def _seal(data: bytes | memoryview, end: int) -> None:
@@ -175,18 +180,21 @@ class Record:
 
     # ---------------------------------------------------------------- writing
 
-    def write(self, values: Mapping[str, Any], parts: Iterable[bytes | memoryview], rest: Iterable[bytes] = ()) -> bytes:
+    def write(self, values: Mapping[str, Any], parts: Iterable[bytes | memoryview], rest: Sequence[bytes] = ()) -> bytes:
         """The bytes of a record: `values` by field, but for magic, version, length and what is reserved, which it knows, and its sections.
 
-        Raises Malformed for more bytes than are read, struct.error for a number that its field has no room for.
+        Raises Malformed for more rows or bytes than are read, struct.error for a number that its field has no room for.
         """
-        body, behind = b"".join(parts), b"".join(rest)
-        length = self.least + len(body) + len(behind)
+        body = b"".join(parts)
+        length = self.least + len(body) + sum(map(len, rest))
         if length > self.limit_bytes:
             raise Malformed(Flaw.SIZE, f"{length} bytes, at most {self.limit_bytes} are written", "length")
         given = self._ordered({**self._written, "length": length, **values})
-        made = self.head.pack(*(chain.from_iterable(map(_several, given)) if self._nested else given)) + body
-        return b"".join((made, sha256(made).digest(), behind)) if self._sealed else made + behind
+        header = tuple(chain.from_iterable(map(_several, given))) if self._nested else given
+        made = self.head.pack(*header) + body
+        if self._most and any(map(gt, self._rows(header), self._most)):
+            raise self._too_many(self._rows(header))
+        return b"".join((made, sha256(made).digest(), *rest)) if self._sealed else b"".join((made, *rest))
 
 
 def _getter(keys: list[Any]) -> Callable[[Any], Iterable[Any]]:
@@ -195,7 +203,3 @@ def _getter(keys: list[Any]) -> Callable[[Any], Iterable[Any]]:
 
 def _several(value: Any) -> Iterable[Any]:
     return value if isinstance(value, tuple) else (value,)
-
-
-def _dotted(version: Iterable[object]) -> str:
-    return ".".join(map(str, version))

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.cached import cached_property
+from vyre_py.ir.wire.record import Record, Section
 from vyre_py.lowering.layout import SlotKind
 
 __all__ = [
-    "BUFFER", "DIGEST_BYTES", "DIM", "FORMATS", "HEADER", "HEADER_FIELDS", "IMAGE_CODES", "INTERFACE", "MAGIC", "MAX_BYTES", "MAX_ROWS",
-    "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING", "MAX_TARGET", "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART",
-    "SECTION", "SECTION_FIELDS", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION", "VERSIONS", "Field", "SectionForm", "Shape", "Table",
-    "version_text",
+    "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "MAX_BYTES", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING", "MAX_TARGET",
+    "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART", "SECTION", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION",
+    "VERSIONS", "Field", "SectionForm", "Shape", "Table", "version_text",
 ]
 
-MAGIC: Final = b"VYRE-ART"
 VERSIONS: Final = ((1, 0), (1, 1))  # those that are read
 VERSION: Final = VERSIONS[-1]  # the one that is written
 
-DIGEST_BYTES: Final = 32  # SHA-256
 MAX_BYTES: Final = 1 << 30
 MAX_SECTIONS: Final = 64
 MAX_TARGET: Final = 64  # bytes of its name
@@ -43,26 +41,30 @@ def version_text(version: tuple[int, int]) -> str:
 
 # ---------------------------------------------------------------- the file
 
-# Field -> struct code and meaning, in order. The first four mean the same in every version.
-HEADER_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
-    "magic": ("8s", "the text VYRE-ART"),
-    "major": ("H", "version of the format; another one is another format"),
-    "minor": ("H", "a higher one has more fields or tables"),
-    "flags": ("I", "0"),
-    "length": ("Q", f"bytes of the whole file; at most {MAX_BYTES}"),
-    "sections": ("I", f"rows of the table of sections; at most {MAX_SECTIONS}"),
-    "reserved": ("I", "0"),
-}
-SECTION_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
-    "kind": ("I", "what it holds"),
-    "reserved": ("I", "0"),
-    "offset": ("Q", "where it begins: the end of the one before, or of the digest that follows this table"),
-    "length": ("Q", "its bytes"),
-    "digest": ("32s", "their SHA-256"),
-    "name": (f"{MAX_TARGET}s", "`interface`, or the target of a part, ASCII, filled up with zeros"),
-}
-HEADER: Final = struct.Struct("<" + "".join(code for code, _ in HEADER_FIELDS.values()))
-SECTION: Final = struct.Struct("<" + "".join(code for code, _ in SECTION_FIELDS.values()))
+SECTION: Final = Record(
+    {
+        "kind": ("I", "what it holds"),
+        "reserved": ("I", "0"),
+        "offset": ("Q", "where it begins: the end of the one before, or of the digest that follows this table"),
+        "length": ("Q", "its bytes"),
+        "digest": ("32s", "their SHA-256"),
+        "name": (f"{MAX_TARGET}s", "`interface`, or the target of a part, ASCII, filled up with zeros"),
+    }
+)
+# The first three fields mean the same in every version.
+FILE: Final = Record(
+    {
+        "magic": ("8s", "the text VYRE-ART"),
+        "major": ("H", "version of the format; another one is another format"),
+        "minor": ("H", "a higher one has more fields or tables"),
+        "flags": ("I", "0"),
+        "length": ("Q", f"bytes of the whole file; at most {MAX_BYTES}"),
+        "sections": ("I", f"rows of the table of sections; at most {MAX_SECTIONS}"),
+        "reserved": ("I", "0"),
+    },
+    [Section("sections", "sections", SECTION.head.size, MAX_SECTIONS)],
+    magic=b"VYRE-ART", versions=VERSIONS, reserved=["flags", "reserved"], sealed=True, rest=True, limit_bytes=MAX_BYTES,
+)  # fmt: skip
 
 SECTION_KINDS: Final[Mapping[str, int]] = {"interface": 1, "part": 2}
 

@@ -18,10 +18,10 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param, Space
 from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.types import Type
+from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.ir.wire.tables import ACCESSES, TYPES_BY_CODE
 from vyre_py.lowering.artifact.artifact import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.form import (
-    DIGEST_BYTES,
     FORMATS,
     IMAGE_CODES,
     INTERFACE,

@@ -12,11 +12,11 @@ from typing import Final
 from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.wire.codes import ACCESS_CODES, SIZE_CODES, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.ir.wire.tables import TYPE_NUMBERS
 from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.form import (
     BUFFER,
-    DIGEST_BYTES,
     DIM,
     IMAGE_CODES,
     INTERFACE,

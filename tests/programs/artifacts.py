@@ -17,17 +17,9 @@ from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import TYPES as ALL_TYPES
 from vyre_py.ir.language.types import Type, f32, i64, u32, u64
 from vyre_py.ir.text.parser import parse
+from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
-from vyre_py.lowering.artifact.form import (
-    DIGEST_BYTES,
-    HEADER,
-    HEADER_FIELDS,
-    INTERFACE,
-    PART,
-    SECTION,
-    SECTION_FIELDS,
-    SectionForm,
-)
+from vyre_py.lowering.artifact.form import FILE, INTERFACE, PART, SECTION, SectionForm
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.layout import Layout, Slot, SlotKind
 from vyre_py.lowering.options import CompileOptions
@@ -125,10 +117,10 @@ def plain(thing: Any) -> Any:
 
 def _rows(data: bytes) -> Iterator[tuple[int, str, int, int]]:
     """Of each section: where its row stands, its name, its offset and length."""
-    count = HEADER.unpack_from(data)[5]
+    count = FILE.head.unpack_from(data)[5]
     for number in range(count):
-        at = HEADER.size + number * SECTION.size
-        _, _, offset, length, _, name = SECTION.unpack_from(data, at)
+        at = FILE.head.size + number * SECTION.head.size
+        _, _, offset, length, _, name = SECTION.head.unpack_from(data, at)
         yield at, name.rstrip(b"\0").decode(), offset, length
 
 
@@ -140,7 +132,7 @@ def section_of(data: bytes, name: str) -> tuple[int, bytes]:
 def redigested(data: bytes) -> bytes:
     """A file whose digests are those of its bytes, whatever these are."""
     made = bytearray(data)
-    digest_at = HEADER.size + HEADER.unpack_from(data)[5] * SECTION.size
+    digest_at = FILE.head.size + FILE.head.unpack_from(data)[5] * SECTION.head.size
     for at, _, offset, length in _rows(data):
         begin = at + struct.calcsize("<IIQQ")
         made[begin : begin + DIGEST_BYTES] = hashlib.sha256(data[offset : offset + length]).digest()
@@ -168,9 +160,9 @@ def edited(data: bytes, section: str, word: str, value: int) -> bytes:
     """A file with one word of a section, or one field of the header or of a section's row, changed under digests that fit."""
     made = bytearray(data)
     if section in ("header", "row"):
-        table = HEADER_FIELDS if section == "header" else SECTION_FIELDS
+        table = FILE.fields if section == "header" else SECTION.fields
         before = [code for name, (code, _) in table.items()][: list(table).index(word)]
-        at = struct.calcsize("<" + "".join(before)) + (HEADER.size if section == "row" else 0)
+        at = struct.calcsize("<" + "".join(before)) + (FILE.head.size if section == "row" else 0)
         code = table[word][0]
         struct.pack_into("<" + code, made, at, value)
         return _header_redigested(bytes(made), data) if section == "header" else redigested(bytes(made))
@@ -182,5 +174,5 @@ def edited(data: bytes, section: str, word: str, value: int) -> bytes:
 
 def _header_redigested(made: bytes, data: bytes) -> bytes:
     """The number of sections may be what was changed, so the digest goes where it was."""
-    at = HEADER.size + HEADER.unpack_from(data)[5] * SECTION.size
+    at = FILE.head.size + FILE.head.unpack_from(data)[5] * SECTION.head.size
     return made[:at] + hashlib.sha256(made[:at]).digest() + made[at + DIGEST_BYTES :]

@@ -10,7 +10,7 @@ from vyre_py.cli.output import CommandError, say_bytes
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.wire.binary import PROGRAM
-from vyre_py.lowering.artifact.form import MAGIC as ARTIFACT_MAGIC
+from vyre_py.lowering.artifact.form import FILE
 from vyre_py.lowering.files import replacing
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _program(data: bytes, label: str) -> Program:
 def read_program(name: str) -> Program:
     """The Program in a file: .vir text, bytes or JSON. Not checked. Raises CommandError; ParseError and WireError for what is none."""
     data = _read(name)
-    if data.startswith(ARTIFACT_MAGIC):  # with which no text of a Program begins
+    if data.startswith(FILE.magic):  # with which no text of a Program begins
         raise CommandError(f"{label_of(name)}: this is compiled code, and a Program is needed")
     return _program(data, label_of(name))
 
@@ -70,7 +70,7 @@ def read_program(name: str) -> Program:
 def read_code(name: str) -> Program | Artifact:
     """The Program or the artifact in a file. Raises what `read_program` raises, and ArtifactError."""
     data = _read(name)
-    if data.startswith(ARTIFACT_MAGIC):
+    if data.startswith(FILE.magic):
         from vyre_py.lowering.artifact.artifact import Artifact
         from vyre_py.lowering.errors import ArtifactError
 

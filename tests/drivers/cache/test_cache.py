@@ -537,7 +537,7 @@ def test_a_bundle_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_bundles_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     cache = filled(tmp_path / "a")
     os.mkfifo(tmp_path / "fifo")
-    for path, words in ((tmp_path, "no file"), (tmp_path / "fifo", "no file"), (tmp_path / "absent", "ENOENT"), ("", "no path"), ("a\0b", "no path")):
+    for path, words in ((tmp_path, "regular"), (tmp_path / "fifo", "regular"), (tmp_path / "absent", "ENOENT"), ("", "no path"), ("a\0b", "no path")):
         with pytest.raises(CacheError, match=words):
             cache.import_(path)
     for path in (tmp_path, tmp_path / "absent" / "b", tmp_path / "fifo" / "b", "/", ""):
