@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_kinds import open_device
-from generator import WHOLE_TYPES, Case, generate
+from generator import WHOLE_TYPES, Case, Seeded, generate
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from lane_programs import ControlFlow
@@ -56,16 +56,6 @@ class Drawn:
 
     def below(self, n: int) -> int:
         return self.data.draw(st.integers(0, n - 1))
-
-
-class Seeded:
-    """Choices from a seed."""
-
-    def __init__(self, number: int) -> None:
-        self.random = random.Random(number)
-
-    def below(self, n: int) -> int:
-        return self.random.randrange(n)
 
 
 def expected(case: Case) -> dict[str, np.ndarray[Any, Any]]:

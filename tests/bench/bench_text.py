@@ -25,8 +25,7 @@ from tree import on_path
 
 on_path()
 
-from generator import generate  # noqa: E402 - the path above must stand first
-from test_from_nodes import Seeded  # noqa: E402 - as above
+from generator import Seeded, generate  # noqa: E402 - the path above must stand first
 
 from vyre_py.ir.language.types import TYPES  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above

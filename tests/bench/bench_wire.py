@@ -15,9 +15,9 @@ from tree import on_path
 
 on_path()
 
-from generator import generate  # noqa: E402 - the path above must stand first
+from generator import Seeded, generate  # noqa: E402 - the path above must stand first
 from measure import row, seconds  # noqa: E402 - as above
-from test_from_nodes import Seeded, arrays_of, chain  # noqa: E402 - as above
+from test_from_nodes import arrays_of, chain  # noqa: E402 - as above
 
 from vyre_py.ir.check import check  # noqa: E402 - as above
 from vyre_py.ir.language.program import Program  # noqa: E402 - as above

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from axpy import TEXT as AXPY
 from children import child_environment
 from tree import ROOT
 
@@ -24,14 +25,6 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.options import CompileOptions
 
-AXPY = """program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}
-"""
 WRONG = AXPY.replace("a * x[i]", "n * x[i]")  # refused by the parser
 DIVERGES = AXPY.replace("  y[i]", "  if i < n { barrier }\n  y[i]")  # refused by the checker
 

@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from axpy import TEXT as AXPY
 from children import child_environment
 from device_kinds import need_nvdisasm, need_nvjitlink, open_device
 
@@ -28,14 +29,6 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.artifact.artifact import Interface
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
-AXPY = """program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}
-"""
 COUNT = "program count(n) workgroup(64) {\n  buffer out: u32[n] write\n  let i = global_id.x\n  out[i] = i * i\n}\n"
 WRONG = AXPY.replace("a * x[i]", "n * x[i]")
 RUN = ("run", "axpy.vir", "--device", "reference")

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from axpy import AXPY
 from device_kinds import open_device
 from fake_cuda import FakeDriver
 
@@ -19,7 +20,6 @@ from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.sharing.c_launch import LaunchStatus
-from vyre_py.ir.text.parser import parse
 
 try:
     import numba
@@ -29,13 +29,6 @@ except ImportError:  # it is among the packages of the extra `dev`
     pytest.skip("numba is not installed", allow_module_level=True)
 
 from vyre_py.interop.numba import vyre_launch
-
-AXPY = parse("""program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  y[global_id.x] = a * x[global_id.x] + y[global_id.x]
-}""")
 
 
 @numba.njit(nogil=True)

@@ -8,19 +8,13 @@ import threading
 
 import numpy as np
 import pytest
+from axpy import AXPY
 from device_kinds import KINDS, open_device
 
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DispatchTimeout
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import Unsupported
-
-AXPY = parse("""program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  y[global_id.x] = a * x[global_id.x] + y[global_id.x]
-}""")
 
 # Every turn each element becomes the greatest of itself and its left neighbour: n - 1 turns until nothing changes.
 SPREAD = parse("""program spread(n) workgroup(64) over(n) {

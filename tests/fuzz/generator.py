@@ -13,6 +13,7 @@ One module because the kinds of statement share the scopes, and each is a few li
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
-__all__ = ["ALL_TYPES", "WHOLE_TYPES", "Case", "Source", "generate"]
+__all__ = ["ALL_TYPES", "WHOLE_TYPES", "Case", "Seeded", "Source", "generate"]
 
 _X = TypeVar("_X")
 
@@ -40,6 +41,16 @@ class Source(Protocol):
 
     def below(self, n: int) -> int:
         """A whole number from 0 to n - 1."""
+
+
+class Seeded:
+    """Choices from a seed."""
+
+    def __init__(self, number: int) -> None:
+        self.random = random.Random(number)
+
+    def below(self, n: int) -> int:
+        return self.random.randrange(n)
 
 
 @dataclass

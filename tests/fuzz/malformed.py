@@ -32,7 +32,7 @@ from tree import ROOT, on_path
 on_path()
 
 import numpy as np  # noqa: E402 - the path above must stand first
-from generator import generate  # noqa: E402 - as above
+from generator import Seeded, generate  # noqa: E402 - as above
 
 from vyre_py.ir.check import check  # noqa: E402 - as above
 from vyre_py.ir.language.errors import ParseError, ProgramError, ValidationError, WireError  # noqa: E402 - as above
@@ -65,16 +65,6 @@ _FILETESTS: Final = ("run", "passes", "lower")
 _LONGEST: Final = 900  # characters of a seed's text: every byte of all seeds is to be flipped
 
 
-class _Seeded:
-    """Choices from a seed, for the generator."""
-
-    def __init__(self, number: int) -> None:
-        self.random = random.Random(number)
-
-    def below(self, n: int) -> int:
-        return self.random.randrange(n)
-
-
 def _texts() -> Iterator[str]:
     """The Programs of the filetests, one text each."""
     for folder in _FILETESTS:
@@ -91,7 +81,7 @@ def seeds() -> tuple[Program, ...]:
     types = list(TYPES.values())
     for number in range(SEEDS - wanted):
         rng = random.Random(number)
-        made.append(generate(_Seeded(number), types=rng.sample(types, 2), budget=12 + 10 * number).program)
+        made.append(generate(Seeded(number), types=rng.sample(types, 2), budget=12 + 10 * number).program)
     return tuple(made)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import simt_host
 from filetest import files, read_cases, run_program
-from generator import generate
-from test_generated import Seeded
+from generator import Seeded, generate
 
 import vyre_py as vp
 import vyre_py.drivers.reference.device as reference_device

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from generator import generate
-from test_generated import Seeded
+from generator import Seeded, generate
 
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.scalarise import scalarise

@@ -29,8 +29,7 @@ _BADLY_MADE: Final = (NameError, TypeError, AttributeError, ImportError, SyntaxE
 
 def _cases(count: int, device: str) -> Iterator[Case]:
     """The same Programs for every plant, over the types that are exact on the device."""
-    from generator import WHOLE_TYPES, generate
-    from test_generated import Seeded
+    from generator import WHOLE_TYPES, Seeded, generate
 
     for number in random.Random(_SEED).sample(range(100_000), count):
         yield generate(Seeded(number), types=WHOLE_TYPES, wide_atomics=False) if device == "wgpu" else generate(Seeded(number))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from axpy import AXPY, axpy_kernel
 from fake_cuda import OK, CUresult
 from fake_graphs import FakeGraphDriver
 
@@ -162,13 +163,6 @@ def exhausted(name: str) -> Any:
 
 # ---------------------------------------------------------------- scenarios
 
-AXPY = parse("""program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
 # The flag counts down to zero: a loop's body, and a fixpoint's.
 TURN = parse("""program turn(n) workgroup(64) over(n) {
   buffer flag: u32[1] read_write
@@ -183,12 +177,6 @@ LOOP = parse("""program sums(n) workgroup(32) {
 }""")
 PTX = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry raw(.param .u64 y)\n{\n ret;\n}\n"
 SMALL, LARGE = 100, 3000
-
-
-def axpy_kernel(block: bytes) -> None:
-    x_at, y_at, a, n = struct.unpack_from("<QQfI", block)
-    x, y = [np.ctypeslib.as_array((ctypes.c_float * n).from_address(at)) for at in (x_at, y_at)]
-    y += np.float32(a) * x
 
 
 def turn_kernel(block: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import re
 import struct
@@ -13,6 +12,7 @@ import weakref
 
 import numpy as np
 import pytest
+from axpy import AXPY, axpy_kernel
 from device_kinds import need_nvjitlink
 from fake_cuda import CUresult, FakeDriver
 from tree import ROOT
@@ -28,22 +28,6 @@ from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import runs_on
 from vyre_py.lowering.target import parse_target
-
-AXPY = parse("""program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
-
-
-def axpy_kernel(block):
-    """What the kernel means, over the argument block that the driver was given."""
-    x_at, y_at, a, n = struct.unpack_from("<QQfI", block)
-    x, y = [ctypes.cast(at, ctypes.POINTER(ctypes.c_float)) for at in (x_at, y_at)]
-    for i in range(n):
-        y[i] = a * x[i] + y[i]
 
 
 @pytest.fixture

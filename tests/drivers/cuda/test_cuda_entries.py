@@ -7,9 +7,9 @@ import threading
 
 import numpy as np
 import pytest
+from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
 from fake_graphs import FakeGraphDriver
-from test_cuda_sequences import AXPY, axpy_kernel
 
 import vyre_py as vp
 from vyre_py.drivers import cuda

@@ -14,6 +14,7 @@ from typing import Any
 import inject
 import numpy as np
 import pytest
+from axpy import AXPY
 from device_kinds import open_device
 from fake_cuda import CONTEXT, CUresult
 from inject import SCENARIOS, InjectedDriver, Outcome
@@ -111,7 +112,7 @@ def test_a_status_that_nobody_knows_is_an_error_as_well(monkeypatch: pytest.Monk
 
 
 def bound(device: CudaDevice) -> tuple[Any, ...]:
-    pipeline = device.compile_native(inject.AXPY)
+    pipeline = device.compile_native(AXPY)
     x, y = device.upload(inject.ramp(4)), device.upload(np.ones(4, np.float32))
     return pipeline.bind(x=x, y=y, a=1.0), x, y, pipeline
 
@@ -158,7 +159,7 @@ REFUSED: dict[str, Callable[[World], Any]] = {
     "device.arena": lambda w: w.device.arena(w.plan),
     "device.capture": lambda w: w.device.capture(w.launch),
     "device.capture_while": lambda w: w.device.capture_while(w.flag, w.launch),
-    "device.compile_native": lambda w: w.device.compile_native(inject.AXPY),
+    "device.compile_native": lambda w: w.device.compile_native(AXPY),
     "device.constant": lambda w: w.device.constant(inject.ramp(4)),
     "device.copy_peer": lambda w: w.device.copy_peer(w.x, w.y),
     "device.copy_strided": lambda w: w.device.copy_strided(w.x, 0, (1,), w.y, 0, (1,), (4,)),
@@ -602,7 +603,7 @@ def transfers(device: CudaDevice) -> None:
     """Large arrays, which several threads copy."""
     x = device.upload(inject.ramp(20_000))
     inject.expect(x.read(), inject.ramp(20_000))
-    pipeline = device.compile_native(inject.AXPY)
+    pipeline = device.compile_native(AXPY)
     given = {"x": inject.ramp(20_000), "y": np.ones(20_000, np.float32), "a": 1.0}
     inject.expect(pipeline.dispatch(given, out={"y": np.empty(20_000, np.float32)})["y"], inject.ramp(20_000) + 1)
 

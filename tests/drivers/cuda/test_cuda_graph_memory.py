@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axpy import AXPY, axpy_kernel
 from fake_cuda import CUresult
 from inject import Stream
-from test_cuda_sequences import AXPY, FakeGraphDriver, axpy_kernel, values
+from test_cuda_sequences import FakeGraphDriver, values
 
 import vyre_py as vp
 from vyre_py.drivers import cuda

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from axpy import AXPY
 from device_kinds import open_device
 from ptxas import find_ptxas
 
@@ -18,14 +19,6 @@ from vyre_py.drivers.cuda.graph.executables import GRAPH_LIMIT
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable, LaunchError
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ToolchainError
-
-AXPY = parse("""program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
 
 # Each turn adds 1 to every y and takes 1 from the flag.
 TURN = parse("""program turn(n) workgroup(256) over(n) {

@@ -26,6 +26,7 @@ import inject
 import numpy as np
 import pytest
 import test_cuda_faults as faults
+from axpy import AXPY
 from children import child_environment
 from device_kinds import open_device
 from inject import InjectedDriver
@@ -320,7 +321,7 @@ def in_child(world: Made) -> list[str]:
                 wrong.append(str(error))
     if vp.is_available("cuda"):
         wrong.append("cuda is said to be there")
-    own = vp.device("cpu").compile_native(inject.AXPY).dispatch(world.given)["y"]
+    own = vp.device("cpu").compile_native(AXPY).dispatch(world.given)["y"]
     inject.expect(own, [1, 3, 5, 7])
     for name, answer in faults.ANSWERS.items():
         try:
@@ -488,7 +489,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> InjectedDriver:
 def test_warmup_does_what_the_first_call_would(fake: InjectedDriver) -> None:
     device = CudaDevice(0)
     device.warmup()
-    pipeline, given = device.compile_native(inject.AXPY), {"x": inject.ramp(4), "y": np.ones(4, np.float32), "a": 2.0}
+    pipeline, given = device.compile_native(AXPY), {"x": inject.ramp(4), "y": np.ones(4, np.float32), "a": 2.0}
     fake.log.clear()
     pipeline.dispatch(given)
     assert not {"cuStreamCreate", "cuModuleLoadDataEx", "cuMemPoolCreate"} & set(fake.log)

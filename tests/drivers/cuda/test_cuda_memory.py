@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axpy import AXPY
 from device_kinds import open_device
 from test_strided import one_case
 from tree import PATH
@@ -28,14 +29,6 @@ from vyre_py.ir.text.parser import parse
 MIB = 1 << 20
 # Around each limit of `drivers.cuda.memory.transfer`, and odd.
 SIZES = (1, 7, 65535, 65536, 65537, 300_001, MIB + 3, 4 * MIB - 1, 4 * MIB, 4 * MIB + 5, 37 * MIB + 11, 150 * MIB + 13)
-
-AXPY = parse("""program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
 
 
 @pytest.fixture(scope="module")
@@ -434,7 +427,7 @@ def test_memory_of_torch_on_its_own_stream(device: Any) -> None:
 DESTROYED = """
 import numpy as np, vyre_py as vp
 from cuda.bindings import driver
-from test_cuda_memory import AXPY
+from axpy import AXPY
 device = vp.device("cuda")
 class Stream:
     def __cuda_stream__(self):

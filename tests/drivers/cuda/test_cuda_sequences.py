@@ -15,6 +15,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from axpy import AXPY, axpy_kernel
 from device_kinds import need_nvjitlink
 from fake_cuda import CUresult
 from fake_graphs import FakeGraphDriver
@@ -33,13 +34,6 @@ from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
-AXPY = parse("""program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
 # Looks at a flag of its own, and at a word where its workgroups meet.
 SPIN = parse("""program spin(n) workgroup(1) {
   buffer y: u32[n] read_write
@@ -47,13 +41,6 @@ SPIN = parse("""program spin(n) workgroup(1) {
   grid_barrier
 }""")
 N = 4
-
-
-def axpy_kernel(block):
-    x_at, y_at, a, n = struct.unpack_from("<QQfI", block)
-    x, y = [ctypes.cast(at, ctypes.POINTER(ctypes.c_float)) for at in (x_at, y_at)]
-    for i in range(n):
-        y[i] = a * x[i] + y[i]
 
 
 @pytest.fixture

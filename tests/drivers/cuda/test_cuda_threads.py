@@ -15,8 +15,9 @@ import inject
 import numpy as np
 import pytest
 import test_cuda_faults as faults
+from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
-from inject import AXPY, InjectedDriver, ramp
+from inject import InjectedDriver, ramp
 
 import vyre_py as vp
 from vyre_py.drivers.cuda.device import CudaDevice
@@ -167,7 +168,7 @@ class Worker:
 def scaled_kernel(factor: int) -> Callable[[bytes], None]:
     def kernel(block: bytes) -> None:
         x_at, y_at, n = struct.unpack_from("<QQI", block)
-        inject.axpy_kernel(struct.pack("<QQfI", x_at, y_at, factor, n))
+        axpy_kernel(struct.pack("<QQfI", x_at, y_at, factor, n))
 
     return kernel
 

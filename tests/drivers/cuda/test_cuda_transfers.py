@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axpy import AXPY, axpy_kernel
 from fake_cuda import CUresult, FakeDriver
 from streamed_cuda import Mark, StreamedDriver
 
@@ -23,21 +24,6 @@ from vyre_py.drivers.cuda.memory import ring, transfer
 from vyre_py.drivers.cuda.memory.copies import fill_work, shortest_period
 from vyre_py.drivers.cuda.memory.pieces import pieces
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
-from vyre_py.ir.text.parser import parse
-
-AXPY = parse("""program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
-
-
-def axpy_kernel(block: bytes) -> None:
-    x_at, y_at, a, n = struct.unpack_from("<QQfI", block)
-    x, y = [np.ctypeslib.as_array((ctypes.c_float * n).from_address(at)) for at in (x_at, y_at)]
-    y += np.float32(a) * x
 
 
 class Stream:

@@ -13,6 +13,7 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from axpy import AXPY
 from device_kinds import KINDS, open_device
 
 import vyre_py as vp
@@ -32,16 +33,6 @@ def telemetry() -> Telemetry:
 @pytest.fixture(params=KINDS)
 def device(request: pytest.FixtureRequest) -> Device:
     return open_device(request.param)
-
-
-def axpy() -> vp.Program:
-    with vp.ProgramBuilder("axpy") as b:
-        n = b.dim("n")
-        a = b.param("a", vp.f32)
-        x, y = b.read("x", vp.f32, n), b.read_write("y", vp.f32, n)
-        i = b.global_id(0)
-        y[i] = a * x[i] + y[i]
-    return b.program
 
 
 # ---- the table
@@ -307,7 +298,7 @@ def test_prefixes_that_prometheus_refuses(prefix: typing.Any, telemetry: Telemet
 
 
 def test_a_device_counts_what_it_does(device: Device) -> None:
-    pipeline = device.compile_native(axpy())
+    pipeline = device.compile_native(AXPY)
     before = device.telemetry.snapshot()
     x, y = device.upload(np.ones(300, np.float32)), device.upload(np.ones(300, np.float32))
     launch = pipeline.bind({"x": x, "y": y, "a": 2.0})
@@ -329,7 +320,7 @@ def test_a_device_counts_what_it_does(device: Device) -> None:
 
 
 def test_a_grid_beyond_the_program_asks_for_what_lies_within_it(device: Device) -> None:
-    pipeline = device.compile_native(axpy())
+    pipeline = device.compile_native(AXPY)
     arguments = {"x": np.ones(300, np.float32), "y": np.ones(300, np.float32), "a": 2.0}
     (width, _, _) = pipeline.part.steps[0].workgroup
     for groups, asked in ((1, min(300, width)), (7, 300)):
@@ -340,7 +331,7 @@ def test_a_grid_beyond_the_program_asks_for_what_lies_within_it(device: Device) 
 
 
 def test_an_empty_launch_counts_nothing(device: Device) -> None:
-    pipeline = device.compile_native(axpy())
+    pipeline = device.compile_native(AXPY)
     before = device.telemetry.snapshot()
     pipeline.dispatch({"x": np.ones(0, np.float32), "y": np.ones(0, np.float32), "a": 2.0})
     counted = device.telemetry.snapshot() - before
@@ -349,7 +340,7 @@ def test_an_empty_launch_counts_nothing(device: Device) -> None:
 
 def test_pools_and_streams_of_a_gpu_are_read() -> None:
     device = open_device("cuda")
-    device.compile_native(axpy()).dispatch({"x": np.ones(300, np.float32), "y": np.ones(300, np.float32), "a": 2.0})
+    device.compile_native(AXPY).dispatch({"x": np.ones(300, np.float32), "y": np.ones(300, np.float32), "a": 2.0})
     taken = device.telemetry.snapshot()
     assert 2 <= taken.streams - taken.streams_idle <= taken.streams <= 128 and 0 <= taken.events_idle <= taken.events <= 128, str(taken)
     assert taken.device_pool_hits + taken.device_pool_misses > 0 and taken.device_pool_bytes_asked > 0, str(taken)

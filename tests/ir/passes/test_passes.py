@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generator import generate
+from generator import Seeded, generate
 from indices import random_arguments, random_program, random_updates
 
 from vyre_py.ir.check import check
@@ -36,16 +36,6 @@ program axpy(n) workgroup(256) {
   y[i] = a * x[i] + y[i]
 }
 """
-
-
-class Seeded:
-    """Choices from a seed, for the generator of valid Programs."""
-
-    def __init__(self, number: int) -> None:
-        self.random = random.Random(number)
-
-    def below(self, n: int) -> int:
-        return self.random.randrange(n)
 
 
 def written(program: Program, arguments: dict[str, Any], sizes: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generator import generate
+from generator import Seeded, generate
 from wire_pages import VECTORS, vector
 
 from vyre_py.ir.check import check
@@ -24,16 +24,6 @@ from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SPACE_CODES, TYPE_CODES, 
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.flatten import flatten
 from vyre_py.ir.wire.nested import size_value
-
-
-class Seeded:
-    """Choices from a seed."""
-
-    def __init__(self, number: int) -> None:
-        self.random = random.Random(number)
-
-    def below(self, n: int) -> int:
-        return self.random.randrange(n)
 
 
 def arrays_of(program: Program) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generator import generate
+from generator import Seeded, generate
 from malformed import json_tree
 from tree import ROOT
 from wire_pages import VECTORS, vector
@@ -30,16 +30,6 @@ from vyre_py.ir.wire.json_writer import constant_value
 from vyre_py.ir.wire.schema import schema
 
 SCHEMA = schema()
-
-
-class Seeded:
-    """Choices from a seed."""
-
-    def __init__(self, number: int) -> None:
-        self.random = random.Random(number)
-
-    def below(self, n: int) -> int:
-        return self.random.randrange(n)
 
 
 def refused(text: Any) -> WireError:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generator import generate
+from generator import Seeded, generate
 from malformed import redigested
 from tree import ROOT
 from wire_pages import COMMAND, FILES, MALFORMED, VECTORS, vector
@@ -53,16 +53,6 @@ from vyre_py.ir.wire.flat import COLUMNS, COUNTS
 from vyre_py.ir.wire.record import DIGEST_BYTES
 
 FOLDER = ROOT / "tests" / "vectors"
-
-
-class Seeded:
-    """Choices from a seed."""
-
-    def __init__(self, number: int) -> None:
-        self.random = random.Random(number)
-
-    def below(self, n: int) -> int:
-        return self.random.randrange(n)
 
 
 def everything(program: Program) -> dict[str, Any]:

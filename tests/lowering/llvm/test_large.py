@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from children import child_environment
-from generator import generate
-from test_generated import Seeded, assert_agrees
+from generator import Seeded, generate
+from test_generated import assert_agrees
 
 import vyre_py as vp
 import vyre_py.lowering.compile as compile_

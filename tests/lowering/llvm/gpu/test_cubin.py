@@ -13,6 +13,7 @@ from functools import cache
 from io import BytesIO
 
 import pytest
+from axpy import TEXT as AXPY
 from device_kinds import need_nvdisasm, need_nvjitlink
 from elftools.elf.elffile import ELFFile
 from test_ptx import EVERYTHING
@@ -34,14 +35,6 @@ from vyre_py.lowering.target import parse_target
 ARCHS = (
     "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_103", "sm_110", "sm_120", "sm_120a", "sm_121",
 )  # fmt: skip
-
-AXPY = """program axpy(n) workgroup(256) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}"""
 
 PRIVATE = """program private_memory(n) workgroup(64) over(n) {
   buffer y: i32[n] read_write

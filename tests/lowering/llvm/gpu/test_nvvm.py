@@ -21,12 +21,12 @@ from device_kinds import open_device
 from elements import random_array
 from fast_machine import arguments, outside
 from filetest import Failure, devices_of, files, read_cases, run_program
-from generator import generate
+from generator import Seeded, generate
 from op_programs import differing
 from ptxas import assemble, assemble_together
 from test_fast import PTX as BOUNDS
 from test_fast import program_of as fast_program
-from test_generated import Seeded, assert_agrees, assert_same, expected
+from test_generated import assert_agrees, assert_same, expected
 from test_llvm_ops import CASES, finish, write_chunk
 from test_ptx import EVERYTHING, every_op
 from test_rows import BODIES

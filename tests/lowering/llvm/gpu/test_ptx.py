@@ -9,8 +9,7 @@ import subprocess
 
 import llvmlite.binding as llvm
 import pytest
-from generator import generate
-from test_generated import Seeded
+from generator import Seeded, generate
 from test_llvm_ops import CASES, finish, write_chunk
 from tree import TESTS
 

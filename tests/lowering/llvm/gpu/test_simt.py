@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import simt_host
 from filetest import files, read_cases, run_program
-from generator import generate
+from generator import Seeded, generate
 from test_cpu_types import COUNT, NAMES, program_of
-from test_generated import Seeded
 
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
