@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
@@ -49,13 +49,18 @@ from vyre_py.ir.language.digest import places_digest
 from vyre_py.ir.language.dims import SIZE_LIMIT
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.types import Type, f16
+from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 from vyre_py.lowering.artifact.artifact import Artifact, Entry, Image, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.many.chain import Chain
+    from vyre_py.drivers.memory.weights import Weights
 
 __all__ = ["Device", "Limits"]
 
@@ -67,6 +72,7 @@ _PIPELINE_BYTES: Final = 8 << 10
 _FILL_BYTES: Final = 1 << 20
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a device can take: workgroups along x, y, z; invocations in a workgroup; bytes of workgroup memory; bytes and elements of one
@@ -79,7 +85,8 @@ class Limits:
     elements: int = SIZE_LIMIT - 1
 
 
-class Device(Stationary, ABC):
+@public
+class Device(Closing, Stationary, ABC):
     """A machine that runs Programs. Use `vyre_py.device(name)`, which gives the same object for the same name.
 
     Attributes: `kind` ("cuda", "wgpu", "cpu", "reference"), `ordinal`, `target` that it compiles for, `limits`, `telemetry`,
@@ -382,6 +389,34 @@ class Device(Stationary, ABC):
         self.require_usable()
         graph.check_loop(self, flag, function, limit)
         return self._capture_while(flag, function, arguments, int(limit))
+
+    def chain(
+        self, steps: Iterable[tuple[Pipeline | Program, Mapping[str, Any]]], *, inputs: Mapping[str, Any] | None = None, outputs: Iterable[str] = (),
+        views: Mapping[str, tuple[str, Type, tuple[int, ...]]] | None = None, zeroed: Iterable[str] = (),
+    ) -> Chain:  # fmt: skip
+        """Launches that run one after another: plans an arena for their values, allocates it, and binds every step.
+
+        A step is a pipeline, or a Program to compile, and its arguments by name. In place of a buffer, a text names a value of the chain, and a pair of
+        texts, for a read_write argument, a value that becomes another in place. The types and shapes of values come from the Programs that write
+        them. `inputs` maps names to (type, shape), or to host arrays, which are uploaded; they stay as they are unless a step updates them. `outputs`
+        are kept to the end. `views` maps names to (value, type, shape): the same bytes as something else. `zeroed` values are filled with zeros in
+        every run, before the first step that uses them.
+
+        Raises BindingError for what does not fit, with the step that it is about; OutOfMemory.
+        """
+        self.require_usable()
+        with importing:
+            from vyre_py.drivers.many.chain import plan_chain  # it imports this module
+
+        return plan_chain(self, steps, inputs=inputs, outputs=outputs, views=views, zeroed=zeroed)
+
+    def weights(self, arrays: Mapping[str, Any], *, type: Type | Mapping[str, Type] = f16) -> Weights:  # noqa: A002 - what it is called everywhere
+        """Arrays by name in half precision, converted once and kept on the device: see `Weights`. Raises BindingError and OutOfMemory."""
+        self.require_usable()
+        with importing:
+            from vyre_py.drivers.memory.weights import Weights  # few Programs have any
+
+        return Weights(self, arrays, type=type)
 
     def gemm(self, a: Buffer, b: Buffer, out: Buffer, **options: Any) -> None:
         """Enqueues out = alpha * a @ b + beta * out once: `vyre_py.gemm_step` with the same arguments, called."""

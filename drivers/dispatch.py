@@ -13,6 +13,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.trace import tracing
+from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
 from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "Timed"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Timed(ShownAsText):
     """What a timed dispatch gives: `results` by name, and nanoseconds. `wall_ns` from the call to the results; `enqueue_ns` of it until the

@@ -17,12 +17,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vyre_py.ir.language.errors import VyreError
+from vyre_py.ir.public import public
 
 __all__ = [
     "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory", "Status",
 ]
 
 
+@public
 class DriverError(VyreError):
     """A device, or a call to it, failed. `status` is the device's own name for what happened, `meaning` what that says, `cause` the
     likely reason, `remedy` what to do; each may be empty."""
@@ -34,10 +36,12 @@ class DriverError(VyreError):
         super().__init__("\n".join(lines))
 
 
+@public
 class DeviceUnavailable(DriverError):
     """The device, or the package that drives it, is not here."""
 
 
+@public
 class OutOfMemory(DriverError):
     """An allocation could not be had; nothing was allocated.
 
@@ -62,6 +66,7 @@ class OutOfMemory(DriverError):
         vars(self).update(known)
 
 
+@public
 class BindingError(DriverError):
     """The arguments do not fit; nothing was run. `problems` holds every mismatch; `what` names the Program, or the call."""
 
@@ -70,18 +75,22 @@ class BindingError(DriverError):
         super().__init__(f"the arguments do not fit {what!r}:\n" + "\n".join(f"  - {p}" for p in self.problems))
 
 
+@public
 class LaunchError(DriverError):
     """The device refused or failed the launch."""
 
 
-class DispatchTimeout(DriverError):
-    """The work ran longer than it was allowed to."""
+@public
+class DispatchTimeout(DriverError, TimeoutError):
+    """The work ran longer than it was allowed to, or a result is not there in time. It is a TimeoutError, as futures raise."""
 
 
+@public
 class DeviceLost(DriverError):
     """The device is unusable in this process; the first cause is in the message of every later call."""
 
 
+@public
 class CacheError(DriverError):
     """A setting of the disk cache that makes no sense, a bundle that is not whole, or a directory that cannot be listed."""
 

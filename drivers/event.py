@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Event"]
 
 
+@public
 class Event(Stationary):
     """A mark, made by `device.record_event`: what the device, or one of its streams, held then is done once the event is. Attribute: `device`.
 

@@ -17,6 +17,7 @@ from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import DimExpr, evaluate_dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import u32
+from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
 from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Stationary
@@ -151,6 +152,7 @@ def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:
     return size
 
 
+@public
 class Launch(Stationary, ShownAsText):
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 

@@ -8,11 +8,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from vyre_py.ir.public import public
+
 __all__ = ["Bounded", "LayerSnapshot"]
 
 _T = TypeVar("_T")
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class LayerSnapshot:
     """A layer of caches at one moment: how many `entries` it holds and how many `bytes` they take; `hits`, `misses` and `evictions` so far."""

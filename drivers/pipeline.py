@@ -15,6 +15,7 @@ from vyre_py.drivers.observe.trace import spanned, tracing
 from vyre_py.drivers.observe.traced import TracedLaunch
 from vyre_py.drivers.pending import Pending
 from vyre_py.ir.imports import importing
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact.artifact import Artifact, Part
 from vyre_py.lowering.stages import Stages
@@ -28,6 +29,7 @@ __all__ = ["Pipeline"]
 _OF_DISPATCHES: Final = frozenset({"timeout", "fixpoint", "fixpoint_limit", "max_output_bytes"})
 
 
+@public
 class Pipeline(Portable):
     """A Program compiled for a device and loaded. Immutable; use it from any thread.
 

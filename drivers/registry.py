@@ -15,6 +15,7 @@ from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.selftest import require_right
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.errors import VyreError, shown
+from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
 
 __all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available", "load_on"]
@@ -28,6 +29,7 @@ _inherited: set[tuple[str, int]] = set()  # in a forked child: those that its pa
 _lock = threading.RLock()
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """One line of `devices()`: a device that is here, or a kind that is not and why."""
@@ -42,6 +44,7 @@ def _count(kind: str) -> int:
     return found
 
 
+@public
 def device(name: str | None = None) -> Device:
     """The device of this name: "cuda:0", "cuda" (its first), "wgpu", "cpu", "reference"; the same object every time.
 
@@ -91,6 +94,7 @@ def _best() -> Device:
     raise DeviceUnavailable("no device passes its self test", cause="; ".join(reasons))
 
 
+@public
 def devices() -> list[DeviceInfo]:
     """Every device here, best kind first, and a line with the reason for each kind that is not."""
     found: list[DeviceInfo] = []
@@ -117,6 +121,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+@public
 def is_available(name: str) -> bool:
     """Whether `device(name)` would give a device."""
     try:

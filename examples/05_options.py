@@ -52,7 +52,7 @@ device = vp.device(sys.argv[1] if len(sys.argv) > 1 else None)
 sobol = vp.Sobol(device, STEPS, type=vp.f32, bits=24)
 to_points = {"directions": sobol.directions, "points": "points", "start": 0, "count": BATCH}  # texts name values of the chain
 to_payoffs = {"points": "points", "payoffs": "payoffs"}
-chain = vp.plan_chain(device, [(sobol.pipeline, to_points), (b.program, to_payoffs)], outputs=("payoffs",))
+chain = device.chain([(sobol.pipeline, to_points), (b.program, to_payoffs)], outputs=("payoffs",))
 print(chain.explain())
 sums = np.zeros(3)
 for batch in range(BATCHES):

@@ -12,10 +12,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from vyre_py.ir.language.errors import LoweringError, Missing, Unsupported
+from vyre_py.ir.public import public
 
 __all__ = ["ArtifactError", "LoweringError", "Missing", "ToolchainError", "Unsupported"]
 
 
+@public
 class ToolchainError(LoweringError):
     """A compiler behind a target refused the text that we emitted. `text` is that text.
 
@@ -31,6 +33,7 @@ class ToolchainError(LoweringError):
         super().__init__(f"{tool}: {message}")
 
 
+@public
 class ArtifactError(LoweringError):
     """A file, or bytes, that are no artifact which this vyre-py reads, or an artifact that cannot be written.
 

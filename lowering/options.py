@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.errors import Missing, Unsupported
 
@@ -32,6 +33,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 }
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class CompileOptions(Portable):
     """How to compile. A field that a target can't honour is refused by name, never ignored.

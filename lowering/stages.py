@@ -9,6 +9,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from vyre_py.ir.passes import PassStep
+from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
 
 __all__ = ["Stage", "Stages", "Stopwatch", "shown_ns"]
@@ -38,6 +39,7 @@ class Stage:
         return self.end_ns - self.begin_ns
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Stages(ShownAsText):
     """The stages of one compilation in the order in which they began, a stage before those that it is made of.

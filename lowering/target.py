@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import public
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["Target", "parse_target"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Target:
     """A kind of code, and the machine within that kind.

@@ -1,10 +1,13 @@
 """Made from `vyre_py/_names.py` and `ir/language/ops.py` by `python tests/pages.py`; changes belong there."""
 
+from vyre_py.drivers.cache.directory import CacheWarning as CacheWarning
 from vyre_py.drivers.cache.disk import DiskCache as DiskCache
 from vyre_py.drivers.cache.lookup import cache_layers as cache_layers
 from vyre_py.drivers.cache.lookup import disk_cache as disk_cache
 from vyre_py.drivers.config import DispatchConfig as DispatchConfig
 from vyre_py.drivers.device import Device as Device
+from vyre_py.drivers.device import Limits as Limits
+from vyre_py.drivers.dispatch import Timed as Timed
 from vyre_py.drivers.errors import BindingError as BindingError
 from vyre_py.drivers.errors import CacheError as CacheError
 from vyre_py.drivers.errors import DeviceLost as DeviceLost
@@ -13,11 +16,13 @@ from vyre_py.drivers.errors import DispatchTimeout as DispatchTimeout
 from vyre_py.drivers.errors import DriverError as DriverError
 from vyre_py.drivers.errors import LaunchError as LaunchError
 from vyre_py.drivers.errors import OutOfMemory as OutOfMemory
+from vyre_py.drivers.event import Event as Event
 from vyre_py.drivers.launch import Launch as Launch
+from vyre_py.drivers.lru import LayerSnapshot as LayerSnapshot
 from vyre_py.drivers.many.chain import Chain as Chain
-from vyre_py.drivers.many.chain import plan_chain as plan_chain
 from vyre_py.drivers.many.graph import Graph as Graph
 from vyre_py.drivers.many.sequence import Sequence as Sequence
+from vyre_py.drivers.many.sequence import SequenceStep as SequenceStep
 from vyre_py.drivers.many.sequence import copy_step as copy_step
 from vyre_py.drivers.many.sequence import fill_step as fill_step
 from vyre_py.drivers.many.sequence import gemm_step as gemm_step
@@ -28,12 +33,16 @@ from vyre_py.drivers.memory.arena.planner import ArenaValue as ArenaValue
 from vyre_py.drivers.memory.arena.planner import plan_arena as plan_arena
 from vyre_py.drivers.memory.buffer import Buffer as Buffer
 from vyre_py.drivers.memory.store import ResidentStore as ResidentStore
+from vyre_py.drivers.memory.store import StoreSnapshot as StoreSnapshot
 from vyre_py.drivers.memory.weights import Weights as Weights
 from vyre_py.drivers.observe.snapshot import Snapshot as Snapshot
 from vyre_py.drivers.observe.snapshot import prometheus_text as prometheus_text
+from vyre_py.drivers.observe.trace import Trace as Trace
 from vyre_py.drivers.observe.trace import trace as trace
+from vyre_py.drivers.pending import Pending as Pending
 from vyre_py.drivers.pipeline import Pipeline as Pipeline
 from vyre_py.drivers.process.executor import Executor as Executor
+from vyre_py.drivers.registry import DeviceInfo as DeviceInfo
 from vyre_py.drivers.registry import device as device
 from vyre_py.drivers.registry import devices as devices
 from vyre_py.drivers.registry import is_available as is_available
@@ -42,7 +51,10 @@ from vyre_py.headers import include_dir as include_dir
 from vyre_py.ir.builder.expressions import Expr as Expr
 from vyre_py.ir.builder.expressions import Operand as _Operand
 from vyre_py.ir.builder.expressions import const as const
+from vyre_py.ir.builder.handles import ArrayHandle as ArrayHandle
+from vyre_py.ir.builder.handles import VariableHandle as VariableHandle
 from vyre_py.ir.builder.program_builder import ProgramBuilder as ProgramBuilder
+from vyre_py.ir.builder.sizes import Size as Size
 from vyre_py.ir.builder.special import bitcast as bitcast
 from vyre_py.ir.builder.special import cast as cast
 from vyre_py.ir.builder.special import ceil_div as ceil_div
@@ -54,7 +66,10 @@ from vyre_py.ir.builder.special import vec3 as vec3
 from vyre_py.ir.builder.special import vec4 as vec4
 from vyre_py.ir.check import Checked as Checked
 from vyre_py.ir.check import check as check
+from vyre_py.ir.language.errors import Diagnostic as Diagnostic
+from vyre_py.ir.language.errors import Missing as Missing
 from vyre_py.ir.language.errors import ParseError as ParseError
+from vyre_py.ir.language.errors import Place as Place
 from vyre_py.ir.language.errors import ProgramError as ProgramError
 from vyre_py.ir.language.errors import ProgramWarning as ProgramWarning
 from vyre_py.ir.language.errors import RaceError as RaceError
@@ -77,17 +92,24 @@ from vyre_py.ir.language.types import u32 as u32
 from vyre_py.ir.language.types import u64 as u64
 from vyre_py.ir.language.types import u8 as u8
 from vyre_py.lowering.artifact.artifact import Artifact as Artifact
+from vyre_py.lowering.artifact.artifact import Entry as Entry
+from vyre_py.lowering.artifact.artifact import Image as Image
+from vyre_py.lowering.artifact.artifact import Interface as Interface
+from vyre_py.lowering.artifact.artifact import Part as Part
+from vyre_py.lowering.artifact.artifact import Step as Step
 from vyre_py.lowering.errors import ArtifactError as ArtifactError
 from vyre_py.lowering.errors import LoweringError as LoweringError
 from vyre_py.lowering.errors import ToolchainError as ToolchainError
 from vyre_py.lowering.errors import Unsupported as Unsupported
 from vyre_py.lowering.options import CompileOptions as CompileOptions
+from vyre_py.lowering.stages import Stages as Stages
+from vyre_py.lowering.target import Target as Target
 from vyre_py.many import compile_many as compile_many
 from vyre_py.native import compile_native as compile_native
 from vyre_py.ops.sobol import Sobol as Sobol
 from vyre_py.ops.sobol import sobol_program as sobol_program
 
-__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceLost', 'DeviceUnavailable', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Executor', 'Graph', 'Launch', 'LaunchError', 'LoweringError', 'OutOfMemory', 'ParseError', 'Pipeline', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'Snapshot', 'Sobol', 'ToolchainError', 'Unsupported', 'ValidationError', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'cos', 'cosh', 'cross', 'ctz', 'device', 'devices', 'disk_cache', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fill_step', 'floor', 'fma', 'fract', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mul_hi', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'plan_chain', 'popcount', 'pow', 'prometheus_text', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'sobol_program', 'splat', 'sqrt', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
+__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'ArrayHandle', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'CacheWarning', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceInfo', 'DeviceLost', 'DeviceUnavailable', 'Diagnostic', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Entry', 'Event', 'Executor', 'Expr', 'Graph', 'Image', 'Interface', 'Launch', 'LaunchError', 'LayerSnapshot', 'Limits', 'LoweringError', 'Missing', 'OutOfMemory', 'ParseError', 'Part', 'Pending', 'Pipeline', 'Place', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'SequenceStep', 'Size', 'Snapshot', 'Sobol', 'Stages', 'Step', 'StoreSnapshot', 'Target', 'Timed', 'ToolchainError', 'Trace', 'Type', 'Unsupported', 'ValidationError', 'VariableHandle', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'cos', 'cosh', 'cross', 'ctz', 'device', 'devices', 'disk_cache', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fill_step', 'floor', 'fma', 'fract', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mul_hi', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'popcount', 'pow', 'prometheus_text', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'sobol_program', 'splat', 'sqrt', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
 
 __version__: str
 

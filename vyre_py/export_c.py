@@ -14,6 +14,7 @@ from vyre_py.export.arguments import Arguments
 from vyre_py.export.header import header
 from vyre_py.export.names import require_title, title_of
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.files import replacing
@@ -34,6 +35,7 @@ _REFUSED: Final[Mapping[str, tuple[Callable[[Step], bool], str]]] = {
 }  # fmt: skip
 
 
+@public
 def export_c(artifact: Artifact, folder: str | os.PathLike[str], *, target: str | None = None, name: str | None = None) -> tuple[Path, ...]:
     """Writes NAME.h and NAME.c, which run one part of an artifact from C99 or C++ without Python, and gives the files' paths.
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import vyre_py
 from vyre_py.drivers.errors import DriverError
+from vyre_py.ir.public import public
 
 __all__ = ["include_dir"]
 
 
+@public
 def include_dir() -> Path:
     """The folder that holds `vyre.h`, for a compiler's `-I`: `vyre_launch_t`, what `launch.c_address` points to. Raises DriverError where the installation
     has lost it."""

@@ -15,6 +15,7 @@ from vyre_py.drivers.process.compiler_process import Task
 from vyre_py.ir.check import Checked
 from vyre_py.ir.language.errors import ProgramError, VyreError, WireError, shown
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
@@ -118,6 +119,7 @@ def _size(workers: int | None, timeout: float | None, jobs: Sequence[_Job]) -> i
     return 0 if workers == 1 and timeout is None else min(workers, len(jobs))
 
 
+@public
 @overload
 def compile_many(
     programs: Iterable[Item], targets: Targets, options: CompileOptions | None = None, *, workers: int | None = None,
@@ -125,6 +127,7 @@ def compile_many(
 ) -> list[Artifact]: ...  # fmt: skip
 
 
+@public
 @overload
 def compile_many(
     programs: Iterable[Item], targets: Targets, options: CompileOptions | None = None, *, workers: int | None = None,
@@ -132,6 +135,7 @@ def compile_many(
 ) -> list[Artifact | VyreError]: ...  # fmt: skip
 
 
+@public
 def compile_many(
     programs: Iterable[Item], targets: Targets, options: CompileOptions | None = None, *, workers: int | None = None,
     progress: bool | Report | None = None, errors: Errors = "raise", timeout: float | None = None,

@@ -10,6 +10,7 @@ from vyre_py.drivers.observe.trace import tracing
 from vyre_py.ir.check import Checked
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
@@ -22,6 +23,7 @@ Source = Program | Checked | bytes | bytearray | memoryview
 Targets = str | Sequence[str]
 
 
+@public
 def compile_native(program: Source, targets: Targets, options: CompileOptions | None = None) -> Artifact:
     """Compiles a Program for one or more targets by name ("sm_90", "compute_90", "wgsl", "cpu:x86-64-v3"); needs no device and no toolkit. Bytes are what
     `Program.to_bytes` wrote. What was compiled before, here or by another process of this user, comes from memory or from the disk cache.

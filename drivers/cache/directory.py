@@ -19,6 +19,7 @@ from typing import Final
 
 from vyre_py.drivers.errors import CacheError
 from vyre_py.ir.imports import importing
+from vyre_py.ir.public import public
 
 __all__ = ["CHECKED", "CacheWarning", "Directory", "Folder", "close", "default_path"]
 
@@ -30,6 +31,7 @@ _OPEN_DIRECTORY: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_
 _BY_HANDLE: Final = os.open in os.supports_dir_fd
 
 
+@public
 class CacheWarning(UserWarning):
     """A directory of the disk cache is not used; code is compiled again in each process."""
 

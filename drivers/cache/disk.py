@@ -30,6 +30,7 @@ from vyre_py.drivers.cache.single_flight import SingleFlight
 from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.memory.pool import bytes_from
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import public
 
 __all__ = ["LIMIT_BYTES", "CacheError", "CacheKey", "CacheSnapshot", "CacheStats", "CacheWarning", "DiskCache", "Listed", "Stored", "Verified"]
 
@@ -39,6 +40,7 @@ PATIENCE_S: Final = 60.0
 _T = TypeVar("_T")
 
 
+@public
 class DiskCache:
     """A cache in a directory of this user's, and read-only ones that are looked through after it.
 

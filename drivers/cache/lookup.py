@@ -20,6 +20,7 @@ from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact, Interface, Part
 from vyre_py.lowering.artifact.file import decode_part, encode_part
 from vyre_py.lowering.compile import Prepared, compile_for, interface_of
@@ -48,6 +49,7 @@ _parts: Bounded[Part] = Bounded(_PART_ENTRIES, _PART_BYTES)
 _KINDS: Final[Mapping[str, str]] = {"ptx": "ptx", "host": "object", "wgsl": "wgsl"}
 
 
+@public
 @lru_cache(maxsize=1)
 def disk_cache() -> DiskCache:
     """The disk cache of this process, opened when first asked for: `VYRE_CACHE_DIR` and its like say where (drivers/CACHE.md); `path` is its directory.
@@ -151,6 +153,7 @@ def clear_memory() -> None:
     _parts.clear()
 
 
+@public
 def cache_layers() -> dict[str, LayerSnapshot]:
     """What the layers of the process hold, and have counted in it, by name: "validation", "artifacts" and "disk", whose directory is looked through for it.
     Those of a device are in `device.cache_layers()`."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vyre_py.drivers import event as plain
 from vyre_py.drivers.cuda.launch.launch import stream_handle
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import Closing
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class CudaEvent(plain.Event):
             raise self.device.context.failure(status, f"an event on {self.device.name} cannot be waited for", LaunchError)
 
 
-class Stream(Stationary):
+class Stream(Closing, Stationary):
     """A stream: what goes to it runs in order, and beside what goes to others. Any library takes it, by `__cuda_stream__`.
 
     Attributes: `device`, `priority`, 0 or, for more urgent ones, less. One made by `device.stream` is given back by `close`, at the end of a `with`
@@ -110,12 +110,6 @@ class Stream(Stationary):
         """Gives the stream back, with what it holds: launches that were moved to it must not be used any more. A device's own streams stay."""
         if self._finalizer is not None:
             self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.close()
 
 
 class DeviceStreams(NamedTuple):

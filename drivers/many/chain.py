@@ -1,7 +1,6 @@
 """Chains: launches that run one after another, their values in one arena, bound once.
 
-    chain = plan_chain(
-        device,
+    chain = device.chain(
         [
             (normalise, {"x": "x", "out": "h"}),         # a text names a value of the chain
             (multiply, {"a": "h", "b": weights, "c": "g"}),  # anything else goes to `bind` as it is
@@ -32,6 +31,7 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u8
+from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Chain", "plan_chain"]
 
 
-class Chain(Stationary):
+@public
+class Chain(Closing, Stationary):
     """Launches over one arena. Call it to run all of them in order; it neither waits nor allocates.
 
     Attributes: `device`, `arena`, `steps` (the launch of each step, for `set`), `sequence` of those, and of the fills and copies that the plan asks
@@ -94,6 +95,8 @@ class Chain(Stationary):
         """Gives the arena back; the chain refuses to run from then on."""
         self.arena.free()
 
+    close = free  # which the end of a `with` block calls
+
     def __repr__(self) -> str:
         return f"<Chain of {len(self.steps)} steps on {self.device.name}: {self.arena!r}>"
 
@@ -102,16 +105,7 @@ def plan_chain(
     device: Device, steps: Iterable[tuple[Pipeline | Program, Mapping[str, Any]]], *, inputs: Mapping[str, Any] | None = None,
     outputs: Iterable[str] = (), views: Mapping[str, tuple[str, Type, tuple[int, ...]]] | None = None, zeroed: Iterable[str] = (),
 ) -> Chain:  # fmt: skip
-    """Plans an arena for steps that run in order, allocates it, and binds every step.
-
-    A step is a pipeline, or a Program to compile, and its arguments by name. In place of a buffer, a text names a value of the chain, and a pair of
-    texts, for a read_write argument, a value that becomes another in place. The types and shapes of values come from the Programs that write
-    them. `inputs` maps names to (type, shape), or to host arrays, which are uploaded; they stay as they are unless a step updates them. `outputs`
-    are kept to the end. `views` maps names to (value, type, shape): the same bytes as something else. `zeroed` values are filled with zeros in
-    every run, before the first step that uses them.
-
-    Raises BindingError for what does not fit, with the step that it is about; OutOfMemory.
-    """
+    """See `Device.chain`."""
     device.require_usable()
     planner = _ShapeInference(device)
     planner.declare(inputs, views)

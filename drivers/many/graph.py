@@ -17,6 +17,7 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Recording:
         raise self.refusal(f"{self.device.name} cannot allocate memory")
 
 
-class Graph(Stationary):
+@public
+class Graph(Closing, Stationary):
     """Captured work. Made by `device.capture` and `device.capture_while`.
 
     It keeps buffers, code and launches alive, and a replay refuses (BindingError) once a buffer was freed explicitly. Attributes: `device`, `value`

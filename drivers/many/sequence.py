@@ -17,6 +17,7 @@ from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Param
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def freed_names(buffers: Mapping[str, Buffer]) -> list[str]:
     return [f"{name!r} {buffers[name].allocation.absence}" for name in sorted(buffers) if buffers[name].allocation.freed]
 
 
+@public
 class SequenceStep:
     """What a sequence does besides launching. Attributes: `device`, `name` for people, `buffers` that it uses, by what they are for it."""
 
@@ -100,6 +102,7 @@ def _require_buffer(doing: str, name: str, buffer: Any, written: bool) -> None:
         buffer._require_writeable(doing)
 
 
+@public
 def copy_step(source: Buffer, target: Buffer) -> CopyStep:
     """A copy between two buffers of one device, shape and type, for `device.sequence`. Raises BindingError for others, and for ones that overlap."""
     _require_buffer("copy_step", "source", source, False)
@@ -110,6 +113,7 @@ def copy_step(source: Buffer, target: Buffer) -> CopyStep:
     return CopyStep(source, target)
 
 
+@public
 def fill_step(buffer: Buffer, value: Any) -> FillStep:
     """Fills a buffer with a number (for vectors a sequence of components), for `device.sequence`. Raises BindingError for a value that does not fit."""
     _require_buffer("fill_step", "buffer", buffer, True)
@@ -119,6 +123,7 @@ def fill_step(buffer: Buffer, value: Any) -> FillStep:
 Math = Literal["f32", "tf32"]
 
 
+@public
 def gemm_step(
     a: Buffer, b: Buffer, out: Buffer, *, alpha: float = 1.0, beta: float = 0.0, transpose_a: bool = False, transpose_b: bool = False, math: Math = "f32"
 ) -> GemmStep:
@@ -176,6 +181,7 @@ def flat_steps(device: Device, steps: Many[Any]) -> list[Launch | SequenceStep]:
     return found
 
 
+@public
 class Sequence(Stationary):
     """Launches, copies and fills in order, as one call. Made by `device.sequence`; it keeps its steps alive.
 

@@ -20,6 +20,7 @@ from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import Type, u8
+from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class Loan:
         self._finalizer.atexit = False  # as the allocation's own
 
 
-class Buffer(Stationary):
+@public
+class Buffer(Closing, Stationary):
     """A C-contiguous array in a device's memory. Slicing the first axis gives a view; `free` gives the memory back early.
 
     Attributes: `device`, `shape` in elements, `type` of an element, `allocation`, `offset_bytes` within it, `size_bytes`, `readonly` for a
@@ -393,3 +395,5 @@ class Buffer(Stationary):
         if self.allocation.owner:
             raise BindingError("free", [f"the memory belongs to {self.allocation.owner}"])
         self.allocation.free()
+
+    close = free  # which the end of a `with` block calls

@@ -21,6 +21,7 @@ from vyre_py.drivers.memory.host_arrays import host_array
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ Handle = int | str
 _REMEMBERED: Final = 1024  # handles that were evicted, so that their owners are told why they are gone
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
     """A store at one moment: how many `entries`, how many `bytes` they hold, how many entries are `in_use`; `evictable_bytes` that could go now;
@@ -67,6 +69,7 @@ class _Entry:
             self.buffer.free()
 
 
+@public
 class ResidentStore(Stationary):
     """The buffers that one device keeps, by handle: `device.resident`. Any thread may use it.
 

@@ -1,7 +1,7 @@
 """Weights in half precision: many arrays, f16 and bf16 mixed, converted once on the host, in one allocation beside the arena of what is computed from them.
 
-    weights = Weights(device, {"w1": w1, "w2": w2}, type=vp.bf16)
-    chain = plan_chain(device, [(multiply, {"a": "x", "b": weights["w1"], "c": "h"}), ...], ...)
+    weights = device.weights({"w1": w1, "w2": w2}, type=vp.bf16)
+    chain = device.chain([(multiply, {"a": "x", "b": weights["w1"], "c": "h"}), ...], ...)
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from vyre_py.drivers.memory.host_arrays import Host, host_array
 from vyre_py.ir.evaluate.conversions import cast
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, bf16, f16, f32, scalar_of, u8
+from vyre_py.ir.public import Closing, public
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -29,7 +30,8 @@ __all__ = ["Weights"]
 _OWNER: Final = "weights: Weights.free gives it back whole"
 
 
-class Weights:
+@public
+class Weights(Closing):
     """Arrays by name as f16 or bf16, each at an offset of its own, a multiple of 256 bytes; `weights["w1"]` is a read-only Buffer.
 
     `arrays` hold numbers of any type of the language; each is rounded once, to nearest even, whatever its type. `type` is f16 or bf16, or says by name which
@@ -119,6 +121,8 @@ class Weights:
         """Gives the memory back; launches over it then refuse. Again is quiet."""
         for _, allocation in self._pieces:
             allocation.free()
+
+    close = free  # which the end of a `with` block calls
 
     def __repr__(self) -> str:
         kinds = " and ".join(sorted({str(of) for of in self.types.values()})) or "nothing"

@@ -12,6 +12,7 @@ from typing import Any, Final
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.observe.metrics import METRICS, RATIOS
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
 
 __all__ = ["Snapshot", "prometheus_name", "prometheus_text"]
@@ -26,6 +27,7 @@ _SHOWN: Final = 8  # figures in a line
 _UNITS: Final[Mapping[str, tuple[str, str]]] = {"count": ("", ""), "bytes": ("bytes", "_bytes"), "ns": ("ns", "_seconds"), "ratio": ("ratio", "_ratio")}
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Snapshot(Mapping[str, float], ShownAsText):
     """The figures of `METRICS` at one moment, as attributes and as a mapping: whole numbers, and ratios from 0 to 1.
@@ -102,6 +104,7 @@ def prometheus_name(name: str, prefix: str = "vyre") -> str:
     return f"{prefix}_{plain}{ending}{'_total' if row.kind == 'counter' else ''}"
 
 
+@public
 def prometheus_text(snapshots: Iterable[tuple[Snapshot, Mapping[str, str]]], prefix: str = "vyre") -> str:
     """Snapshots with their labels as one text in the exposition format 0.0.4 of Prometheus.
 

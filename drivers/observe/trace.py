@@ -25,6 +25,7 @@ from vyre_py.drivers.observe.nvtx import Ranges
 from vyre_py.drivers.observers import Watched
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import public
 from vyre_py.lowering.files import replacing
 from vyre_py.lowering.stages import Stage
 
@@ -45,6 +46,7 @@ _Owner = TypeVar("_Owner")
 Arguments = Mapping[str, Any]
 
 
+@public
 class Trace:
     """One trace, which runs while its `with` block does. Made by `trace`.
 
@@ -256,6 +258,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+@public
 def trace(path: str | os.PathLike[str] | None = None, *, nvtx: bool = False, limit: int = EVENT_LIMIT, device: Device | None = None) -> Trace:
     """A trace of what vyre-py does inside a `with` block: compile stages, binds, dispatches, copies between host and device, launches.
 

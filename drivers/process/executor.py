@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from vyre_py.ir.language.errors import VyreError, WireError, shown
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
+from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 from vyre_py.lowering.artifact.artifact import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -168,7 +169,8 @@ class _Dispatch:
         return given
 
 
-class Executor(Stationary):
+@public
+class Executor(Closing, Stationary):
     """Runs Programs on a device that a worker process owns, so that no Program can take this process with it.
 
     A call that takes longer than its timeout raises DispatchTimeout, and the worker is killed; when the worker dies, or its device is lost, the
@@ -373,9 +375,6 @@ class Executor(Stationary):
     def close(self, wait: bool = True) -> None:
         """Takes no more calls and ends the worker: once those that wait are done, or at once, in which case they raise DeviceLost. Again is quiet."""
         self._supervisor.close(wait)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close(wait=kind is None)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError
+from vyre_py.drivers.pending import Pending
 from vyre_py.drivers.process.channel import MessageTooLarge
 from vyre_py.drivers.process.losses import Losses
 from vyre_py.drivers.process.worker_process import Opened, WorkerFailed, WorkerLate, WorkerLost, WorkerProcess
-from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import VyreError
 from vyre_py.lowering.errors import Missing, Unsupported
 
@@ -62,17 +62,15 @@ class Counters:
         return {name: getattr(self, name) for name in COUNTERS}
 
 
-class PendingCall(Future[Any]):
-    """A result to come: `done()`, `result(timeout)`, `exception(timeout)`, `add_done_callback`, and `await`.
+class PendingCall(Pending):
+    """A call of an executor. `cancel()` takes one back that waits.
 
-    `cancel()` takes a call back that waits. One that runs is ended, and its worker with it: resident memory is gone, and the calls behind it run on the
-    next worker. Cancelling a coroutine that awaits it, as the timeout of `asyncio.wait_for` does, is the same.
-
-    It is a `concurrent.futures.Future`, so that `as_completed` and `asyncio.wrap_future` take it. What is called back must not wait for the same executor.
+    One that runs is ended, and its worker with it: resident memory is gone, and the calls behind it run on the next worker. Cancelling a coroutine that
+    awaits it, as the timeout of `asyncio.wait_for` does, is the same. What is called back must not wait for the same executor.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        super().__init__()
+    def __init__(self, supervisor: Supervisor, what: str) -> None:
+        super().__init__(what)
         self._supervisor = supervisor
 
     def running(self) -> bool:
@@ -85,12 +83,6 @@ class PendingCall(Future[Any]):
         if cancelled:
             self._supervisor.end_worker("the call that it ran was cancelled", self)
         return cancelled
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        with importing:
-            import asyncio  # only who awaits has it
-
-        return asyncio.wrap_future(self).__await__()
 
 
 class Session:
@@ -159,7 +151,7 @@ class Supervisor:
 
     def submit(self, what: str, does: Callable[[Session], Any], session: int | None = None) -> PendingCall:
         """Puts a job at the queue's end. Raises DeviceLost after `close`, and in a forked child."""
-        job = Job(what, does, PendingCall(self), session)
+        job = Job(what, does, PendingCall(self, what), session)
         with self._lock:
             self.require_usable()
             self._jobs.put(job)
@@ -183,7 +175,7 @@ class Supervisor:
     def leave(self, does: Callable[[Session], Any], session: int) -> None:
         """Puts a job at the queue's end that nobody waits for; for finalisers: takes no lock, and never raises."""
         if os.getpid() == self._owner:
-            self._jobs.put(Job("free", does, PendingCall(self), session))
+            self._jobs.put(Job("free", does, PendingCall(self, "free"), session))
 
     def require_usable(self) -> None:
         """Raises DeviceLost after `close`, and in a forked child."""

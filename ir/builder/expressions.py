@@ -20,6 +20,7 @@ from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.ops import swizzle_bits
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, encode, u32, vector_of
+from vyre_py.ir.public import public
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
@@ -62,6 +63,7 @@ def _rebinding(plain: Callable[[Expr, Operand], Expr]) -> Callable[[Expr, Operan
     return assign
 
 
+@public
 class Expr:
     """A value of the Program being built. Python's operators emit ops; anything that would need the value now is refused.
 
@@ -338,6 +340,7 @@ def require_type(type_: object) -> None:
         fail("B108", f"a type of the language is needed, got {shown(type_)}", "vp.f32, vp.i32, vp.u32, vp.f32x4, vp.bool_")
 
 
+@public
 def const(value: Number, type_: Type) -> Expr:
     """A constant of a given type. Raises ValidationError: B106 when the number does not fit, B108 when one of the two is none."""
     require_type(type_)

@@ -8,6 +8,7 @@ from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail
 from vyre_py.ir.builder.sizes import Size
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Variable
 from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.public import public
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrayHandle", "VariableHandle"]
 
 
+@public
 class VariableHandle(Expr):
     """A mutable value of one invocation. Using it reads it; `set`, `+=` and their like write it, a vector always whole."""
 
@@ -95,6 +97,7 @@ class VariableHandle(Expr):
         return self
 
 
+@public
 class ArrayHandle:
     """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
 

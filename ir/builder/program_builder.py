@@ -21,6 +21,7 @@ from vyre_py.ir.language.nodes import Access, Space, Value
 from vyre_py.ir.language.program import Grid, Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
+from vyre_py.ir.public import public
 
 __all__ = ["ProgramBuilder"]
 
@@ -28,6 +29,7 @@ __all__ = ["ProgramBuilder"]
 _SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are none"
 
 
+@public
 class ProgramBuilder(Emitter):
     """Builds one Program inside a `with` block; `program` is there afterwards.
 

@@ -8,6 +8,7 @@ from vyre_py.ir.builder.expressions import Expr, Operand, fail
 from vyre_py.ir.language.dims import WORD_LIMIT, DimConst, DimExpr, dim_op, is_size
 from vyre_py.ir.language.nodes import Const
 from vyre_py.ir.language.types import u32
+from vyre_py.ir.public import public
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Size", "as_size", "size_op"]
 
 
+@public
 class Size(Expr):
     """A dim, or an exact expression of dims: a size in shapes, and a u32 where it meets values; `vp.cast(n, vp.u64)` takes it whole."""
 

@@ -23,11 +23,13 @@ from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
 from vyre_py.ir.language.errors import Diagnostic, ValidationError
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 
 __all__ = ["Checked", "check"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Checked(Portable):
     """A Program that keeps every rule, with the proof: how uniform its values and control are, and the capabilities that its ops
@@ -43,6 +45,7 @@ class Checked(Portable):
         return check, (self.program,)
 
 
+@public
 def check(program: Program) -> Checked:
     """Checks `program`, whoever made it, in time linear in its size.
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.ir.imports import importing
+from vyre_py.ir.public import public
 
 __all__ = [
     "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported", "ValidationError",
@@ -47,6 +48,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 # Read-only by custom: every statement has one, and a frozen dataclass takes a microsecond to make.
+@public
 @dataclass(slots=True, unsafe_hash=True)
 class Place:
     """Where something was written: a file (or `<builder>`, `<text>`), a line and a column from 1; column 0 is unknown.
@@ -82,6 +84,7 @@ def _on_one_line(text: str) -> str:
     return printable(text.rstrip("\r\n").replace("\t", " "))
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding: a code from `rules.RULES`, the sentence about this case, the place, and what to do."""
@@ -100,6 +103,7 @@ class Diagnostic:
         return "\n".join(lines)
 
 
+@public
 class ProgramWarning(UserWarning):
     """A Program keeps every rule and hardly means what it says. The builder gives one at the caller's line; `check(program).warnings` holds the
     same as diagnostics, for Programs of any origin."""
@@ -109,6 +113,7 @@ class ProgramWarning(UserWarning):
         self.diagnostic = diagnostic
 
 
+@public
 class VyreError(Exception):
     """Everything that vyre-py raises on purpose."""
 
@@ -125,10 +130,12 @@ class VyreError(Exception):
 
 def _again(kind: type[VyreError], args: tuple[Any, ...], fields: dict[str, Any]) -> VyreError:
     error = kind.__new__(kind, *args)
+    error.args = args  # which an error that is an OSError as well takes from its constructor alone
     vars(error).update(fields)
     return error
 
 
+@public
 class ProgramError(VyreError):
     """The Program is at fault. `diagnostics` holds every finding."""
 
@@ -143,10 +150,12 @@ class ProgramError(VyreError):
         return tuple(d.code for d in self.diagnostics)
 
 
+@public
 class ParseError(ProgramError):
     """Text that is no Program."""
 
 
+@public
 class WireError(ProgramError):
     """Bytes, JSON or flat arrays that are no Program, or a Program that cannot be written as such.
 
@@ -158,19 +167,23 @@ class WireError(ProgramError):
         self.where = where
 
 
+@public
 class ValidationError(ProgramError):
     """A Program that breaks a rule of the language, or a wrong call on a builder."""
 
 
+@public
 class RaceError(ProgramError):
     """Two invocations that race for an element of memory, seen while the Program ran: a finding at the place of the later access, and one at that of the
     earlier. What the Program had written by then stays written."""
 
 
+@public
 class LoweringError(VyreError):
     """A valid Program could not be lowered."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Missing:
     """One thing that a target lacks: what it is (`op exp`, `type u8`, `option interruptible`), where it was asked for, and
@@ -185,6 +198,7 @@ class Missing:
         return f"{text} ({self.help})" if self.help else text
 
 
+@public
 class Unsupported(LoweringError):
     """A target or device lacks what was asked for; it says so by name and never does something else instead."""
 

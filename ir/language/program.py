@@ -11,6 +11,7 @@ from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import Dim, DimExpr
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Memory, Param, Space, Statement
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Grid:
     extents: tuple[DimExpr, DimExpr, DimExpr]
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Program(Portable):
     """A kernel: declarations, and a body of flat statements (`ir.language.nodes`).

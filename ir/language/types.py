@@ -18,6 +18,7 @@ import numpy as np
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.narrowing import from_f64, sticky
+from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 
 __all__ = [
@@ -47,6 +48,7 @@ def _bfloat16() -> np.dtype[Any]:
     return dtype
 
 
+@public
 @dataclass(frozen=True, slots=True, eq=False)
 class Type(Portable):
     """A type. There is one object per type, so identity is equality.

@@ -11,6 +11,7 @@ from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import Dim, DimExpr
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.language.program import Grid
+from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.errors import ArtifactError
@@ -21,6 +22,7 @@ from vyre_py.lowering.target import Target
 __all__ = ["Aligned", "Artifact", "Divisible", "Entry", "Image", "Interface", "Need", "Part", "Step"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Image:
     """The code of a step in one format: "cubin" (machine code of an NVIDIA GPU), "ptx", "wgsl", "object" (a relocatable file for the host) or
@@ -57,6 +59,7 @@ class Divisible:
 Need = Aligned | Divisible
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A function in the code of a step: `symbol` names it there, `needs` are what must hold of the arguments. Where
@@ -69,6 +72,7 @@ class Entry:
     details: Mapping[str, int] = field(default_factory=dict)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Step:
     """One kernel: its code in one or more formats, best first, its entries, best first (the last takes any arguments), argument layout, workgroup
@@ -105,6 +109,7 @@ class Step:
         return self.layout.find(SlotKind.CANCEL) is not None
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Interface:
     """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.language.widths`), and the Program's doc."""
@@ -117,6 +122,7 @@ class Interface:
     doc: str = ""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Part:
     """Compiled code for one target. `report` counts what the passes did, and has what the entry that takes any arguments `takes`; `numerics` says which
@@ -130,6 +136,7 @@ class Part:
     made_by: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
+@public
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact(Portable, ShownAsText):
     """A compiled Program: what a caller binds, and one part per target it was compiled for. The digests are the Program's; that of the interface is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from concurrent.futures import as_completed, wait
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from device_kinds import KINDS, open_device
 
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DispatchTimeout
+from vyre_py.drivers.pending import ThreadPending
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import Unsupported
 
@@ -82,6 +84,24 @@ def test_submit_in_a_coroutine(device):
 
     small, large = asyncio.run(both())
     assert np.array_equal(small, wanted(10)) and np.array_equal(large, wanted(2000))
+
+
+def test_submitted_dispatches_are_futures(device):
+    pipeline = device.compile_native(AXPY)
+    sizes = {pipeline.submit(arguments(100 + k)): 100 + k for k in range(5)}
+    assert all(np.array_equal(p.result()["y"], wanted(sizes[p])) for p in as_completed(sizes, timeout=60))
+    more = [pipeline.submit(arguments(n)) for n in (3, 30)]
+    assert wait(more, timeout=60).not_done == set()
+    told = threading.Event()
+    pending = pipeline.submit(arguments(7))
+    pending.add_done_callback(lambda p: told.set() if p is pending and np.array_equal(p.result()["y"], wanted(7)) else None)
+    assert told.wait(60) and pending.exception() is None and not pending.cancel() and isinstance(pending, vp.Pending)
+
+
+def test_what_a_submitted_dispatch_raises_is_told():
+    failing = ThreadPending("fails", lambda: {}["none"])
+    (done,) = as_completed([failing], timeout=60)
+    assert isinstance(done.exception(), KeyError)
 
 
 def test_submit_writes_in_place_and_takes_buffers(device):

@@ -22,6 +22,7 @@ from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, f32, f64, u32, u64
+from vyre_py.ir.public import public
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -83,6 +84,7 @@ def direction_numbers(dimensions: int, bits: int = 30) -> Words:
     return (numbers << shifts).astype(word_type(bits).dtype)
 
 
+@public
 def sobol_program(type_: Type = f64, bits: int = 30) -> Program:
     """points[k, d] = coordinate d of point `start` + k, a number from 0 up to 1, for any count of points and dimensions.
 
@@ -115,6 +117,7 @@ def sobol_program(type_: Type = f64, bits: int = 30) -> Program:
     return b.program
 
 
+@public
 class Sobol:
     """The Sobol sequence in so many dimensions on a device: the points of `scipy.stats.qmc.Sobol(dimensions, scramble=False, bits=bits)`.
 

@@ -13,7 +13,7 @@ from vyre_py.drivers.cuda.memory.pinned import PinnedBlock
 from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import no_memory
-from vyre_py.drivers.pending import Pending, poll
+from vyre_py.drivers.pending import PolledPending, poll
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -41,7 +41,7 @@ def _let_go(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock |
         block.give(event)
 
 
-class CudaPending(Pending):
+class CudaPending(PolledPending):
     """A dispatch that was enqueued. When dropped it frees its memory in the order of the streams, without waiting."""
 
     def __init__(self, run: Run, device: CudaDevice) -> None:
@@ -122,11 +122,11 @@ class CudaPending(Pending):
         try:
             if self._block is None:
                 return self._run.collect()
-            return {m.name: self._result(m.name) for m in self._run.binding.interface.buffers if m.access.writes}
+            return {m.name: self._written(m.name) for m in self._run.binding.interface.buffers if m.access.writes}
         finally:
             self._finalizer()
 
-    def _result(self, name: str) -> Any:
+    def _written(self, name: str) -> Any:
         buffer = self._run.binding.buffers[name]
         if name not in self._places:
             return buffer

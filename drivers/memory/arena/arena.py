@@ -16,6 +16,7 @@ from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaValue
 from vyre_py.drivers.memory.buffer import Allocation, Buffer
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ _USED_PART: Final = 4
 _OWNER: Final = "an arena: Arena.free gives it back whole"
 
 
-class Arena(Stationary):
+@public
+class Arena(Closing, Stationary):
     """The values of a plan in one allocation: `arena["name"]` is a Buffer, for `bind` like any other.
 
     Attributes: `device`, `plan`, `allocation`. The memory goes back to the device's pool with `free`, or with the last buffer over it.
@@ -98,6 +100,8 @@ class Arena(Stationary):
     def free(self) -> None:
         """Gives the memory back to the pool; launches over it then refuse. Again is quiet. On the CPU no other thread may be running one."""
         self.allocation.free()
+
+    close = free  # which the end of a `with` block calls
 
     def __repr__(self) -> str:
         return f"<Arena of {len(self)} values in {self.size_bytes} bytes on {self.device.name}>"

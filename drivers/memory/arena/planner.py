@@ -24,6 +24,7 @@ from vyre_py.drivers.memory.arena.fitter import Block, fit
 from vyre_py.drivers.memory.buffer import whole_sizes
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
+from vyre_py.ir.public import public
 
 __all__ = ["ALIGNMENT", "ArenaPlan", "ArenaStep", "ArenaValue", "listed", "plan_arena"]
 
@@ -33,6 +34,7 @@ _MAX_BYTES: Final = 1 << 62
 _COLUMNS: Final = 64
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ArenaValue:
     """An array of the chain: its shape in elements of a type.
@@ -57,6 +59,7 @@ class ArenaValue:
         return prod(self.shape) * self.type.size_bytes
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ArenaStep:
     """A launch: the values that it reads and those that it writes; one that it updates stands in both."""
@@ -66,6 +69,7 @@ class ArenaStep:
     name: str = ""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
     """Where everything lies, and why.
@@ -109,6 +113,7 @@ class ArenaPlan:
         return "\n".join(lines)
 
 
+@public
 def plan_arena(
     values: Iterable[ArenaValue], steps: Iterable[ArenaStep], *, inputs: Iterable[str] = (), outputs: Iterable[str] = (), alignment: int = ALIGNMENT
 ) -> ArenaPlan:

@@ -293,7 +293,7 @@ def arena(bench: Bench) -> dict[str, float]:
     weights = device.allocate((n, n), vp.f32)
     layer = device.compile_native(DENSE)
     steps = [(layer, {"x": f"h{k}", "w": weights, "y": f"h{k + 1}"}) for k in range(6)]
-    chain = vp.plan_chain(device, steps, inputs={"h0": (vp.f32, (n, n))}, outputs=("h6",))
+    chain = device.chain(steps, inputs={"h0": (vp.f32, (n, n))}, outputs=("h6",))
     chain()
     bench.wait()
     found = {"ours": chain.plan.peak_bytes / 2**20, "the sum": chain.plan.sum_bytes / 2**20, "at once": chain.plan.floor_bytes / 2**20}

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.many.chain import plan_chain
 from vyre_py.ir.builder.expressions import Expr
 from vyre_py.ir.language.program import Program
 
@@ -62,8 +61,7 @@ XS = np.arange(1000, dtype=np.float32)
 
 
 def test_a_chain_runs_any_number_of_times(device: Device) -> None:
-    chain = plan_chain(
-        device,
+    chain = device.chain(
         [
             (DOUBLE, {"a": "x", "out": "h"}),
             (ADD, {"a": "x", "b": "h", "out": "g"}),
@@ -94,7 +92,7 @@ def test_a_chain_runs_any_number_of_times(device: Device) -> None:
 def test_weights_scalars_views_and_dims_by_name(device: Device) -> None:
     rng = np.random.default_rng(3)
     w1, w2 = rng.standard_normal((12, 20)), rng.standard_normal((20, 6))
-    weights = vp.Weights(device, {"w1": w1, "w2": w2}, type=vp.f16)
+    weights = device.weights({"w1": w1, "w2": w2}, type=vp.f16)
     with vp.ProgramBuilder("scale") as b:
         factor, x = b.param("factor", vp.f32), b.read_write("x", vp.f32, b.dim("n"))
         x[b.global_id(0)] = x[b.global_id(0)] * factor
@@ -103,7 +101,7 @@ def test_weights_scalars_views_and_dims_by_name(device: Device) -> None:
         (b.program, {"x": "flat", "factor": 0.5}),
         (device.compile_native(MATMUL), {"left": "h", "right": weights["w2"], "product": "y"}),
     ]
-    chain = plan_chain(device, steps, inputs={"x": (vp.f32, (5, 12))}, outputs=("y",), views={"flat": ("h", vp.f32, (100,))})
+    chain = device.chain(steps, inputs={"x": (vp.f32, (5, 12))}, outputs=("y",), views={"flat": ("h", vp.f32, (100,))})
     xs = rng.standard_normal((5, 12)).astype(np.float32)
     chain["x"].write(xs)
     for factor in (0.5, 2.0):
@@ -129,7 +127,7 @@ def test_a_step_may_read_what_it_makes_in_place(device: Device, later: bool, vie
     steps += [(ADD, {"a": "h", "b": "d", "out": "s"})] * later
     xs = np.arange(5, dtype=np.float32)
     views = {"v": ("h", vp.f32, (5,))} if viewed else {}
-    chain = plan_chain(device, steps, inputs={"x": xs}, outputs=("d", *["s"] * later), views=views)
+    chain = device.chain(steps, inputs={"x": xs}, outputs=("d", *["s"] * later), views=views)
     for _ in range(2):
         chain()
         assert np.array_equal(chain["d"].read(), 4 * xs)
@@ -139,7 +137,7 @@ def test_a_step_may_read_what_it_makes_in_place(device: Device, later: bool, vie
 
 def test_values_shorter_than_planned(device: Device) -> None:
     steps = [(DOUBLE, {"a": "x", "out": "h"}), (NEGATE, {"out": ("h", "k")}), (COUNT, {"x": "k", "bins": "bins"}), (ADD, {"a": "k", "b": "x", "out": "s"})]
-    chain = plan_chain(device, steps, inputs={"x": (vp.f32, (9,))}, outputs=("s", "bins"), zeroed=("bins",))
+    chain = device.chain(steps, inputs={"x": (vp.f32, (9,))}, outputs=("s", "bins"), zeroed=("bins",))
     allocated = device.telemetry.allocations
     for rows in (9, 4, 0, 9, 7):
         chain.set_actual_len({} if rows == 9 else {"x": rows})
@@ -160,7 +158,7 @@ def test_values_shorter_than_planned(device: Device) -> None:
 
 
 def test_what_does_not_fit_together_when_shorter_changes_nothing(device: Device) -> None:
-    chain = plan_chain(device, [(ADD, {"a": "x", "b": "y", "out": "s"})], inputs={"x": (vp.f32, (5,)), "y": (vp.f32, (5,))}, outputs=("s",))
+    chain = device.chain([(ADD, {"a": "x", "b": "y", "out": "s"})], inputs={"x": (vp.f32, (5,)), "y": (vp.f32, (5,))}, outputs=("s",))
     with pytest.raises(BindingError, match="dim 'n' is 3 from"):
         chain.set_actual_len({"x": 3})
     assert chain["x"].shape == chain["s"].shape == (5,)
@@ -177,7 +175,7 @@ def test_shapes_that_come_to_nothing(device: Device) -> None:
         n = b.dim("n")
         x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n - 1)
         y[b.global_id(0)] = x[b.global_id(0)] * 2
-    chain = plan_chain(device, [(b.program, {"x": "x", "y": "y"})], inputs={"x": np.zeros(0, np.float32)}, outputs=("y",))
+    chain = device.chain([(b.program, {"x": "x", "y": "y"})], inputs={"x": np.zeros(0, np.float32)}, outputs=("y",))
     chain()
     assert chain["y"].read().shape == (0,)
     chain.free()
@@ -189,8 +187,7 @@ def test_a_cast_in_place_and_its_result_as_another_type(device: Device) -> None:
         b.over(b.dim("count"))
         out.atomic_add(0, x[b.global_id(0)])
     values = np.linspace(-50, 50, 100, dtype=np.float32)
-    chain = plan_chain(
-        device,
+    chain = device.chain(
         [(DOUBLE, {"a": "x", "out": "h"}), (TRUNCATE, {"words": ("h", "words")}), (b.program, {"x": "whole", "out": "sum", "count": 100})],
         inputs={"x": values}, outputs=("sum",), views={"whole": ("words", vp.i32, (100,))}, zeroed=("sum",),
     )  # fmt: skip
@@ -207,8 +204,7 @@ def test_what_memory_held_before_shows_nowhere(device: Device) -> None:
     dirty = device.arena(plan)
     dirty["x"].write(np.full(16384, 0xFF, np.uint8))
     dirty.free()
-    chain = plan_chain(
-        device, [(DOUBLE, {"a": "x", "out": "h"}), (COUNT, {"x": "h", "bins": "bins"})],
+    chain = device.chain([(DOUBLE, {"a": "x", "out": "h"}), (COUNT, {"x": "h", "bins": "bins"})],
         inputs={"x": XS}, outputs=("bins",), zeroed=("bins",),
     )  # fmt: skip
     chain()
@@ -217,8 +213,7 @@ def test_what_memory_held_before_shows_nowhere(device: Device) -> None:
 
 
 def test_values_of_no_elements(device: Device) -> None:
-    chain = plan_chain(
-        device, [(DOUBLE, {"a": "x", "out": "h"}), (NEGATE, {"out": ("x", "y")}), (SUBTRACT, {"out": "z", "a": "h"})],
+    chain = device.chain([(DOUBLE, {"a": "x", "out": "h"}), (NEGATE, {"out": ("x", "y")}), (SUBTRACT, {"out": "z", "a": "h"})],
         inputs={"x": XS[:0]}, outputs=("y", "z"), zeroed=("z",),
     )  # fmt: skip
     chain()
@@ -253,7 +248,7 @@ def test_random_chains_equal_separate_arrays(data: st.DataObject) -> None:
     if not steps:
         return
     outputs = tuple(name for name in arrays if name not in inputs and data.draw(st.booleans()))
-    chain = plan_chain(device, steps, inputs=inputs, outputs=outputs)
+    chain = device.chain(steps, inputs=inputs, outputs=outputs)
     for _ in range(2):
         chain()
         for name in outputs:
@@ -262,8 +257,7 @@ def test_random_chains_equal_separate_arrays(data: st.DataObject) -> None:
 
 
 def test_chains_are_captured(device: Device) -> None:
-    chain = plan_chain(
-        device, [(DOUBLE, {"a": "x", "out": "h"}), (NEGATE, {"out": ("h", "y")}), (COUNT, {"x": "x", "bins": "bins"})],
+    chain = device.chain([(DOUBLE, {"a": "x", "out": "h"}), (NEGATE, {"out": ("h", "y")}), (COUNT, {"x": "x", "bins": "bins"})],
         inputs={"x": XS}, outputs=("y", "bins"), zeroed=("bins",),
     )  # fmt: skip
     graph = device.capture(chain)
@@ -308,6 +302,6 @@ def test_what_does_not_fit_is_refused_and_nothing_is_kept(problem: str) -> None:
     steps, named = REFUSED[problem]
     in_use = device.telemetry.bytes_allocated - device.arenas.kept_bytes
     with pytest.raises(BindingError) as error:
-        plan_chain(device, steps, **{"inputs": {"x": XS}, **named})
+        device.chain(steps, **{"inputs": {"x": XS}, **named})
     assert problem in str(error.value)
     assert device.telemetry.bytes_allocated - device.arenas.kept_bytes == in_use

@@ -43,7 +43,7 @@ def nearest_even(x: float, type_: Type) -> float:
 def test_doubles_are_rounded_once(type_: Type, drawn: list[float]) -> None:
     hard = [1 + 2.0**-8 + 2.0**-30, 1 + 2.0**-11 + 2.0**-40, 65519.999999999, 65520.0, 2.0**-25, 2.0**-25 * (1 + 2.0**-50), 1e-40, -1e300, np.inf]
     array = np.array(drawn + hard)
-    weights = vp.Weights(open_device("cpu"), {"w": array}, type=type_)
+    weights = open_device("cpu").weights({"w": array}, type=type_)
     expected = np.array([nearest_even(x, type_) for x in array.tolist()])
     np.testing.assert_array_equal(weights["w"].read().astype(np.float64), expected)
     overflows = int((np.isinf(expected) & np.isfinite(array)).sum())
@@ -58,7 +58,7 @@ def test_one_allocation_half_the_bytes(device: Device) -> None:
         "whole": np.arange(-5, 5), "mask": np.array([True, False]), "bf": rng.standard_normal(7).astype(ml_dtypes.bfloat16), "turned": rng.random((5, 9)).T,
     }
     before = device.telemetry.allocations
-    weights = vp.Weights(device, arrays, type=vp.bf16)
+    weights = device.weights(arrays, type=vp.bf16)
     assert device.telemetry.allocations == before + 1
     assert {weights[name].allocation for name in weights} == {weights["w1"].allocation}
     assert list(weights) == list(arrays) and len(weights) == 8
@@ -66,7 +66,7 @@ def test_one_allocation_half_the_bytes(device: Device) -> None:
     assert all(offset % 256 == 0 for offset in weights.offsets.values())
     assert all(end <= following for end, following in zip(ends, list(weights.offsets.values())[1:], strict=False))
     assert weights.size_bytes >= ends[-1] and weights.size_bytes < weights.full_bytes
-    assert vp.Weights(device, {"w": arrays["w1"]}).size_bytes * 2 == 64 * 96 * 4
+    assert device.weights({"w": arrays["w1"]}).size_bytes * 2 == 64 * 96 * 4
     for name, array in arrays.items():
         np.testing.assert_array_equal(weights[name].read(), np.asarray(array).astype(np.float32).reshape(weights[name].shape).astype(ml_dtypes.bfloat16))
     assert "8 arrays as bf16" in repr(weights) and weights.overflows == {}
@@ -78,7 +78,7 @@ def test_both_kinds_side_by_side_and_more_later(device: Device) -> None:
         u, v, out = b.read("u", vp.f16, n), b.read("v", vp.bf16, n), b.write("out", vp.f32, n)
         i = b.global_id(0)
         out[i] = vp.cast(u[i], vp.f32) + vp.cast(v[i], vp.f32)
-    weights = vp.Weights(device, {"u": np.full(5, 1e30), "v": np.full(5, 1e30), "empty": np.zeros(0)}, type={"u": vp.f16, "v": vp.bf16, "empty": vp.f16})
+    weights = device.weights({"u": np.full(5, 1e30), "v": np.full(5, 1e30), "empty": np.zeros(0)}, type={"u": vp.f16, "v": vp.bf16, "empty": vp.f16})
     assert weights.types == {"u": vp.f16, "v": vp.bf16, "empty": vp.f16} and weights.overflows == {"u": 5}
     assert weights["u"].allocation is weights["v"].allocation and "as bf16 and f16" in repr(weights)
     weights.update("u", np.arange(5))
@@ -111,7 +111,7 @@ def test_the_copy_of_what_lies_at_an_offset_of_an_arena() -> None:
     values = [vp.ArenaValue(name, (300,), vp.f32) for name in ("x", "w1", "w2", "h", "y")]
     steps = [vp.ArenaStep(("x", "w1"), ("h",)), vp.ArenaStep(("h", "w2"), ("y",))]
     plan = vp.plan_arena(values, steps, inputs=("x", "w1", "w2"), outputs=("y",))
-    weights = vp.Weights(open_device("cpu"), {"w1": np.full(300, 1.0), "w2": np.full(300, 2.0)})
+    weights = open_device("cpu").weights({"w1": np.full(300, 1.0), "w2": np.full(300, 2.0)})
     for number, name in ((1, "w1"), (2, "w2")):
         found = weights.at(plan, plan.offsets[name])
         assert found.type is vp.f16 and found.address == weights[name].address and found.read()[0] == number
@@ -125,7 +125,7 @@ def test_an_array_is_replaced_in_place(device: Device) -> None:
         n = b.dim("n")
         w, out = b.read("w", vp.f16, n), b.write("out", vp.f32, n)
         out[b.global_id(0)] = vp.cast(w[b.global_id(0)], vp.f32)
-    weights = vp.Weights(device, {"a": np.ones(5), "b": np.full(5, 2.0)})
+    weights = device.weights({"a": np.ones(5), "b": np.full(5, 2.0)})
     out = device.allocate(5, vp.f32)
     launch = device.compile_native(b.program).bind(w=weights["a"], out=out)
     weights.update("a", np.array([1e6, 2, 3, 4, -1e6]))
@@ -154,15 +154,15 @@ def test_what_are_no_weights_is_refused(strict_device: Device) -> None:
         ({1: ones}, vp.f16, "a mapping of names"), ({"a": np.array(["x"])}, vp.f16, "no numbers"), ({"a": np.array([1j])}, vp.f16, "none of the"),
     ):
         with pytest.raises(BindingError, match=problem):
-            vp.Weights(strict_device, arrays, type=type_)
-    weights = vp.Weights(strict_device, {"a": ones})
+            strict_device.weights(arrays, type=type_)
+    weights = strict_device.weights({"a": ones})
     for change, problem in (
         (lambda: weights["z"], "no array 'z'"), (lambda: weights.update("z", ones), "no array 'z'"), (lambda: weights[["a"]], "no array"),
         (lambda: weights.update("a", np.ones(4)), r"shape \[3\], got \[4\]"),
     ):
         with pytest.raises(BindingError, match=problem):
             change()
-    assert vp.Weights(strict_device, {}).size_bytes == 0
+    assert strict_device.weights({}).size_bytes == 0
 
 
 # ---------------------------------------------------------------- constants
