@@ -276,7 +276,7 @@ class _Binder:
 
     def check_shapes(self) -> None:
         unsolved = {d.name for d in self.interface.dims} - set(self.sizes)
-        # Of a dim whose array is missing, or is none, that was said already.
+        # A dim whose array is missing or invalid was reported already.
         left_out = {m.name for m in self.interface.buffers if m.name not in self.given and self.staged and not m.access.reads}
         told = {e.name for m in self.interface.buffers if m.name not in self.found and m.name not in left_out for e in m.shape if isinstance(e, Dim)}
         told |= set(self.given)

@@ -1,7 +1,7 @@
-"""The contract: what every device does, and the few hooks that a kind of device fills in.
+"""The contract: what every device does, and the few hooks that a kind of device implements.
 
-Everything that a user calls stands here once. What a device has not got raises `Unsupported` by name. A device kind lives in a
-folder of its own and implements the hooks at the end.
+Every public method is defined here once. A method that a device lacks raises `Unsupported` by name. A device kind has a folder of its own and
+implements the hooks at the end.
 
 One module because the contract is read as a whole.
 """
@@ -169,8 +169,8 @@ class Device(Closing, Stationary, ABC):
 
     @spanned("load", lambda device: {})
     def load(self, artifact: Artifact) -> Pipeline:
-        """A pipeline from compiled code: the part that fits best. Raises Unsupported when none is for this device, or the code is over its limits;
-        ToolchainError for code that is none; OutOfMemory, DeviceLost."""
+        """A pipeline from compiled code: the part that fits best. Raises Unsupported where no part is for this device, or the code exceeds its limits;
+        ToolchainError for malformed code; OutOfMemory, DeviceLost."""
         self.require_usable()
         if not isinstance(artifact, Artifact):
             raise Unsupported(self.name, [Missing(f"loading {shown(artifact)}", help=_LOADED)])
@@ -228,13 +228,13 @@ class Device(Closing, Stationary, ABC):
     # ---- memory
 
     def allocate(self, shape: int | Sequence[int], type_: Type) -> Buffer:
-        """A resident buffer of zeros. Raises OutOfMemory, BindingError for a size that is none.
+        """A resident buffer of zeros. Raises OutOfMemory, BindingError for an invalid size.
 
-        In a captured function on CUDA it is memory of the graph, zeroed at that place in each replay. What the function frees is there in between, and for
-        nobody outside of the graph (BindingError). What it leaves is there from the first replay on; each further one frees it and allocates it anew, and
-        `graph.close` frees it. Meanwhile launches, other graphs, copies, fills and reads may use it in the order of the device's own stream. To free it
-        (BindingError), to use it on other streams (LaunchError) or to hand it to other libraries (BufferError) is refused, and so is any use before the first
-        replay, and where the graph had to be made anew since (BindingError). It outlives a graph that is dropped without `close`.
+        In a captured function on CUDA it is memory of the graph, zeroed at that place in each replay. Memory that the function frees exists in between, for
+        the graph only (BindingError outside). Memory that it leaves exists from the first replay on; each further replay frees it and allocates it anew, and
+        `graph.close` frees it. Meanwhile launches, other graphs, copies, fills and reads may use it in the order of the device's own stream. It must not be
+        freed (BindingError), used on other streams (LaunchError), or handed to other libraries (BufferError). It must not be used before the first replay, nor
+        after the graph was instantiated again (BindingError). It outlives a graph that is dropped without `close`.
 
         OutOfMemory for more than a replay can have at that place leaves the capture as it was; a replay may raise it, too. Loops, graphs that become part of
         others, drivers without pools of memory and other devices refuse to allocate in a capture (LaunchError).
@@ -293,7 +293,7 @@ class Device(Closing, Stationary, ABC):
         `__cuda_array_interface__`; on the CPU also a NumPy array, or what has the buffer protocol. `bind` takes such objects as they are.
 
         The memory is kept alive by the buffer, and is ready for what is launched from now on. Raises BindingError for memory elsewhere, that is
-        not C-contiguous, or whose elements are no type of the language; Buffer.free lets go of it.
+        not C-contiguous, or whose elements are no type of the language. Buffer.free releases it.
         """
         with importing:
             from vyre_py.drivers.sharing.exchange import wrap  # made of what devices and buffers are
@@ -301,8 +301,8 @@ class Device(Closing, Stationary, ABC):
         return wrap(self, array)
 
     def constant(self, array: Any, type_: Type | None = None) -> Buffer:
-        """A read-only buffer of a host array's content, on the device when this returns. The same content gives the same memory again, and nobody frees
-        it: launches and graphs that are bound to it stay right. Raises what `upload` raises."""
+        """A read-only buffer of a host array's content, on the device when this returns. The same content gives the same memory again. It cannot be freed,
+        so launches and graphs that are bound to it stay valid. Raises what `upload` raises."""
         self.require_usable()
         return self.constants.buffer(array, type_)
 
@@ -446,8 +446,8 @@ class Device(Closing, Stationary, ABC):
         self._warmup()
 
     def trim(self) -> None:
-        """Drops what is kept for speed: cached pipelines, prepared dispatches, constants that nobody uses, pooled memory. Resident buffers stay, and so does
-        all that was bound or captured. Waits for the launches so far. Raises DeviceLost, LaunchError while a graph is captured."""
+        """Drops what is kept for speed: cached pipelines, prepared dispatches, unused constants, pooled memory. Resident buffers, bound launches and captured
+        graphs stay. Waits for the launches so far. Raises DeviceLost, LaunchError while a graph is captured."""
         self.require_usable()
         self.require_no_capture(f"{self.name} cannot trim its memory")
         self._pipelines.clear()
@@ -630,7 +630,7 @@ class Device(Closing, Stationary, ABC):
         copy_by_program(self, source, target, copy)
 
     def _use_on(self, buffer: Buffer, stream: Any) -> None:
-        """Has whatever is done with a buffer here ordered with a stream of somebody else's from now on."""
+        """Orders every use of a buffer with a foreign stream from now on."""
         self._lacks("streams")
 
     def _ordered(self, *buffers: Buffer) -> AbstractContextManager[None]:

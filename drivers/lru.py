@@ -68,7 +68,7 @@ class Bounded(Generic[_T]):
                 dropped.append(row)
 
     def get_or_put(self, key: Hashable, make: Callable[[], _T], size: Callable[[_T], int]) -> _T:
-        """The entry; where there is none, what `make` gives, kept. Two threads may both make it, and the later one's is kept."""
+        """The entry. A missing one is made by `make` and kept. If two threads make it at once, the later result is kept."""
         found = self.get(key)
         if found is None:
             found = make()

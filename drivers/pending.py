@@ -24,7 +24,7 @@ _LONGEST_WAIT: Final = 1e-3
 
 
 def poll(done: Callable[[], bool], timeout: float) -> bool:
-    """Looks until something is done, or `timeout` seconds are over; gives whether it is."""
+    """Polls until something is done or `timeout` seconds have passed; whether it is done."""
     deadline = time.monotonic() + timeout
     wait = _FIRST_WAIT
     while not done():

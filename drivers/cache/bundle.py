@@ -94,7 +94,7 @@ class Bundle:
         return int.from_bytes(self._file.read(_NUMBER.size), "little")
 
     def _entries(self, largest_bytes: int) -> Iterator[tuple[CacheKey, bytes]]:
-        """All entries in turn, each checked; at the end what belongs to all of them."""
+        """All entries in order, each checked; the count and the digest of all are checked at the end."""
         self._file.seek(0)
         digest = sha256()
 

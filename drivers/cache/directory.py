@@ -1,8 +1,8 @@
 """Where the disk cache lies, and whether that place can be trusted.
 
-A directory is opened for each use and checked once it is open: it is a directory and no link, it belongs to us, and nobody else may write in it. All that
-follows goes through what was opened, so that a directory which is moved or replaced meanwhile makes no difference. On Windows, whose permissions these
-checks cannot see, a directory is found by its path, and is as private as the folder that it lies in.
+A directory is opened for each use and checked once it is open: it is a directory and no link, it belongs to us, and no other user may write in it. All
+further accesses go through the open directory, so moving or replacing it meanwhile has no effect. On Windows, whose permissions these checks cannot see, a
+directory is found by its path, and is as private as the folder that contains it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CacheWarning(UserWarning):
 
 def default_path() -> Path | None:
     """Where the cache lies unless the program says otherwise: `VYRE_CACHE_DIR`; else `vyre-py/v1` in `XDG_CACHE_HOME`, in `~/.cache`, or in what the
-    platform has for caches. None where nobody knows a home directory.
+    platform has for caches. None where there is no home directory.
 
     Raises CacheError where `VYRE_CACHE_DIR` is set and empty.
     """
@@ -131,9 +131,9 @@ class Folder:
 
 
 class Directory:
-    """A place for entries: ours, which may be written, or a read-only one that somebody prepared.
+    """A place for entries: our own, which may be written, or a read-only one that was prepared.
 
-    Of a read-only one the owner may be anybody, since who names it trusts that owner; its files must be that owner's.
+    A read-only directory may belong to any user, since the user who names it trusts its owner. Its files must belong to the same owner.
     """
 
     __slots__ = ("path", "writable")

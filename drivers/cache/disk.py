@@ -1,7 +1,7 @@
 """The disk cache: compiled code by all that it was made from, shared by the processes of one user.
 
-Nothing that lies on the disk, or happens to it, is an error to `get`, `put` and `get_or_make`: an entry that is not whole, not ours or about something else is
-a miss, is counted and is set aside; one that cannot be written is not written. drivers/CACHE.md has the layout and the rules.
+No state of the disk is an error for `get`, `put` and `get_or_make`. An entry that is incomplete, belongs to another user or has another key is a miss: it is
+counted and set aside. An entry that cannot be written is not written. drivers/CACHE.md has the layout and the rules.
 
     cache = DiskCache.open_default()
     key = CacheKey("cubin", (("code", digest), ("target", "sm_90"), ("llvm", "22.1.0")))
@@ -44,11 +44,11 @@ _T = TypeVar("_T")
 class DiskCache:
     """A cache in a directory of this user's, and read-only ones that are looked through after it.
 
-    `path` is that directory, made when something is first written, or None for a cache without one; `limit_bytes` is what may lie in it, 0 turning it off.
-    `read_only` are directories that somebody prepared: their entries must belong to the owner of their directory. `patience_s` is how long a thread waits for
-    another thread or process that makes the same entry, before it makes it for itself.
+    `path` is that directory, made by the first write; None for a cache without one. `limit_bytes` is the most that it may hold; 0 turns it off.
+    `read_only` are prepared directories, whose entries must belong to the owner of their directory. A thread waits at most `patience_s` seconds for another
+    thread or process that makes the same entry; then it makes the entry itself.
 
-    All methods may be called by any thread, and in a forked child. Raises CacheError for a path that none can be, and for numbers below zero.
+    All methods may be called by any thread, and in a forked child. Raises CacheError for an unusable path, and for numbers below zero.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class DiskCache:
         return written
 
     def get_or_make(self, key: CacheKey, make: Callable[[], bytes | Stored], decode: Callable[[bytes], _T]) -> _T:
-        """What `decode` makes of an entry's payload; `make` is called where there is none, and its result kept.
+        """The result of `decode` for an entry's payload. A missing entry is made by `make` and kept.
 
-        Of many threads and processes that want an entry one makes it, and the others wait and read it; one that dies or is too slow is not waited for.
-        An entry that `decode` refuses with any exception is not believed. What `make` raises, and `decode` of a payload just made, goes to the caller.
+        Of many threads and processes that want an entry one makes it; the others wait and read it. They do not wait for one that dies or is too slow.
+        An entry for which `decode` raises any exception is a miss. Errors of `make`, and of `decode` for a payload just made, go to the caller.
         """
         found = self._search(self._directories, key, lambda stored: decode(stored.payload))
         if found is not None:
@@ -133,7 +133,7 @@ class DiskCache:
             if claim.payload is not None:
                 self._counters.add(hits=1)
                 return decode(claim.payload)
-            found = self._search(self._directories[: self._own is not None], key, lambda stored: decode(stored.payload))  # somebody may just have made it
+            found = self._search(self._directories[: self._own is not None], key, lambda stored: decode(stored.payload))  # another process may have made it
             if found is not None:
                 return found[0]
             self._counters.add(misses=1)

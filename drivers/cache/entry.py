@@ -1,4 +1,4 @@
-"""One entry of the disk cache: the layout of its file, and all that is looked at before anything in it is believed.
+"""One entry of the disk cache: the layout of its file, and the checks before any of it is used.
 
 drivers/CACHE.md describes the layout for people.
 """
@@ -33,7 +33,7 @@ class Fault(StrEnum):
     """Why an entry is not believed; the words are those of the counters."""
 
     FILE = "file"  # a directory, a link, a FIFO: no regular file
-    OWNER = "owner"  # somebody else's
+    OWNER = "owner"  # it belongs to another user
     MODE = "mode"  # others than its owner may write it
     SIZE = "size"  # larger than any entry
     MAGIC = "magic"  # no entry
@@ -41,7 +41,7 @@ class Fault(StrEnum):
     LAYOUT = "layout"  # its parts do not add up to its size
     DIGEST = "digest"  # not what was written
     KEY = "key"  # whole, and about something else
-    PAYLOAD = "payload"  # whole, and refused by the one who asked for it
+    PAYLOAD = "payload"  # complete, but the caller's `decode` refused it
 
 
 class Stored(NamedTuple):
@@ -82,7 +82,7 @@ def decode(data: bytes, key: bytes | None = None) -> Stored | Fault:
 
 
 def key_within(data: bytes) -> CacheKey | None:
-    """The key that the bytes of an entry begin with, for lists: nothing else of them is looked at. None where there is none."""
+    """The key at the start of an entry's bytes, for lists; nothing else is checked. None without one."""
     try:
         begin, meta, *_ = _ENTRY.places(_ENTRY.begin(data))
     except Malformed:
@@ -91,7 +91,7 @@ def key_within(data: bytes) -> CacheKey | None:
 
 
 def look(folder: Folder, name: str, key: bytes | None, *, used_s: float | None = None) -> Look | None:
-    """Reads the entry of that name; None where there is none. Without `key`, the entry's own has to be that of the name. Raises OSError.
+    """Reads the entry of that name; None without one. Without `key`, the entry's own key must match the name. Raises OSError.
 
     `used_s` marks it as used at that time (now, in seconds since 1970). Nothing at that name makes this wait: a FIFO is opened without waiting for a
     writer, and a link is not followed.
@@ -139,7 +139,7 @@ def _is_named(data: bytes, name: str) -> bool:
 
 
 def write(folder: Folder, name: str, data: bytes) -> None:
-    """Puts an entry there, whole or not at all: under a name that nobody reads, private from the start, then renamed. Raises OSError.
+    """Writes an entry atomically: to a private file under a name that is never read, which is then renamed. Raises OSError.
 
     It is not synced to the disk: what a power failure leaves of it has another digest, and is then compiled again.
     """

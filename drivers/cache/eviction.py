@@ -25,12 +25,12 @@ _STALE_S: Final = 60.0  # writing an entry takes milliseconds: a temporary file 
 
 @dataclass(slots=True)
 class Census:
-    """What lies in the directory, of ours: names beside it are nobody's business. Entries are (last used in s since 1970, bytes, name)."""
+    """The cache's files in its directory; other names are ignored. Entries are (last used in s since 1970, bytes, name)."""
 
     entries: list[tuple[float, int, str]] = field(default_factory=list)
     aside: list[tuple[int, str]] = field(default_factory=list)  # bytes, name
     stale: list[tuple[int, str]] = field(default_factory=list)  # temporary files whose writers are gone
-    locks: list[str] = field(default_factory=list)  # that nobody has asked for in a while
+    locks: list[str] = field(default_factory=list)  # not wanted for a while
 
     @property
     def size_bytes(self) -> int:
@@ -157,13 +157,13 @@ def _drop_locks(directory: Directory, names: list[str]) -> None:
 
 
 def set_aside(folder: Folder, name: str, inode: int) -> None:
-    """Moves a bad entry out of the way, for whoever wants to know what happened: into one of sixteen places, of which each keeps the last.
+    """Sets a bad entry aside for diagnosis: into one of sixteen places, each of which keeps its last entry.
 
     What cannot be moved is removed; a directory that holds something stays, and its entry is compiled each time.
     """
     try:
         if folder.status(name).st_ino != inode:
-            return  # somebody has put a good one there
+            return  # another process has written a good one
         folder.rename(name, f"aside-{name[0]}")
     except OSError:
         _discard_any(folder, name)

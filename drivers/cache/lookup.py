@@ -1,8 +1,8 @@
-"""Compiled code by what it is made from: out of memory, from the disk, or by the compiler; and Programs that are known to keep the rules.
+"""Compiled code by its key: from memory, from the disk, or from the compiler; and Programs that were checked already.
 
 Three layers serve every device of the process: `validation` (Programs that were checked, by the digest of their bytes), `artifacts` (compiled parts) and `disk`
-(`drivers.cache.disk`). A fourth, the code that is loaded, belongs to each device. What the disk holds was made from the same Program, up to names, for the same
-target by the same compilers and options, or is not believed.
+(`drivers.cache.disk`). A fourth, the loaded code, belongs to each device. An entry of the disk is used only if it was made from the same Program, up to names,
+for the same target by the same compilers and options.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _goes_to_disk(disk: DiskCache, target: Target) -> bool:
 
 
 def adopt(artifact: Artifact, part: Part) -> None:
-    """Keeps a part that was compiled elsewhere, for whoever compiles its Program in the same way."""
+    """Keeps a part that was compiled elsewhere, for the next compile of its Program with the same options."""
     if artifact.interface_digest and part.made_by:
         key = _key(artifact.code_digest, part.target, part.made_by)
         _parts.put((key.name, artifact.interface_digest), replace(part, stages=Stages()), _size(part))

@@ -13,7 +13,7 @@ from vyre_py.lowering.llvm import jit
 
 __all__ = ["make"]
 
-# Scratch memory up to this size is on the stack of the calling thread, whose size nobody here knows; more comes from malloc.
+# Scratch memory up to this size is on the stack of the calling thread, whose size is unknown here; more comes from malloc.
 _STACK_BYTES: Final = 16 << 10
 _ALIGN: Final = 64
 

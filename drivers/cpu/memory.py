@@ -44,7 +44,7 @@ class HostMemory:
 
     @property
     def bytes(self) -> Bytes:
-        """The memory. Raises BindingError when another thread has let go of it meanwhile."""
+        """The memory. Raises BindingError when another thread has released it meanwhile."""
         held = self._bytes
         if held is None:
             raise BindingError("buffer", ["the buffer was freed"])
@@ -62,7 +62,7 @@ class HostMemory:
         return other
 
     def release(self) -> None:
-        """Lets go of the bytes; they are gone once no launch holds them."""
+        """Releases the bytes. They are freed once no launch holds them."""
         self._bytes = None
         for launch in self._launches.now():
             launch.disarm()

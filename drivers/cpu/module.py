@@ -122,7 +122,7 @@ class LoadedObject:
 
 
 def load_object(code: bytes) -> LoadedObject:
-    """Links an ELF object of this machine's kind into this process. Raises ToolchainError for bytes that are none, or that want what is not here."""
+    """Links an ELF object of this machine's kind into this process. Raises ToolchainError for malformed bytes, or undefined symbols."""
     return LoadedObject(place(code, own_machine(), mmap.PAGESIZE))
 
 

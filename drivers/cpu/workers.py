@@ -1,7 +1,7 @@
 """The threads that run kernels: one pool for the process, each with scratch memory of its own.
 
-The calling thread works too, so there is one thread fewer than cores, a busy or an absent pool only makes a launch slower, and launches
-from several threads need no order.
+The calling thread works too. So there is one thread fewer than cores, a launch without free threads is only slower, and launches from several threads
+need no order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Scratch(threading.local):
     free: _ScratchBlock | None = None
 
     def take(self, size_bytes: int) -> _ScratchBlock:
-        """At least so much, which nobody else uses until it is given back; who is interrupted need not do that. Raises MemoryError."""
+        """At least so much memory, for the caller alone until `give`. After an interrupt `give` may be omitted. Raises MemoryError."""
         memory, self.free = self.free, None
         return _ScratchBlock(size_bytes) if memory is None or memory.size_bytes < size_bytes else memory
 
@@ -83,7 +83,7 @@ class GridJob:
         self._left.acquire()
 
     def work(self) -> None:
-        """Takes ranges until there are none, or another thread has failed."""
+        """Takes ranges until none is left or another thread has failed."""
         arguments = self.arguments
         assert arguments is not None  # this thread has been let in
         run, block, total, step, grid = self.kernel.run, arguments.address, self.total, self.step, self.grid

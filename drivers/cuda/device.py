@@ -123,7 +123,7 @@ class CudaDevice(Device):
         self.dlpack_device = (dlpack.CUDA, ordinal)
         self.words = Words(self.context)
         self._transfers = Transfers(self.context, self.memory, self.pinned_pool, self.telemetry)
-        self.context.relief.steps = [self._drop_kept, self._let_go]
+        self.context.relief.steps = [self._drop_kept, self._evict]
         self.context.relief.on_retry = self._count_retry
         self._peers: set[str] = set()
         self._modules: Watched[CudaModule] = Watched()
@@ -443,12 +443,12 @@ class CudaDevice(Device):
         self.telemetry.oom_retries += 1
 
     def _drop_kept(self) -> None:
-        """When memory is short: gives back what the pools keep."""
+        """When memory is short: frees what the pools keep."""
         self.memory.drop_kept()
         self.pinned_pool.trim()
 
-    def _let_go(self) -> None:
-        """When memory is still short: drops what holds some for speed alone."""
+    def _evict(self) -> None:
+        """When memory is still short: evicts everything that holds memory for speed only."""
         self.preparations.clear()
         self.constants.clear()
         self.arenas.clear()

@@ -1,7 +1,7 @@
-"""Graphs: what a function launches, recorded once and replayed as one call.
+"""Graphs: the launches of a function, recorded once and replayed as one call.
 
-While a function is captured its launches do not run; a replay runs them with the arguments that they had then, or that `update` gave them since.
-Devices whose library has graphs make one there (`drivers.cuda.graph.graph`); elsewhere the launches are copied, and replayed in a loop.
+While a function is captured its launches do not run. A replay runs them with the arguments of the capture, or those that `update` has set since. Where the
+device's library has graphs, one is made there (`drivers.cuda.graph.graph`); elsewhere the launches are copied and replayed in a loop.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Graph(Closing, Stationary):
 
 
 def checked_times(times: Any) -> int:
-    """A number of replays. Raises BindingError for what is none."""
+    """A number of replays. Raises BindingError for anything else."""
     if not is_count(times):
         raise BindingError("repeat", [f"a whole number of times is needed, got {shown(times)}"])
     return int(times)

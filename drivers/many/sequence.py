@@ -1,4 +1,4 @@
-"""Sequences: launches, copies and fills as one call; and the steps that are no launches.
+"""Sequences: launches, copies and fills as one call; and the steps other than launches.
 
 A step is made of buffers and runs by itself too: `copy_step(x, y)()` is `y.copy_from(x)`. On devices with native call lists a sequence is one native
 call; elsewhere it is a loop.

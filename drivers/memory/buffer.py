@@ -69,11 +69,11 @@ def _give_back(
 
 
 class Allocation:
-    """A piece of device memory, given back when the last buffer over it goes. `handle` is the device kind's own name for it.
+    """A piece of device memory, freed with the last buffer over it. `handle` is the device kind's own name for it.
 
-    Memory of another library is let go of by its `release`. `alive` is a word in memory that is 1 until the allocation is freed, so that
-    native code can look. `recycle` is offered the handle and its size before the device is, maybe by a finaliser, and keeps the memory by answering
-    true. `owner` says who frees the memory as a whole, where single buffers over it must not.
+    Memory of another library is released by its `release`. `alive` is a word in memory that is 1 until the allocation is freed, for native code to
+    test. `recycle` gets the handle and its size before the device does, maybe from a finaliser, and keeps the memory if it returns true. `owner` names what
+    frees the memory as a whole, where single buffers over it must not.
     """
 
     __slots__ = ("__weakref__", "_finalizer", "_lent", "_unwanted", "alive", "handle", "owner", "size_bytes")
@@ -93,7 +93,7 @@ class Allocation:
 
     @property
     def freed(self) -> bool:
-        """Whether the memory was given back, or is to be once nobody else holds it."""
+        """Whether the memory was freed, or will be once it is no longer held."""
         return self._unwanted or not self._finalizer.alive
 
     @property
@@ -119,7 +119,7 @@ class Allocation:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A block in which the memory stays, whoever frees it meanwhile: then it goes at the end. Raises BindingError when it was freed before."""
+        """A block in which the memory stays. A free meanwhile takes effect at the end. Raises BindingError when it was freed before."""
         self.borrowed(1)
         try:
             if self.freed:
@@ -335,8 +335,8 @@ class Buffer(Closing, Stationary):
             self.device.telemetry.bytes_filled += self.size_bytes
 
     def use_on(self, stream: Any) -> None:
-        """Says that code of somebody else's uses the memory on a stream (any object with `__cuda_stream__`): from now on reads, writes, copies, fills
-        and frees are ordered with that stream. `launch.on` says so of its buffers itself. Raises Unsupported where there are no streams."""
+        """Declares that foreign code uses the memory on a stream (any object with `__cuda_stream__`). From now on reads, writes, copies, fills and frees
+        are ordered with that stream. `launch.on` does so for its buffers. Raises Unsupported where there are no streams."""
         self.device.require_usable()
         if self.handle:
             self.device._use_on(self, stream)

@@ -1,7 +1,7 @@
-"""Constant buffers: arrays that never change, uploaded once a device for everyone who brings the same bytes.
+"""Constant buffers: arrays that never change, uploaded once for each device and shared by all callers with the same bytes.
 
-A constant is on the device before `device.constant` returns, may only be read, and is freed by nobody: launches, sequences and graphs that were
-bound to it stay right, however often they are replayed and whatever becomes of the array that it came from.
+A constant is on the device before `device.constant` returns. It may only be read, and cannot be freed. So launches, sequences and graphs that are bound
+to it stay valid, however often they are replayed and whatever happens to the array that it came from.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Constant(Buffer):
 
 
 class Constants:
-    """One device's constants, by content. Those used last are held, at most 256 and 256 MiB; others live as long as somebody has them."""
+    """One device's constants, by content. The cache holds those used last, at most 256 and 256 MiB; others live as long as their buffers."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -78,6 +78,6 @@ class Constants:
         self._lock = threading.RLock()
 
     def clear(self) -> None:
-        """Lets go of the constants that nobody has a buffer of."""
+        """Evicts the constants that have no buffer."""
         with self._lock:
             self._held.clear()

@@ -1,8 +1,8 @@
-"""Pools of memory by size class: what is given back waits for the next request of its class, up to a cap.
+"""Pools of memory by size class: a freed block is kept for the next request of its class, up to a cap.
 
 A request is rounded up to a class: 512 bytes, and from there eight steps between one power of two and the next, so that at most an eighth
-is wasted. From 128 MiB on classes are whole units of 2 MiB, the least that a GPU's driver maps. The pool knows nothing of machines: what a block
-is, and how it is made and dropped, is its owner's business.
+is wasted. From 128 MiB on classes are whole units of 2 MiB, the least that a GPU's driver maps. The pool does not depend on the device: its owner
+makes and frees blocks, and knows their content.
 """
 
 from __future__ import annotations

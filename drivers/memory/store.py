@@ -1,8 +1,8 @@
 """The resident store: buffers that stay on a device, by handle, within a budget.
 
-A server keeps its weights and tables here, and hands handles around instead of buffers. What was put stays until it is dropped; over the budget a
-put is refused. Only entries that their owner called evictable may go by themselves, the one used longest ago first, when a put needs room
-or the device runs out of memory. An entry in use, which a `using` block says, never goes: dropped meanwhile, it goes when its last use ends.
+A server keeps its weights and tables here, and passes handles instead of buffers. An entry stays until it is dropped; a put over the budget is
+refused. Only entries that their owner called evictable are evicted, least recently used first, when a put needs room or the device runs out of
+memory. An entry in use (a `using` block) is never evicted. If it is dropped meanwhile, it is freed when its last use ends.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Entry:
         return self.evictable and not self.uses
 
     def release(self) -> None:
-        """Gives the memory back, unless it is somebody else's buffer."""
+        """Frees the memory, unless the buffer is the caller's."""
         if self.mine:
             self.buffer.free()
 
@@ -162,7 +162,7 @@ class ResidentStore(Stationary):
                 for entry in entries:
                     entry.uses -= 1
                     if entry.dropped and not entry.uses:
-                        self._let_go(entry)
+                        self._free(entry)
 
     def _entry(self, handle: Handle) -> _Entry:
         entry = self._entries.get(handle) if isinstance(handle, (int, str)) else None
@@ -175,16 +175,16 @@ class ResidentStore(Stationary):
         """In a forked child: a thread of the parent may have held the lock."""
         self._lock = threading.RLock()
 
-    # ---- letting go
+    # ---- eviction
 
     def drop(self, handle: Handle) -> None:
-        """Forgets an entry, and frees its memory if the store made it, once nobody uses it. Raises BindingError for a handle that there is not."""
+        """Removes an entry, and frees its memory once it is unused, if the store made it. Raises BindingError for an unknown handle."""
         with self._lock:
             entry = self._entry(handle)
             del self._entries[handle]
             entry.dropped = True
             if not entry.uses:
-                self._let_go(entry)
+                self._free(entry)
 
     def clear(self) -> None:
         """Drops everything."""
@@ -193,7 +193,7 @@ class ResidentStore(Stationary):
                 self.drop(handle)
 
     def evict(self) -> int:
-        """Drops every evictable entry that nobody uses; gives how many bytes went."""
+        """Evicts every evictable entry that is not in use; returns how many bytes were freed."""
         with self._lock:
             before = self._bytes
             for handle in [handle for handle, entry in self._entries.items() if entry.idle]:
@@ -222,9 +222,9 @@ class ResidentStore(Stationary):
         self._evicted[handle] = None
         if len(self._evicted) > _REMEMBERED:
             self._evicted.popitem(last=False)
-        self._let_go(entry)
+        self._free(entry)
 
-    def _let_go(self, entry: _Entry) -> None:
+    def _free(self, entry: _Entry) -> None:
         self._bytes -= entry.buffer.size_bytes
         entry.release()
 

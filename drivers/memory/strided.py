@@ -1,9 +1,8 @@
-"""Strided copies within a device: what is asked for, and one Program of our own for each rank and width, with shape, strides and offsets by value.
+"""Strided copies within a device: the request, and one Program of our own for each rank and width, with shape, strides and offsets by value.
 
-A copy is brought to the fewest axes first: its elements become bytes, axes run forward and in the order of the target, and those that lie end to
-end become one. Then bytes become the widest words that all strides, offsets and addresses are multiples of. What is one run in the end is a plain
-copy; else an invocation of the Program copies a few words of one run, and finds by division which run that is. A device kind with kernels of its own
-for it takes over before that (`drivers.cuda.kernels.strided`).
+A copy is first reduced to the fewest axes: its elements become bytes, axes run forward and in the order of the target, and adjacent axes are merged. Then
+bytes become the widest words that divide all strides, offsets and addresses. A single run is a plain copy. Otherwise each invocation of the Program copies a
+few words of one run, which it finds by division. A device kind with kernels of its own uses those instead (`drivers.cuda.kernels.strided`).
 """
 
 from __future__ import annotations
@@ -274,7 +273,7 @@ _Numbers = tuple[int, tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
 
 
 def _numbers(source_offset: Any, source_strides: Any, target_offset: Any, target_strides: Any, shape: Any) -> _Numbers:
-    """Offsets, strides and shape as Python's own whole numbers. Raises BindingError for what are none."""
+    """Offsets, strides and shape as Python's own whole numbers. Raises BindingError for anything else."""
     lists = (source_strides, target_strides, shape)
     if type(source_offset) is type(target_offset) is int and all(type(v) in (tuple, list) and {*map(type, v)} <= {int} for v in lists):
         return source_offset, tuple(source_strides), target_offset, tuple(target_strides), tuple(shape)

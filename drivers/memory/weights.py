@@ -83,7 +83,7 @@ class Weights(Closing):
             self._write(name, array)
 
     def at(self, plan: ArenaPlan, offset_bytes: int) -> Buffer:
-        """The array that goes by the name of the value at an offset of an arena: the copy in half precision for who knows a value by its place alone.
+        """The array of the same name as the value at an offset of an arena: the copy in half precision, for a caller that knows a value by its place alone.
 
         Raises BindingError where no such value begins there, or several do that are needed at different times.
         """

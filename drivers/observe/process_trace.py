@@ -1,7 +1,7 @@
 """The trace of a whole process, which the environment asks for: a file by VYRE_TRACE, NVTX ranges by VYRE_NVTX.
 
-Each process has a file of its own. The name in VYRE_TRACE is that of the process that was started with it; processes that it starts find a
-name there which takes in their own number.
+Each process has a file of its own. The process that was started with VYRE_TRACE writes the file of that name; processes that it starts write files
+whose names contain their process id.
 """
 
 from __future__ import annotations

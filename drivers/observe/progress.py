@@ -3,7 +3,7 @@
     with Progress("compiling") as progress:
         progress(done, total, name)
 
-A bar is written to terminals alone, and taken away when the block ends, so that logs and pipes never hold one.
+A bar is written to terminals only, and removed when the block ends, so that logs and pipes never hold one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Progress:
 
     `how` None shows a bar on a terminal once the work has taken a second; True at once, and as lines of text every few seconds where standard
     error is no terminal; False nothing. A callable gets `(done, total, name)` each time, and nothing is written; what it raises, the call raises. A
-    total of 0 says that nobody knows how much there is.
+    total of 0 says that the amount is unknown.
     Raises Unsupported for any other `how`.
     """
 
@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def interval_s(self) -> float | None:
-        """After how many seconds without news `again` should be called; None where nobody watches."""
+        """After how many seconds without progress `again` should be called; None without a terminal."""
         return 5 * _BETWEEN_S if self._stream is not None else None
 
     def __call__(self, done: int, total: int, name: str = "") -> None:
@@ -82,7 +82,7 @@ class Progress:
     def _text(self, now: float) -> str:
         """One line of ASCII, so that a column is a character whatever the terminal thinks of others."""
         done, total, name = self._state
-        if not total:  # nobody knows of how much
+        if not total:  # the amount is unknown
             return _ascii(f"{self._what} {name} ...")
         filled = _CELLS * min(done, total) // max(total, 1)
         left = f", {(now - self._begin) / done * (total - done):.0f} s left" if 0 < done < total else ""
@@ -92,14 +92,14 @@ class Progress:
 
     def _draw(self, text: str) -> None:
         """Writes over the bar that is there. The last column stays empty, in which some terminals begin a new line."""
-        assert self._stream is not None  # whoever calls has looked
+        assert self._stream is not None  # the caller has tested it
         text = text[: _columns(self._stream) - 1]
         self._put("\r" + text.ljust(self._width) + ("\b" * (self._width - len(text))))
         self._width = len(text)
 
     def _put(self, text: str) -> None:
-        """Writes, and from then on nothing if that is not possible: nobody's work fails because of a bar."""
-        assert self._stream is not None  # whoever calls has looked
+        """Writes the bar. If that fails, nothing more is written: a bar must not make work fail."""
+        assert self._stream is not None  # the caller has tested it
         try:
             self._stream.write(text)
             self._stream.flush()

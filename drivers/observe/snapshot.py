@@ -41,7 +41,7 @@ class Snapshot(Mapping[str, float], ShownAsText):
 
     @classmethod
     def of(cls, device: str, figures: Mapping[str, int]) -> Snapshot:
-        """A snapshot that nobody can change; a figure that is not given is zero."""
+        """A read-only snapshot; a figure that is not given is zero."""
         return cls(device, MappingProxyType({name: figures.get(name, 0) for name in METRICS if name not in RATIOS}))
 
     def __getitem__(self, name: str) -> float:
@@ -108,7 +108,7 @@ def prometheus_name(name: str, prefix: str = "vyre") -> str:
 def prometheus_text(snapshots: Iterable[tuple[Snapshot, Mapping[str, str]]], prefix: str = "vyre") -> str:
     """Snapshots with their labels as one text in the exposition format 0.0.4 of Prometheus.
 
-    Raises BindingError for a prefix that no name can begin with, and labels whose names are none or whose values are not text.
+    Raises BindingError for a prefix that no name can begin with, and for labels with invalid names or values that are not text.
     """
     taken = [(snapshot, _labels(labels)) for snapshot, labels in snapshots]
     if not isinstance(prefix, str) or not _PREFIX.match(prefix):

@@ -1,6 +1,6 @@
 """Counters, always on: words in one block of memory that Python adds to as attributes and native code by address.
 
-`drivers.observe.metrics` is the table of what there is, `drivers.observe.snapshot` what is read.
+`drivers.observe.metrics` is the table of all counters, `drivers.observe.snapshot` reads them.
 """
 
 from __future__ import annotations

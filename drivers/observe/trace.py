@@ -3,8 +3,8 @@
     with vp.trace("trace.json"):
         pipeline.dispatch(arguments)
 
-While no trace runs, `tracing()` is None, and launches know nothing of traces: a launch is wrapped where it is bound while one runs, and devices
-whose launches are native code are told by `Device._observe`, so that a mode word sends each call through Python for as long as the trace runs.
+While no trace runs, `tracing()` is None and launches do nothing for traces. A launch that is bound while a trace runs is wrapped. Devices whose launches are
+native code are told by `Device._observe`: a mode word sends each call through Python as long as the trace runs.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ _observers: Watched[Device] = Watched()
 
 
 def tracing() -> Traces | None:
-    """The traces that run now; None when there is none, which is the usual case and takes one call to find out."""
+    """The running traces; None without any, which is the usual case and costs one call."""
     return _current
 
 
@@ -268,7 +268,7 @@ def trace(path: str | os.PathLike[str] | None = None, *, nvtx: bool = False, lim
     that device's.
 
     Of launches those are seen that were bound within the block, and on CUDA all. Raises DeviceUnavailable without the package that `nvtx` needs,
-    BindingError for a path or a limit that is none, and on entry DriverError for a file that can't be written.
+    BindingError for an invalid path or limit, and on entry DriverError for a file that can't be written.
     """
     problems = []
     if path is not None and not (isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)):

@@ -1,6 +1,6 @@
 """Frames between two processes: a magic word, a length, and one JSON object of bounded size over a pipe each way.
 
-What comes in is looked at before it is used, since the process that wrote it may have been corrupted by what it ran.
+Each message is checked before it is used, since the process that wrote it may have been corrupted by its kernels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_FRAME: Final = 1 << 20  # bytes of JSON; arrays and Programs go through shar
 _MAGIC: Final = b"\x89VYw"
 _HEAD: Final = struct.Struct("<4sI")
 _READ: Final = 1 << 16  # what a pipe holds
-_STALLED: Final = 10.0  # seconds after which a frame that has begun, and does not go on, is taken for broken
+_STALLED: Final = 10.0  # seconds without data after which an incomplete frame is taken for broken
 _LONGEST: Final = 1e6  # seconds that one wait takes at most
 _MAX_WHOLE: Final = 1 << 63
 
@@ -36,7 +36,7 @@ class ChannelClosed(ChannelBroken):
 
 
 class MessageTooLarge(Exception):
-    """The message is over `MAX_FRAME`; nothing of it was written."""
+    """The message exceeds `MAX_FRAME`; nothing of it was written."""
 
 
 class ChannelLate(Exception):

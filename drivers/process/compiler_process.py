@@ -137,7 +137,7 @@ class Compiler:
         return data.size
 
     def _artifact(self, done: dict[str, Any]) -> Artifact:
-        """What the process left in shared memory. Raises ChannelBroken for what is none."""
+        """The artifact that the process left in shared memory. Raises ChannelBroken for malformed bytes."""
         with importing:
             from vyre_py.lowering.artifact.file import decode
 
@@ -175,7 +175,7 @@ class Compiler:
         self._process.kill()
 
     def release(self) -> None:
-        """Ends the process and lets go of what belongs to it. Again is quiet. For the thread that uses it."""
+        """Ends the process and releases its resources. Idempotent. For the thread that uses it."""
         if not self.lost:
             self.lost = True
             self._process.release()

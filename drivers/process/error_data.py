@@ -1,6 +1,6 @@
-"""Errors as plain data, so that one raised in a worker process is raised again in the process that asked: class, text and fields.
+"""Errors as plain data: class, text and fields. An error that is raised in a worker process is raised again in the process that asked.
 
-Nothing is unpickled and no name is looked up beyond the tables below; data that does not fit them is refused.
+Nothing is unpickled, and names are looked up in the tables below only. Data that does not fit them is refused.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def describe(error: VyreError) -> dict[str, Any]:
 
 
 def rebuild(data: object) -> VyreError:
-    """The error that `describe` described: the same class, text and fields. Raises ErrorDataBroken for data that is none."""
+    """The error that `describe` described: the same class, text and fields. Raises ErrorDataBroken for malformed data."""
     if not isinstance(data, dict) or not isinstance(data.get("text"), str) or not isinstance(data.get("fields"), dict):
         raise ErrorDataBroken("an error without a text or fields")
     kind = _BY_NAME.get(str(data.get("class")))

@@ -174,11 +174,10 @@ class Executor(Closing, Stationary):
     """Runs Programs on a device that a worker process owns, so that no Program can take this process with it.
 
     A call that takes longer than its timeout raises DispatchTimeout, and the worker is killed; when the worker dies, or its device is lost, the
-    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and calls that waited run there. What happens to a
-    worker before it has begun a call is not that call's: another one is started, after ever longer pauses, unless three in a row end of themselves, or
-    they are killed from outside for longer than `start_timeout` (60 seconds for None); then the call raises DeviceUnavailable, and those that wait have
-    one try each. Cancelling a call that runs ends it and its worker. One worker runs one call at a time, in the order in which they came; any number of
-    threads may call. Host arrays travel through shared memory.
+    call that it ran raises DeviceLost with the cause. Either way the next call starts another worker, and waiting calls run there. A worker that ends before
+    it has started a call is replaced, after growing pauses. The call raises DeviceUnavailable when three such workers in a row end by themselves, or when they
+    are killed from outside for longer than `start_timeout` (60 seconds for None); then each waiting call has one try. Cancelling a running call ends it and
+    its worker. One worker runs one call at a time, in the order of arrival; any number of threads may call. Host arrays travel through shared memory.
 
     `device` is a device's name, None the best that is here; `timeout` in seconds holds for every call that gives none, and does not count waiting,
     starting and compiling; `restart=False`, or more than `max_restarts` losses, makes the executor refuse with the first cause. `start_timeout` bounds
@@ -196,7 +195,7 @@ class Executor(Closing, Stationary):
         if max_restarts is not None and (type(max_restarts) is not int or max_restarts < 0):
             raise Unsupported("vyre-py", [Missing(f"max_restarts={shown(max_restarts)}", help="it is a whole number")])
         if device is not None and not isinstance(device, str):
-            device = registered(device).name  # which says why there is none
+            device = registered(device).name  # raises, with the reason, where there is no such device
         self._timeout = _seconds(timeout, "timeout")
         self._compile_timeout = _seconds(compile_timeout, "compile_timeout")
         self._known: OrderedDict[Any, _PreparedProgram] = OrderedDict()
@@ -236,7 +235,7 @@ class Executor(Closing, Stationary):
 
     @property
     def pid(self) -> int | None:
-        """The process number of the worker; None where there is none now."""
+        """The process id of the worker; None without one."""
         return self._supervisor.pid
 
     # ---- Programs

@@ -1,7 +1,7 @@
-"""Memory that two processes share: a file without a name, so that nothing is left behind however either of them ends.
+"""Memory that two processes share: a file without a name, so that nothing is left behind, however either of them ends.
 
-On Linux the file lies in memory (memfd), and is sealed so that neither side can take pages away under the other. Elsewhere it is a temporary
-file that was unlinked when it was made. It is handed to a child as an open descriptor, which Windows has no way to do.
+On Linux the file lies in memory (memfd), and is sealed so that neither process can shrink it while the other uses it. Elsewhere it is a temporary file,
+unlinked when it is made. A child inherits it as an open descriptor, which Windows does not support.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SharedMemory:
             self._backed = keep
 
     def close(self) -> None:
-        """Lets go of it; the memory goes with the last process that holds it. Again is quiet."""
+        """Releases it. The memory is freed with the last process that holds it. Idempotent."""
         if self.fd >= 0:
             os.close(self.fd)
         self.fd, self._backed, self._map = -1, 0, None

@@ -74,7 +74,7 @@ class PendingCall(Pending):
         self._supervisor = supervisor
 
     def running(self) -> bool:
-        """Whether the worker has begun it, or is started for it."""
+        """Whether the worker runs it, or is being started for it."""
         return not self.done() and self._supervisor.runs(self)
 
     def cancel(self) -> bool:
@@ -143,7 +143,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process number, None where there is none now."""
+        """The worker's process id; None without one."""
         process = self._process
         return None if process is None else process.pid
 
@@ -169,11 +169,11 @@ class Supervisor:
             raise
 
     def runs(self, pending: PendingCall) -> bool:
-        """Whether a job has begun and is not done."""
+        """Whether a job is running."""
         return self._running is pending
 
     def leave(self, does: Callable[[Session], Any], session: int) -> None:
-        """Puts a job at the queue's end that nobody waits for; for finalisers: takes no lock, and never raises."""
+        """Queues a job whose result is ignored. For finalisers: takes no lock, and never raises."""
         if os.getpid() == self._owner:
             self._jobs.put(Job("free", does, PendingCall(self, "free"), session))
 
@@ -210,7 +210,7 @@ class Supervisor:
         return DeviceLost(f"the executor of {self.device} is closed", remedy="make another Executor")
 
     def stale(self, number: int) -> DeviceLost | None:
-        """The error for resident memory of a session that is over; None where it is not."""
+        """The error for resident memory of a session that has ended; None for the present one."""
         session = self._session
         if session is not None and session.number == number:
             return None
@@ -238,7 +238,7 @@ class Supervisor:
             return
         try:
             result = self._perform(job)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever asked raises it
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
             failed = error
         with self._lock:
             self._running = None
@@ -253,7 +253,7 @@ class Supervisor:
         pending.set_exception(failed)
 
     def _now_runs(self, pending: PendingCall) -> bool:
-        """Whether a job is begun, since nobody has taken it back."""
+        """Marks a job as running, unless it was cancelled; whether it is."""
         with self._lock:
             self._running = None if pending.cancelled() else pending
         return self._running is not None
@@ -286,7 +286,7 @@ class Supervisor:
             sleep(_LOOKING)
 
     def _done(self, job: Job, session: Session) -> Any:
-        """What a job gives in a worker. Raises _Unbegun where that is lost before it has begun."""
+        """The result of a job in a worker. Raises _Unbegun where the worker is lost before the job starts."""
         if job.pending.cancelled():  # while its worker was started
             raise CancelledError
         begun = True
@@ -332,7 +332,7 @@ class Supervisor:
         return "the next call starts another worker" if self._may_restart() else "make another Executor"
 
     def _lose(self, number: int, process: WorkerProcess, cause: str, faulty: bool = True) -> str:
-        """Lets go of a worker that is good for nothing any more; gives the cause, as it is remembered."""
+        """Ends a worker that cannot be used any more; returns the recorded cause."""
         with self._lock:
             cause, self._ended_by = self._ended_by or cause, ""
             self._process = None

@@ -2,8 +2,8 @@
 
 `python -m vyre_py.drivers.process.worker FD` starts it.
 
-Requests come through the standard input and are answered through what was the standard output; Programs and arrays lie in the shared memory
-behind `FD`. An error is an answer as well. A request that is no request ends the process: whoever wrote it is not to be trusted with a device.
+Requests come through the standard input, answers go through the former standard output; Programs and arrays lie in the shared memory behind `FD`. An error
+is an answer too. A malformed request ends the process: its sender cannot be trusted with a device.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Answer = dict[str, Any]
 _BYTE: Final = np.dtype(np.uint8)
 _MAX_RANK: Final = 64
 _REPORT: Final = "this is a defect of vyre-py: please report it"
-_ORPHAN_MS: Final = 2000  # how often a worker whose pipe somebody else holds open looks whether its parent lives
+_ORPHAN_MS: Final = 2000  # how often a worker checks that its parent lives: another process may hold its pipe open
 
 
 def from_plain(value: Any) -> Any:
@@ -126,7 +126,7 @@ class Worker:
         return {"size_bytes": len(data)}
 
     def forget(self, request: Request) -> Answer:
-        """Lets go of a pipeline."""
+        """Releases a pipeline."""
         self.pipelines.pop(text_of(request, "pipeline"), None)
         return {}
 

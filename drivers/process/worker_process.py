@@ -54,7 +54,7 @@ class WorkerLost(Exception):
 
 
 class WorkerLate(Exception):
-    """The answer to a request of some kind has not come within a timeout. The process still computes: whoever sees this kills it."""
+    """The answer to a request has not come within a timeout. The process still computes: the caller kills it."""
 
     def __init__(self, kind: str, timeout: float | None) -> None:
         super().__init__(kind, timeout)
@@ -82,7 +82,7 @@ def _environment() -> dict[str, str]:
 def _error_stream() -> int | None:
     """What subprocess takes for the worker's standard error: this process's own, or nothing where it was started without one."""
     try:
-        return None if os.get_inheritable(2) else subprocess.DEVNULL  # another file that has its number is none that a child gets
+        return None if os.get_inheritable(2) else subprocess.DEVNULL  # a child must not inherit another file with that number
     except OSError:
         return subprocess.DEVNULL
 
@@ -171,7 +171,7 @@ class WorkerProcess:
         self.ask_for(kind, request, timeout, lambda done: None)
 
     def ask_for(self, kind: str, request: Mapping[str, Any], timeout: float | None, read: Callable[[dict[str, Any]], _T]) -> _T:
-        """As `ask`; gives what `read` makes of the answer's fields. It raises ChannelBroken for fields that are none."""
+        """As `ask`, but returns what `read` makes of the answer's fields. `read` raises ChannelBroken for malformed fields."""
         self._number += 1
         deadline = deadline_after(timeout)
         sent = False
@@ -233,11 +233,11 @@ class WorkerProcess:
     def kill_and_wait(self) -> None:
         """Ends the process, and waits until it has ended. Again is quiet."""
         self.kill()
-        with suppress(subprocess.TimeoutExpired):  # the system holds on to it; it ends when it is let go
+        with suppress(subprocess.TimeoutExpired):  # the system still holds it; it ends when the system releases it
             self._process.wait(_DYING)
 
     def release(self) -> None:
-        """Ends the process and lets go of pipes and memory. For the thread that asks, when it asks no more."""
+        """Ends the process and releases pipes and memory. For the thread that sends requests, after the last one."""
         self.kill_and_wait()
         for pipe in self._pipes:
             pipe.close()

@@ -97,11 +97,11 @@ def export(
 ) -> Any:
     """A capsule over `prod(shape)` scalars of C order at `address` on `device` (the protocol's kind and number).
 
-    `owner` is kept until the consumer lets go. `max_version` is what the consumer said; from 1.0 on the capsule is a versioned one, where NumPy makes
-    those (from 2.1 on). Raises BufferError where what may only be read can't be said to be so.
+    `owner` is kept until the consumer releases the capsule. `max_version` is the consumer's; from 1.0 on the capsule is a versioned one, where NumPy makes
+    those (from 2.1 on). Raises BufferError where a capsule cannot say that the memory is read-only.
 
-    The capsule is NumPy's own, of an array over the memory, which it never looks at: its functions in C let go of the array also while an exception is on
-    its way, where no Python can run. Then device and element are made right.
+    NumPy makes the capsule, of an array over the memory, without reading it. NumPy's C functions release the array even while an exception is being raised,
+    when no Python can run. Then device and element type are corrected.
     """
     filled = prod(shape) > 0
     typestr = u16.dtype.str if type_ is bf16 else type_.dtype.str
@@ -130,7 +130,7 @@ def _managed(capsule: Any) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Memory that another library owns: elements of `type` in C order at `address`. `release` lets go of it, once."""
+    """Memory that another library owns: elements of `type` in C order at `address`. `release` releases it, once."""
 
     address: int
     shape: tuple[int, ...]

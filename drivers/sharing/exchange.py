@@ -1,8 +1,7 @@
 """Device memory of other libraries as buffers, and buffers as theirs, without a copy: DLPack and `__cuda_array_interface__`.
 
-Both protocols say who waits for whom. A producer is told the stream that will use its memory, and has what it enqueued so far come
-before; what a launch of ours does to memory of theirs comes before their later work once `device.synchronize()` has returned, or when the
-launch goes to their own stream (`launch.on(stream)`).
+Both protocols define the order. The producer gets the stream that will use its memory, and orders its enqueued work before that stream's. A launch of ours on
+their memory comes before their later work once `device.synchronize()` has returned, or when the launch goes to their own stream (`launch.on(stream)`).
 """
 
 from __future__ import annotations

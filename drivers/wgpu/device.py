@@ -25,7 +25,7 @@ __all__ = ["WgpuDevice", "WgpuHandles"]
 
 _T = TypeVar("_T")
 
-# Devices that are open, and what a forked child must not even let go of.
+# Open devices, and objects that a forked child must not even release.
 _opened: WeakSet[WgpuDevice] = WeakSet()
 _abandoned: list[Any] = []
 
@@ -98,8 +98,8 @@ class WgpuDevice(Device):
     # ---- for the launches of this folder, and for forks
 
     def abandon(self) -> None:
-        """In a forked child: makes every later call refuse. The driver's threads and locks stayed in the parent, so that any call of
-        the driver, and even letting go of its objects, may wait for them forever."""
+        """In a forked child: makes every later call raise. The driver's threads and locks stayed in the parent, so any call of the driver, and even the
+        release of its objects, may wait for them forever."""
         self._mark_lost(DeviceLost(f"{self.name} was opened before this process was forked"))
         for launch in self.launches.now():
             launch.disarm()
@@ -165,7 +165,7 @@ class WgpuDevice(Device):
         self._try("wait", self._memory.wait)
 
     def _close(self) -> None:
-        # As with buffers, wgpu's own `destroy` would end the process if another thread were submitting: all is let go of instead.
+        # As with buffers, wgpu's own `destroy` would end the process if another thread were submitting: all is released instead.
         for launch in self.launches.now():
             launch.disarm()
         for storage in self._storages.now():

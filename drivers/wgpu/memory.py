@@ -25,8 +25,8 @@ WORD_BYTES: Final = 4
 class Storage:
     """One allocation: wgpu's buffer of whole words, and the launches that are bound to it.
 
-    It is given back by letting go of it, never by WebGPU's `destroy`: wgpu-native ends the process when work that names a destroyed
-    buffer is submitted, which another thread may be about to do. wgpu keeps the memory until submitted work is done.
+    It is freed by releasing the object, never by WebGPU's `destroy`: wgpu-native ends the process when work that uses a destroyed buffer is submitted, which
+    another thread may be about to do. wgpu keeps the memory until submitted work is done.
     """
 
     __slots__ = ("__weakref__", "_buffer", "launches")
@@ -37,7 +37,7 @@ class Storage:
 
     @property
     def buffer(self) -> Any:
-        """wgpu's buffer. Raises BindingError when another thread has let go of it meanwhile."""
+        """wgpu's buffer. Raises BindingError when another thread has released it meanwhile."""
         buffer = self._buffer
         if buffer is None:
             raise BindingError("buffer", ["the buffer was freed"])
@@ -45,11 +45,11 @@ class Storage:
 
     @property
     def released(self) -> bool:
-        """Whether the buffer was let go of."""
+        """Whether the buffer was released."""
         return self._buffer is None
 
     def release(self) -> None:
-        """Lets go of the buffer, and has the launches that are bound to it refuse from now on."""
+        """Releases the buffer. Launches that are bound to it raise from now on."""
         self._buffer = None
         for launch in self.launches.now():
             launch.disarm()
@@ -71,7 +71,7 @@ class WgpuMemory:
         self._word = self.allocate(WORD_BYTES)
 
     def close(self) -> None:
-        """Lets go of the device."""
+        """Releases the device."""
         self._word.release()
         self._device = None
 

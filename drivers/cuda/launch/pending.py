@@ -25,7 +25,7 @@ _EARLY_BYTES: Final = 64 << 20
 _ALIGN: Final = 64
 
 
-def _let_go(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock | None, event: Any) -> None:
+def _release(device: CudaDevice, staged: tuple[Buffer, ...], block: PinnedBlock | None, event: Any) -> None:
     """Gives back what a pending result held, each piece once the device is done with it. Quiet, since a finaliser calls it."""
     context, doing = device.context, f"{device.name} cannot give back what a pending result used"
     if context.usable:
@@ -65,7 +65,7 @@ class CudaPending(PolledPending):
         finally:
             # From here on whatever happens is cleaned up by the finaliser, this object's own loss included.
             self._event, self._block = event, block
-            self._finalizer = weakref.finalize(self, _let_go, device, tuple(run.staged.values()), block, event)
+            self._finalizer = weakref.finalize(self, _release, device, tuple(run.staged.values()), block, event)
             self._finalizer.atexit = False
 
     def _read_back(self, event: Any) -> PinnedBlock | None:

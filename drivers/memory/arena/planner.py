@@ -41,9 +41,8 @@ class ArenaValue:
 
     `view_of` names a value whose bytes these are, in another shape or of another type (a reshape, a bitcast). `takes` names a value of as many
     bytes that the step which first writes this one turns into it, as a cast does that is made in place through one read_write argument: the
-    two share their bytes where nobody else needs the source; where a later step does, or another argument of the same step reads it, the source is copied
-    before the step. A `zeroed` value is
-    filled with zeros before the first step that uses it.
+    two share their bytes where nothing else needs the source. Where a later step, or another argument of the same step, reads the source, it is copied before
+    the step. A `zeroed` value is filled with zeros before the first step that uses it.
     """
 
     name: str

@@ -535,7 +535,7 @@ SILENT = {
     **dict.fromkeys(("memory._put_back", "memory._ordered"), "the memory is kept until it can be ordered"),
     **dict.fromkeys(("memory._return", "memory._give_driver", "pinned._unpin", "module._unload", "kernel_flags.close"), "what is given back is given back"),
     **dict.fromkeys(("executables.drop", "executables.destroy", "waiting._destroy", "streams._destroy"), "what is given back is given back"),
-    "pending._let_go": "a finaliser, which waits on the host instead",
+    "pending._release": "a finaliser, which waits on the host instead",
     "context.finish": "the next call says what went wrong",
     **dict.fromkeys(("device._close", "memory.close", "context.close"), "closing is quiet"),
     "context.visited": "a finaliser does what it can",
