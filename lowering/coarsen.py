@@ -9,10 +9,10 @@
                                          if i < n { y[i] = x[i] + 1.0 }
                                      }
 
-Accesses of neighbours lie side by side, so that a target makes one of 16 bytes of them: `Coarsened.adjacent` tells which. It is done where all that a
-Program writes is written under a check of `global_id.x` against the grid's extent along x, with no loops, jumps, barriers or atomics; invocations
-past the end then do nothing, and those before it have no order. The result is a Program like any other, over fewer workgroups: those that are full,
-and then what is left, an element each. Where only components of vectors lie side by side, in whatever Program, it stays as it is (`aligned`).
+The accesses of neighbours are adjacent, so that a target merges them into one of 16 bytes: `Coarsened.adjacent` lists them. A Program is coarsened where
+it writes only under a check of `global_id.x` against the grid's extent along x, without loops, jumps, barriers and atomics. Then invocations past the end
+do nothing, and the others have no order. The result is a Program like any other, over fewer workgroups: full ones first, then one element for each
+remaining invocation. A Program in which only components of vectors are adjacent is not changed (`aligned`).
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class _Coarsener(Rewriter):
             self.set(variable, self._atom(number, statement.args[0]))
 
     def _folded(self, statement: Let, who: tuple[int, ...]) -> list[Atom] | None:
-        """What the check against the end, and what is joined to it, comes to: it is true here."""
+        """The check against the end, and conjunctions with it, folded: the check is true here."""
         if statement.op.name == "lt" and statement.args[0] is self._own and statement.args[1] == self._extent:
             return [_TRUE] * len(who)
         if statement.op.name == "logical_and":
@@ -395,6 +395,6 @@ def coarsen(optimised: Optimised) -> Coarsened | None:
 
 
 def aligned(optimised: Optimised) -> Coarsened | None:
-    """The Program as it is, for memory on which each vector is one access; None where there is none. Linear in the statements."""
+    """The unchanged Program, for memory where each vector is one access; None without vector accesses. Linear in the statements."""
     rows = element_rows(optimised)
     return Coarsened(optimised, 1, needs_of(rows, optimised.program.body), {}) if rows else None

@@ -169,7 +169,7 @@ def compile_for(
     program: Program | Checked, targets: Sequence[Target], options: CompileOptions | None = None, before: Iterable[Stage] = (),
     prepared: Prepared | None = None,
 ) -> Artifact:  # fmt: skip
-    """Compiles a Program for each target; needs no device and no toolkit. Checked once. `before` are stages that are over, `prepared` what earlier calls
+    """Compiles a Program for each target; needs no device and no toolkit. Checked once. `before` are stages that are done, `prepared` what earlier calls
     for the same Program and options have left, which this one adds to.
 
     Raises ValidationError for a Program that breaks a rule, Unsupported for what a target lacks, ToolchainError for a defect of ours.
@@ -214,7 +214,7 @@ def _preparation(target: Target, options: CompileOptions) -> tuple[object, ...]:
     return (target,) if target.kind == "wgsl" or options.numerics == "fast" else (kind.table, kind.legal)
 
 
-# What an invocation comes by once at most, and does not do together with others.
+# Effects of statements that an invocation executes at most once, and not together with others.
 _ONCE: Final = at_most(
     Effect.READS | Effect.WRITES | Effect.GETS | Effect.SETS | Effect.DECLARES | Effect.SYNCHRONISES | Effect.LEAVES | Effect.RETURNS | Effect.NESTS
     | Effect.BRANCHES

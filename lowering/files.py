@@ -1,4 +1,4 @@
-"""Files that are read without waiting, and written whole: what stands under a name is the old one or the new one, and what is no file stays what it is."""
+"""Files that are read without blocking and replaced atomically: a name means the old file or the new one. Links and devices stay what they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write in: a new one beside `path`, which takes its place once the block has ended well and all is on the disk; nobody sees half of one.
+    """A file to write in: a new one beside `path`, which replaces it once the block has succeeded and all is on the disk. No reader sees a partial file.
 
     A link stays, and what it leads to is replaced. A device, a pipe and what else is no regular file is written to as it is. Raises OSError, and TypeError or
     ValueError for what no path can be.

@@ -1,6 +1,6 @@
-"""What compiled code was made by: everything beside the Program that it depends on, by name. Parts of artifacts say it, and keys of caches hold it.
+"""Provenance: all that compiled code depends on beside the Program, by name. Parts of artifacts hold it, and so do the keys of caches.
 
-Importing this, and asking it, loads no compiler: versions are read from what is installed.
+Importing this, and calling it, loads no compiler: versions are read from the installed packages.
 """
 
 from __future__ import annotations

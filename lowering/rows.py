@@ -90,7 +90,7 @@ def _same(one: Sequence[Atom], other: Sequence[Atom]) -> bool:
 
 
 def _row(leader: Load | Store, places: Sequence[int]) -> Row | None:
-    """The widest row that begins with the first of these places; None where there is none."""
+    """The widest row that begins with the first of these places; None without one."""
     extent = leader.memory.shape[-1]
     width = WIDEST_BYTES // leader.memory.type.size_bytes
     while width > 1:

@@ -81,7 +81,7 @@ class Stopwatch:
     __slots__ = ("_depth", "_rows")
 
     def __init__(self, before: Iterable[Stage] = ()) -> None:
-        """`before` are stages that are over."""
+        """`before` are stages that are done."""
         self._rows = list(before)
         self._depth = 0
 
@@ -106,5 +106,5 @@ class Stopwatch:
 
     @property
     def stages(self) -> Stages:
-        """Those that are over."""
+        """The stages that are done."""
         return Stages(tuple(sorted(self._rows, key=lambda stage: (stage.begin_ns, stage.depth))))

@@ -184,7 +184,7 @@ class Artifact(Portable, ShownAsText):
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Artifact:
         """The artifact that `to_bytes` wrote. All of it is looked at, and what is not understood is refused, before anything is used; that its code is
-        harmless nobody can see from its bytes: load what you would run. Raises ArtifactError, which names the part at fault."""
+        harmless cannot be seen from its bytes: load only what you would run. Raises ArtifactError, which names the part at fault."""
         with importing:
             from vyre_py.lowering.artifact.file import decode
 

@@ -1,7 +1,7 @@
 """Artifacts as files: one container, the interface and a part for each target in it. `lowering/ARTIFACT.md` says every byte.
 
-A file is data and never instructions for whoever reads it, and every byte of it lies under a digest. A digest is against damage; against malice there is
-none: the code inside is run as it is, so load what you would run.
+A file is data: reading it runs nothing. Every byte lies under a digest, which protects against damage, but not against malice: the code inside is run as it
+is, so load only what you would run.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     try:
         with replacing(path) as file:
             file.write(data)
-    except (OSError, TypeError, ValueError) as error:  # a path that is none, or that no system takes
+    except (OSError, TypeError, ValueError) as error:  # no path, or one that the system refuses
         raise ArtifactError("file", f"it cannot be written: {error}", _plain(path)) from error
 
 

@@ -1,7 +1,7 @@
-"""Sections of an artifact's file to what they say: the interface, and parts.
+"""From sections of an artifact's file to the interface and parts.
 
-A part is read over an interface: declarations go by number, so a part serves every Program with the same code digest, whatever names that has. Whatever
-a row says is held against the declarations, the tables of the form and the rows around it; what is not understood is refused, never left out.
+A part is read over an interface. Declarations go by number, so a part serves every Program with the same code digest, whatever its names. Every row is
+checked against the declarations, the tables of the form and the rows around it. Unknown content is refused, never skipped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Program in a part of the reference target: in the wire form, so a hostile one is as safe as any Program from a stranger.
+"""The Program in a part of the reference target: in the wire form, so a hostile one is as safe as any untrusted Program.
 
-Whatever memory safety rests on is found out again when it is read: the Program is checked, its argument layout laid out, and the facts about bounds
-and workgroup arrays proven anew. The names of dims, params and buffers are those of the interface that it is read for.
+Nothing that memory safety depends on is trusted: when it is read, the Program is checked, its argument layout computed, and the facts about bounds and
+workgroup arrays proven anew. The names of dims, params and buffers are those of the interface that it is read for.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Renaming:
 
 
 def _fits(name: str) -> bool:
-    """Whether the wire form has a place for a name. What a target's Program calls things may be longer than a name that anybody gives."""
+    """Whether a name fits the wire form. Names in a target's Program may be longer than those of users."""
     return len(name) <= MAX_NAME and not any("\ud800" <= c <= "\udfff" for c in name)
 
 

@@ -1,6 +1,6 @@
-"""Sections of an artifact's file, taken apart into rows, strings and code; nothing here knows what they mean.
+"""Sections of an artifact's file, divided into rows, strings and code, without their meaning.
 
-Safe for any bytes: counts are held against the bytes that there are before anything is made of them, and what is made is a bounded multiple of those.
+Safe for any bytes: counts are checked against the number of bytes before anything is allocated, and the allocations are a bounded multiple of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def unknown_version(where: str, version: tuple[int, int]) -> ArtifactError:
 
 
 class Section:
-    """A section by its form: the words of its `head` by name, rows that `take` gives in turn, `strings`, and the bytes that `cut` gives in turn.
+    """A section by its form: the words of its `head` by name, rows in order (`take`), `strings`, and bytes in order (`cut`).
 
     `where` is what errors call it.
     """
@@ -108,7 +108,7 @@ class Section:
             raise self.fault(f"string {len(made)} is not UTF-8: {error.reason}") from None
         return made
 
-    # ---- rows in turn
+    # ---- rows in order
 
     def take(self, table: str, count: int) -> Sequence[Row]:
         """The next rows of a table."""

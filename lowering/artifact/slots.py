@@ -1,7 +1,7 @@
-"""The argument block in an artifact's file: rows to slots, each held against the declaration that it carries and the slots around it.
+"""The argument block in an artifact's file: rows to slots, each checked against its declaration and the slots around it.
 
-What a launch writes into the block, and what it reads of the arguments, follows from the slots alone; so a row is taken only where the slot is the one
-that `layout.lay_out` would put there: in the same order, without gaps or overlaps, over arguments of the same size.
+The slots alone decide what a launch writes into the block and reads from the arguments. So a row is accepted only if the slot is the one that
+`layout.lay_out` would make: in the same order, without gaps or overlaps, over arguments of the same size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The interface and the parts of an artifact to sections of its file; the inverse of `reader`.
+"""From the interface and the parts of an artifact to sections of its file; the inverse of `reader`.
 
-Nothing is judged here but what has no place in the file: whoever writes one reads it once, so that what is written can be read.
+It refuses only what has no place in the file. A written file is read once by its writer, which makes certain that it can be read.
 """
 
 from __future__ import annotations

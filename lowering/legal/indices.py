@@ -1,7 +1,7 @@
 """indices: 64-bit indices become u32 ones, for targets whose arrays have fewer than 2^32 elements along every axis.
 
-What lies outside 0 to 2^32 - 1 becomes 2^32 - 1, which is past the end of every such axis; all other numbers stay. A negative i64 is, read as
-u64, among those outside. An index that was widened from 32 bits is taken from there, since its value is the same.
+A number outside 0 to 2^32 - 1 becomes 2^32 - 1, which is past the end of every such axis; all other numbers stay. A negative i64, read as u64, is outside
+too. For an index that was widened from 32 bits the narrow value is used, since it is the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _is_touched(statement: Statement) -> bool:
 
 
 def narrow_indices(program: Program) -> Program:
-    """The Program with every i64 and u64 index as a u32 or i32; the same object when there is none. Whoever binds it has to refuse arrays that have
+    """The Program with every i64 and u64 index as a u32 or i32; the same object without any. Binding has to refuse arrays that have
     2^32 elements and more along an axis."""
     if not any(map(_is_touched, program.body)):
         return program

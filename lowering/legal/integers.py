@@ -132,7 +132,7 @@ def _is_touched(statement: Let) -> bool:
 
 
 def narrow_integers(program: Program) -> Program:
-    """The Program with arithmetic on i8, i16, u8 and u16 in 32 bits; the same object when there is none.
+    """The Program with arithmetic on i8, i16, u8 and u16 in 32 bits; the same object without any.
 
     What is left of these types: casts from and to i32 and u32, bitcasts between types of one width, select, constants, params, variables and
     memories. Vectors have been taken apart before, and saturating and bit-field ops been expanded.

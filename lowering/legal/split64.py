@@ -47,7 +47,7 @@ def missing_words(program: Program) -> Iterator[Missing]:
 
 
 def split_words(program: Program) -> Program:
-    """The Program with every i64 and u64 as two u32, the low word first; the same object when there is none.
+    """The Program with every i64 and u64 as two u32, the low word first; the same object without any.
 
     A param becomes two (`Param.part`), a memory gets one more axis, of two words; each op becomes statements over words (`split64_ops`). Vectors
     have been taken apart before, saturating and bit-field ops been expanded, smaller integers and floats than 32 bits been widened. The only

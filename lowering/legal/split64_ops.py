@@ -1,4 +1,4 @@
-"""What each op over 64-bit integers is in 32-bit words: one row per op, and conversions by the other type.
+"""Each op over 64-bit integers in 32-bit words: one row per op, and conversions by the other type.
 
 A 64-bit value is a pair of u32 words, the low one first. Rows write statements at the end of an assembler; they take a pair for each
 64-bit operand, other atoms as they are, and give a pair, or an atom where the result is no 64-bit integer. Division is by shift and

@@ -42,7 +42,7 @@ def _loop(w: Writer, row: Emitter, t: Type, pointer: str, operand: str, scope: s
     """Computes the new element and puts it in the place of the one seen, again while another was put there in between."""
     type_, bits = llvm_type(t), bits_type(t.bits)
     # Volatile: where LLVM finds that nothing is ever changed (the least of x and NaN), NVPTX would turn what is left, an atomic load of
-    # memory that nobody writes, into a cached one, and fails an assertion, which ends the process.
+    # read-only memory, into a cached one, and fails an assertion, which ends the process.
     first = w.let(f"freeze {bits} {w.let(f'load atomic volatile {bits}, {pointer} {scope}monotonic, align {t.size_bytes}')}")
     head, change, done = w.label("try"), w.label("change"), w.label("tried")
     before = w.current

@@ -1,7 +1,7 @@
 """Line information: the place in `.vir` text or in Python that each instruction comes from, as LLVM's debug metadata.
 
-LLVM makes of it DWARF's line table in an object, and `.file` and `.loc` in PTX, from which the assembler makes the line table of machine code. No
-instruction changes for it. Statements without a place give instructions without one; a Program without any gets no metadata at all.
+LLVM turns it into DWARF's line table in an object, and into `.file` and `.loc` in PTX, from which the assembler makes the line table of machine code. No
+instruction changes. Statements without a place give instructions without one; a Program without any gets no metadata at all.
 
 The forms are those that LLVM 7 has as well, so libNVVM reads the same nodes for every architecture, without an option of its own. A kernel that is
 inlined into another function has its places in that one's scope, and no scope itself: so they stay the places of one function.
@@ -41,7 +41,7 @@ _KINDS: Final[dict[str, tuple[str, Callable[[str], bool]]]] = {
 
 
 def _quoted(text: str, takes: Callable[[str], bool] = _is_printable) -> str:
-    """A string of LLVM's, made from anybody's text: what it does not take becomes `%` and two digits for each byte, as in the path of a URI."""
+    """A string of LLVM's from untrusted text: a byte that LLVM does not take becomes `%` and two digits, as in the path of a URI."""
     kept = "".join([c if takes(c) else "".join([f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass")]) for c in text])
     data = kept.encode()[-_MAX_NAME:]
     return '"' + "".join([chr(byte) if 32 <= byte < 127 else f"\\{byte:02X}" for byte in data]) + '"'

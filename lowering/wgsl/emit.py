@@ -72,7 +72,7 @@ _INPUTS: Final = (
 
 
 class Kernel:
-    """Writes one kernel: `text` once, and `arrays` for who wants sizes and tables."""
+    """Writes one kernel: `text` once, and `arrays` with sizes and tables."""
 
     def __init__(self, optimised: Optimised, layout: Layout) -> None:
         self._optimised = optimised

@@ -1,9 +1,9 @@
-"""Where a driver may compute a loop's steps before the launch, and must not.
+"""Where a driver's compiler might fold the trip count of a loop, and must not.
 
 Drivers were seen to end the process there: Mesa counts the turns of a loop as (last - first) / step, by the processor's signed division, which traps
-for the least number and -1. It does so for any integer that a loop steps by what is known, however that comes to be known: by other variables, by
-inner loops that were unrolled, by conversions. So a variable, or an element of a private array, that is set in a loop to what can be known is set to
-something that only the launch knows.
+for the least number and -1. It does so for any integer that a loop steps by a known amount, whether the amount is known by other variables, by unrolled
+inner loops or by conversions. So a variable, or an element of a private array, that a loop sets to a value that could be known is set through a word that
+only the launch knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that write the language's meaning out in WGSL; a kernel carries those that it calls.
+"""Functions that implement the language's ops in WGSL; a kernel contains those that it calls.
 
 WGSL leaves division by zero and of the least integer, conversion of floats out of range, and min and max over NaN to the
 implementation; compilers may assume that no NaN exists, so tests look at bits. Wide products go through 16-bit halves.
@@ -178,7 +178,7 @@ _ORDER: Final = {name: number for number, name in enumerate(HELPERS)}
 
 
 def helpers_of(text: str) -> tuple[str, ...]:
-    """The functions that a piece of WGSL calls, those that they call in turn included."""
+    """The functions that a piece of WGSL calls, directly and indirectly."""
     found = [name for name in _WORD.findall(text) if name in HELPERS]
     return tuple(with_requirements(found))
 

@@ -1,9 +1,9 @@
 """Arrays in WGSL: how each memory of a Program is declared, and the text of loads, stores and atomics on it.
 
-In buffers and tables, elements of 8 and 16 bits lie four and two to a word, elsewhere each has a word. A store to part of a word takes
-two atomics, and then or: they leave the rest of the word alone, so that neighbouring invocations may store at once. Memory that
-is accessed atomically anywhere is declared atomic, and then every access is. Atomics on f32 exchange the bits of an `atomic<u32>` until
-nobody else has changed it meanwhile. All tables share one read-only binding.
+In buffers and tables, elements of 8 and 16 bits lie four and two to a word; elsewhere each has a word. A store to part of a word takes two atomics, `and`
+and then `or`: they leave the rest of the word alone, so that neighbouring invocations may store at once. Memory that is accessed atomically anywhere is
+declared atomic, and then every access is. Atomics on f32 are a compare-and-exchange loop on the bits in an `atomic<u32>`. All tables share one read-only
+binding.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ _COMPUTED: Final = frozenset({bool_, i32, u32, f32, f64})
 
 
 def form_of(statement: Let) -> str | None:
-    """The row's expression for a statement's types; None where there is none."""
+    """The row's expression for a statement's types, or None."""
     name, result = statement.op.name, statement.bound.type
     row = ROWS.get(name)
     # The last operand, since the first of a select is a bool; what a swizzle picks is said by its last.

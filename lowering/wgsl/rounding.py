@@ -1,11 +1,11 @@
-"""Which results of floating point have to be rounded where they are computed: those of sums and products whose own error is asked for next.
+"""Which results of floating point have to be rounded where they are computed: sums and products whose rounding error is computed next.
 
     s = a + b                    p = a * b
     e = b - (s - a)              e = fma(a, b, -p)
 
-Compilers of WGSL may compute as if numbers were exact, and then e is 0: everything that rests on such sums (compensated ones of a user, and
-those of `ir.math`) loses what it was written for. A result that goes through integers, combined there with a word that only the launch
-knows, is a number like any other to them: nothing is cancelled over it, and no product is contracted into what follows.
+Compilers of WGSL may compute as if numbers were exact. Then e is 0, and compensated sums (of users, and of `ir.math`) lose their precision. So the result is
+passed through integers and combined there with a word that only the launch knows. The compiler cannot cancel terms across it, nor contract a product into
+what follows.
 """
 
 from __future__ import annotations

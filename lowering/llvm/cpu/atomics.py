@@ -1,4 +1,4 @@
-"""Atomics over lanes: one after another, in lane order, or one for all where they meet at one element and nobody asks for the old value.
+"""Atomics over lanes: one after another, in lane order; one for all lanes where they update one element and the old value is unused.
 
 A workgroup stays on one thread, so on its own memory an atomic is a plain read and write.
 """

@@ -1,7 +1,7 @@
-"""Relocatable ELF objects of 64 bits, read with every offset checked: sections, symbols and relocations, for who links or inspects them.
+"""Relocatable ELF objects of 64 bits, read with every offset checked: sections, symbols and relocations, for linking and inspection.
 
-The layout is that of the System V ABI, "Object Files" (ELF-64), with the values of the x86-64 psABI and of "ELF for the Arm 64-bit Architecture". Bytes may
-come from anywhere: whatever they are, reading gives an object whose numbers fit together, or raises ToolchainError that says what is wrong.
+The layout is that of the System V ABI, "Object Files" (ELF-64), with the values of the x86-64 psABI and of "ELF for the Arm 64-bit Architecture". The bytes
+need not be trusted: reading gives an object whose numbers are consistent, or raises ToolchainError that says what is wrong.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ElfObject:
                 yield name
 
     def find(self, name: str) -> Symbol:
-        """The symbol of a name that is defined here. Raises ToolchainError where there is none."""
+        """The symbol of a name that is defined here. Raises ToolchainError without one."""
         wanted = name.encode() + b"\0"
         found = next((s for s in self.symbols if s.section is not None and s.section >= 0 and self.names.startswith(wanted, s.name)), None)
         return found if found is not None else refuse(f"it has no symbol {shown(name)}")
@@ -207,7 +207,7 @@ class _Reader:
 
 
 def read_elf(code: bytes) -> ElfObject:
-    """Reads a relocatable object. Raises ToolchainError for bytes that are none, or one for another kind of machine."""
+    """Reads a relocatable object. Raises ToolchainError for malformed bytes, and for another kind of machine."""
     reader = _Reader(code)
     sections = tuple(map(reader.section, range(len(reader.headers))))
     if (total := sum(section.size_bytes + section.align for section in sections if section.loaded)) > _MAX_BYTES:

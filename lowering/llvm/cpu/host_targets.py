@@ -1,4 +1,4 @@
-"""The CPUs that host code is made for, and what this machine has of them. Importing this loads no LLVM: whoever loads compiled code asks it too.
+"""The CPUs that host code is made for, and which of them this machine supports. Importing this loads no LLVM, since loading compiled code needs it too.
 
 Every name but "native" means an ELF object for Linux with the calling convention of System V (x86-64) or AAPCS64 (aarch64), whatever the machine that
 compiles. "native" is this machine's own CPU and object format, and `machine_number` tells whether code of that kind was made on one like this.

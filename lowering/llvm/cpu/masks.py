@@ -1,8 +1,8 @@
-"""Control flow over lanes: branches where all lanes agree, masks where they part.
+"""Control flow over lanes: branches where all lanes agree, masks where they diverge.
 
-At every statement at least one lane is on: a block that no lane enters is jumped over, and when the last lane leaves a block early
-the rest of it is. Lanes that leave early are taken out of masks kept by the loops around them, and after a block that some may
-have left the mask is read back from the innermost loop. A loop is never assumed to end.
+At every statement at least one lane is on. A block that no lane enters is skipped, and so is the rest of a block that the last lane leaves early. Lanes
+that leave early are removed from the masks of the loops around them. Behind a block that some lanes may have left, the mask is read back from the
+innermost loop. A loop is never assumed to end.
 """
 
 from __future__ import annotations

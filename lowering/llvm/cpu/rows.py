@@ -1,7 +1,7 @@
 """Rows over lanes: neighbouring elements, such as the components of a vector, that each lane touches together (`lowering.rows`).
 
-What all lanes share is one access. Lanes whose groups lie side by side are one access of all groups, whose elements shuffles put in place. Elsewhere each
-lane's group is one access: a word that is gathered or scattered, or a load or store of its own.
+A group that all lanes share is one access. Adjacent groups of the lanes are one access, whose elements are put in place by shuffles. Elsewhere each lane's
+group is one access: a word that is gathered or scattered, or a load or store of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rows:
         self._rows = element_rows(memories.state.optimised, frozenset({Space.BUFFER, Space.WORKGROUP}))
 
     def load(self, index: int, s: Load) -> int | None:
-        """Does the row of loads that begins with a statement, and gives the next one's index; None where there is none."""
+        """Writes the row of loads that begins with a statement, and returns the index of the next statement; None without such a row."""
         row = self._rows.get(index)
         if row is None:
             return None
@@ -53,7 +53,7 @@ class Rows:
         return index + len(row.lanes)
 
     def store(self, index: int, s: Store) -> int | None:
-        """Does the row of stores that begins with a statement, and gives the next one's index; None where there is none."""
+        """Writes the row of stores that begins with a statement, and returns the index of the next statement; None without such a row."""
         row = self._rows.get(index)
         if row is None:
             return None

@@ -1,4 +1,4 @@
-"""NVIDIA's architectures by name, and which runs what. Importing this loads no LLVM: whoever loads compiled code asks it too."""
+"""NVIDIA's architectures by name, and which code each runs. Importing this loads no LLVM, since loading compiled code needs it too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fitting_archs(major: int, minor: int) -> tuple[str, ...]:
 
 
 def generation(arch: str) -> int:
-    """The number of an architecture's compute capability, 90 for sm_90 and sm_90a; 0 for a name that is none."""
+    """The number of an architecture's compute capability, 90 for sm_90 and sm_90a; 0 for any other name."""
     found = _NAME.match(arch)
     return int(found[1]) if found else 0
 

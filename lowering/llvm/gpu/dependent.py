@@ -1,8 +1,8 @@
-"""Programmatic dependent launch on NVIDIA GPUs from sm_90 on: a kernel that may begin while the one before it in the stream still runs.
+"""Programmatic dependent launch on NVIDIA GPUs from sm_90 on: a kernel that may start while its predecessor in the stream still runs.
 
-A kernel lets the next one begin as soon as it has begun itself, and waits, before it touches memory that an earlier one may have written, until
-the one before it has ended and its writes are seen. As all of a chain do both, each begins its work when the one before has ended, as ever;
-what is saved is the time in which a kernel is started. Launched without the attribute for it, both instructions do nothing.
+A kernel allows its successor to start as soon as it has started itself. Before it touches memory that an earlier kernel may have written, it waits until
+its predecessor has ended and its writes are visible. All kernels of a chain do both. So each still begins its work after the predecessor has ended; the
+time to start a kernel is saved. In a launch without the attribute both instructions do nothing.
 """
 
 from __future__ import annotations

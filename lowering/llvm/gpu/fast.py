@@ -150,7 +150,7 @@ _NARROW: Final = (f16, bf16)
 
 
 def approximate(program: Program, target: Target) -> Program:
-    """The Program with the ops that have a fast form on a PTX target in that form; the same object when there is none. Takes scalars only."""
+    """The Program with ops replaced by their fast forms on a PTX target; the same object where no op has one. Takes scalars only."""
     lacking = {"tanh"} if int(target.arch.strip("smaf_")) < _TANH_SINCE else set()
 
     def wanted(let: Let) -> bool:

@@ -1,9 +1,9 @@
-"""The barrier of a grid on NVIDIA GPUs: one word in device memory that the workgroups of a launch count themselves in.
+"""The barrier of a grid on NVIDIA GPUs: one word in device memory, in which the workgroups of a launch count their arrivals.
 
 The scheme is that of CUDA's cooperative groups (`grid_group::sync`, cooperative_groups/details/sync.h): of E workgroups the first adds
 2^31 - (E - 1) and each other 1, so that all together add 2^31 and turn the word's top bit, whatever it was, and leave its other bits as they
-were. Who has added waits until the top bit differs from the one that it found. So the word is ready for the next barrier, and the next launch,
-as it is. It must be zero once, and no other launch's: two that ran at the same time would count each other.
+were. A workgroup that has added waits until the top bit differs from the one that it found. So the word needs no reset for the next barrier or the next
+launch. It must start as zero and belong to one launch: two that ran at the same time would count each other's workgroups.
 
 The order of memory is the pattern of the PTX memory model: fence, relaxed atomic, relaxed load, fence, all at the scope of the device, by one
 invocation; the workgroup barriers around them order the accesses of the others by its own.

@@ -1,6 +1,6 @@
-"""The forms of a loop in the walk for GPUs: a head that tests, a body, a place to go on, a place to leave to.
+"""The basic blocks of a loop in the walk for GPUs: a header that tests, a body, a latch, an exit.
 
-`Loops` writes them as they are; `interruptible.InterruptibleLoops` writes them so that an endless one can be ended from outside.
+`Loops` writes plain loops. `interruptible.InterruptibleLoops` writes loops that can be ended from outside, endless ones too.
 """
 
 from __future__ import annotations

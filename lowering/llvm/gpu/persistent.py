@@ -1,7 +1,7 @@
 """Persistent kernels: as many workgroups as the device holds at once, each of which walks through workgroups of the grid that was asked for.
 
-The kernel of a workgroup becomes a function of its place, inlined into the walk. What the body reads of the grid comes from hidden arguments,
-since what was launched is one row of workgroups.
+The kernel of a workgroup becomes a function of its place, inlined into the walk. The body gets the grid from hidden arguments, since the launched grid is
+one row of workgroups.
 """
 
 from __future__ import annotations

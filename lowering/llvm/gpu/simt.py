@@ -1,7 +1,7 @@
-"""The walk for GPUs: one invocation a thread, the body's structure as branches.
+"""The walk for GPUs: one thread for each invocation, and branches for the body's structure.
 
-LLVM is told nothing that a Program might break: no flag on arithmetic or addresses, no attribute that says a loop ends, and every
-load is frozen, so that a value read in a race is one value to the check and to the use that follow it.
+LLVM gets no assumption that a Program might break: no flags on arithmetic or addresses, and no attribute that a loop ends. Every load is frozen, so
+that a value read in a race is the same value for the check and for the use that follow it.
 
 One module because every kind of statement is written over the same state: names of values, memories and open blocks.
 """
@@ -181,7 +181,7 @@ class _SimtWalk:
         return size
 
     def _clear_workgroup(self, size_bytes: int) -> None:
-        """The workgroup's threads fill the beginning of its block with zeros, 16 bytes each in turn, and wait."""
+        """The workgroup's threads fill the beginning of its block with zeros, 16 bytes at a time, and wait at a barrier."""
         w = self.w
         x, y, z = self.program.workgroup
         start = self._local_index()

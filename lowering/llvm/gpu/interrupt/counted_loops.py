@@ -1,15 +1,15 @@
-"""Loops that count: a variable that grows or shrinks by one in every turn, and a test of it that ends the loop.
+"""Counted loops: Loops with an induction variable that changes by one in every turn, and a test of it that ends the loop.
 
-Such a Loop can be stopped after so many turns at no cost in a turn, by testing the variable against another bound (`interruptible`).
+Such a Loop can be strip-mined at no cost in a turn: the test compares the induction variable with a nearer bound (`interruptible`).
 
-The test is the condition of an If that does nothing but break. It comes once a turn, and so does the step, in either order:
+The test is the condition of an If that only breaks. Each turn executes the test once and the step of the induction variable once, in either order:
 
-* The test first: nothing before it in a turn leaves a trace. So a turn that a nearer bound has ended can be begun again: it takes the same way,
-  and leaves at the same place if it was not the bound that ended it. At a break between test and step the counter is not at the bound.
-* The step first: nothing behind the test in a turn leaves a trace. So the next turn can be begun where a nearer bound has ended one. The test looks
-  at nothing but the counter. At a break before the step the counter is not at the bound.
+* The test first: no statement before it in a turn has a side effect. So a turn that a nearer bound ended can be repeated: it takes the same path, and
+  leaves at the same place unless the nearer bound ended it. At a break between test and step the induction variable is not at the bound.
+* The step first: no statement behind the test in a turn has a side effect. So the next turn can start where a nearer bound has ended one. The test depends
+  on the induction variable only. At a break before the step the induction variable is not at the bound.
 
-No other break comes behind the step, and no continue goes past step or test. The bound is known before the loop.
+No other break stands behind the step, and no continue skips step or test. The bound is known before the loop.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Counter:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn of a Loop is made of, by index: its Sets by variable, those that every turn comes to, if nothing leaves it before; the Ifs of that
-    kind that do nothing but break; the breaks and the continues of this Loop."""
+    """The statements of one turn of a Loop, by index: its Sets by variable; `certain`, those that every turn executes unless it leaves earlier; `tests`,
+    the certain Ifs that only break; the breaks and the continues of this Loop."""
 
     sets: dict[Variable, list[int]] = field(default_factory=dict)
     certain: set[int] = field(default_factory=set)
@@ -194,7 +194,7 @@ class _Search:
                 yield self._definitions[let.bound.id], let.op.name if straight else let.op.negation
 
     def _counted(self, atom: Atom, test: int) -> Variable | None:
-        """The variable that changes by one whose value the atom is when a turn comes to the test."""
+        """The induction variable whose value the atom is when a turn executes the test."""
         if (read := self._read(atom)) is not None:
             index, variable = read
             place, _ = self._steps.get(variable, (self._stop, 0))

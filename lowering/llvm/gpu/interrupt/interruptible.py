@@ -1,13 +1,13 @@
-"""Loops that look at a flag (`checks`), in the walk for GPUs, at no cost in a turn of most of them.
+"""Loops that check a flag (`checks`), in the walk for GPUs, at no cost in a turn of most of them.
 
-* An innermost loop counts nothing. It is mined in strips: an inner loop that turns as often as fits into `STRIP` units, and between two strips
-  the clock. A For's own test does for the strip's, and so does the test of a Loop that counts by itself (`counted_loops`); another Loop gets a test, once
-  in several turns, which LLVM writes out. All ways out of a strip meet behind it before some leave: on NVIDIA GPUs a branch out of two loops at once
-  costs an instruction more in every turn (BREAK).
-* A loop with loops in it adds up, in one sum for all nesting: its own turns, and what each inner loop did since it last read the clock.
-* A loop that turns a small number of times known here counts as the statements that it is made of.
+* An innermost loop counts nothing. It is strip-mined: the inner loop runs as many turns as fit into `STRIP` units, and the clock is read between two
+  strips. The test of a For also ends the strip, and so does the test of a counted Loop (`counted_loops`). Another Loop gets a test of its own, once in
+  several turns, which LLVM unrolls. All exits of a strip meet behind it before some leave the loop: on NVIDIA GPUs a branch out of two loops at once
+  costs one more instruction in every turn (BREAK).
+* A loop that holds loops adds to one sum for all nesting: its own turns, and the units of each inner loop since that last read the clock.
+* A loop with a small, known number of turns counts as its statements.
 
-So the time between two looks is bounded for every nesting.
+So the time between two checks is bounded for every nesting.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _constant_trips(s: Statement) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedLoop:
-    """A loop that has to look: the units of one turn without inner ones' that look too, and whether there are none of those."""
+    """A loop that has to check: the units of one turn, without those of inner checked loops; and whether it is innermost, without such."""
 
     units: int
     innermost: bool
 
 
 def _checked_loops(program: Program) -> Mapping[int, _CheckedLoop]:
-    """The loops that have to look, by the index of the statement that opens them."""
+    """The loops that have to check, by the index of the statement that opens them."""
     loops: dict[int, _CheckedLoop] = {}
     openers, units, nested = [-1], [0], [False]
     for index, s in enumerate(program.body):
@@ -115,7 +115,7 @@ def _checked_loops(program: Program) -> Mapping[int, _CheckedLoop]:
 
 
 def _strip_length(loop: _CheckedLoop) -> int:
-    """How many turns make a strip: a power of two."""
+    """The number of turns in a strip: a power of two."""
     return 1 << (STRIP // loop.units).bit_length() - 1
 
 
@@ -132,7 +132,7 @@ def _limit(w: Writer, counter: Counter, tested: str, bound: str, length: int) ->
 
 
 class InterruptibleLoops(Loops):
-    """Writes the loops of a kernel so that they look."""
+    """Writes the loops of a kernel with their checks."""
 
     def __init__(self, w: Writer, program: Program, watch: Watch, atom: Callable[[Atom], str], variables: Sequence[str]) -> None:
         super().__init__(w)

@@ -1,6 +1,6 @@
-"""What NVIDIA's assembler and linker say of each kernel: registers, spills, stack, memory. The text is that of their option `-verbose`.
+"""The figures of NVIDIA's assembler and linker for each kernel: registers, spills, stack, memory. The text is that of their option `-verbose`.
 
-Both speak of every kernel, the assembler first:
+Both print every kernel, the assembler first:
 
     ptxas info    : Compiling entry function 'k' for 'sm_90'
     ptxas info    : Function properties for k
@@ -9,8 +9,8 @@ Both speak of every kernel, the assembler first:
     info    : Function properties for 'k':
     info    : used 10 registers, used 1 barriers, 8 stack, 256 bytes smem, 376 bytes cmem[0], 0 bytes lmem
 
-The assembler's figures come first. Only the linker has the constants of sm_90, and nobody has those of later architectures; the linker's workgroup memory
-holds a part that the system keeps to itself, and its barriers are, where a kernel has none, any number at all (13.5).
+The assembler's figures come first. Only the linker states the constants of sm_90; neither states those of later architectures. The linker's workgroup memory
+includes a part that the system reserves. Its number of barriers is arbitrary for a kernel without barriers (13.5).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _figures(line: str) -> dict[str, int]:
 
 def resources(log: str) -> dict[str, dict[str, int]]:
     """What each kernel takes, by symbol: "registers" of a thread, "stack_bytes", "spill_store_bytes" and "spill_load_bytes" of a thread, "workgroup_bytes" of
-    static workgroup memory, "barriers", and "constant_bytes" where somebody says. A function that is called has a stack and spills alone.
+    static workgroup memory, "barriers", and "constant_bytes" where they are stated. A function that is called has a stack and spills alone.
 
     Any text is taken; lines that say nothing of this are passed over.
     """

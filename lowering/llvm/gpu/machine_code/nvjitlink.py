@@ -1,8 +1,8 @@
 """Machine code for NVIDIA GPUs out of PTX, by nvJitLink: in this process, with no GPU, no driver, no toolkit and no file.
 
-A small kernel takes 6 to 9 ms, of which the assembler states 2; the rest is its start, which an empty module pays as well, and which no option of the library
-changes (`-verbose`, `-lineinfo`, `-O0`, `-kernels-used`, `-split-compile` and `-no-cache` were tried). The calls release the interpreter's lock: links
-on two threads take little more time than one. The library is loaded by the first call that needs it; `prepare` does that early.
+A small kernel takes 6 to 9 ms, of which the assembler states 2. The rest is its start, which an empty module needs too. No option of the library changes it
+(`-verbose`, `-lineinfo`, `-O0`, `-kernels-used`, `-split-compile` and `-no-cache` were tried). The calls release the interpreter's lock: links on two
+threads take little more time than one. The library is loaded by the first call that needs it; `prepare` does that early.
 """
 
 from __future__ import annotations

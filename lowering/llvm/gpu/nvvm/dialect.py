@@ -1,13 +1,13 @@
 """LLVM IR as libNVVM takes it: a rewrite, line by line, of the text that the walk for GPUs writes.
 
-Before compute_100 libNVVM is LLVM 7, whose pointers have the type of what they point to. A name's pointee is what it was made for; where it is used
-for another type, a bitcast stands before the use. Pointers come from parameters (as bytes), allocas, globals and address arithmetic, never from a
-phi or a select, and stand above their uses: so one table of names and one pass are enough. From compute_100 on pointers stay as they are.
+Before compute_100 libNVVM is LLVM 7, which has typed pointers. A name has the pointee type of its definition; a bitcast precedes a use with another type.
+Pointers come from parameters (as bytes), allocas, globals and address arithmetic, never from a phi or a select, and are defined above their uses. So one
+table of names and one pass are enough. From compute_100 on pointers stay opaque.
 
-Neither takes atomic loads, and not every version takes fences or atomic sums of floats. Those become the PTX that they mean, in assembly that LLVM
-neither moves nor repeats (`sideeffect`) and that may touch any memory.
+Neither version takes atomic loads, and not every version takes fences or atomic sums of floats. Those become inline PTX, which LLVM neither moves nor
+repeats (`sideeffect`) and which may touch any memory.
 
-The walk writes few forms of lines. One that is not among them raises ToolchainError and is never passed on: it might be taken for something else.
+The walk writes few forms of lines. Any other line raises ToolchainError: libNVVM might read it as something else.
 """
 
 from __future__ import annotations

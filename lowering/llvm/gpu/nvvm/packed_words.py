@@ -2,7 +2,7 @@
 
     %v = load <8 x half>, ...     ->    %v.words = load <4 x i32>, ...       and of each word, frozen, its two halves
 
-LLVM 7 reads and writes four elements of a vector at most in one access, however small they are: of 16 bytes it makes four accesses. Of words it makes one.
+LLVM 7 accesses at most four elements of a vector at once, however small they are: 16 bytes of the smallest take four accesses. As words they take one.
 """
 
 from __future__ import annotations

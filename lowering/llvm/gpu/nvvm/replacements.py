@@ -1,18 +1,18 @@
-"""What libNVVM takes in the place of an instruction or intrinsic of LLVM's: a row each.
+"""What replaces an instruction or intrinsic of LLVM for libNVVM: a row each.
 
-libNVVM is two compilers. Before compute_100 it is LLVM 7, where half of what the walk for GPUs writes does not exist yet; from compute_100 on it is a
-recent LLVM. Both take a closed set of intrinsics: what is not in it, the older one makes a call of, to a function that nobody has. So every
-intrinsic has a row here, and one without is refused by name.
+libNVVM is two compilers. Before compute_100 it is LLVM 7, which lacks half of what the walk for GPUs writes; from compute_100 on it is a recent LLVM. Both
+take a closed set of intrinsics. The older one turns any other into a call of a function that does not exist. So every intrinsic has a row here, and one
+without a row is refused by name.
 
 A row's lines are templates: `{r}` is the result's name, `{r}.x` a name for a value on the way to it, `{t}` the type of the operands, `{a}`, `{b}` and
 `{c}` are the operands. For integers `{top}` is the number of the top bit, `{above}` how many bits 32 has more, and `{least}` the least signed number;
 for floats `{p}` is PTX's name of the type, and `{d}` how nvvm's intrinsics for it end; `{k}` is the letter of a register in inline assembly.
 
-Inline PTX stands where LLVM 7 has no word for what is meant, or means something else by it:
+Inline PTX stands where LLVM 7 has no instruction, or one with another meaning:
 
-* a frozen value: an empty piece of assembly that takes it and gives it back. To LLVM it is a new value, and one: nothing is known of where it came
-  from, so that what a race made of a load can't be one thing to a check and another to a use. It takes no instruction. (A volatile load would do
-  as well, but goes past the caches and becomes part of no wider load.)
+* a frozen value: empty assembly that takes the value and returns it. For LLVM the result is one new value of unknown origin, so a load in a race cannot be
+  one value for a check and another for a use. It costs no instruction. (A volatile load would also do, but bypasses the caches and is never merged into a
+  wider load.)
 * min and max of floats: LLVM 7 folds `minnum` of 0 and -0 to whichever comes first. PTX's put a number before NaN, and -0 before +0.
 * rounding to even, which LLVM 7 has only as a function of an environment.
 * the approximate instructions, half of which are not among its intrinsics.
