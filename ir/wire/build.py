@@ -10,14 +10,15 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
 from vyre_py.ir.language.op import AtomicOp, Op
 from vyre_py.ir.language.program import Grid, Program
-from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, KINDS, OPS_BY_CODE, SIZE_OPS, SPACES, TYPES_BY_CODE
+from vyre_py.ir.wire.size_table import sizes_of
+from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, KINDS, OPS_BY_CODE, SPACES, TYPES_BY_CODE
 
 __all__ = ["build"]
 
@@ -74,7 +75,7 @@ class _Builder:
         for name in flat.dim_names.tolist():
             a.place = next(self.places)
             dims.append(a.dim(strings[name]))
-        self.sizes = self._sizes(dims)
+        self.sizes = sizes_of(zip(*[column.tolist() for column in flat.size_columns], strict=True), dims)
         for name, code in zip(flat.param_names.tolist(), flat.param_types.tolist(), strict=True):
             a.place = next(self.places)
             a.param(strings[name], TYPES_BY_CODE[code])
@@ -82,15 +83,6 @@ class _Builder:
         if flat.over is not None:
             x, y, z = (self.sizes[extent] for extent in flat.extents)
             a.grid = Grid(flat.over, (x, y, z))
-
-    def _sizes(self, dims: list[Dim]) -> list[DimExpr]:
-        made: list[DimExpr] = []
-        for op, left, right in zip(self.flat.size_ops.tolist(), self.flat.size_left.tolist(), self.flat.size_right.tolist(), strict=True):
-            if op == SIZE_CONST:
-                made.append(DimConst(right * WORD_LIMIT + left))
-            else:
-                made.append(dims[left] if op == SIZE_DIM else DimOp(SIZE_OPS[op], made[left], made[right]))
-        return made
 
     def _memories(self) -> Iterator[Memory]:
         flat = self.flat

@@ -17,8 +17,9 @@ from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
-from vyre_py.ir.wire.intern import SizeTable, Strings, arrange
+from vyre_py.ir.wire.intern import Strings, arrange
 from vyre_py.ir.wire.nested import SizeError, read_size
+from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.verify import verify
 
 __all__ = ["Names", "Numbers", "from_arrays"]

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.language.types import Array
+from vyre_py.ir.wire.record import strings_of
 
 __all__ = ["COLUMNS", "COUNTS", "EMPTY", "PLACE_FIELDS", "Column", "Fault", "Flat"]
 
@@ -140,11 +141,12 @@ class Flat:
 
     def strings(self) -> list[str]:
         """The strings, decoded. The text must be sound."""
-        made, start = [], 0
-        for length in self.string_lengths.tolist():
-            made.append(str(self.text[start : start + length], "utf-8"))
-            start += length
-        return made
+        return strings_of(self.text, self.string_lengths.tolist())
+
+    @property
+    def size_columns(self) -> tuple[Array, Array, Array]:
+        """What makes rows of sizes."""
+        return self.size_ops, self.size_left, self.size_right
 
 
 # A count -> the first column that has so many rows.

@@ -15,7 +15,8 @@ from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
-from vyre_py.ir.wire.intern import Constants, SizeTable, Strings, arrange
+from vyre_py.ir.wire.intern import Constants, Strings, arrange
+from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, TYPE_NUMBERS
 
 __all__ = ["flatten"]

@@ -3,17 +3,17 @@ canonical order at the end; `renumber` then maps the old numbers to the new."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CODES, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
+from vyre_py.ir.wire.size_table import SizeRow, SizeTable
 
-__all__ = ["Constants", "SizeTable", "Strings", "arrange"]
+__all__ = ["Constants", "Strings", "arrange"]
 
 _CHUNK: Final = 1 << 16
 
@@ -63,51 +63,21 @@ class Constants:
         return types, bits, _renumber([self.rows[row] for row in rows], len(rows))
 
 
-class SizeTable:
-    """The table of sizes, which ascends by height, kind, left and right. `dims` are the rows of the dims."""
-
-    def __init__(self, dims: Mapping[Dim, int]) -> None:
-        self.dims = dims
-        self.rows: dict[tuple[int, int, int], int] = {}
-        self.heights: list[int] = []
-
-    def add(self, expr: DimExpr) -> int:
-        """The number of a size. Raises KeyError for a dim that is not declared, OverflowError for a number that is no size, Fault for too many terms."""
-        if expr.terms > MAX_DIM_TERMS:
-            raise Fault("W107", f"a size has {expr.terms} terms, at most {MAX_DIM_TERMS} are allowed", "size_ops")
-        return self._add(expr)
-
-    def _add(self, expr: DimExpr) -> int:
-        if isinstance(expr, DimConst):
-            if not 0 <= expr.value < SIZE_LIMIT:
-                raise OverflowError("a number that is no size")
-            return self._row((SIZE_CONST, expr.value % WORD_LIMIT, expr.value // WORD_LIMIT), 0)
-        if isinstance(expr, Dim):
-            return self._row((SIZE_DIM, self.dims[expr], 0), 0)
-        left, right = self._add(expr.left), self._add(expr.right)
-        return self._row((SIZE_CODES[expr.op], left, right), 1 + max(self.heights[left], self.heights[right]))
-
-    def _row(self, row: tuple[int, int, int], height: int) -> int:
-        number = self.rows.setdefault(row, len(self.rows))
-        if number == len(self.heights):
-            self.heights.append(height)
-        return number
-
-    def finish(self) -> tuple[Array, Array, Array, Array]:
-        """The columns of kinds, left and right, and `renumber`."""
-        layers: list[list[tuple[int, int, int, int]]] = [[] for _ in range(1 + max(self.heights, default=0))]
-        for (op, left, right), number in self.rows.items():
-            layers[self.heights[number]].append((op, left, right, number))
-        renumber: dict[int, int] = {}
-        rows: list[tuple[int, int, int]] = []
-        for height, layer in enumerate(layers):
-            # The sides of an operation are lower, so they have their new numbers.
-            numbered = [(op, renumber[left], renumber[right], number) for op, left, right, number in layer] if height else layer
-            for op, left, right, number in sorted(numbered):
-                renumber[number] = len(rows)
-                rows.append((op, left, right))
-        ops, lefts, rights = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
-        return np.array(ops, "u1"), np.array(lefts, "<u4"), np.array(rights, "<u4"), _renumber(renumber, len(rows))
+def _by_height(sizes: SizeTable) -> tuple[Array, Array, Array, Array]:
+    """The columns of kinds, left and right, which ascend by height, kind, left and right, and `renumber`."""
+    layers: list[list[tuple[int, int, int, int]]] = [[] for _ in range(1 + max(sizes.heights, default=0))]
+    for (op, left, right), number in sizes.rows.items():
+        layers[sizes.heights[number]].append((op, left, right, number))
+    renumber: dict[int, int] = {}
+    rows: list[SizeRow] = []
+    for height, layer in enumerate(layers):
+        # The sides of an operation are lower, so they have their new numbers.
+        numbered = [(op, renumber[left], renumber[right], number) for op, left, right, number in layer] if height else layer
+        for op, left, right, number in sorted(numbered):
+            renumber[number] = len(rows)
+            rows.append((op, left, right))
+    ops, lefts, rights = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    return np.array(ops, "u1"), np.array(lefts, "<u4"), np.array(rights, "<u4"), _renumber(renumber, len(rows))
 
 
 def arrange(flat: Flat, strings: Strings, sizes: SizeTable, constants: Constants | None) -> None:
@@ -116,7 +86,7 @@ def arrange(flat: Flat, strings: Strings, sizes: SizeTable, constants: Constants
     Without `constants`, those that `flat` has already stay as they are. Raises what the tables' `finish` raises.
     """
     flat.string_lengths, flat.text, string_rows = strings.finish()
-    flat.size_ops, flat.size_left, flat.size_right, size_rows = sizes.finish()
+    flat.size_ops, flat.size_left, flat.size_right, size_rows = _by_height(sizes)
     flat.name, flat.doc = int(string_rows[flat.name]), int(string_rows[flat.doc])
     if flat.over is not None:
         x, y, z = flat.extents

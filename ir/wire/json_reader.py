@@ -24,10 +24,11 @@ from vyre_py.ir.language.types import SCALARS, Array, Type, decode, encode
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
-from vyre_py.ir.wire.intern import Constants, SizeTable, Strings, arrange
+from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.json_form import EXACT_INTEGERS, LISTS, MAX_OPERANDS, MAX_ROWS, REF_KEYS, REQUIRED, VERSION
 from vyre_py.ir.wire.json_text import JsonText, Wrong
 from vyre_py.ir.wire.nested import SizeError, read_size
+from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.tables import TYPED
 from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify
 

@@ -15,15 +15,16 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from itertools import accumulate, chain
-from operator import gt, itemgetter, mul
+from itertools import accumulate, chain, pairwise
+from operator import itemgetter, mul
 from typing import Any, Final, NamedTuple
 
-__all__ = ["DIGEST_BYTES", "Flaw", "Malformed", "Record", "Section", "digest", "unknown_version", "view_of"]
+__all__ = ["DIGEST_BYTES", "Flaw", "Malformed", "Record", "Section", "digest", "strings_of", "unknown_version", "view_of"]
 
 DIGEST_BYTES: Final = 32
 
 _ANY: Final = 1 << 64
+_SHORT_TEXT: Final = 1 << 16  # bytes up to which a text is copied, since that is quicker to cut
 
 
 class Flaw(StrEnum):
@@ -67,6 +68,17 @@ def unknown_version(version: tuple[Any, ...], last: tuple[int, ...]) -> str:
     return f"it is of format {said}: {newer} reads formats up to {known}"
 
 
+def strings_of(text: bytes | memoryview, lengths: Iterable[int], errors: str = "strict") -> list[str]:
+    """Strings by their lengths in UTF-8, one behind the other. Raises UnicodeDecodeError."""
+    spans = pairwise(accumulate(lengths, initial=0))
+    if len(text) <= _SHORT_TEXT:
+        text = bytes(text)
+        if text.isascii():
+            whole = text.decode("ascii")
+            return [whole[start:end] for start, end in spans]
+    return [str(text[start:end], "utf-8", errors) for start, end in spans]
+
+
 def view_of(data: object) -> memoryview:
     """What a reader was given, as bytes. Raises Malformed."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -106,7 +118,7 @@ class Record:
         self._nested = max(counts) > 1
         self._rows: Callable[[Any], Iterable[int]] = _getter([self._numbers[section.counted_by][0] for section in self.sections])
         self._widths = [section.width for section in self.sections]
-        self._most = [section.most for section in self.sections] if any(section.most < _ANY for section in self.sections) else []
+        self._few = min([section.most for section in self.sections], default=_ANY)
 
     # ---------------------------------------------------------------- reading
 
@@ -126,16 +138,16 @@ class Record:
         header, size = self.begin(data), len(data)
         if self._length >= 0 and header[self._length] != size:
             raise Malformed(Flaw.LAYOUT, f"the header says {header[self._length]} bytes, there are {size}", "length")
-        rows = self._rows(header)
-        if self._most and any(map(gt, rows, self._most)):
-            raise self._too_many(rows)
-        places = list(accumulate(map(mul, rows, self._widths), initial=self.head.size))
+        places = self.places(header)
         end = places[-1] + DIGEST_BYTES * self._sealed
         if end != size and not (self._rest and end < size):
+            self._bound(header)
             if self._length >= 0 and not self._rest:
                 self._seal(data, size)  # the digest's place is known, so damage is told as damage
             first = min([list(self.fields).index(section.counted_by) for section in self.sections], default=0)
             raise Malformed(Flaw.LAYOUT, f"the header counts what takes {end} bytes, there are {size}", list(self.fields)[first])
+        if size > self._few:  # which no count is, of those that fit
+            self._bound(header)
         if self._sealed:
             self._seal(data, end)
         for name in self._reserved:
@@ -149,9 +161,10 @@ class Record:
             return Malformed(Flaw.MAGIC, f"found {found.hex(' ') or 'nothing'}, expected {self.magic.hex(' ')}", next(iter(self.fields)))
         return Malformed(Flaw.VERSION, unknown_version(self._first.unpack_from(data)[1:], self._last), list(self.fields)[1])
 
-    def _too_many(self, rows: Iterable[int]) -> Malformed:
-        count, section = next((count, section) for count, section in zip(rows, self.sections, strict=True) if count > section.most)
-        return Malformed(Flaw.LAYOUT, f"{count} {section.name}, at most {section.most} are allowed", section.counted_by)
+    def _bound(self, header: Any) -> None:
+        for count, section in zip(self._rows(header), self.sections, strict=True):
+            if count > section.most:
+                raise Malformed(Flaw.LAYOUT, f"{count} {section.name}, at most {section.most} are allowed", section.counted_by)
 
     @staticmethod
     def _seal(data: bytes | memoryview, end: int) -> None:
@@ -192,8 +205,8 @@ class Record:
         given = self._ordered({**self._written, "length": length, **values})
         header = tuple(chain.from_iterable(map(_several, given))) if self._nested else given
         made = self.head.pack(*header) + body
-        if self._most and any(map(gt, self._rows(header), self._most)):
-            raise self._too_many(self._rows(header))
+        if length > self._few:
+            self._bound(header)
         return b"".join((made, sha256(made).digest(), *rest)) if self._sealed else b"".join((made, *rest))
 
 

@@ -17,15 +17,16 @@ string and each node of a size, and scratch memory of a few megabytes, whatever 
 from __future__ import annotations
 
 import codecs
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
-from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
+from vyre_py.ir.wire.size_table import ranked
 from vyre_py.ir.wire.tables import (
     BINDS,
     CLOSES,
@@ -40,7 +41,6 @@ from vyre_py.ir.wire.tables import (
     REFERS_MEMORY,
     REFERS_STRING,
     REFERS_VARIABLE,
-    SIZE_OPS,
     TYPED,
 )
 
@@ -295,41 +295,16 @@ class _Verifier:
     # ---- tables
 
     def size_nodes(self) -> None:
-        """Each node's operands stand before it; nodes ascend by height, kind, left and right."""
-        flat = self.flat
-        dims = flat.count("dims")
-        terms, heights = bytearray(), bytearray()
+        """Nodes are sizes, and ascend by height, kind, left and right."""
+        columns = self.flat.size_columns
+        parts = (zip(*[column[at : at + _CHUNK].tolist() for column in columns], strict=True) for at in range(0, len(columns[0]), _CHUNK))
         last = (-1, 0, 0, 0)
-        for start in range(0, len(flat.size_ops), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            rows = zip(flat.size_ops[part].tolist(), flat.size_left[part].tolist(), flat.size_right[part].tolist(), strict=True)
-            for index, (op, left, right) in enumerate(rows, start):
-                height = 0
-                if op in SIZE_OPS:
-                    if max(left, right) >= index:
-                        side = "size_left" if left >= index else "size_right"
-                        raise Fault("W106", f"size {max(left, right)} is no row before this one, {index}", side, index)
-                    count = terms[left] + terms[right]
-                    if count > MAX_DIM_TERMS:
-                        raise Fault("W107", f"a size has more than {MAX_DIM_TERMS} terms", "size_ops", index)
-                    height = 1 + max(heights[left], heights[right])
-                    self.sizes[left] = self.sizes[right] = True
-                else:
-                    if op not in (SIZE_CONST, SIZE_DIM):
-                        raise Fault("W105", f"{op} is no kind of size", "size_ops", index)
-                    if op == SIZE_DIM and left >= dims:
-                        raise Fault("W106", f"dim {left} where there are {dims}", "size_left", index)
-                    if op == SIZE_DIM and right:
-                        raise Fault("W109", "a size that is a dim has a right side: 0 stands there", "size_right", index)
-                    if right >= SIZE_LIMIT // WORD_LIMIT:
-                        raise Fault("W107", "a constant size is 2^48 or more", "size_right", index)
-                    count = 1
-                key = (height, op, left, right)
-                if self.canonical and key <= last:
-                    raise Fault("W109", "the sizes do not ascend by height, kind, left and right", "size_ops", index)
-                last = key
-                terms.append(count)
-                heights.append(height)
+        for index, key in enumerate(ranked(chain.from_iterable(parts), self.flat.count("dims"))):
+            if self.canonical and key <= last:
+                raise Fault("W109", "the sizes do not ascend by height, kind, left and right", "size_ops", index)
+            last = key
+            if key[0]:
+                self.sizes[key[2]] = self.sizes[key[3]] = True
         self.used("sizes", "size_ops", self.sizes)
 
     def constant_rows(self) -> None:

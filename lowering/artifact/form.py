@@ -7,7 +7,6 @@ takes what an older file lacks for 0, and refuses a newer file as a whole.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +18,7 @@ from vyre_py.lowering.layout import SlotKind
 __all__ = [
     "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "MAX_BYTES", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING", "MAX_TARGET",
     "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART", "SECTION", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION",
-    "VERSIONS", "Field", "SectionForm", "Shape", "Table", "version_text",
+    "VERSIONS", "WORD_BYTES", "Field", "SectionForm", "Shape", "Table", "version_text",
 ]
 
 VERSIONS: Final = ((1, 0), (1, 1))  # those that are read
@@ -32,6 +31,7 @@ MAX_ROWS: Final = 1 << 16  # of one table
 MAX_WORDS: Final = 1 << 19  # of one section
 MAX_STRING: Final = 2048  # bytes of one, but for docs and logs: some four times what a name may have
 MAX_STEPS: Final = 1  # drivers launch one kernel for a Program
+WORD_BYTES: Final = 4
 
 
 def version_text(version: tuple[int, int]) -> str:
@@ -108,13 +108,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A form in one version: the words of its head and the names of those that count no rows; for each table its name, the words of a row, and those that
-    it lacks, as zeros; and the words of a row alone."""
+    """A form in one version: its record; the names of the words of its head that count no rows; and for each table its name, the words of a row, and those
+    that it lacks, as zeros."""
 
-    head: struct.Struct
+    record: Record
     names: tuple[str, ...]
     tables: tuple[tuple[str, int, tuple[int, ...]], ...]
-    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,10 @@ class SectionForm:
         names = tuple([field.name for field in self.head if field.since <= minor])
         widths = {table: sum(field.since <= minor for field in table.fields) for table in self.tables if table.since <= minor}
         tables = tuple([(table.name, width, (0,) * (len(table.fields) - width)) for table, width in widths.items()])
-        return Shape(struct.Struct(f"<{len(names) + len(tables)}I"), names, tables, tuple(widths.values()))
+        rows = [Section(name, name, WORD_BYTES * width, MAX_ROWS) for name, width, _ in tables]
+        behind = [Section("text", "text_bytes"), Section("code", "code_bytes")]
+        words = [*names, *[name for name, *_ in tables]]
+        return Shape(Record(dict.fromkeys(words, ("I", "")), [*rows, *behind]), names, tables)
 
 
 _VERSION = Field("version", "65536 * major + minor, as in the file's header")

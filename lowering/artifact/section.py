@@ -7,38 +7,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import mul
-from typing import Final
+from typing import Any, Final
 
-from vyre_py.ir.language.dims import MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import Dim, DimExpr
 from vyre_py.ir.language.nodes import Memory
-from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM
-from vyre_py.ir.wire.tables import SIZE_OPS
-from vyre_py.lowering.artifact.form import (
-    BUFFER,
-    DIM,
-    MAX_ROWS,
-    MAX_STRING,
-    MAX_WORDS,
-    VERSION,
-    SectionForm,
-    version_text,
-)
+from vyre_py.ir.wire.flat import Fault
+from vyre_py.ir.wire.record import Malformed, strings_of, unknown_version
+from vyre_py.ir.wire.size_table import sizes_of
+from vyre_py.lowering.artifact.form import BUFFER, DIM, MAX_STRING, MAX_WORDS, VERSION, WORD_BYTES, SectionForm
 from vyre_py.lowering.errors import ArtifactError
 
-__all__ = ["Row", "Section", "unknown_version"]
+__all__ = ["Row", "Section"]
 
 Row = tuple[int, ...]
 
-_WORD: Final = struct.Struct("<I")
 _SIGN: Final = 1 << 63
-
-
-def unknown_version(where: str, version: tuple[int, int]) -> ArtifactError:
-    """The refusal of a version that is not read."""
-    newer = "a newer vyre-py wrote it; this one" if version > VERSION else "this vyre-py"
-    return ArtifactError(where, f"it is of format {version_text(version)}: {newer} reads formats up to {version_text(VERSION)}")
 
 
 class Section:
@@ -52,61 +35,46 @@ class Section:
     def __init__(self, form: SectionForm, data: memoryview, where: str) -> None:
         """Raises ArtifactError unless head, rows, text and code are exactly the bytes that there are."""
         self.where = where
-        size = len(data)
-        if size < _WORD.size:
-            raise ArtifactError(where, f"{size} bytes are too few")
-        (version,) = _WORD.unpack_from(data)
-        shape = form.shapes.get(version)
+        word = int.from_bytes(data[: WORD_BYTES], "little")
+        shape = form.shapes.get(word)
         if shape is None:
-            raise unknown_version(where, (version >> 16, version & 0xFFFF))
-        begin = shape.head.size
-        if size < begin:
-            raise ArtifactError(where, f"{size} bytes, a head takes {begin}")
-        head = shape.head.unpack_from(data)
-        counts = head[len(shape.names) :]
-        total = sum(map(mul, counts, shape.widths))
-        if total > MAX_WORDS or max(counts) > MAX_ROWS:
-            raise ArtifactError(where, f"its tables have {total} words and up to {max(counts)} rows; at most {MAX_WORDS} and {MAX_ROWS} are read")
+            raise self.fault(unknown_version((word >> 16, word & 0xFFFF), VERSION))
+        try:
+            head, places = shape.record.read(data)
+        except Malformed as bad:
+            raise self.fault(str(bad)) from None
+        begin, text, code = places[0], places[-3], places[-2]
+        total = (text - begin) // WORD_BYTES
+        if total > MAX_WORDS:
+            raise self.fault(f"its tables have {total} words; at most {MAX_WORDS} are read")
         self.head = dict(zip(shape.names, head, strict=False))
-        text = begin + 4 * total
-        code = text + self.head["text_bytes"]
-        if code + self.head["code_bytes"] != size:
-            raise ArtifactError(where, f"its counts take {code + self.head['code_bytes']} bytes, there are {size}")
         self._words = struct.unpack_from(f"<{total}I", data, begin)
         self._tables: dict[str, list[int]] = {}
         self._lacks: dict[str, Row] = {}
         at = 0
-        for (name, width, lacks), count in zip(shape.tables, counts, strict=True):
+        for (name, width, lacks), count in zip(shape.tables, head[len(shape.names) :], strict=True):
             if count:
                 self._tables[name] = [at, width, count]
                 at += width * count
                 if lacks:
                     self._lacks[name] = lacks
         self._code, self._cut = data[code:], 0
-        self.strings = self._strings(bytes(data[text:code]))
+        self.strings = self._strings(data[text:code])
 
     def fault(self, message: str) -> ArtifactError:
         """What is wrong with it."""
         return ArtifactError(self.where, message)
 
-    def _strings(self, text: bytes) -> list[str]:
+    def _strings(self, text: memoryview) -> list[str]:
         lengths = self._words[: self.left("strings")]  # the first table, of one word a row
         self._tables.pop("strings", None)
         if not lengths or lengths[0] or sum(lengths) != len(text):
             raise self.fault(f"its strings are not the {len(text)} bytes of its text, the first one empty")
         self._long = max(lengths) > MAX_STRING
-        ends = list(accumulate(lengths))
-        spans = zip([0, *ends], ends, strict=False)
-        if text.isascii():
-            whole = text.decode("ascii")
-            return [whole[start:end] for start, end in spans]
-        made: list[str] = []
         try:
-            for start, end in spans:
-                made.append(text[start:end].decode("utf-8", "surrogatepass"))
+            return strings_of(text, lengths, "surrogatepass")
         except UnicodeDecodeError as error:
-            raise self.fault(f"string {len(made)} is not UTF-8: {error.reason}") from None
-        return made
+            raise self.fault(f"one of its strings is not UTF-8: {error.reason}") from None
 
     # ---- rows in order
 
@@ -168,26 +136,11 @@ class Section:
 
     def sizes(self, dims: Sequence[Dim]) -> list[DimExpr]:
         """All sizes, over these dims."""
-        made: list[DimExpr] = []
-        for op, left, right in self.rest("sizes"):
-            if op == SIZE_DIM:
-                if left >= len(dims) or right:
-                    raise self.fault(f"size {len(made)} is dim {left} where there are {len(dims)}, or has a right side")
-                made.append(dims[left])
-            elif op == SIZE_CONST:
-                if (value := right * WORD_LIMIT + left) >= SIZE_LIMIT:
-                    raise self.fault(f"size {len(made)} is {value}; sizes are below 2^48")
-                made.append(DimConst(value))
-            elif (name := SIZE_OPS.get(op)) is None:
-                raise self.fault(f"{op} is no kind of size that this vyre-py knows")
-            elif max(left, right) >= len(made):
-                raise self.fault(f"size {len(made)} is made of size {max(left, right)}, which does not stand before it")
-            else:
-                # Held against the limit where it is made, so that whatever walks over a size later may recurse.
-                if (both := DimOp(name, made[left], made[right])).terms > MAX_DIM_TERMS:
-                    raise self.fault(f"size {len(made)} has more than {MAX_DIM_TERMS} terms")
-                made.append(both)
-        return made
+        rows: Any = self.rest("sizes")
+        try:
+            return sizes_of(rows, dims)
+        except Fault as fault:
+            raise self.fault(f"row {fault.index} of its sizes: {fault.message}") from None
 
     def size(self, sizes: Sequence[DimExpr], number: int) -> DimExpr:
         """A size by its number."""

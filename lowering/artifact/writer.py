@@ -9,10 +9,13 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Memory, Param
-from vyre_py.ir.wire.codes import ACCESS_CODES, SIZE_CODES, SIZE_CONST, SIZE_DIM
-from vyre_py.ir.wire.record import DIGEST_BYTES
+from vyre_py.ir.wire.codes import ACCESS_CODES
+from vyre_py.ir.wire.flat import Fault
+from vyre_py.ir.wire.intern import Strings
+from vyre_py.ir.wire.record import DIGEST_BYTES, Malformed
+from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.tables import TYPE_NUMBERS
 from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.form import (
@@ -26,6 +29,7 @@ from vyre_py.lowering.artifact.form import (
     STEP_FLAGS,
     VERSION,
     SectionForm,
+    version_text,
 )
 from vyre_py.lowering.artifact.reference_part import own_names, write_program
 from vyre_py.lowering.errors import ArtifactError
@@ -42,44 +46,32 @@ class _Draft:
 
     def __init__(self, where: str, dims: Iterable[Dim]) -> None:
         self.where = where
-        self.dims = {dim: number for number, dim in enumerate(dims)}
+        self.sizes = SizeTable({dim: number for number, dim in enumerate(dims)})
         self.rows: dict[str, list[tuple[int, ...]]] = {}
-        self.texts: dict[str, int] = {"": 0}
-        self.known: dict[DimExpr, int] = {}
+        self.strings = Strings()
+        self.string = self.strings.add
+        self.string("")
         self.code: list[bytes] = []
 
     def fault(self, message: str) -> ArtifactError:
         return ArtifactError(self.where, message)
 
-    def row(self, table: str, *words: int) -> int:
-        """Adds a row; gives its number."""
-        rows = self.rows.setdefault(table, [])
-        rows.append(words)
-        return len(rows) - 1
-
-    def string(self, text: str) -> int:
-        return self.texts.setdefault(text, len(self.texts))
+    def row(self, table: str, *words: int) -> None:
+        """Adds a row."""
+        self.rows.setdefault(table, []).append(words)
 
     def blob(self, code: bytes) -> int:
         self.code.append(code)
         return len(code)
 
     def size(self, expr: DimExpr) -> int:
-        """A size's row; recursion is bounded by the terms that it may have."""
-        found = self.known.get(expr)
-        if found is not None:
-            return found
-        if isinstance(expr, DimConst):
-            made = self.row("sizes", SIZE_CONST, expr.value % WORD_LIMIT, expr.value // WORD_LIMIT)
-        elif isinstance(expr, Dim):
-            if expr not in self.dims:
-                raise self.fault(f"dim {expr.name!r} is none of the interface")
-            made = self.row("sizes", SIZE_DIM, self.dims[expr], 0)
-        else:
-            left, right = self.size(expr.left), self.size(expr.right)
-            made = self.row("sizes", SIZE_CODES[expr.op], left, right)
-        self.known[expr] = made
-        return made
+        """A size's row."""
+        try:
+            return self.sizes.add(expr)
+        except KeyError as lost:
+            raise self.fault(f"dim {lost.args[0].name!r} is none of the interface") from None
+        except (OverflowError, Fault) as error:
+            raise self.fault(f"size {expr}: {error}") from None
 
     def numbers(self, figures: Mapping[str, int]) -> int:
         for name, value in figures.items():
@@ -98,27 +90,27 @@ class _Draft:
 
     def finish(self, form: SectionForm, version: tuple[int, int], head: Mapping[str, int]) -> bytes:
         """The section in a version. Raises ArtifactError for what that has no place for, and for numbers that do not fit."""
-        texts = [text.encode("utf-8", "surrogatepass") for text in self.texts]
-        self.rows["strings"] = [(len(text),) for text in texts]
+        texts = [text.encode("utf-8", "surrogatepass") for text in self.strings.rows]
+        rows: dict[str, Sequence[tuple[int, ...]]] = {**self.rows, "strings": [(len(text),) for text in texts], "sizes": [*self.sizes.rows]}
         code = version[0] << 16 | version[1]
         shape = form.shapes[code]
-        counts: list[int] = []
+        words = {**head, "version": code, "text_bytes": sum(map(len, texts)), "code_bytes": sum(map(len, self.code))}
         body: list[int] = []
         for name, width, _ in shape.tables:
-            rows = self.rows.pop(name, [])
-            counts.append(len(rows))
-            for row in rows:
+            found = rows.pop(name, ())
+            words[name] = len(found)
+            for row in found:
                 if any(row[width:]):
-                    raise self.fault(f"a row of {name} has no place in format {version[0]}.{version[1]}")
+                    raise self.fault(f"a row of {name} has no place in format {version_text(version)}")
                 body += row[:width]
-        if any(self.rows.values()):
-            raise self.fault(f"{', '.join(self.rows)} have no place in format {version[0]}.{version[1]}")
-        words = {**head, "version": code, "text_bytes": sum(map(len, texts)), "code_bytes": sum(map(len, self.code))}
+        if any(rows.values()):
+            raise self.fault(f"{', '.join(rows)} have no place in format {version_text(version)}")
         try:
-            first = shape.head.pack(*[words[name] for name in shape.names], *counts)
-            return b"".join([first, struct.pack(f"<{len(body)}I", *body), *texts, *self.code])
+            return shape.record.write(words, [struct.pack(f"<{len(body)}I", *body), *texts, *self.code])
         except struct.error:
             raise self.fault("a number in it does not fit 32 bits") from None
+        except Malformed as bad:
+            raise self.fault(str(bad)) from None
 
 
 # ---------------------------------------------------------------- the interface

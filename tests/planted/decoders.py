@@ -69,7 +69,7 @@ DECODERS: Final = (
     Plant(
         "sides_swapped",
         "The sides of an operation on sizes are read in the wrong order.",
-        "vyre_py.ir.wire.build",
+        "vyre_py.ir.wire.size_table",
         "DimOp(SIZE_OPS[op], made[left], made[right])",
         "DimOp(SIZE_OPS[op], made[right], made[left])",
         RoundTrip("bytes"),

@@ -143,10 +143,10 @@ def redigested(data: bytes) -> bytes:
 def offsets(form: SectionForm, section: bytes) -> dict[str, int]:
     """Where each word of a section lies: `head`, `count table` and `table.row.field`."""
     shape = form.shapes[struct.unpack_from("<I", section)[0]]
-    counts = shape.head.unpack_from(section)[len(shape.names) :]
+    counts = shape.record.head.unpack_from(section)[len(shape.names) :]
     words = [*shape.names, *[f"count {name}" for name, *_ in shape.tables]]
     made = {name: 4 * number for number, name in enumerate(words)}
-    at = shape.head.size
+    at = shape.record.head.size
     known = {table.name: table for table in form.tables}
     for (table, width, _), count in zip(shape.tables, counts, strict=True):
         names = [field.name for field in known[table].fields][:width]

@@ -277,8 +277,7 @@ def test_the_version_is_named_with_ours() -> None:
     data[4:6] = struct.pack("<H", 7)
     error = refused(bytes(data))
     assert error.codes == ("W102",)
-    assert "version 7" in str(error)
-    assert "version 1" in str(error)
+    assert "it is of format 7: a newer vyre-py wrote it; this one reads formats up to 1" in str(error)
 
 
 def test_every_flipped_bit_and_truncation_is_noticed() -> None:

@@ -262,7 +262,7 @@ def _with_sizes(rows: list[tuple[int, int, int]]) -> bytes:
     shape = INTERFACE.shapes[VERSION[0] << 16 | VERSION[1]]
     counts = [{"strings": 1, "sizes": len(rows)}.get(table, 0) for table, *_ in shape.tables]
     words = {"version": VERSION[0] << 16 | VERSION[1], "code_bytes": 32}
-    head = shape.head.pack(*[words.get(name, 0) for name in shape.names], *counts)
+    head = shape.record.head.pack(*[words.get(name, 0) for name in shape.names], *counts)
     section = b"".join([head, struct.pack("<I", 0), *[struct.pack("<3I", *row) for row in rows], bytes(32)])
     begin = FILE.head.size + SECTION.head.size + 32
     table = FILE.head.pack(b"VYRE-ART", *VERSION, 0, begin + len(section), 1, 0)
