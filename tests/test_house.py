@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePath
 from typing import Final
 
@@ -250,6 +251,25 @@ def module_names_stand_once(modules: Sequence[Module]) -> Iterator[str]:
 
 
 # Rule of a whole floor -> modules that break it, and what is said of them.
+def imports_make_no_circle(modules: Sequence[Module]) -> Iterator[str]:
+    """Of what is imported at once: not in calls, and not for type checkers alone."""
+    dotted = {("" if m.floor == "vyre_py" else "vyre_py.") + m.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): m for m in modules}
+    graph: dict[str, set[str]] = {}
+    for name, module in dotted.items():
+        found = {text for statement in module.tree.body if isinstance(statement, ast.Import | ast.ImportFrom) for text in _imported(statement)}
+        # `from package import name` imports the module of that name, or the package that has it.
+        graph[name] = {known for text in found if (known := text if text in dotted else text.rpartition(".")[0]) in dotted and known != name}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield " imports ".join(error.args[1])
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    origin = f"{statement.module}." if isinstance(statement, ast.ImportFrom) else ""
+    return [origin + alias.name for alias in statement.names]
+
+
 FLOOR_RULES: Final[dict[Callable[[Sequence[Module]], Iterator[str]], tuple[tuple[Module, ...], list[str]]]] = {
     class_names_stand_once: (
         (Module("ir/a.py", "class A: ..."), Module("ir/b/c.py", "\nclass _A:\n    class B: ..."), Module("lowering/a.py", "class B: ...")),
@@ -264,6 +284,13 @@ FLOOR_RULES: Final[dict[Callable[[Sequence[Module]], Iterator[str]], tuple[tuple
             "lowering/a.py", "lowering/b/a.py", "ir/a.py", "lowering/ops.py", "lowering/b/ops.py", "lowering/b/legal.py", "ir/__init__.py", "ir/b/__init__.py",
         )),
         ["module a: lowering/a.py, lowering/b/a.py", "module legal: lowering/b/legal.py is alone in lowering: the table need not have it"],
+    ),
+    imports_make_no_circle: (
+        (
+            Module("ir/a.py", "from vyre_py.ir.b import x"), Module("ir/b.py", "if TYPE_CHECKING:\n    import vyre_py.ir.a\nfrom vyre_py.ir import c"),
+            Module("ir/c.py", "def f():\n    import vyre_py.ir.a\nimport vyre_py.ir.d"), Module("ir/d.py", "import vyre_py.ir.c"),
+        ),
+        ["vyre_py.ir.c imports vyre_py.ir.d imports vyre_py.ir.c"],
     ),
 }  # fmt: skip
 

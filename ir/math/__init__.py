@@ -11,9 +11,9 @@ Only ops that are exact or correctly rounded are used, so the error that each mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
 from typing import Any, Final
 
-from vyre_py.ir.imports import imported
 from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
@@ -27,7 +27,7 @@ __all__ = ["EXPANSIONS", "VECTOR_EXPANSIONS", "Components", "MathBuilder"]
 def _named(op: Op) -> Any:
     """The function that the op's row names. Raises where there is none: a row is wrong then, and the import fails."""
     module, _, name = op.expansion.rpartition(".")
-    return getattr(imported(f"vyre_py.ir.math.{module}"), name)
+    return resolve_name(f"vyre_py.ir.math.{module}:{name}")
 
 
 _WRITTEN: Final = {name: op for name, op in OPS.items() if op.expansion}
