@@ -15,13 +15,13 @@ YOUNG: Final = 200_000
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Within it the collector looks at young objects every `YOUNG` of them, in place of every 700: of what a reader makes nothing is garbage, and looking at it
-    again and again takes a third of the time.
+    """A block in which the collector scans young objects once for every `YOUNG` of them, instead of every 700. The objects of a reader are no garbage, and
+    scanning them again and again takes a third of the time.
 
-    The threshold is raised, and the collector neither disabled nor frozen. Other threads go on meanwhile: their garbage is still found, so that what waits
-    is bounded; and `gc.unfreeze`, which would have to follow a `gc.freeze`, gives back what others froze as well. A collector that was disabled, or is held
-    back further, stays so. No lock is needed, and a fork finds none held: of threads in here at the same time the first one's leaving sets the threshold
-    back, which costs the others time and nothing else. A threshold that somebody else sets meanwhile is kept.
+    The threshold is raised; the collector is neither disabled nor frozen. Other threads run meanwhile: their garbage is still found, so its amount is
+    bounded; and `gc.unfreeze`, which would have to follow a `gc.freeze`, also unfreezes objects of others. A collector that was disabled, or has a higher
+    threshold, stays so. No lock is needed, so a fork finds none held. Of several threads in such blocks, the first to leave resets the threshold, which
+    costs the others time and nothing else. A threshold that other code sets meanwhile is kept.
     """
     young, *older = gc.get_threshold()
     raised = 0 < young < YOUNG

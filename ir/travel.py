@@ -1,6 +1,6 @@
-"""How objects are copied and pickled: what is immutable through a form that is read back with every check, what belongs to a device not at all.
+"""How objects are copied and pickled. Immutable ones go through a form that is read back with every check. Objects of a device are refused.
 
-Pickle is a door for those who ask for it (worker pools, schedulers); vyre-py itself neither reads nor writes it.
+Pickle is supported for other libraries (worker pools, schedulers); vyre-py itself neither reads nor writes it.
 """
 
 from __future__ import annotations

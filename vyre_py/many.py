@@ -108,7 +108,7 @@ def _names(targets: Targets) -> tuple[str, ...]:
 
 
 def _size(workers: int | None, timeout: float | None, jobs: Sequence[_Job]) -> int:
-    """How many worker processes to use; 0 is to compile in this process. Raises Unsupported for a number that is none."""
+    """How many worker processes to use; 0 is to compile in this process. Raises Unsupported for an invalid number."""
     if workers is not None and (type(workers) is not int or workers < 1):
         raise Unsupported("vyre-py", [Missing(f"workers={shown(workers)}", help="it is a whole number of processes from 1 on, or None")])
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):

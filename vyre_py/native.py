@@ -50,7 +50,7 @@ def _compiled(program: Source, targets: Sequence[Target], options: CompileOption
 
 
 def parsed(targets: Targets) -> list[Target]:
-    """Targets by their names. Raises Unsupported for what is none."""
+    """Targets by their names. Raises Unsupported for an unknown one."""
     if not isinstance(targets, Sequence):
         raise Unsupported("vyre-py", [Missing(f"targets {shown(targets)}", help="name one, or a list of them")])
     if not targets:

@@ -125,7 +125,7 @@ def _given(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """A sentence for each variable that begins like ours and is none: likely a slip of the pen."""
+    """A sentence for each unknown variable with our prefix: likely a misspelling."""
     known = {variable.removeprefix(PREFIX) for variable, _, _ in Settings.rows()}
     given = os.environ if environment is None else environment
     sentences = []

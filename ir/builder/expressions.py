@@ -1,4 +1,4 @@
-"""What a builder hands out: expressions with Python's operators, and sizes.
+"""The expressions of a builder, with Python's operators, and sizes.
 
 Every operation is emitted at once through the builder that made the operands, so a mistake is reported at the user's own line.
 """
@@ -342,7 +342,7 @@ def require_type(type_: object) -> None:
 
 @public
 def const(value: Number, type_: Type) -> Expr:
-    """A constant of a given type. Raises ValidationError: B106 when the number does not fit, B108 when one of the two is none."""
+    """A constant of a given type. Raises ValidationError: B106 when the number does not fit, B108 when it is no number, or the type no type."""
     require_type(type_)
     if type_.is_vector:
         help = f"vp.vec{type_.lanes}(...) makes one; a number that meets a vector stands for all components"

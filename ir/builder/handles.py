@@ -131,7 +131,7 @@ class ArrayHandle:
         self.builder.emit_store(self.memory, index, value)
 
     def uniform_load(self, index: Index) -> Expr:
-        """A barrier, one load for the whole workgroup, a barrier: all its invocations get the same element, whoever else writes there."""
+        """A barrier, one load for the whole workgroup, a barrier: all its invocations get the same element, even if others write there."""
         return self.builder.emit_load(self.memory, index, uniform=True)
 
     def atomic_add(self, index: Index, value: Operand) -> Expr:

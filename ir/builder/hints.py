@@ -29,7 +29,7 @@ def convert_hint(got: Type, type_: Type) -> str:
 
 
 def number_hint(value: object, type_: Type) -> str:
-    """What helps where the Python number `value` is none of `type_`."""
+    """What helps where the Python number `value` does not fit `type_`."""
     if type_ is bool_:
         return "compare: x != 0; the constants of a bool are True and False"
     if isinstance(value, bool):

@@ -59,7 +59,7 @@ def as_size(operand: Operand) -> DimExpr | None:
 
 
 def size_op(name: str, a: Operand, b: Operand) -> Size | None:
-    """The exact operation on two sizes, or None when one of them is none."""
+    """The exact operation on two sizes; None when one operand is no size."""
     left, right = as_size(a), as_size(b)
     if left is None or right is None:
         return None

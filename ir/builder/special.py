@@ -40,7 +40,7 @@ def _sizes(name: str, a: Operand, b: Operand) -> Size | None:
 def cast(x: Expr, type_: Type) -> Expr:
     """The value in another type of as many components, rounded once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true.
 
-    Of a size, i64 and u64 take it whole, up to 2^48 - 1; as any other value it is a u32, and binding fails where it is none.
+    Of a size, i64 and u64 take it whole, up to 2^48 - 1; as any other value it is a u32, and binding fails for a larger one.
     """
     return x.cast(type_) if isinstance(x, Expr) else fail("B108", "cast takes an expression", "vp.const(value, type) makes a constant")
 

@@ -16,7 +16,7 @@ __all__ = ["table_data"]
 
 def table_data(name: str, data: Any, type_: Type | None) -> tuple[Type, tuple[int, ...], bytes]:
     """The element type, shape and little-endian bytes of a table; numbers become elements as in `vp.const`. The last axis of the data of
-    vectors holds the components, and is none of the shape.
+    vectors holds the components, and is not part of the shape.
 
     Raises ValidationError: B106 for numbers that the type does not hold, B108 for data that is no array of the language.
     """

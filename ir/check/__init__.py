@@ -1,4 +1,4 @@
-"""The checker: proves once that a Program keeps every rule of the language, so that nothing after it needs to ask again.
+"""The checker: proves once that a Program keeps every rule of the language, so that later stages need no checks.
 
 Each module opens with the laws it proves. They run in the order of what they rely on: the form of every object, the nesting of
 blocks, then scope, types, memory and limits side by side, and uniformity where every value is known.
@@ -41,13 +41,13 @@ class Checked(Portable):
     warnings: tuple[Diagnostic, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A proof is made again where it is used: nobody has to believe one that travelled.
+        # A proof is made again where it is used: one from another process is not trusted.
         return check, (self.program,)
 
 
 @public
 def check(program: Program) -> Checked:
-    """Checks `program`, whoever made it, in time linear in its size.
+    """Checks `program`, from any source, in time linear in its size.
 
     Raises ValidationError with all findings, at most `findings.MAX_FINDINGS` and the number of the others.
     """

@@ -1,9 +1,9 @@
-"""Comparisons that a type's range decides, whatever is compared: valid, and hardly ever meant.
+"""Comparisons with a constant that the type's range decides: valid, but hardly ever intended.
 
 Law, which is a warning, for a Program of sound form and types:
 
 * V471: a comparison with a constant can come out both ways. `u < 0` cannot for an unsigned u, and nothing is above the greatest number of its
-  type, below its least one, or equal to a NaN. Two constants are left alone: whoever writes them knows.
+  type, below its least one, or equal to a NaN. A comparison of two constants is not reported: it is intended.
 """
 
 from __future__ import annotations

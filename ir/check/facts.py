@@ -53,8 +53,8 @@ def has_grid_barrier(program: Program) -> bool:
 
 
 def is_told(statement: Statement) -> bool:
-    """Whether a statement is a UniformLoad that one invocation has to do for its workgroup: of memory that other workgroups may write between the
-    loads of two invocations, which would then differ. Between its barriers nobody writes the workgroup's own memory, and nobody ever what is only read."""
+    """Whether one invocation must do a UniformLoad for its workgroup: if other workgroups may write the memory between the loads of two invocations, the
+    results could differ. Workgroup memory is not written between the two barriers, and read-only memory never."""
     return isinstance(statement, UniformLoad) and statement.memory.space is Space.BUFFER and statement.memory.access.writes
 
 

@@ -1,6 +1,6 @@
-"""Form: whether this is a Program at all, so that everything later may read it without asking.
+"""Form: whether an object is a Program at all, so that later stages may read it without checks.
 
-Laws. They look at each object alone; nothing else can be trusted when one does not hold:
+Laws. Each is about one object alone; the other laws rely on them:
 
 * V101: every declaration, statement and operand is a node of the language, its fields are of their types, ops and types
   are rows of the tables, a constant is a scalar, a statement binds a result exactly where its kind does, and `match` has one entry per statement.
@@ -109,7 +109,7 @@ class _FormCheck:
     # ---- atoms
 
     def dim(self, where: Where, expr: object) -> None:
-        """A dim expression, which anybody can have built, of any depth."""
+        """A dim expression, which is untrusted and of any depth."""
         stack, terms = [expr], 0
         while stack:
             part = stack.pop()

@@ -1,6 +1,6 @@
-"""The grid: how many invocations run is what the stores say, or what the Program says.
+"""The grid: the stores give the number of invocations, or the Program does.
 
-Laws, for a Program of sound form. Each speaks of one that gives no grid:
+Laws, for a Program of sound form that gives no grid:
 
 * V310: its first written buffer has at most 3 axes.
 * V470: each of its stores and atomics on buffers goes to the invocation's own element of a buffer shaped as the first written one (`ir.language.grids`).

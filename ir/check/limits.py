@@ -1,5 +1,4 @@
-"""Limits of the language: generous, so that a hostile Program is refused and a real one never meets them. What one device can
-do is its driver's to say.
+"""Limits of the language: a hostile Program is refused, and a real one stays below them. A driver has the limits of its device.
 
 Laws:
 

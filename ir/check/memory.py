@@ -1,4 +1,4 @@
-"""Memory: what may be declared, and what may be done with it.
+"""Memory: valid declarations, and valid accesses.
 
 Laws, for a Program of sound form:
 

@@ -1,4 +1,4 @@
-"""Scope: everything that is used has been declared or bound, here and before.
+"""Scope: every name and value that is used has been declared or bound before, in an enclosing block.
 
 Laws, for a Program of sound form whose blocks nest:
 

@@ -1,4 +1,4 @@
-"""Structure: how the statements of a Program stand together, and what its declarations are called.
+"""Structure: the nesting of a Program's blocks, and the names of its declarations.
 
 Laws, for a Program of sound form:
 

@@ -1,4 +1,4 @@
-"""Types: operands fit ops, and what is stored fits the place it goes to.
+"""Types: operands fit their ops, and stored values fit their memories and variables.
 
 Laws, for a Program of sound form:
 

@@ -1,4 +1,4 @@
-"""Uniformity: which values are the same, and which code is reached together, by the whole grid, a workgroup, or a subgroup.
+"""Uniformity: which values are equal, and which code is reached together, over the grid, a workgroup, or a subgroup.
 
 Laws, for a Program of sound form and scope:
 
@@ -11,13 +11,13 @@ The analysis is a graph with one node per value, per variable and per control se
 are all reached by the same invocations), and one edge per dependence. Levels flow along the edges to the least fixed point:
 a node rises at most three times, so the work is linear in the number of edges, which is linear in the number of operands.
 
-A value's level speaks of the invocations that reach its statement together: they, and all turns they take together, agree. Hence
-a value that is computed from uniform ones under a varying condition is uniform, while a variable that is set there is not: who
-does not come along keeps the old value. Control reconverges at the end of a block, less what left it on the way:
+A value's level is about the invocations that reach its statement together: they agree on it, in all turns that they take together. So
+a value that is computed from uniform ones under a varying condition is uniform. A variable that is set there is not: invocations that
+skip the block keep the old value. Control reconverges at the end of a block, without the invocations that left it:
 
-* a break stays away from the rest of its loop, later turns included, and is back behind the loop;
-* a continue stays away from the rest of the turn;
-* a return stays away from all that follows, and from the later turns of every loop around it.
+* a break skips the rest of its loop, with later turns, and reconverges behind the loop;
+* a continue skips the rest of the turn;
+* a return skips all that follows, and the later turns of every loop around it.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Lanes:
 
 
 class Batches:
-    """The whole grid, batch by batch; in one batch where it has a barrier, so that all workgroups come to it before any goes on.
+    """The whole grid, batch by batch; in one batch where it has a barrier, so that all workgroups reach it before any passes it.
 
     Raises InterpretError for a grid of 2^32 or more invocations along an axis, and for one with a barrier that is too large for a batch.
     """

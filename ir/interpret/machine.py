@@ -1,7 +1,7 @@
-"""The machine: one loop over the flat body, all lanes of a batch in lockstep, masks where they part.
+"""The machine: one loop over the flat body, all lanes of a batch in lockstep, masks where they diverge.
 
-Values are computed for every lane, active or not: what an inactive lane holds is never looked at. A value that is the same for
-the whole batch may be an array of one element. Of a vector, the second axis is its components.
+Values are computed for every lane, active or not; the values of inactive lanes are never used. A value that is equal for the whole
+batch may be an array of one element. The second axis of a vector is its components.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Machine:
         return mask & condition
 
     def _enter(self, mask: Array, index: int) -> int:
-        """Goes on at `index` with these lanes, or at the end of the block when there are none."""
+        """Continues at `index` with these lanes, or at the end of the block without any."""
         self.active = mask
         return index if mask.any() else self.blocks[-1].close
 

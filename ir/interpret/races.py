@@ -1,12 +1,12 @@
-"""Which invocations race: who touched each element of memory, as far as it can still matter, and how to tell that nothing orders two of them.
+"""Which invocations race: the accesses of each element that can still race, and whether a barrier orders two of them.
 
 Two accesses of one element by different invocations race where one of them is a plain write and nothing orders the two. A barrier orders the invocations
-of a workgroup, a grid barrier all; what different workgroups do is not ordered otherwise. These are no races: atomics beside atomics, plain reads beside
-atomics, and writes that leave the value that another has written.
+of a workgroup, a grid barrier all; nothing else orders different workgroups. These are no races: atomics with atomics, plain reads with atomics, and
+writes of the value that another has written.
 
-Time is counted in moments: each statement that touches memory, and each barrier, is one. Of the accesses of one kind to an element two are kept, which
-is enough: of different workgroups where there are such, since one of them then races with whoever comes; else the latest of their workgroup and, since
-that was last at a barrier, one of another invocation.
+Time is counted in moments: each statement that accesses memory, and each barrier, is one. For each element two accesses of each kind are kept, which is
+enough. They are of different workgroups where there are such, since one of them then races with any later access. Otherwise they are the latest access
+of the workgroup and one of another invocation since the workgroup's last barrier.
 """
 
 from __future__ import annotations

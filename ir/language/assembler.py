@@ -1,7 +1,7 @@
-"""The assembler: the one place where Programs are put together, statement by statement, with dense ids.
+"""The assembler: it alone builds Programs, statement by statement, with dense ids.
 
-Builder, parser, decoders and passes all write through it. It keeps blocks balanced and ids dense; it computes result types;
-it does not check rules: `ir.check` does.
+Builder, parser, decoders and passes all write through it. It keeps blocks balanced and ids dense, and computes result types.
+It does not check the rules: `ir.check` does.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Assembler:
         return self._values
 
     def value(self, type_: Type, name: str | None = None) -> Value:
-        """The next value; whoever makes it emits the statement that binds it next."""
+        """The next value. The caller emits the statement that binds it next."""
         made = Value(self._values, type_)
         self._values += 1
         if name is not None:

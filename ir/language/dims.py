@@ -27,7 +27,7 @@ WORD_LIMIT: Final = 1 << 32
 
 
 def is_count(value: Any) -> bool:
-    """Whether this is a whole number, Python's or NumPy's, from 0; a bool is none."""
+    """Whether this is a whole number, Python's or NumPy's, from 0; a bool is not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
 
 
@@ -140,7 +140,7 @@ def evaluate_dim(expr: DimExpr, sizes: Mapping[str, int]) -> int:
 def evaluate_extent(expr: DimExpr, sizes: Mapping[str, int]) -> int:
     """The value of an expression as the size of an axis or of a grid: as `evaluate_dim`, but none below zero where a dim in it is zero.
 
-    `n - 1` of no elements is none: arrays of it are empty, and over them nothing is launched.
+    `n - 1` for n = 0 is 0: arrays of that size are empty, and a grid of that size launches nothing.
     """
     value = evaluate_dim(expr, sizes)
     return 0 if value < 0 and any(sizes[dim.name] == 0 for dim in dims_of(expr)) else value

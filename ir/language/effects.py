@@ -45,7 +45,7 @@ class Kinds(dict["type[Statement]", bool]):
 
 
 def at_most(allowed: Effect) -> Kinds:
-    """The kinds that do nothing but what is allowed. A permission is asked for so, since an effect that nobody thought of then refuses it."""
+    """The kinds whose effects are all allowed. Passes ask for permission in this way: an effect that is added later is then refused."""
     return Kinds(lambda effect: not effect & ~allowed)
 
 

@@ -40,8 +40,8 @@ def shown(value: object) -> str:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """A text of anybody's as it may be shown: control characters, terminals' escapes and marks that turn the direction of writing are replaced,
-    one by one, but for those in `kept`."""
+    """An untrusted text, safe to show: control characters, terminals' escapes and marks of writing direction are replaced one by one, except those in
+    `kept`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in kept else "\ufffd" for c in text])
@@ -67,7 +67,7 @@ class Place:
     def excerpt(self) -> list[str]:
         """The line meant, with its neighbours and a mark below what is meant in it; no lines where the text is not at hand.
 
-        Characters that would move a terminal's cursor are replaced, since the text can be anybody's.
+        Characters that would move a terminal's cursor are replaced, since the text is untrusted.
         """
         if not self.source:
             return []

@@ -1,11 +1,11 @@
 """The grid of a Program that gives none, and where one has to be given.
 
-The default is one invocation for each element of the first written buffer, its last axis on x. It stands where the stores say the same: every
-store and every atomic on a buffer goes to the invocation's own element of a buffer of that shape. Own is an element whose index is
-`global_id.x` on the last axis, `global_id.y` on the one before and `global_id.z` on the first of three, each as it is or cast to another type of
-index. Conditions and loops around a store do not matter, and neither does what is done in workgroup memory and private arrays. An index that
-is shifted, clamped, computed, loaded, constant or read from a variable is not the invocation's own: then nothing says how many invocations are
-meant, and a Program without `over` or `grid` has `NO_GRID`, which `check` refuses.
+The default is one invocation for each element of the first written buffer, its last axis on x. It applies if the stores agree with it: every
+store and every atomic on a buffer goes to the invocation's own element of a buffer of that shape. The own element has the index `global_id.x`
+on the last axis, `global_id.y` on the one before and `global_id.z` on the first of three, each as it is or cast to another type of index.
+Conditions and loops around a store do not matter, nor do accesses of workgroup memory and private arrays. An index that is shifted, clamped,
+computed, loaded, constant or read from a variable is not the own element. Then the number of invocations is unknown: a Program without `over`
+or `grid` has `NO_GRID`, which `check` refuses.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def first_stray(written: Memory, body: Iterable[Statement]) -> int | None:
 
 def likely_extents(body: Sequence[Statement]) -> tuple[DimExpr, ...]:
     """The extents that a Program without a grid most likely means: for each component of `global_id` that is an index of a buffer, that axis of the
-    first such buffer. Empty where x is none."""
+    first such buffer. Empty where x is not among them."""
     ids, found = _Ids(), dict[int, DimExpr]()
     for statement in body:
         if isinstance(statement, Let):

@@ -223,7 +223,7 @@ class Store(MemoryStatement):
 
 @_node
 class UniformLoad(MemoryStatement):
-    """A barrier, one load at workgroup-uniform indices for the whole workgroup, a barrier: the result is uniform over it, whoever else writes there."""
+    """A barrier, one load at workgroup-uniform indices for the whole workgroup, a barrier: the result is uniform over it, even if others write there."""
 
     effect = Effect.READS | Effect.SYNCHRONISES
     spelling, code, binds = "uniform_load", 3, True

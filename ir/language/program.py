@@ -132,7 +132,7 @@ class Program(Portable):
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Program:
         """The Program that `to_bytes` wrote, here or in any other implementation of `ir/WIRE.md`.
 
-        Safe for bytes from anybody: digest, sizes, counts, nesting, references and names are looked at before anything is built. Raises WireError, whose
+        Safe for untrusted bytes: digest, sizes, counts, nesting, references and names are checked before anything is built. Raises WireError, whose
         `where` is the offset of the byte at fault. Whether the Program keeps the rules of the language is for `check`.
         """
         with importing:

@@ -1,4 +1,4 @@
-"""Places of statements that nobody has asked for yet."""
+"""Places of statements, made when they are first asked for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Spans"]
 
 
 class Spans(Sequence[Place | None]):
-    """The places of the statements of a text, as the first and the last token of each until somebody asks: then all of them are made at once.
+    """The places of the statements of a text. They are kept as the first and the last token of each; the first use makes all places at once.
 
-    Immutable to whoever reads it, in any thread: two that ask at the same time both make them, and one of the results is kept.
+    Immutable for its readers, in any thread: two first uses at the same time both make the places, and one result is kept.
     """
 
     __slots__ = ("_places", "_spans")

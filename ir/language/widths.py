@@ -1,12 +1,11 @@
 """Widths: which sizes of a Program may be 2^32 and more.
 
 A buffer that is indexed with i64 or u64 anywhere is wide: it may have up to `SIZE_LIMIT` elements. One that is indexed with i32 and u32
-alone is narrow: it has fewer than 2^32 elements, so that 32 bits are enough for its checks and offsets. One that is never accessed is as large
-as it likes, and one whose constant axes alone make 2^32 elements is wide whatever indexes it.
+only is narrow: it has fewer than 2^32 elements, so that 32 bits are enough for its checks and offsets. A buffer that is never accessed may have any
+size. One whose constant axes alone make 2^32 elements is wide, whatever its indices.
 
-A dim may be 2^32 and more where it is a size of a wide buffer, or is taken whole: a cast of a size to i64 or u64 gives the size itself, while
-anywhere else a size is a u32, and binding fails where it is none. Binding sees to all this (`drivers.binding`), so that analyses and emitters may
-rely on it.
+A dim may be 2^32 and more where it is a size of a wide buffer, or is taken whole: a cast of a size to i64 or u64 gives the size itself. Elsewhere a
+size is a u32, and binding fails for a larger one. Binding checks all this (`drivers.binding`), so that analyses and emitters may rely on it.
 """
 
 from __future__ import annotations

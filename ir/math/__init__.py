@@ -25,7 +25,7 @@ __all__ = ["EXPANSIONS", "VECTOR_EXPANSIONS", "Components", "MathBuilder"]
 
 
 def _named(op: Op) -> Any:
-    """The function that the op's row names. Raises where there is none: a row is wrong then, and the import fails."""
+    """The function that the op's row names. Raises if it is missing: the row is wrong then, and the import fails."""
     module, _, name = op.expansion.rpartition(".")
     return resolve_name(f"vyre_py.ir.math.{module}:{name}")
 

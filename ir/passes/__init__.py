@@ -1,8 +1,8 @@
 """Passes: Programs to equivalent, better ones.
 
-A pass is a function from a Program to a Program, one loop over its statements through `ir.language.assembler.Rewriter`. `scalarise` takes
-vectors apart; `expand` writes ops out that are made of simpler ones; `fold`, `simplify`, `cse` and `dce` shrink; `guards` gathers
-bounds checks, and `bounds` says which are not needed; `written` says which arrays need no zeros. `pipeline` puts them in order.
+A pass is a function from a Program to a Program, one loop over its statements through `ir.language.assembler.Rewriter`. `scalarise` splits
+vectors into components; `expand` replaces ops by simpler ones; `fold`, `simplify`, `cse` and `dce` shrink the Program; `guards` hoists
+bounds checks, and `bounds` proves which are not needed; `written` proves which arrays need no zeros. `pipeline` has their order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""contract: a product that is only summed becomes part of a fused multiply-add, which rounds once where the two round twice.
+"""contract: a product that is used by sums only becomes part of a fused multiply-add, which rounds once instead of twice.
 
-Not one of `PASSES`, since it changes results: it is for numerics "fast". It runs before ops are expanded, so that what `ir/math` and
-`lowering/legal` write, some of which lives by the error of a single rounding, stays as it is.
+Not one of `PASSES`, since it changes results: it is for numerics "fast". It runs before ops are expanded, so that the code of `ir/math` and
+`lowering/legal` stays as it is: some of it depends on the error of a single rounding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SUMS: Final = ("add", "sub")
 
 def contract(program: Program) -> Program:
     """The Program with f32 and f64 products fused into the sums and differences that use them, where nothing else does; the same
-    object when there is none. Takes scalars only. Of two products in one sum the first is fused."""
+    object without any. Takes scalars only. Of two products in one sum the first is fused."""
     single = _only_summed(program)
     factors: dict[int, tuple[Atom, ...]] = {}  # new product -> what it multiplies
 

@@ -1,4 +1,4 @@
-"""Common subexpressions: what was computed already, in a block that encloses this one, is not computed again.
+"""Common subexpressions: a value that an enclosing block has computed already is not computed again.
 
 Ops are pure, queries included. Loads count where nothing may write: read-only buffers and tables. A variable's value is carried
 from its last set, or last get, as long as no set can lie between.

@@ -1,7 +1,7 @@
-"""Dead code: what has no effect, and whose result nobody needs, goes.
+"""Dead code elimination: a statement without an effect, whose result is unused, is removed.
 
-Marks from the effects backward: a statement needs the statements that bind its operands, the block that it lies in, and a get
-needs every set of its variable. A `for` that does nothing goes, since it ends; a `loop` stays, since it may not.
+It marks from the effects backward. A statement needs the statements that bind its operands, and the block that holds it; a get
+needs every set of its variable. A `for` without effects is removed, since it ends; a `loop` stays, since it may not end.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class _Marker:
 
 
 def dce(program: Program) -> Program:
-    """Drops unused values, variables nobody reads, stores to private and workgroup memory nobody loads, and empty blocks. A
-    Program in which nothing is to be done is given back itself."""
+    """Removes unused values, variables that are never read, stores to private and workgroup memory that is never loaded, and empty blocks. Returns the
+    same object where there is nothing to remove."""
     marker = _Marker(program)
     marker.spread()
     for index, statement in enumerate(program.body):

@@ -36,7 +36,7 @@ def _written(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
 
 def expand(program: Program, names: frozenset[str]) -> Program:
     """The Program with every op that is in `names` and `expands` over its type written out, vectors component by component; the same
-    object when there is none."""
+    object without any."""
 
     def wanted(let: Let) -> bool:
         if let.op.name not in names:

@@ -13,10 +13,9 @@ __all__ = ["rewrite_lets"]
 
 
 def rewrite_lets(program: Program, wanted: Callable[[Let], bool], write: Callable[[MathBuilder, Let, tuple[Atom, ...]], Atom]) -> Program:
-    """The Program with each Let that is `wanted` replaced by what `write` makes of it, over operands that are already new; the same object when
-    there is none.
+    """The Program with each Let that is `wanted` replaced by the result of `write`, over operands of the new Program; the same object without any.
 
-    What an op becomes carries the op's place, and its last value the op's name if it has none. Raises Overgrown.
+    The new statements carry the op's place. Their last value carries the op's name if it has none. Raises Overgrown.
     """
     if not any(isinstance(s, Let) and wanted(s) for s in program.body):
         return program

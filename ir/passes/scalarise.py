@@ -1,4 +1,4 @@
-"""scalarise: vectors become their components, so that targets see scalars alone.
+"""scalarise: vectors become their components, so that targets get scalars only.
 
 A vector value is a tuple of atoms; making vectors and picking components cost nothing. A memory of vectors becomes the memory of
 their components, with one more axis, the last; an access to an element becomes one per component, at constant indices of that

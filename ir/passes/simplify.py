@@ -1,7 +1,7 @@
-"""Simplify: algebra that holds bit for bit, driven by the laws in the op table.
+"""Simplify: algebraic identities that hold bit for bit, by the laws in the op table.
 
-Floating point keeps every value, zero's sign and subnormals included; of a NaN only that it is one. So `x * 1`, `x / 1` and
-`x - 0` go, and `x + 0` stays (-0 + 0 is +0).
+Floating point keeps every value, with zero's sign and subnormals; a NaN stays a NaN, of any bits. So `x * 1`, `x / 1` and `x - 0`
+become x, and `x + 0` stays (-0 + 0 is +0).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which workgroup arrays are written before they are read, every element, so that nobody needs to fill them with zeros.
+"""Workgroup arrays whose every element is written before it is read, so that they need not be filled with zeros.
 
-An array is when a barrier stands before all of its reads, in a block that holds them all, and the stores that the whole workgroup comes to before
-that barrier write every element. Which elements those are is computed, for each invocation of the workgroup: indices, conditions and the ends of
-loops count as far as they follow from constants and from where an invocation is in its workgroup; of other stores nothing is assumed.
+That holds for an array if a barrier precedes all its reads, in a block that holds them all, and the stores that the whole workgroup executes before
+that barrier write every element. The elements are computed for each invocation of the workgroup, from indices, conditions and ends of loops that depend
+on constants and on the local index only. Other stores count for nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Proof:
         return opener == _TOP or opener < first <= last < self.program.match[opener]
 
     def _barrier_before(self, first: int, last: int) -> int:
-        """The last barrier before `first`, or at it, in a block that holds all up to `last`; -1 where there is none."""
+        """The last barrier before `first`, or at it, in a block that holds all up to `last`; -1 without one."""
         for number in range(bisect_right(self.barriers, first) - 1, -1, -1):
             if not self._take(0):
                 break

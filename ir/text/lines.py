@@ -20,7 +20,7 @@ class Lines:
         self.text, self.file = text, file
         self._number, self._first, self._after = 1, 0, 0  # the line last asked for: its number, where it begins, and up to where it is known
         self._source, self._around = "", ("", "")
-        # By block of the text: how many lines end before it, and where the line begins that reaches into it. Made where somebody goes back.
+        # By block of the text: how many lines end before it, and where the line begins that reaches into it. Made when an earlier line is first asked for.
         self._ended, self._begun = array("Q"), array("Q")
 
     def place(self, start: int, end: int) -> Place:
@@ -66,5 +66,5 @@ class Lines:
             begun = self.text.rfind("\n", block, block + _BLOCK) + 1 or begun
 
     def _line(self, first: int, last: int) -> str:
-        """The text of a line. That of a very long one is left out: it helps nobody, and every statement's place would carry it."""
+        """The text of a line. A very long one is left out: it does not help, and every statement's place would carry it."""
         return self.text[first:last].rstrip("\r") if last - first <= MAX_SOURCE else ""

@@ -171,7 +171,7 @@ class OperandParser(Cursor):
             one, wanted = waiting.pop()
             one.type = wanted
             if isinstance(one.atom, Value):
-                one.atom.type = wanted  # type: ignore[misc]  # it had none, and nobody has seen it
+                one.atom.type = wanted  # type: ignore[misc]  # it had none, and is not shared yet
                 inner = wanted.scalar if one.vector else wanted
                 waiting += [(member, inner) for member in one.group if member.type is None]
             else:

@@ -1,7 +1,7 @@
 """The tokens of `.vir` text, and where each of them stands.
 
 A token is its text, a plain string: the parser compares words, and nothing else is made for a token. Text is read in blocks, in one pass of a regular
-expression each. Where a token stands is seen by scanning its block again, once somebody asks.
+expression each. The place of a token is found by scanning its block again, when it is first asked for.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Standing:
         return (self._starts[at], self._ends[at]) if at < len(self._starts) else (len(self.text), len(self.text))
 
     def _scan(self, block: int) -> None:
-        """Makes a block the one at hand; there is none in a text of nothing but comments."""
+        """Makes a block the current one. A text of comments only has no block."""
         self._starts, self._ends = array("I"), array("I")
         if block < 0:
             return
@@ -180,7 +180,7 @@ def _faults(different: set[str], has_ascii_only: bool) -> dict[str, tuple[str, s
 def _kept(words: list[str], depth: int, text: str, following: int) -> tuple[bytes | None, int]:
     """Which words of a block are tokens, None for all, and how deep in brackets it ends.
 
-    A newline in brackets is none, unless a word follows that begins a statement: then the brackets were left open.
+    A newline in brackets is no token, unless a word follows that begins a statement: then the brackets were left open.
     """
     dropped = []
     for index, word in enumerate(words):

@@ -31,7 +31,7 @@ def build(flat: Flat) -> Program:
 
 
 class _Builder:
-    """The tables as nodes, and the statements that `_MAKERS` make of the rows, in turn."""
+    """The tables as nodes, and the statements that `_MAKERS` make of the rows, in order."""
 
     def __init__(self, flat: Flat) -> None:
         self.flat = flat

@@ -36,7 +36,7 @@ def flatten(program: Program, names: bool, places: bool) -> Flat:
         return flattener.flat(names, places)
     except Fault as fault:
         raise Fault("W113", fault.message, *flattener.at, help=fault.help) if fault.code == "W113" else fault from None
-    # Whatever a Program that nobody has checked may hold: fields of any type, nodes of any kind, numbers of any size.
+    # An unchecked Program may hold anything: fields of any type, nodes of any kind, numbers of any size.
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Fault("W113", f"a part of it is not what it must be ({type(error).__name__}: {str(error)[:80]})", *flattener.at) from None
 

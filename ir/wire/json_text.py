@@ -1,7 +1,7 @@
 """The text of the JSON form: where the values of its outermost object lie, and one value at a time for the reader.
 
-Size and depth are bounded before the decoder of JSON sees anything, by regular expressions that never go back, and it sees one declaration
-or statement at a time: what is refused never becomes a large object.
+Regular expressions without backtracking bound size and depth before the decoder of JSON runs. The decoder gets one declaration or statement at a
+time, so refused text never becomes a large object.
 """
 
 from __future__ import annotations

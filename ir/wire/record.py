@@ -5,8 +5,8 @@
     digest      SHA-256 of all before it, where the record is sealed
     rest        what follows, where more may follow
 
-A format is a `Record`, made of tables, and what the format says of the rows. Every count is held against the bytes that there are before anything is made
-of it, and nothing is copied. What is wrong is `Malformed`, which each format turns into an error of its own.
+A format is a `Record`, made of tables, with its own rules for the rows. Every count is checked against the number of bytes before anything is allocated, and
+nothing is copied. Malformed bytes raise `Malformed`, which each format turns into an error of its own.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SHORT_TEXT: Final = 1 << 16  # bytes up to which a text is copied, since that i
 
 
 class Flaw(StrEnum):
-    """What is wrong with bytes, in the order in which it is looked for."""
+    """What is wrong with bytes, in the order of the checks."""
 
-    BYTES = "bytes"  # they are none, or do not lie one behind the other
+    BYTES = "bytes"  # no bytes object, or not contiguous
     MAGIC = "magic"  # another format, or none
     VERSION = "version"  # of another version
     SIZE = "size"  # more than are read

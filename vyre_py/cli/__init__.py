@@ -1,5 +1,5 @@
-"""The commands behind `vyre-py`. `parser` has their arguments, a module each what they are about: Programs, devices, tables, the cache.
+"""The commands behind `vyre-py`. `parser` has their arguments; a module for each topic has the commands: Programs, devices, tables, the cache.
 
-A command is a function of the parsed arguments that gives the exit status. What it prints goes through `output`, which lets no text of a
-stranger move a terminal's cursor.
+A command is a function of the parsed arguments that returns the exit status. It prints through `output`, where untrusted text cannot move a
+terminal's cursor.
 """

@@ -134,7 +134,7 @@ def _read(file: str) -> Program | VyreError:
 
 
 def _compiled(programs: Sequence[Program], targets: list[str], options: CompileOptions, workers: int | None) -> Sequence[Artifact | VyreError]:
-    """An artifact for each Program, or why there is none."""
+    """An artifact for each Program, or the error."""
     if len(programs) != 1:
         return vyre_py.compile_many(programs, targets, options, workers=workers, errors="return")
     try:
@@ -144,7 +144,7 @@ def _compiled(programs: Sequence[Program], targets: list[str], options: CompileO
 
 
 def _saved(file: str, out: Path | None, artifact: Artifact) -> dict[str, Any]:
-    """Writes an artifact, and its folder where there is none; gives the report. Raises CommandError, ArtifactError."""
+    """Writes an artifact, and its folder if it is missing; returns the report. Raises CommandError, ArtifactError."""
     if out is None:
         say_bytes(artifact.to_bytes())
     else:

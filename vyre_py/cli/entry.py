@@ -24,7 +24,7 @@ def perform(argv: Sequence[str] | None) -> int:
         return _done(argv)
     except CommandError as error:  # of standard output
         return complain(str(error))
-    except BrokenPipeError:  # whoever reads the output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
         leave()
         return 1
 

@@ -43,7 +43,7 @@ def _painted(stream: IO[str], text: str, lead: str, colour: str, end: str) -> st
 
 @contextmanager
 def _standard_output() -> Iterator[TextIO]:
-    """Standard output. Raises CommandError where it takes nothing, such as a full disk, and takes it away; BrokenPipeError where nobody reads any more."""
+    """Standard output. Raises CommandError where it cannot be written, such as a full disk, and closes it; BrokenPipeError where its reader has ended."""
     if sys.stdout is None:  # as Python has it where its descriptor was closed before the process began
         raise CommandError("standard output is closed")
     try:
@@ -71,7 +71,7 @@ def flush() -> None:
 
 
 def say(text: str = "", *, lead: str = "", colour: str = "", end: str = "\n") -> None:
-    """Prints a result. `lead` stands before it, in a colour where there are colours; it is our own word, while the text may be anybody's."""
+    """Prints a result. `lead` stands before it, in a colour where there are colours; it is our own word, while the text is untrusted."""
     with _standard_output() as stream:
         stream.write(_painted(stream, text, lead, colour, end))
 
@@ -98,7 +98,7 @@ def complain(message: str) -> int:
 
 
 def finding_data(diagnostic: Diagnostic, file: str | None, where: object) -> dict[str, Any]:
-    """A finding as JSON. Line and column count from 1, and are null where nobody knows them; `where` is a place in bytes or JSON, which have no lines."""
+    """A finding as JSON. Line and column count from 1, and are null where they are unknown; `where` is a place in bytes or JSON, which have no lines."""
     place = diagnostic.place
     return {
         "code": diagnostic.code, "message": diagnostic.message, "help": diagnostic.help, "file": file if place is None else place.file,

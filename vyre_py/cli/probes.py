@@ -1,8 +1,8 @@
-"""Looks at what may crash or hang: libraries, drivers and devices. Each runs in a process of its own, which `doctor` starts.
+"""Probes of what may crash or hang: libraries, drivers and devices. Each runs in a process of its own, which `doctor` starts.
 
     python -m vyre_py.cli.probes cuda
 
-It prints one line of JSON, a list of findings. Whatever a look raises is a finding as well.
+It prints one line of JSON, a list of findings. An error that a probe raises is a finding too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def isolated(group: str, name: str, look: Callable[[], Iterator[Finding]]) -> li
         lines = str(error).splitlines()
         remedy = error.remedy if isinstance(error, DriverError) else "; ".join(item.help for item in error.items if item.help)
         found.append(Finding(group, name, "missing", " ".join(line.strip() for line in lines if not line.startswith("  help:")), remedy))
-    except Exception as error:  # noqa: BLE001 - a report that ends at the first broken library helps nobody
+    except Exception as error:  # noqa: BLE001 - the report must not end at the first broken library
         found.append(Finding(group, name, "failed", f"{'' if isinstance(error, VyreError) else type(error).__name__ + ': '}{error}"))
     return found
 

@@ -60,7 +60,7 @@ def _program(data: bytes, label: str) -> Program:
 
 
 def read_program(name: str) -> Program:
-    """The Program in a file: .vir text, bytes or JSON. Not checked. Raises CommandError; ParseError and WireError for what is none."""
+    """The Program in a file: .vir text, bytes or JSON. Not checked. Raises CommandError; ParseError and WireError for malformed content."""
     data = _read(name)
     if data.startswith(FILE.magic):  # with which no text of a Program begins
         raise CommandError(f"{label_of(name)}: this is compiled code, and a Program is needed")

@@ -24,7 +24,7 @@ def _pillow() -> Any:
 
 
 def read_picture(path: Path) -> Picture:
-    """A picture as u8[height, width, 3]. Raises DriverError for a file that is none."""
+    """A picture as u8[height, width, 3]. Raises DriverError for a file that is no picture."""
     image = _pillow()
     try:
         with image.open(path) as opened:

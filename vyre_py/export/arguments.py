@@ -1,4 +1,4 @@
-"""Arguments in C: the struct that a caller fills, and the function that does with it what binding does in Python.
+"""Arguments in C: the struct that a caller fills, and the function that binds it, as binding does in Python.
 
 It solves the dims from the shapes and compares every other axis; refuses sizes that the code does not take, and memory that is not there, not aligned, or
 overlaps what is written; computes the grid, chooses the entry, and packs the argument block.

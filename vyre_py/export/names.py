@@ -1,4 +1,4 @@
-"""Names of anybody's Programs in C: identifiers that are valid, not reserved and apart from one another, and text that cannot end a comment."""
+"""Names of untrusted Programs in C: valid identifiers, not reserved and distinct, and text that cannot end a comment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MACRO: Final = 3
 _LENGTH: Final = 48
 _VALID = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z", re.ASCII)
 _DIGEST: Final = 8
-_COMMENT: Final = 120  # characters of anybody's text
+_COMMENT: Final = 120  # characters of untrusted text
 
 
 def identifier(name: str) -> str:
@@ -52,7 +52,7 @@ def title_of(name: str) -> str:
 
 
 def require_title(name: str) -> str:
-    """The same for a name that somebody chose. Raises Unsupported for one that would have to be changed."""
+    """The same for a name that a user chose. Raises Unsupported for one that would have to be changed."""
     if not isinstance(name, str) or not _VALID.match(name) or len(name) > _LENGTH or name in RESERVED | _FILES:
         help_ = f"files and C's names begin with it: letters, digits and underscores, from a letter on, {_LENGTH} at most, no word of C, no header's name"
         raise Unsupported("export_c", [Missing(f"name {shown(name)}", help=help_)])

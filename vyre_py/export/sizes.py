@@ -1,6 +1,6 @@
 """Sizes in C: dim expressions in signed arithmetic of 64 bits, every step of which is checked.
 
-Python's sizes are exact; in C a step that leaves 64 bits, or divides by zero, clears `fits`, and whoever asked refuses. So a result is right or there is none.
+Python's sizes are exact. In C a step that leaves 64 bits, or divides by zero, clears `fits`, and the caller refuses. So a result is exact or is not used.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def sobol_program(type_: Type = f64, bits: int = 30) -> Program:
     """points[k, d] = coordinate d of point `start` + k, a number from 0 up to 1, for any count of points and dimensions.
 
     Reads `directions`, what `direction_numbers` gives. A coordinate has `bits` bits, and is rounded once to `type_`: f64 holds 53 of them and f32
-    24; with more, the greatest coordinates round to 1. Point 2^`bits` and those after it are none of the sequence's. Raises BindingError for
+    24; with more, the greatest coordinates round to 1. The sequence ends before point 2^`bits`. Raises BindingError for
     a type that is neither f32 nor f64, or bits that are not from 1 to 64.
     """
     if type_ is not f32 and type_ is not f64:

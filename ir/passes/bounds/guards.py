@@ -1,17 +1,16 @@
-"""Guards: a store that needs a bounds check, with all that only it needs, moves into one `if`.
+"""Predicate hoisting: a store that needs a bounds check, and the statements that only it needs, move into one `if`.
 
     let v = a * x[i] + y[i]          if i < n {
     y[i] = v                   ->        y[i] = a * x[i] + y[i]
                                      }
 
-Every load in there at the same index is then known to lie inside, and invocations past the end skip the whole of it. It stays right
-because nothing in the `if` has an effect where the condition is false: each store in it would be dropped for the same axes, no
-result is used outside, and no loop in it can run forever. Nothing moves past a barrier, an atomic or a jump, nor past an access
-that it could disturb.
+Every load in the `if` at the same index is then known to be inside, and invocations past the end skip all of it. The meaning stays,
+because no statement in the `if` has an effect where the condition is false: each store in it would be dropped for the same axes, no
+result is used outside, and no loop in it can run forever. No statement moves past a barrier, an atomic or a jump, nor past an access
+that it conflicts with.
 
-Each block is walked once, backward from its end. A store that needs a check begins a group; statements above join while they
-may; the group becomes an `if` where its last store stood, when it
-covers more than that store.
+Each block is walked once, backward from its end. A store that needs a check starts a group. Statements above join the group as long
+as they may. The group becomes an `if` at the place of its last store, if it covers more than that store.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class _GuardBlock:
 
 @dataclass(slots=True)
 class _Group:
-    """What goes into one `if`, last statement first, and what stays between."""
+    """The items of one `if`, last first, and what the statements that stay outside between them read, write and set."""
 
     pairs: Pairs
     items: list[_Item] = field(default_factory=list)
@@ -236,7 +235,7 @@ class _Planner:
             self._finish(group)
 
     def _offer(self, block: _GuardBlock, number: int, group: _Group | None, item: _Item) -> _Group | None:
-        """Lets an item join the group, pass it, or close it; gives the group that is then open."""
+        """Adds an item to the group, leaves it outside, or closes the group; returns the group that is open then."""
         if not item.movable or item.escapes:
             self._finish(group)
             return None

@@ -1,9 +1,8 @@
-"""Forms: whole-number polynomials over a Program's sizes, with the questions that the range analysis asks of them.
+"""Forms: polynomials with integer coefficients over a Program's sizes, and the queries of the range analysis.
 
-A form maps a monomial (a sorted tuple of size numbers, repeats allowed) to its coefficient other than 0; the empty monomial is
-the constant.
-A size is a dim, or a dim expression that does not expand into a polynomial (`ceil_div`, `min`, `max`). Forms are never changed
-in place. Arithmetic on them is exact, as the host's is, so it knows no wrapping.
+A form maps a monomial (a sorted tuple of size numbers, repeats allowed) to its coefficient, which is not 0; the empty monomial is the
+constant. A size is a dim, or a dim expression that does not expand into a polynomial (`ceil_div`, `min`, `max`). Forms are never
+changed in place. Arithmetic on them is exact and does not wrap, like the host's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The range analysis: what is known, at a point of a Program, of the integers that it computes.
+"""The range analysis: bounds of the integers that a Program computes, at each point.
 
-Each value has a `Range` (see `transfer`), computed once from its operands. Conditions add facts for the block that they guard, and
-after a block that ends in a jump the opposite holds for the rest of the enclosing one; both are taken back when the block ends.
-Loads and variables are unknown beyond their types. Nothing is assumed of the grid, which a launch may override, except that
+Each value has a `Range` (see `transfer`), computed once from its operands. A condition adds facts for the block that it guards. After
+a block that ends in a jump the negated condition holds for the rest of the enclosing block. Both are removed when the block ends.
+Loads and variables have the range of their type. Nothing is assumed about the grid, which a launch may override, except that
 invocations per axis stay below 2^32.
 """
 

@@ -1,7 +1,7 @@
-"""What each op does to ranges: one rule for each kind of op, which rows of the op table name; an op without one gives every value of its type.
+"""Transfer functions of the range analysis: one for each kind of op, by name in the op table. An op without one gives the range of its type.
 
-A range says of a value, as a mathematical whole number: it lies in [low, high], every form in `uppers` is at least it, and
-every form in `lowers` at most it. An op that may wrap gives nothing but its type's range: facts never pass through a wrap.
+A range bounds a value as a mathematical integer: it lies in [low, high], it is at most each form in `uppers`, and at least each form in
+`lowers`. An op that may wrap gives the range of its type: facts never pass through a wrap.
 """
 
 from __future__ import annotations
