@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from filetest import Array, Case, devices_of, files, read_cases, run_program
 from tree import ROOT
 
 import vyre_py as vp
+from vyre_py.ir.language.dims import Dim, DimExpr, DimOp
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.text.parser import parse
@@ -379,7 +381,11 @@ def test_what_the_file_has_no_place_for_is_refused() -> None:
     def of(**changes: Any) -> Artifact:
         return replace(artifact, parts=(replace(part, steps=(replace(step, **changes),)),))
 
-    entry = step.entries[-1]
+    def over(x: DimExpr) -> Artifact:
+        return of(grid=replace(step.grid, extents=(x, *step.grid.extents[1:])))
+
+    entry, n = step.entries[-1], step.grid.extents[0]
+    labels = {f"n{k}": "" for k in range(form.MAX_ROWS + 1)}
     for wrong, words in (
         (replace(artifact, parts=(part, part)), "twice"),
         (replace(artifact, capabilities=frozenset({"telepathy"})), "telepathy"),
@@ -397,6 +403,9 @@ def test_what_the_file_has_no_place_for_is_refused() -> None:
         (of(layout=replace(step.layout, slots=step.layout.slots[1:])), "buffer"),
         (of(layout=replace(step.layout, wide=frozenset({"nobody"}))), "nobody"),
         (of(persistent=False), "persistent"),
+        (over(Dim("nobody")), "dim 'nobody' is none of the interface"),
+        (over(reduce(partial(DimOp, "add"), [n] * 65)), "65 terms"),
+        (replace(artifact, parts=(replace(part, made_by=labels),)), "at most 65536 are allowed"),
     ):
         with pytest.raises(ArtifactError, match=words):
             wrong.to_bytes()

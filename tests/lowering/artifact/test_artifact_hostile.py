@@ -278,6 +278,7 @@ def test_sizes_neither_nest_nor_double_without_end() -> None:
     assert "does not stand before it" in str(refused(_with_sizes([(1, 1, 0), (3, 0, 1)])))
     assert "2^48" in str(refused(_with_sizes([(1, 0, 1 << 16)])))
     assert Artifact.from_bytes(_with_sizes([(1, 0, (1 << 16) - 1)])).parts == ()
+    assert f"{MAX_ROWS + 1} sizes, at most {MAX_ROWS} are allowed" in str(refused(_with_sizes([(1, k, 0) for k in range(MAX_ROWS + 1)])))
 
 
 def test_long_strings_are_for_docs_and_logs() -> None:
