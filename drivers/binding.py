@@ -152,7 +152,7 @@ def _has_rank(memory: Memory, shape: tuple[int, ...]) -> bool:
 
 
 def _as_array(memory: Memory) -> str:
-    """What array holds vectors; nothing for scalars."""
+    """Which array holds vectors, in words; empty for scalars."""
     if not memory.type.is_vector:
         return ""
     axes = ", ".join(map(print_dim, memory.shape))
@@ -225,7 +225,7 @@ class _Binder:
                 self.arrays[memory.name] = argument
 
     def _argument(self, memory: Memory, value: Any) -> Argument | None:
-        """What was given, as something with a type and a shape, or None. What is wrong with handing it over is noted."""
+        """The argument, as an object with a type and a shape, or None. Problems with it are recorded."""
         name, device = memory.name, self.device
         if isinstance(value, Buffer):
             return value

@@ -71,7 +71,7 @@ class DispatchConfig:
 
     @classmethod
     def given(cls, config: DispatchConfig | None) -> DispatchConfig:
-        """What a caller gave, or the defaults for None. Raises Unsupported for anything else."""
+        """The caller's options, or the defaults for None. Raises Unsupported for anything else."""
         if config is None:
             return cls()
         if not isinstance(config, cls):

@@ -75,7 +75,7 @@ _FILL_BYTES: Final = 1 << 20
 @public
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device can take: workgroups along x, y, z; invocations in a workgroup; bytes of workgroup memory; bytes and elements of one
+    """The limits of a device: workgroups along x, y, z; invocations in a workgroup; bytes of workgroup memory; bytes and elements of one
     buffer, the components of vectors each counted."""
 
     workgroups: tuple[int, int, int]
@@ -191,7 +191,7 @@ class Device(Closing, Stationary, ABC):
         return self._codes.get_or_put(key, lambda: self._load_step(step, image), lambda _: len(image.code) + len(image.data))
 
     def cache_layers(self) -> dict[str, LayerSnapshot]:
-        """What each layer of caches holds and has counted, by name: `vyre_py.cache_layers()`, and "modules", the code that is loaded here, and "pipelines",
+        """The content and counters of each layer of caches, by name: `vyre_py.cache_layers()`, and "modules", the code that is loaded here, and "pipelines",
         by Program and options. Code that was evicted is unloaded once no pipeline uses it."""
         return {**cache_layers(), "modules": self._codes.snapshot(), "pipelines": self._pipelines.snapshot()}
 
@@ -208,7 +208,7 @@ class Device(Closing, Stationary, ABC):
         return 0 if part.target.kind == self.target.kind else None
 
     def _misfit(self, part: Part) -> str:
-        """What to do about code that does not run here, and why it does not where that is not plain."""
+        """The remedy for code that does not run here, with the reason where it is not obvious."""
         return f"compile for {self.target}"
 
     def _best_image(self, part: Part, step: Step) -> Image:

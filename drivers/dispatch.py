@@ -28,7 +28,7 @@ __all__ = ["Run", "Timed"]
 @public
 @dataclass(frozen=True, slots=True)
 class Timed(ShownAsText):
-    """What a timed dispatch gives: `results` by name, and nanoseconds. `wall_ns` from the call to the results; `enqueue_ns` of it until the
+    """The result of a timed dispatch: `results` by name, and nanoseconds. `wall_ns` from the call to the results; `enqueue_ns` of it until the
     kernel was enqueued, copies of arguments included; `wait_ns` from there to the results; `device_ns` between the kernel's start and its end as
     the device's own clock has it, None where the device has none."""
 

@@ -37,7 +37,7 @@ _PLAIN: Final = DispatchConfig()
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What one launch does: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the buffers by slot name,
+    """The plan of one launch: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the buffers by slot name,
     and the argument block.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
@@ -54,7 +54,7 @@ class LaunchPlan:
 
     @property
     def label(self) -> str:
-        """What people call the launch."""
+        """The launch's name for people."""
         return self.config.label
 
     @property
@@ -82,7 +82,7 @@ class LaunchPlan:
         return self.device.telemetry.record(**self.amounts())
 
     def amounts(self, occupancy: float = 0.0) -> dict[str, int]:
-        """What each launch adds to the counters, by name: invocations that the Program asks for and that run, bytes of arguments. `occupancy` is the
+        """The amounts a launch adds to the counters, by name: invocations that the Program asks for and that run, bytes of arguments. `occupancy` is the
         share of a multiprocessor's threads that the kernel can keep busy, 0 to 1, where that is known."""
         threads = prod(self.launched) * prod(self.step.workgroup)
         asked = threads
@@ -271,7 +271,7 @@ class Launch(Stationary, ShownAsText):
 
 
 def _replacement(name: str, old: Buffer, value: Any, written: bool) -> Buffer:
-    """What takes the place of a bound buffer. Raises BindingError with all that is wrong with it."""
+    """The replacement of a bound buffer. Raises BindingError with all problems of it."""
     try:
         new = wrap(old.device, value, name) if not isinstance(value, Buffer) and shares_memory(old.device, value) else value
     except BindingError as error:
@@ -289,7 +289,7 @@ def _replacement(name: str, old: Buffer, value: Any, written: bool) -> Buffer:
 
 
 class EmptyLaunch(Launch):
-    """A launch over a grid of no workgroups: there is nothing to run, whatever is set."""
+    """A launch over a grid of no workgroups: it runs nothing."""
 
     __slots__ = ()
 

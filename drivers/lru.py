@@ -86,6 +86,6 @@ class Bounded(Generic[_T]):
         self._lock = threading.Lock()
 
     def snapshot(self) -> LayerSnapshot:
-        """What there is now, and the counts so far."""
+        """The present content, and the counts so far."""
         with self._lock:
             return LayerSnapshot(len(self._rows), self._bytes, self._hits, self._misses, self._evictions)

@@ -1,4 +1,4 @@
-"""Who has to be told: objects held weakly, by whatever may go away under them."""
+"""Observers: weakly held objects that are told when what they depend on is freed or lost."""
 
 from __future__ import annotations
 

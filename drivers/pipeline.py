@@ -149,6 +149,6 @@ class Pipeline(Portable):
     def dispatch_timed(
         self, arguments: Any = None, /, *, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None, **named: Any
     ) -> Timed:
-        """What `dispatch` does, with its results and how long each part took. Raises what `dispatch` raises."""
+        """`dispatch`, with the time that each part took. Raises what `dispatch` raises."""
         begin = time.perf_counter_ns()
         return self._run(arguments, named, config, out).timed(begin)

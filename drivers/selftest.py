@@ -36,7 +36,7 @@ def program() -> Program:
 
 
 def run(device: Device) -> bool:
-    """Compiles the Program and dispatches it: whether the result is right. Raises whatever the device raises.
+    """Compiles the Program and dispatches it: whether the result is right. Raises the errors of the device.
 
     Where llvmlite is not installed, what needs it is believed: such a device runs what was compiled elsewhere.
     """
@@ -47,6 +47,6 @@ def run(device: Device) -> bool:
 
 
 def require_right(device: Device) -> None:
-    """Raises DeviceUnavailable when a device computes wrong results, and whatever it raises."""
+    """Raises DeviceUnavailable when a device computes wrong results, and the errors of the device."""
     if not run(device):
         raise DeviceUnavailable(f"{device.name} computes wrong results in its self test", remedy="check the driver's version")

@@ -132,7 +132,7 @@ def _is_plain(program: Program) -> bool:
 
 
 def _stream(program: Program, statement: MemoryStatement, own: Value) -> _Stream | None:
-    """What an access is to the invocation's place; None where it is anywhere."""
+    """The relation of an access to the invocation's place; None where it has none."""
     memory, indices = statement.memory, statement.indices
     at = [axis for axis, index in enumerate(indices) if index is own]
     behind = memory.shape[at[0] + 1 :] if at else ()
@@ -329,7 +329,7 @@ def _grid(program: Program, full: int) -> Grid:
 
 
 def _alignment(stream: _Stream, elements: int) -> int:
-    """What the memory of a stream has to begin on a multiple of."""
+    """The alignment that the memory of a stream must have."""
     return gcd(WIDEST_BYTES, elements * stream.place_bytes)
 
 

@@ -44,7 +44,7 @@ _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What a target's `lower` gives: the code in each format and its entries, best first, the bytes of workgroup memory, the text that was emitted, and
+    """The result of a target's `lower`: the code in each format and its entries, best first, the bytes of workgroup memory, the text that was emitted, and
     what it measured."""
 
     images: tuple[Image, ...]
@@ -191,7 +191,7 @@ def compile_for(
 
 
 def interface_of(program: Program) -> Interface:
-    """What callers of a Program bind."""
+    """The interface that callers of a Program bind."""
     return Interface(program.name, program.dims, program.params, program.buffers, program.widths.names, program.doc)
 
 
@@ -209,7 +209,7 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
 
 
 def _preparation(target: Target, options: CompileOptions) -> tuple[object, ...]:
-    """What `prepare` makes depends on: PTX for every architecture shares it, unless it is to be fast."""
+    """The key of a result of `prepare`: every architecture of PTX has the same, unless numerics are fast."""
     kind = _KINDS[target.kind]
     return (target,) if target.kind == "wgsl" or options.numerics == "fast" else (kind.table, kind.legal)
 

@@ -35,7 +35,7 @@ _PLAIN: Final = CompileOptions()
 
 
 class SlotKind(Enum):
-    """What a slot carries. ARRIVALS is there for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count themselves.
+    """The content of a slot. ARRIVALS is for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count their arrivals.
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
     there in a persistent one: how many workgroups the grid has along x, y and z."""
 

@@ -27,7 +27,7 @@ _NUMBER: Final = struct.Struct("<Q")  # before each entry its bytes; after the l
 
 
 class Bundled(NamedTuple):
-    """What went into a bundle or came out of it: how many entries, and the bytes of the bundle's file."""
+    """The number of entries that were written to or read from a bundle, and the bytes of its file."""
 
     entries: int
     size_bytes: int
@@ -68,7 +68,7 @@ class Bundle:
         self._count = 0
 
     def summary(self) -> Bundled:
-        """What was in it, once all was checked."""
+        """The content, after all checks."""
         return Bundled(self._count, self._size_bytes)
 
     def checked(self, limit_bytes: int, largest_bytes: int, progress: Progress | None) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""What the disk cache counts, and what people are shown of it."""
+"""The counters of the disk cache, and its figures for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CacheCounters", "CacheSnapshot", "CacheStats", "Listed", "Verified"]
 
 @dataclass(frozen=True, slots=True)
 class CacheSnapshot:
-    """What one cache object has counted in this process. Nothing is read from the disk for it."""
+    """The counters of one cache object in this process. Nothing is read from the disk for them."""
 
     hits: int = 0  # asked for and there
     tier_hits: int = 0  # of these, from a read-only tier
@@ -64,7 +64,7 @@ class CacheCounters:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What lies in the cache, from a look through its directory. `trouble` says why it is not used, and is empty when it is; `set_aside` and `left_behind`
+    """The content of the cache, from a scan of its directory. `trouble` says why it is not used, and is empty when it is; `set_aside` and `left_behind`
     count entries that were not believed, and unfinished files of processes that died."""
 
     path: Path | None
@@ -89,7 +89,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a reading of all entries found. `bad` has the file name and the reason of those that are not believed; they are set aside now."""
+    """The result of reading all entries. `bad` has the file name and the reason of each bad one; those are set aside now."""
 
     good: int
     size_bytes: int  # payloads of the good ones

@@ -85,7 +85,7 @@ class Folder:
         return os.open(self._prefix + name, flags | _OPEN, 0o600, dir_fd=self._handle)
 
     def status(self, name: str) -> os.stat_result:
-        """What the system says of a name, links not followed."""
+        """The status of a name, links not followed."""
         return os.stat(self._prefix + name, dir_fd=self._handle, follow_symlinks=False)
 
     def rename(self, old: str, new: str) -> None:
@@ -200,7 +200,7 @@ class Directory:
 
 
 def _reason(path: Path, error: OSError) -> str:
-    """What is wrong with a directory that could not be opened or made."""
+    """Why a directory could not be opened or made."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -210,11 +210,11 @@ class DiskCache:
     # ---------------------------------------------------------------- all entries
 
     def snapshot(self) -> CacheSnapshot:
-        """What this object has counted in this process."""
+        """The counters of this object in this process."""
         return self._counters.snapshot()
 
     def stats(self) -> CacheStats:
-        """What lies in the cache. Raises CacheError where its directory cannot be read."""
+        """The content of the cache. Raises CacheError where its directory cannot be read."""
         with self._reading("stats") as folder:
             found = eviction.Census() if folder is None else eviction.census(folder, time.time())
         return CacheStats(

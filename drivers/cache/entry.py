@@ -45,7 +45,7 @@ class Fault(StrEnum):
 
 
 class Stored(NamedTuple):
-    """What an entry holds beside its key: the code, and metadata about it, which is whatever its writer wanted there."""
+    """The content of an entry beside its key: the code, and metadata of its writer's choice."""
 
     payload: bytes
     meta: bytes = b""
@@ -68,7 +68,7 @@ def encode(key: CacheKey, stored: Stored) -> bytes:
 
 
 def decode(data: bytes, key: bytes | None = None) -> Stored | Fault:
-    """What an entry's bytes hold, or why they are not believed; for the entry of any key where none is given."""
+    """The content of an entry's bytes, or why they are bad. Without a key, any key is accepted."""
     if len(data) < _ENTRY.least:
         return Fault.LAYOUT
     try:
@@ -171,7 +171,7 @@ def read_bytes(file: int, size: int) -> bytes:
 
 
 def _fault(status: os.stat_result, owner: int) -> Fault | None:
-    """What of a file's status speaks against it."""
+    """Why a file's status makes it unusable."""
     if not stat.S_ISREG(status.st_mode):
         return Fault.FILE
     if CHECKED and status.st_uid != owner:

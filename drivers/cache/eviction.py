@@ -1,4 +1,4 @@
-"""What keeps the directory of the disk cache small: who goes when it is full, what crashed processes left behind, and entries set aside."""
+"""Eviction from the disk cache's directory: entries when it is full, files that crashed processes left, and entries set aside."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def survey(folder: Folder, progress: Callable[[int, int], None] | None = None) -
 
 
 def kept_bytes(limit_bytes: int) -> int:
-    """What a cache of that limit is cut down to. It is cut each time that a sixteenth of the limit was written, by all processes together, so that what
-    lies there stays below the limit."""
+    """The size to which a cache of that limit is trimmed. It is trimmed each time that all processes together have written a sixteenth of the limit, so that
+    its size stays below the limit."""
     return limit_bytes - 2 * (limit_bytes // 16)
 
 

@@ -1,4 +1,4 @@
-"""What a kernel is called with, and the memory that it may touch meanwhile."""
+"""The arguments of a kernel, and the memory that it may access during the call."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class CpuLaunch(Launch):
         device.watch(self)
 
     def __call__(self) -> None:
-        """Runs the kernel. What a signal handler raises meanwhile, as KeyboardInterrupt, ends an interruptible one: what it has written by then stays."""
+        """Runs the kernel. An exception of a signal handler, such as KeyboardInterrupt, ends an interruptible one; its writes until then stay."""
         if (recording := self._device._recording) is not None:
             recording.take(self)
             return

@@ -95,7 +95,7 @@ class GridJob:
         _scratch.give(scratch)
 
     def help(self) -> None:
-        """What a thread of the pool does; it may come too late."""
+        """The work of one thread of the pool. It may start when the job is done already."""
         with self._lock:
             if self._closed:
                 return

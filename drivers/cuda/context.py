@@ -51,7 +51,7 @@ class _Unnamed(NamedTuple):
 
 
 class _Visit:
-    """What `Context.entered` gives: quicker than a generator."""
+    """The context manager of `Context.entered`: quicker than a generator."""
 
     __slots__ = ("_before", "_context")
 
@@ -96,8 +96,8 @@ class Context:
         self.capture: CudaRecorder | None = None
         self.relief = Relief(self)
         self._later: list[Callable[[], object]] = []
-        # What native code looks at, and the number of threads that are in calls of our stream, which it counts in the word after; threads of C, which
-        # have not got the interpreter's lock, count themselves in the third.
+        # The mode word that native code tests; the number of threads in calls of our stream, which native code counts; the number of threads of C in such
+        # calls, which run without the interpreter's lock and count themselves.
         self._words = (ctypes.c_uint64 * 3)()
         self.mode = ctypes.c_uint64.from_buffer(self._words)
         self.busy = ctypes.c_uint64.from_buffer(self._words, 8)
@@ -194,7 +194,7 @@ class Context:
     # ---- capture
 
     def require_no_capture(self, doing: str) -> None:
-        """Raises LaunchError, which says who captures, while our stream is captured."""
+        """Raises LaunchError, which names the capture, while our stream is captured."""
         capture = self.capture
         if capture is not None:
             raise capture.refusal(doing)
@@ -327,7 +327,7 @@ class Context:
 
     @contextmanager
     def visited(self) -> Iterator[None]:
-        """As `entered`, for finalisers, which come in any thread: quiet, whatever the context's state, and nothing stays current that was not."""
+        """As `entered`, for finalisers, which run in any thread: raises nothing in any state of the context, and restores the current context."""
         status, before = self.cuda.cuCtxGetCurrent()
         changes = status or int(before) != self.number
         if changes:
@@ -344,7 +344,7 @@ class Context:
 
     @property
     def control_stream(self) -> Any:
-        """A stream that never waits for what runs, made when it is first wanted: for words that running kernels look at."""
+        """A stream that never waits for running work, made on first use: for words that running kernels test."""
         if self._control is None:
             self._control = self.streams.take()
         return self._control
@@ -363,7 +363,7 @@ class Context:
                 self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
 
     def close(self) -> None:
-        """Gives streams, events and context back, whatever their state. A forked child leaves them to its parent."""
+        """Releases streams, events and context, in any state. A forked child leaves them to its parent."""
         self.stop(Mode.CLOSED)
         _open.discard(self)
         if not self.handles_invalid:

@@ -104,7 +104,7 @@ class CudaDevice(Device):
             raise
 
     def _open(self, ordinal: int) -> None:
-        """What `__init__` does in the context."""
+        """The part of `__init__` that needs the context."""
         self.properties = found = probe(self.context)
         self.capability = found.compute_capability
         arch, self.loads_ptx = choose_arch(self.context, self.capability)
@@ -179,7 +179,7 @@ class CudaDevice(Device):
         return load_ptx(self, code, entry, signature)
 
     def launch_amounts(self, plan: LaunchPlan, module: CudaModule) -> dict[str, int]:
-        """What each launch of a plan adds to the counters, by name."""
+        """The amounts that each launch of a plan adds to the counters, by name."""
         return plan.amounts(module.occupancy)
 
     def lose(self, why: str) -> DeviceLost:
@@ -334,7 +334,7 @@ class CudaDevice(Device):
         self.memory.fill(handle + offset, size_bytes, pattern)
 
     def compile_native(self, program: Program | Checked | bytes, options: CompileOptions | None = None) -> Pipeline:
-        """See `Device.compile_native`. What nvJitLink has no architecture for is left to the driver from then on."""
+        """See `Device.compile_native`. An architecture that nvJitLink lacks is left to the driver from then on."""
         try:
             return super().compile_native(program, options)
         except Unsupported as error:

@@ -1,4 +1,4 @@
-"""Events and streams that users hold: marks in a stream that others wait for, and streams of one's own. Both come from bounded pools."""
+"""Events and streams of users: marks in a stream that others wait for, and streams of their own. Both come from bounded pools."""
 
 from __future__ import annotations
 

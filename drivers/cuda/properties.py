@@ -1,4 +1,4 @@
-"""What a GPU is and can do, asked once; and which architecture to compile for."""
+"""The properties and capabilities of a GPU, asked once; and which architecture to compile for."""
 
 from __future__ import annotations
 

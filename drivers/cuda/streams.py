@@ -93,7 +93,7 @@ class _HandlePool:
                 self._destroy(handle)
 
     def close(self) -> None:
-        """Destroys all of them, whatever their state."""
+        """Destroys all of them, in any state."""
         with self._lock:
             for handle in self._all:
                 self._destroy(handle)

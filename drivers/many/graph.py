@@ -31,7 +31,7 @@ TURN_LIMIT: Final = 2**32 - 1
 
 
 class Recording:
-    """What one thread captures on a device; launches of other threads are refused meanwhile."""
+    """One thread's capture on a device. Launches of other threads are refused meanwhile."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

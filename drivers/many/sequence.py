@@ -33,7 +33,7 @@ def freed_names(buffers: Mapping[str, Buffer]) -> list[str]:
 
 @public
 class SequenceStep:
-    """What a sequence does besides launching. Attributes: `device`, `name` for people, `buffers` that it uses, by what they are for it."""
+    """A step of a sequence other than a launch. Attributes: `device`, `name` for people, `buffers` that it uses, by what they are for it."""
 
     __slots__ = ("__weakref__", "buffers", "device", "name")
 

@@ -98,7 +98,7 @@ class Allocation:
 
     @property
     def absence(self) -> str:
-        """What to say of a buffer over memory that is `freed`, after its name."""
+        """The words about a buffer over memory that is `freed`, after its name."""
         return "was freed"
 
     @property

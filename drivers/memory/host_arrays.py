@@ -1,4 +1,4 @@
-"""Host arrays: whatever a caller hands over, as a NumPy array in native byte order; and where results may go."""
+"""Host arrays: a caller's array-like argument as a NumPy array in native byte order; and where results may go."""
 
 from __future__ import annotations
 

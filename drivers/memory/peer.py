@@ -18,7 +18,7 @@ _CHUNK_BYTES: Final = 64 << 20
 
 
 def copy_peer(device: Device, source: Any, target: Any) -> None:
-    """What `Device.copy_peer` does."""
+    """See `Device.copy_peer`."""
     if not isinstance(target, Buffer) or target.device is not device:
         raise BindingError("copy_peer", [f"'target' must be a buffer on {device.name}, got {shown(target)}"])
     if not isinstance(source, Buffer) or not source.is_like(target):

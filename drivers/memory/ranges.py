@@ -53,7 +53,7 @@ class _ElementRange:
 
 
 def _problem(device: Device, buffer: Any, start: Any, stop: Any) -> str:
-    """What is wrong with a range, or nothing."""
+    """The problem of a range; empty if it is valid."""
     if not isinstance(buffer, Buffer) or buffer.device is not device:
         return f"a buffer on {device.name} is needed, got {shown(buffer)}"
     if buffer.allocation.freed:
@@ -82,7 +82,7 @@ def _groups(ranges: Sequence[_ElementRange]) -> Iterator[list[_ElementRange]]:
 
 
 def upload_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, Any]]) -> None:
-    """What `Device.upload_ranges` does."""
+    """See `Device.upload_ranges`."""
     device.require_usable()
     device.require_no_capture(f"buffers on {device.name} cannot be written")
     arrays: list[Host] = []
@@ -141,7 +141,7 @@ def _whole(count: int, dtype: np.dtype[Any], device: Device) -> Host:
 
 
 def download_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, int]]) -> list[Host]:
-    """What `Device.download_ranges` does."""
+    """See `Device.download_ranges`."""
     device.require_usable()
     device.require_no_capture(f"buffers on {device.name} cannot be read")
     problems = [f"range {n}: {problem}" for n, given in enumerate(ranges) if (problem := _problem(device, *given))]

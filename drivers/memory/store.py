@@ -248,7 +248,7 @@ class ResidentStore(Stationary):
                 raise
 
     def snapshot(self) -> StoreSnapshot:
-        """What there is now. Bytes of entries that were dropped while in use count until they go."""
+        """The present content. Bytes of entries that were dropped while in use count until they are freed."""
         with self._lock:
             idle = sum(entry.buffer.size_bytes for entry in self._entries.values() if entry.idle)
             in_use = sum(1 for entry in self._entries.values() if entry.uses)

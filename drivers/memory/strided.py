@@ -195,7 +195,7 @@ def copy_strided(
     device: Device, source: Buffer, source_offset: int, source_strides: Sequence[int], target: Buffer, target_offset: int, target_strides: Sequence[int],
     shape: Sequence[int],
 ) -> None:  # fmt: skip
-    """What `Device.copy_strided` does."""
+    """See `Device.copy_strided`."""
     _require_buffers(device, source, target)
     numbers = _numbers(source_offset, source_strides, target_offset, target_strides, shape)
     copy = _fitting(source.type.size_bytes, source.size_bytes, target.size_bytes, *numbers)

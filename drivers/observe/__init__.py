@@ -1,1 +1,1 @@
-"""What is counted, shown and traced of a device."""
+"""Counters, progress and traces of devices."""

@@ -26,7 +26,7 @@ _begun: list[Trace] = []
 
 
 def begin_process_trace() -> None:
-    """Begins what the environment asks for, once; its end is the end of the process. Called by whatever compiles, or opens a device, before it does.
+    """Starts the trace that the environment asks for, once, until the process ends. Called before anything is compiled or a device opened.
 
     Raises DriverError for a file that can't be written, DeviceUnavailable for ranges without the package nvtx.
     """
@@ -44,7 +44,7 @@ def begin_process_trace() -> None:
 
 
 def end_process_trace() -> None:
-    """Writes the file, for good: at the end of the process, whatever ends it in an orderly way. Raises DriverError when that fails."""
+    """Writes the file, at the orderly end of the process. Raises DriverError when that fails."""
     for begun in _begun:
         begun.__exit__(None, None, None)
 

@@ -80,7 +80,7 @@ class Progress:
             self._next = now + _BETWEEN_LINES_S
 
     def _text(self, now: float) -> str:
-        """One line of ASCII, so that a column is a character whatever the terminal thinks of others."""
+        """One line of ASCII, so that each character takes one column in every terminal."""
         done, total, name = self._state
         if not total:  # the amount is unknown
             return _ascii(f"{self._what} {name} ...")

@@ -97,7 +97,7 @@ class Snapshot(Mapping[str, float], ShownAsText):
 
 
 def prometheus_name(name: str, prefix: str = "vyre") -> str:
-    """What a figure is called there: its unit last, but for the `_total` of a counter; `device_ns` is `vyre_device_seconds_total`."""
+    """The figure's name in Prometheus: its unit last, but for the `_total` of a counter; `device_ns` is `vyre_device_seconds_total`."""
     row = METRICS[name]
     word, ending = _UNITS[row.unit]
     plain = "_".join(part for part in name.split("_") if part != word)

@@ -24,7 +24,7 @@ _WORD_BYTES: Final = 8
 
 
 class _Cell(ctypes.Structure):
-    """What a record leaves behind: how often it was called since it was last looked at, and what a call adds to which words."""
+    """The counter of a record: how often it was called since it was last read, and the amounts that a call adds to the words."""
 
     __slots__ = ("amounts",)
     _fields_ = (("calls", ctypes.c_uint64),)
@@ -33,7 +33,7 @@ class _Cell(ctypes.Structure):
 
 
 class LaunchRecord:
-    """What every call of one launch, sequence or graph adds to the counters: made once at bind, so that a call adds one to one word.
+    """The amounts that each call of one launch, sequence or graph adds to the counters: made once at bind, so that a call adds one to one word.
 
     `address` is that of the word, for native code, as long as the record lives; `count` adds to it from Python. When the record goes, what it
     counted stays.

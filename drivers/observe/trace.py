@@ -162,7 +162,7 @@ def _described(what: str, process: int, number: int, name: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has of a value: numbers that are finite, truth, nothing; all else as text."""
+    """A value for JSON: finite numbers, booleans and None as they are; all others as text."""
     return value if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)) else str(value)
 
 
@@ -198,7 +198,7 @@ class Traces:
         self.members = members
 
     def range(self, name: str, category: str, device: Device | None = None, args: Arguments | None = None) -> Range:
-        """What a `with` block does on this thread, as a span and as an NVTX range."""
+        """The work of a `with` block on this thread, as a span and as an NVTX range."""
         return Range(self.members, name, category, device, args or {})
 
     def span(

@@ -225,12 +225,12 @@ class Executor(Closing, Stationary):
 
     @property
     def limits(self) -> Limits:
-        """What the device can take."""
+        """The limits of the device."""
         return self._device.limits
 
     @property
     def counters(self) -> Counters:
-        """What was counted so far: `counters.snapshot()` has all by name."""
+        """The counters: `counters.snapshot()` has all by name."""
         return self._supervisor.counters
 
     @property
@@ -367,7 +367,7 @@ class Executor(Closing, Stationary):
     # ---- life
 
     def restart(self) -> None:
-        """Ends the worker now, whatever it runs: that call raises DeviceLost, resident memory is gone, and the next call starts another worker."""
+        """Ends the worker at once. A running call raises DeviceLost, resident memory is lost, and the next call starts another worker."""
         self._device.require_usable()
         self._supervisor.end_worker("Executor.restart() ended it")
 

@@ -158,7 +158,7 @@ class Supervisor:
         return job.pending
 
     def run(self, what: str, does: Callable[[Session], Any], session: int | None = None) -> Any:
-        """Does a job and waits for it. What interrupts that, such as Ctrl-C, takes it back, or ends the worker that runs it."""
+        """Does a job and waits for it. An interrupt such as Ctrl-C cancels it, or ends the worker that runs it."""
         if threading.current_thread() is self._thread:
             raise Unsupported(self.device, [Missing("waiting for an executor in what it calls back", help="submit from there, or wait in another thread")])
         pending = self.submit(what, does, session)
@@ -185,7 +185,7 @@ class Supervisor:
             raise self._closed()
 
     def end_worker(self, why: str, only: PendingCall | None = None) -> None:
-        """Kills the worker, whatever it does, or if it runs a certain job; what it runs raises DeviceLost. The next job begins another."""
+        """Kills the worker, at once or only if it runs a certain job. The running job raises DeviceLost. The next job starts another worker."""
         with self._lock:
             if self._process is not None and (only is None or self._running is only):
                 self._ended_by = why
@@ -259,7 +259,7 @@ class Supervisor:
         return self._running is not None
 
     def _perform(self, job: Job) -> Any:
-        """What a job gives. One that had not begun when its worker was lost goes to the next."""
+        """The result of a job. A job that had not started when its worker was lost goes to the next worker."""
         self._losses.forget()
         while True:
             if self._killed:

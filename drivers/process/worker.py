@@ -70,7 +70,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 class Worker:
-    """What the process holds between requests: its device, the pipelines by the names that the parent gave them, and resident memory by number."""
+    """The state of the process between requests: its device, the pipelines by the names that the parent gave them, and resident memory by number."""
 
     def __init__(self, memory: SharedMemory) -> None:
         self.memory = memory
@@ -240,7 +240,7 @@ REQUESTS: Final[Mapping[str, Callable[[Worker, Request], Answer]]] = {
 
 
 def answer(worker: Worker, request: Request) -> Answer:
-    """What a request gives, or the error that it raised. Raises ChannelBroken for what is no request."""
+    """The answer to a request, or the error that it raised. Raises ChannelBroken for a malformed request."""
     does = REQUESTS.get(text_of(request, "kind"))
     if does is None:
         raise ChannelBroken("a request of no known kind")
@@ -282,7 +282,7 @@ def _take_pipes() -> tuple[int, int]:
 
 
 def _watch(source: int, parent: int) -> None:
-    """Ends the process when its parent is gone, whatever it computes: an endless kernel would keep the device for good."""
+    """Ends the process when its parent has ended, even while it computes: an endless kernel would keep the device for ever."""
     pipe = select.poll()
     pipe.register(source, 0)  # errors and hang-ups alone
     while not pipe.poll(_ORPHAN_MS) and os.getppid() == parent:

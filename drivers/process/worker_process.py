@@ -70,17 +70,17 @@ class WorkerFailed(Exception):
 
 
 def command(descriptor: int) -> list[str]:
-    """What starts a worker that takes over the shared memory behind a descriptor."""
+    """The command that starts a worker over the shared memory behind a descriptor."""
     return [sys.executable, "-P", "-m", "vyre_py.drivers.process.worker", str(descriptor)]
 
 
 def _environment() -> dict[str, str]:
-    """What the worker inherits, with the path of modules of this process in the same order: it imports what its parent has imported."""
+    """The environment of the worker, with this process's module path in the same order: it imports the same modules as its parent."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([entry or os.getcwd() for entry in sys.path])}  # noqa: PTH109 - a text is joined
 
 
 def _error_stream() -> int | None:
-    """What subprocess takes for the worker's standard error: this process's own, or nothing where it was started without one."""
+    """The worker's standard error for subprocess: this process's own, or none where it was started without one."""
     try:
         return None if os.get_inheritable(2) else subprocess.DEVNULL  # a child must not inherit another file with that number
     except OSError:
@@ -101,7 +101,7 @@ def to_plain(options: CompileOptions | DispatchConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a worker says of its device."""
+    """A worker's description of its device."""
 
     name: str
     description: str

@@ -27,7 +27,7 @@ _ACCESSES: Final[Mapping[Access, int]] = {Access.READ: 1, Access.WRITE: 2, Acces
 
 
 class LaunchStatus(IntEnum):
-    """What running gives where the device's library was not asked, or gave 0."""
+    """The status of a run where the device's library was not called, or returned 0."""
 
     OK = 0
     LOST = -1

@@ -161,7 +161,7 @@ def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str
 def capsule_of(
     buffer: Buffer, stream: int | None, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
 ) -> Any:
-    """What `Buffer.__dlpack__` gives. Raises BufferError, as the protocol asks, for what can't be handed over."""
+    """See `Buffer.__dlpack__`. Raises BufferError, as the protocol asks, for memory that can't be shared."""
     device = buffer.device
     here = device.dlpack_device
     if here is None:
@@ -184,7 +184,7 @@ def capsule_of(
 
 
 def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
-    """What `Buffer.__cuda_array_interface__` gives. Raises AttributeError off CUDA, and for bf16, which the interface can't say."""
+    """See `Buffer.__cuda_array_interface__`. Raises AttributeError off CUDA, and for bf16, which the interface lacks."""
     device, type_ = buffer.device, buffer.type.scalar
     if device.dlpack_device is None or device.dlpack_device[0] != dlpack.CUDA:
         raise AttributeError(f"a buffer on {device.name} has no __cuda_array_interface__")

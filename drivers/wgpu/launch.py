@@ -22,7 +22,7 @@ __all__ = ["WgpuLaunch", "fold_grid"]
 
 
 def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
-    """What to dispatch for a grid: itself, or turns of at most `limit` along x, one above the other along z (see `lowering.wgsl.uniform_block`).
+    """The dispatches for a grid: itself, or turns of at most `limit` along x, one above the other along z (see `lowering.wgsl.uniform_block`).
 
     Raises BindingError when there is no room for the turns along z.
     """
@@ -97,7 +97,7 @@ class WgpuLaunch(Launch):
         self._armed = None
 
     def _rearm(self) -> tuple[Callable[..., Any], Callable[..., Any], Any, Any]:
-        """What a call needs, where only a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
+        """The state of a call again, after a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
         self._owner.require_usable()
         if not self._freed():
             self._bind()

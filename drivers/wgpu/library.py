@@ -54,7 +54,7 @@ def load() -> ModuleType:
 
 @cache
 def errors() -> tuple[type[Exception], ...]:
-    """What calls of wgpu-py raise when the device refuses."""
+    """The errors that calls of wgpu-py raise when the device refuses."""
     return (load().GPUError, RuntimeError, OSError)
 
 

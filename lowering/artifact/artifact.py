@@ -96,7 +96,7 @@ class Step:
         return next((image for image in self.images if image.format == format_), None)
 
     def takes(self, image: Image) -> dict[str, dict[str, int]]:
-        """What each function of an image takes at a launch, by symbol, as far as it is known: what the assembler says, and the workgroup memory that the
+        """The known resources of each function of an image at a launch, by symbol: what the assembler says, and the workgroup memory that the
         launch gives, of which the assembler knows nothing."""
         return {
             symbol: {name: figure + self.workgroup_bytes * (name == "workgroup_bytes") for name, figure in figures.items()}
@@ -206,7 +206,7 @@ class Artifact(Portable, ShownAsText):
         return load(source)
 
     def describe(self) -> str:
-        """What is inside, for people: targets, code and its size, entries and what they need, registers, numerics, versions."""
+        """The content, for people: targets, code and its size, entries and what they need, registers, numerics, versions."""
         with importing:
             from vyre_py.lowering.artifact.summary import describe
 

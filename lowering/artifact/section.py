@@ -62,7 +62,7 @@ class Section:
         self.strings = self._strings(data[text:code])
 
     def fault(self, message: str) -> ArtifactError:
-        """What is wrong with it."""
+        """The error for a fault in it."""
         return ArtifactError(self.where, message)
 
     def _strings(self, text: memoryview) -> list[str]:

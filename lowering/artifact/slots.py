@@ -33,7 +33,7 @@ _WORDS: Final = frozenset({i64, u64})  # what may be two u32
 
 
 def _divided(type_: Type) -> list[tuple[Type, tuple[int, ...]]]:
-    """What a type may have become for a target: another type, and how many of it along which axes."""
+    """The forms of a type on a target: another type, and how many of it along which axes."""
     lanes: tuple[int, ...] = (type_.lanes,) if type_.is_vector else ()
     made = [(type_.scalar, lanes)] if lanes else []
     return [*made, (u32, (*lanes, 2))] if type_.scalar in _WORDS else made

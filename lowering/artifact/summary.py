@@ -1,4 +1,4 @@
-"""What is inside an artifact, as text for people. Names and texts in it are untrusted, so they are shown escaped."""
+"""The content of an artifact, as text for people. Names and texts in it are untrusted, so they are shown escaped."""
 
 from __future__ import annotations
 

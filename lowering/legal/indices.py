@@ -64,7 +64,7 @@ class _Narrower(Rewriter):
         self.emit(statement.rebuilt(result, tuple(args)))
 
     def _index(self, atom: Atom) -> Atom:
-        """What stands for an old index."""
+        """The replacement of an old index."""
         if atom.type not in WIDE_TYPES:
             return self.atom(atom)
         if isinstance(atom, Const):

@@ -40,7 +40,7 @@ _HALVES: Final = (("low", 0), ("high", 4))  # how a word is called, and its firs
 
 
 def missing_words(program: Program) -> Iterator[Missing]:
-    """Whatever has no meaning word by word: atomics on 64-bit integers."""
+    """The ops without a form in 32-bit words: atomics on 64-bit integers."""
     for index, statement in enumerate(program.body):
         if isinstance(statement, Atomic) and is_wide(statement.memory.type):
             yield Missing(f"atomic {statement.op.name} on {statement.memory.type}", program.place(index), "atomics take 32-bit integers here")

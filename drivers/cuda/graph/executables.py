@@ -22,7 +22,7 @@ GRAPH_LIMIT: Final = 64
 
 
 class Handles:
-    """What has to be given back: the captured graph, the executable one if there is one now, and an event where one is needed."""
+    """Handles to release: the captured graph, the executable one if there is one now, and an event where one is needed."""
 
     __slots__ = ("context", "event", "executable", "graph")
 
@@ -32,7 +32,7 @@ class Handles:
         self.event: Any = None
 
     def drop(self) -> None:
-        """Destroys the executable graph; what it has running goes on to its end. Quiet, since a finaliser may call it."""
+        """Destroys the executable graph; running replays finish. Raises nothing, since a finaliser may call it."""
         executable, self.executable = self.executable, None
         context = self.context
         if executable is not None and not context.handles_invalid:

@@ -64,7 +64,7 @@ class Replay:
 
     @property
     def name(self) -> str:
-        """What traces call it."""
+        """Its name in traces."""
         return f"graph of {len(self.kernels)} kernels"
 
     def call(self) -> Call:
@@ -237,7 +237,7 @@ class Replay:
                     self._arrived()
                     return
             elif status == NUMBER and self.left.there:
-                self._leave_none()  # before what is kept is given back, and the call made again
+                self._leave_none()  # before kept memory is freed and the call repeated
                 self._instantiate()
             try:
                 context.recover(self.calls, index, status, doing, LaunchError, self.name)

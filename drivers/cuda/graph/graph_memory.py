@@ -105,21 +105,21 @@ class GraphMemory(Allocation):
 
 
 class Nodes:
-    """What the graphs of one device allocate, which the driver takes from no pool of ours."""
+    """The memory that graphs of one device allocate, which is in no pool of ours."""
 
     def __init__(self, context: Context, pool: Any, free: Callable[[int], None]) -> None:
-        """`pool` is where the driver is asked, None where it has none; `free` gives an address back in the order of our stream."""
+        """`pool` is the driver's pool, None without one; `free` frees an address in the order of our stream."""
         self._context, self._pool, self._free = context, pool, free
         self._there: dict[object, tuple[int, int]] = {}  # address and size, by the allocation's own key: addresses come again
         self._any = False
 
     @property
     def there_bytes(self) -> int:
-        """What replays have left there."""
+        """The bytes that replays have left."""
         return sum(size for _, size in self._there.values())
 
     def ask(self, size_bytes: int, doing: str) -> tuple[Any, ...]:
-        """What the driver gives, as a node of the graph that our stream is captured into. Raises LaunchError where it has no such memory."""
+        """An address from the driver, as a node of the graph that is being captured. Raises LaunchError where the driver has no such memory."""
         if self._pool is None:
             raise LaunchError(doing, cause="the driver has no pools of memory", remedy="allocate before the capture")
         self._any = True

@@ -192,7 +192,7 @@ class CudaRecorder(Recording):
         return Buffer(device, memory, 0, sizes, type_)
 
     def outside(self) -> list[tuple[str, Buffer]]:
-        """What else the graph uses and has not allocated itself, with names."""
+        """The other buffers that the graph uses and has not allocated itself, with names."""
         return [(name, buffer) for name, buffer in self.buffers if buffer.allocation not in self.memory]
 
     def _leave(self, doing: str) -> None:

@@ -91,7 +91,7 @@ def piece_of(device: CudaDevice, step: Launch | SequenceStep) -> Piece:
 
 
 class SequenceCalls:
-    """The native list of a sequence, and who handles its trouble. Attributes: `pieces`, `calls`, and `face`, whose `__call__` is the builtin."""
+    """The native list of a sequence, and its handler. Attributes: `pieces`, `calls`, and `face`, whose `__call__` is the builtin."""
 
     def __init__(self, device: CudaDevice, steps: Many[Launch | SequenceStep]) -> None:
         self.device = device
@@ -101,7 +101,7 @@ class SequenceCalls:
 
     @property
     def name(self) -> str:
-        """What traces call it."""
+        """Its name in traces."""
         return f"sequence of {len(self._steps)}"
 
     def _build(self) -> None:
@@ -165,7 +165,7 @@ class SequenceCalls:
         return any(kernel.calls is not calls for kernel, calls in self._members.items())
 
     def refresh(self) -> None:
-        """Makes the list anew where a launch has gone to another stream since."""
+        """Makes the list anew where a launch has moved to another stream since."""
         if self._is_stale():
             self._build()
             face = self.face() if self.face is not None else None

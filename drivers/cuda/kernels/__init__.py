@@ -1,1 +1,1 @@
-"""Kernels that come from no Program: strided copies, products of matrices, raw code."""
+"""Kernels that are not compiled from Programs: strided copies, products of matrices, raw code."""

@@ -119,7 +119,7 @@ def _alignment(buffer: Buffer) -> int:
 
 
 class _Description:
-    """What cuBLASLt has to know: the operation, four matrices, and the algorithm that it picks for them. All is given back with this object."""
+    """The descriptors of cuBLASLt: the operation, four matrices, and the algorithm that it picks for them. All are released with this object."""
 
     def __init__(self, library: Library, a: Buffer, b: Buffer, out: Buffer, turned: tuple[bool, bool], sums: str) -> None:
         lt = library.bindings
@@ -175,7 +175,7 @@ def _failure(context: Context, bindings: Any, index: int, status: int, doing: st
     """The error of a product, one of whose C calls failed."""
     if index != _PRODUCT:
         return context.failure(context.status(status), doing, LaunchError)
-    context.note(context.cuda.cuCtxPopCurrent(), doing)  # which comes after it
+    context.note(context.cuda.cuCtxPopCurrent(), doing)  # made current before the product
     try:
         name = str(bindings.get_status_name(status))
     except Exception:  # noqa: BLE001 - whatever a library raises for a number that it does not know
@@ -211,7 +211,7 @@ class CudaGemm(GemmStep):
         self._direct = Calls(device, piece.calls, f"the {self.name} cannot be enqueued on {device.name}", piece.failure)
 
     def piece(self) -> Piece:
-        """The step as native calls. The product takes for granted that the context is current, so the others make it so, and take it back."""
+        """The step as native calls. The product requires that our context is current, so the calls around it make it current and restore the other."""
         device, context, library, made = self.device, self.device.context, self._library, self._description  # type: ignore[attr-defined]  # a CudaDevice
         a, b, out = [int(self.buffers[name].handle) + self.buffers[name].offset_bytes for name in ("a", "b", "out")]
         alpha, beta = map(ctypes.addressof, self._scalars)

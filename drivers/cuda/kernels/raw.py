@@ -202,7 +202,7 @@ class RawKernel:
         return EmptyLaunch(plan) if plan.empty else device._make_launch(plan, (module,))
 
     def _interface(self, buffers: Mapping[str, Any]) -> Interface:
-        """What is bound: declarations with the shapes of the buffers themselves."""
+        """The declarations to bind, with the shapes of the buffers themselves."""
         memories = []
         for memory in self._names.buffers:
             value = buffers.get(memory.name)

@@ -78,7 +78,7 @@ def _grid(device: CudaDevice, plan: LaunchPlan, module: CudaModule) -> tuple[int
 
 
 def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
-    """What the launch asks of the driver besides. Raises Unsupported, BindingError, and LaunchError for a cooperative one that does not fit."""
+    """The attributes of the launch. Raises Unsupported, BindingError, and LaunchError for a cooperative launch that does not fit."""
     step = plan.step
     found = launch_attributes(device.capability, step, plan.config, grid)
     if step.cooperative or plan.config.cooperative:
@@ -261,7 +261,7 @@ class BoundKernel:
 
     @property
     def _shown(self) -> dict[str, str]:
-        """What traces say of a launch."""
+        """The details of a launch in traces."""
         return {"program": self.plan.binding.interface.name, "grid": "x".join(map(str, self.grid))}
 
     def handle_status(self, index: int, status: int) -> None:
@@ -326,7 +326,7 @@ class BoundKernel:
         olds, retired = list(self.held), self._retired
         for name, buffer in buffers.items():
             self.held[names.index(name)] = buffer
-        # What another thread launches at this moment, with the block as it was, goes only after that.
+        # Buffers of a launch that another thread is making with the old block are kept until it is done.
         self._retired = [*retired, *olds] if self.calls.in_flight else []
 
 

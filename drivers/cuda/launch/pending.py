@@ -1,4 +1,4 @@
-"""Pending results on a GPU: read back on the copy stream, while the compute stream goes on."""
+"""Pending results on a GPU: read back on the copy stream, while the compute stream continues."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class CudaPending(PolledPending):
         self._require_askable()
         self._device.telemetry.syncs += 1
         if timeout is not None:
-            return poll(self.done, timeout)  # another thread may take the results meanwhile, and give the event back
+            return poll(self.done, timeout)  # another thread may take the results meanwhile, and release the event
         with context.entered():
             context.ok(context.cuda.cuEventSynchronize(self._event), self._doing)
         return True

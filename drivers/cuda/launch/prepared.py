@@ -73,11 +73,11 @@ class PreparedDispatch(ABC):
 
     @abstractmethod
     def _buffers(self) -> dict[str, Buffer]:
-        """What the kernel is bound to."""
+        """The buffers that the kernel is bound to."""
 
     @abstractmethod
     def _list(self) -> Calls:
-        """The calls from the launch, or what comes before it, to the results."""
+        """The calls of a dispatch, from copies to the device, if any, to the results."""
 
     @abstractmethod
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:

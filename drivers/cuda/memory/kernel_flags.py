@@ -38,7 +38,7 @@ class Words:
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
     def take(self, use: SlotKind) -> int:
-        """The address of a word that is ready for whatever is enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
+        """The address of a word that is ready for work enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
         with self._context.entered(), self._lock:
             if self._idle[use]:
                 return self._idle[use].pop()
@@ -64,7 +64,7 @@ class Words:
         return slab
 
     def raise_flag(self, word: int) -> None:
-        """Sets a word to 1, past whatever is enqueued. Raises DriverError."""
+        """Sets a word to 1 at once, without waiting for enqueued work. Raises DriverError."""
         context = self._context
         result = context.cuda.cuMemcpyHtoDAsync(word, ctypes.addressof(_ONE), WORD_BYTES, context.control_stream)
         context.ok(result, f"{context.name} cannot stop a kernel")
@@ -97,7 +97,7 @@ class Words:
                 self.close()
 
     def close(self) -> None:
-        """Frees all of them, whatever the context's state."""
+        """Frees all of them, in any state of the context."""
         context = self._context
         with self._lock:
             for slab in self._slabs:

@@ -87,7 +87,7 @@ class CudaMemory:
 
     @property
     def cached_bytes(self) -> int:
-        """What is kept for reuse."""
+        """Bytes that are kept for reuse."""
         return self._kept.cached_bytes
 
     def prepare(self, size_bytes: int) -> None:
@@ -96,12 +96,12 @@ class CudaMemory:
 
     @property
     def prepared_bytes(self) -> int:
-        """What dispatches that are prepared hold."""
+        """Bytes that prepared dispatches hold."""
         return self._kept.reserved_bytes
 
     @property
     def allocated_bytes(self) -> int:
-        """What is in use, rounded up to size classes."""
+        """Bytes in use, rounded up to size classes."""
         return self.held_bytes - self._kept.cached_bytes
 
     # ---- the driver's pool
@@ -230,7 +230,7 @@ class CudaMemory:
         return address
 
     def _try(self, size: int, stream: Any) -> tuple[Any, ...]:
-        """What the driver gives; over the budget, that it has no memory."""
+        """The result of the driver's allocation; out of memory over the budget."""
         context, cuda = self._context, self._context.cuda
         if self._over_budget(size):
             return (context.status(NUMBER),)
@@ -377,7 +377,7 @@ class CudaMemory:
         self.nodes.trim()
 
     def close(self) -> None:
-        """Frees everything, whatever the context's state. A forked child leaves that to its parent."""
+        """Frees everything, in any state of the context. A forked child leaves that to its parent."""
         context, cuda = self._context, self._context.cuda
         pairs = [*self._late, *self._kept.drain()]
         blocks = [*self._live, *self.nodes.drain(), *(address for address, _ in pairs)]

@@ -10,7 +10,7 @@ from vyre_py.drivers.memory.host_arrays import Host
 
 __all__ = ["Piece", "pieces"]
 
-# A first byte on the device (its address, or the offset from the first of all), and the host array that goes there or comes from there.
+# A first byte on the device (its address, or the offset from the first of all), and the host array that is copied to it or from it.
 Piece = tuple[int, Host]
 
 

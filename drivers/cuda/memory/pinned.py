@@ -84,7 +84,7 @@ class PinnedPool:
 
     @property
     def cached_bytes(self) -> int:
-        """What is kept for reuse."""
+        """Bytes that are kept for reuse."""
         return self._kept.cached_bytes
 
     def prepare(self, size_bytes: int) -> None:
@@ -93,12 +93,12 @@ class PinnedPool:
 
     @property
     def prepared_bytes(self) -> int:
-        """What dispatches that are prepared hold."""
+        """Bytes that prepared dispatches hold."""
         return self._kept.reserved_bytes
 
     @property
     def lent_bytes(self) -> int:
-        """What callers hold, and what is on its way."""
+        """Bytes that callers hold, and those of transfers in progress."""
         return self.held_bytes - self._kept.cached_bytes - self._kept.reserved_bytes
 
     def take(self, size_bytes: int) -> PinnedBlock:
@@ -137,7 +137,7 @@ class PinnedPool:
         return block.address, np.asarray(_Lease(block))
 
     def back(self, block: PinnedBlock, after: Any) -> None:
-        """What `PinnedBlock.give` does."""
+        """See `PinnedBlock.give`."""
         if after is None or self._context.handles_invalid:  # once the device is closed nothing is on its way
             self._kept.give(block, block.capacity)
         else:
@@ -210,7 +210,7 @@ class PinnedPool:
 
 
 class _Lease:
-    """What an array over a block holds on to: views of views hold it too."""
+    """The base of an array over a block, which views of views hold too."""
 
     __slots__ = ("__array_interface__", "__weakref__")
 

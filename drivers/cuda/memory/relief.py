@@ -32,7 +32,7 @@ def exhausted(context: Context, doing: str, asked: int, held: int, budget: int |
 
 
 class Relief:
-    """The steps of one device. Attributes: `steps`, what gives memory back, the least first; `on_retry`, which counts.
+    """The steps of one device. Attributes: `steps`, functions that free memory, the cheapest first; `on_retry`, which counts.
 
     A step waits for our stream, so none is taken while it is being captured.
     """

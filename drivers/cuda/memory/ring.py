@@ -62,7 +62,7 @@ class Ring:
         return place
 
     def trim(self) -> None:
-        """Waits for what is on its way, and gives the memory back until the next write."""
+        """Waits for transfers in progress, and releases the memory until the next write."""
         context = self._context
         with self._lock:
             if self._block is not None:

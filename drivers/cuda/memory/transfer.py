@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What one transfer moves, and how: up to the device or down, the first byte there, the host's array, the stream of all copies (CUstream).
+    """One transfer: up to the device or down, the first byte there, the host's array, the stream of all copies (CUstream).
 
     A thread's part of it goes through chunks of so many bytes, with events of a sort: where several copy, they sleep while they wait, and leave
     the cores to those that copy.
@@ -129,7 +129,7 @@ class Transfers:
         self._bring(_Way(True, address, source, stream, f"{self._context.name} cannot be written"), [])
 
     def _bring(self, way: _Way, streams: list[int]) -> None:
-        """Moves an array up, and has our stream, and those of others that use the memory, come after that."""
+        """Uploads an array, and makes our stream, and foreign streams that use the memory, wait for it."""
         try:
             self._move(way)
         except BaseException:
@@ -312,7 +312,7 @@ class Transfers:
                 block.give(after=event)
 
     def _settle(self, way: _Way) -> None:
-        """After something failed: waits until the device copies nothing any more. Quiet: what failed is what is told."""
+        """After a failure: waits until the device has finished all copies. Raises nothing, so that the first error is reported."""
         context = self._context
         context.note(context.cuda.cuStreamSynchronize(way.stream), f"{context.name} failed while it copied")
 
@@ -373,7 +373,7 @@ class Transfers:
             self._ring.trim()
 
     def close(self) -> None:
-        """Ends the threads, and gives pinned memory and events back. Call it once nothing is enqueued."""
+        """Ends the threads, and releases pinned memory and events. Call it once nothing is enqueued."""
         with self._lock:
             crew, self._crew = self._crew, None
         if crew is not None:

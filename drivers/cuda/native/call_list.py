@@ -91,7 +91,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class SlotRow:
-    """What `set` may change: a name, the slot's kind (`SLOT_KINDS`, 0 goes through Python) and its address in the argument block.
+    """A slot that `set` may change: a name, the slot's kind (`SLOT_KINDS`, 0 goes through Python) and its address in the argument block.
 
     For a buffer also the number of its place among the held ones, its signature (`pack_record`), whether it is written, and its bytes now.
     """
@@ -185,7 +185,7 @@ def set_method(owner: type) -> Any:
 
 
 def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool) -> bytearray:
-    """What a buffer says of itself to `set`: a number that is the same for all buffers that may replace it, its bytes, the address of its
+    """What `set` needs of a buffer: a number that is the same for all buffers that may replace it, its bytes, the address of its
     allocation's live word, and whether it may only be read. It is `Buffer._record`."""
     return bytearray(_RECORD.pack(signature, begin, end, alive, readonly))
 
@@ -320,7 +320,7 @@ class CallList:
         struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + 8 * (_FIRST_ARGUMENT + argument), value & _MASK)
 
     def rebound(self, place: int, alive: int, signature: int, begin: int, end: int) -> list[tuple[int, bytes]]:
-        """What `scatter` has to write for the buffer that a place holds from now on: its live word's address, its signature, and its bytes."""
+        """The pieces that `scatter` writes for a new buffer at a place: its live word's address, its signature, and its bytes."""
         base = ctypes.addressof(self._pin)
         return [
             (base + self._alive + 8 * place, struct.pack("<Q", alive)),

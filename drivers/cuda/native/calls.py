@@ -1,4 +1,4 @@
-"""Native calls that raise what goes wrong: for fixed work such as staging copies, waits, products, and pieces of graphs."""
+"""Native calls that raise their errors: for fixed work such as staging copies, waits, products, and pieces of graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNCOUNTED: Final = ((ctypes.addressof(_NOWHERE), 0), (ctypes.addressof(_NOWHERE
 
 
 class Calls:
-    """A list of native calls, and who handles its trouble. Attribute: `calls`, the list itself."""
+    """A list of native calls, and its handler. Attribute: `calls`, the list itself."""
 
     __slots__ = ("__weakref__", "_device", "_doing", "_failure", "_record", "calls")
 
@@ -39,7 +39,7 @@ class Calls:
         self.calls = CallList(calls, self.handle_status, device.context.mode_address, [], counters)
 
     def handle_status(self, index: int, status: int) -> None:
-        """Raises the error of a call; goes on where all that was amiss was another thread's context."""
+        """Raises the error of a call. Resumes the calls if the only fault was that another context was current."""
         if index >= 0 and self._failure is not None:
             error = self._failure(index, status, self._doing)
             self._device.context.require_alive(self._doing)

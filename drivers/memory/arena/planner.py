@@ -128,7 +128,7 @@ def plan_arena(
 
 
 def listed(what: str, given: Any) -> list[Any]:
-    """What a caller gave as several things. Raises BindingError for one thing, a text included."""
+    """The caller's items. Raises BindingError for a single item, a text included."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BindingError("arena", [f"{what}: a tuple or list of them is needed, got {shown(given)}"])
     return list(given)
