@@ -89,7 +89,7 @@ class Section:
         found[0] = stop = start + width * count
         found[2] = left - count
         words = self._words
-        rows = [words[at : at + width] for at in range(start, stop, width)]
+        rows = [words[start:stop]] if count == 1 else [words[at : at + width] for at in range(start, stop, width)]
         lacks = self._lacks.get(table)
         return rows if lacks is None else [row + lacks for row in rows]
 
@@ -129,7 +129,7 @@ class Section:
 
     def string(self, number: int) -> str:
         """A string by its number. Many rows may have the same, so that long ones would make much of little."""
-        made = self.text(number)
+        made = self.strings[number] if number < len(self.strings) else self.text(number)  # which raises
         if self._long and len(made.encode("utf-8", "surrogatepass")) > MAX_STRING:
             raise self.fault(f"string {number} has more than {MAX_STRING} bytes")
         return made
