@@ -97,7 +97,7 @@ class ThreadPending(Pending):
     def _run(self, work: Callable[[], dict[str, Any]]) -> None:
         try:
             results = work()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever asks for the result gets it
+        except BaseException as error:  # noqa: BLE001 - the caller that asks for the result gets it
             self.set_exception(error)
         else:
             self.set_result(results)
@@ -117,8 +117,8 @@ class _Waiters(list[Any]):
 
 
 class PolledPending(Pending):
-    """A dispatch that a device runs and tells nobody of. Whoever asks for the result waits for it himself; a thread watches only where somebody is to be
-    told, through a callback, `as_completed` or `await`."""
+    """A dispatch whose end a device does not announce. A caller that asks for the result waits for it. A thread watches only for callbacks, `as_completed`
+    and `await`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -151,7 +151,7 @@ class PolledPending(Pending):
             self._taken = True
         try:
             results = self._collect()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever asks gets it, now and later
+        except BaseException as error:  # noqa: BLE001 - every caller gets it, now and later
             self.set_exception(error)
         else:
             self.set_result(results)
@@ -165,7 +165,7 @@ class PolledPending(Pending):
     def _watch_until_done(self) -> None:
         try:
             self._wait(None)
-        except BaseException as error:  # noqa: BLE001 - whoever is told gets it
+        except BaseException as error:  # noqa: BLE001 - the callbacks get it
             with self._lock:
                 fails, self._taken = not self._taken, True
             if fails:

@@ -17,7 +17,7 @@ _FLAGS: Final = os.O_WRONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXE
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
-    """A regular file that is open for reading, and its size in bytes. Raises OSError, at once too for a pipe that nobody writes to."""
+    """A regular file that is open for reading, and its size in bytes. Raises OSError, and for a pipe without a writer it does so at once."""
     descriptor = os.open(path, os.O_RDONLY | sum([getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")]))
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):

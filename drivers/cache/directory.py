@@ -163,7 +163,7 @@ class Directory:
         return ""
 
     def _opened(self, *, create: bool) -> Folder | str:
-        """The folder, or why there is none: empty where it is not there."""
+        """The folder, or the reason why it cannot be used: empty where it does not exist."""
         handle = None
         try:
             try:

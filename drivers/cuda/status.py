@@ -200,7 +200,7 @@ _PROFILER: Final = "the profiler's calls are not made"
 _GREEN: Final = "no green contexts are made"
 _REGISTER: Final = "no host memory is registered: page-locked memory is allocated"
 
-# Why nobody meets the others here.
+# Why the others cannot occur here.
 UNREACHABLE: Final[Mapping[str, str]] = {
     "CUDA_SUCCESS": "it is no failure",
     "CUDA_ERROR_PROFILER_DISABLED": _PROFILER,

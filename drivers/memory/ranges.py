@@ -112,7 +112,7 @@ def upload_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, Any]]) -> 
 
 
 def _overlaps(ranges: Sequence[_ElementRange]) -> list[str]:
-    """A sentence for ranges of one call that share elements: which would win is nobody's to say."""
+    """A sentence for ranges of one call that share elements: which write would be last is undefined."""
     filled = sorted((r for r in ranges if r.begin < r.end), key=lambda r: (id(r.allocation), r.begin))
     return [f"elements {b.start}:{b.stop} overlap another range" for a, b in pairwise(filled) if a.allocation is b.allocation and b.begin < a.end]
 

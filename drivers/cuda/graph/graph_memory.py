@@ -160,7 +160,7 @@ class Nodes:
 
 
 class LeftMemory:
-    """All memory that the replays of one graph leave. False where there is none. Attribute: `there`, whether a replay has left it."""
+    """All memory that the replays of one graph leave. False without any. Attribute: `there`, whether a replay has left it."""
 
     def __init__(self, device: CudaDevice, replay: Replay, members: Sequence[GraphMemory]) -> None:
         self._device, self._members, self.there = device, tuple(members), False

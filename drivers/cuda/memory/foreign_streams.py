@@ -30,7 +30,7 @@ class _ForeignUse:
 
 
 class ForeignStreamUse:
-    """The foreign use of one device's memory. False where there is none. Attribute: `by_address`, the uses by the address of their allocation."""
+    """The foreign use of one device's memory. False without any. Attribute: `by_address`, the uses by the address of their allocation."""
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         self._context = context

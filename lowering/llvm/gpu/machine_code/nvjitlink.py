@@ -103,7 +103,7 @@ def available() -> bool:
 @lru_cache(maxsize=1)
 def version() -> str:
     """The version, for keys of caches: that of the wheel ("13.5.37"), which is read without loading the library, or else the library's own ("13.5").
-    Raises Unsupported where there is none."""
+    Raises Unsupported without nvJitLink."""
     if available() and (found := _wheel_versions()):
         return "+".join(found)
     return ".".join(map(str, _required("sm_NN").version()))
