@@ -24,7 +24,7 @@ from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
-from vyre_py.lowering.llvm import forking
+from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
 from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
@@ -32,8 +32,6 @@ from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare"]
-
-forking.guard()
 
 # Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from vyre_py.ir.imports import imported, importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.llvm.forking import NVJITLINK
 from vyre_py.lowering.llvm.gpu.machine_code import assembler_log
 from vyre_py.lowering.llvm.heap import keep_heap
 
@@ -134,6 +135,15 @@ def _refusal(library: Any, handle: int, ptx: bytes, arch: str, error: Exception)
     return ToolchainError(WHO, log, ptx.decode("utf-8", "replace"))
 
 
+def _linked(library: Any, handle: int, ptx: bytes, name: str) -> tuple[bytes, str]:
+    """The machine code, and what the assembler said."""
+    library.add_data(handle, library.InputType.PTX, ptx, len(ptx), ascii(name)[1:-1])
+    library.complete(handle)
+    code = bytearray(library.get_linked_cubin_size(handle))
+    library.get_linked_cubin(handle, code)
+    return bytes(code), _said(library, handle, "info")
+
+
 def link(ptx: bytes, arch: str, *, level: int = 3, debug: bool = False, name: str) -> Linked:
     """The machine code of a PTX module for one architecture, "sm_90". The same code for the same input.
 
@@ -145,20 +155,18 @@ def link(ptx: bytes, arch: str, *, level: int = 3, debug: bool = False, name: st
     keep_heap()
     # Where a driver is, the library would keep its work in the driver's cache, on the disk: code that comes from there has no log, and ours is kept already.
     options = [f"-arch={arch}", "-verbose", "-no-cache", _LEVELS[level], *(["-lineinfo"] if debug else [])]
-    try:
-        handle = library.create(len(options), options)
-    except library.nvJitLinkError as error:
-        if any(status in str(error) for status in _NO_ARCH):
-            raise Unsupported(f"{WHO} {version()}", [Missing(f"target {arch}", help=_ptx_alone(arch))]) from error
-        raise ToolchainError(WHO, f"{error} for {' '.join(options)}", ptx.decode("utf-8", "replace")) from error
-    try:
-        library.add_data(handle, library.InputType.PTX, ptx, len(ptx), ascii(name)[1:-1])
-        library.complete(handle)
-        code = bytearray(library.get_linked_cubin_size(handle))
-        library.get_linked_cubin(handle, code)
-        log = assembler_log.settled(_said(library, handle, "info"))
-    except library.nvJitLinkError as error:
-        raise _refusal(library, handle, ptx, arch, error) from error
-    finally:
-        library.destroy(handle)
-    return Linked(bytes(code), log, assembler_log.resources(log))
+    with NVJITLINK.lock():
+        try:
+            handle = library.create(len(options), options)
+        except library.nvJitLinkError as error:
+            if any(status in str(error) for status in _NO_ARCH):
+                raise Unsupported(f"{WHO} {version()}", [Missing(f"target {arch}", help=_ptx_alone(arch))]) from error
+            raise ToolchainError(WHO, f"{error} for {' '.join(options)}", ptx.decode("utf-8", "replace")) from error
+        try:
+            code, said = _linked(library, handle, ptx, name)
+        except library.nvJitLinkError as error:
+            raise _refusal(library, handle, ptx, arch, error) from error
+        finally:
+            library.destroy(handle)
+    log = assembler_log.settled(said)
+    return Linked(code, log, assembler_log.resources(log))

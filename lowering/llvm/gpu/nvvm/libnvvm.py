@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from vyre_py.ir.imports import importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.llvm.forking import LIBNVVM
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, generation
 from vyre_py.lowering.llvm.gpu.nvvm.dialect import rewrite
 from vyre_py.lowering.llvm.gpu.ptx_fixes import mend
@@ -82,8 +83,16 @@ def _log(nvvm: Any, program: int) -> str:
 def _compile(text: str, options: Sequence[str]) -> str:
     """The PTX of a module in libNVVM's language. Raises ToolchainError with the library's log, and Unsupported for an option that it lacks."""
     nvvm = _library()
+    with LIBNVVM.lock():
+        program = nvvm.create_program()
+        try:
+            return _compiled(nvvm, program, text, options)
+        finally:
+            nvvm.destroy_program(program)
+
+
+def _compiled(nvvm: Any, program: int, text: str, options: Sequence[str]) -> str:
     code = text.encode()
-    program = nvvm.create_program()
     try:
         nvvm.add_module_to_program(program, code, len(code), "vyre")
         nvvm.verify_program(program, len(options), options)
@@ -96,8 +105,6 @@ def _compile(text: str, options: Sequence[str]) -> str:
             target = _LACKING.search(log)
             raise Unsupported(_WHO, [Missing(f"target {target[1]}", help="codegen='llvm' may have it") if target else Missing(log)]) from error
         raise ToolchainError(_WHO, log, text) from error
-    finally:
-        nvvm.destroy_program(program)
     return ptx.rstrip(b"\0").decode()
 
 
