@@ -16,6 +16,7 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // needs on wgpu: words            compiling may do so, where the device is one that lacks it
              // tolerance: ulp 2                for floats, everywhere; on one kind of device: // tolerance on wgpu: ulp 4 abs 0.001
                  finite results only are compared there, subnormals count as zero: WGSL may assume that there are no others
+                 those whose expected values are computed are no files: `write_filetests.py` writes their text when tests are collected
     races/   // run: ...             as in run/, on the reference device, which watches for races; nothing is expected of Programs that have one:
              // races: R101 words       in the finding about it, with its places and help
     passes/  // pass: fold              then the Program, `// ---- becomes`, and the Program that comes out
@@ -36,7 +37,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -58,7 +59,7 @@ from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
     "UPDATE", "WATCHING", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
-    "run_pass", "run_program", "run_races",
+    "run_pass", "run_program", "run_races", "text_of",
 ]  # fmt: skip
 
 ROOT: Final = TESTS / "filetests"
@@ -117,13 +118,29 @@ class Case:
 
 
 def files(folder: str) -> list[Path]:
-    """The filetests of a folder."""
-    return sorted((ROOT / folder).glob("*.vir"))
+    """The filetests of a folder; in `run/` those as well that are written when they are asked for, under the paths that they would have."""
+    return sorted([*(ROOT / folder).glob("*.vir"), *(_written() if folder == "run" else ())])
+
+
+@cache
+def _written() -> dict[Path, Callable[[], str]]:
+    from write_filetests import (
+        FILES,  # what computes expected values needs mpmath, and most who read filetests need none
+    )
+
+    made = {ROOT / "run" / f"{name}.vir": cache(make) for name, make in FILES.items()}
+    assert not [path for path in made if path.exists()], "a file has the name of one that is written"
+    return made
+
+
+def text_of(path: Path) -> str:
+    """What a filetest says."""
+    return path.read_text(encoding="utf-8") if path.exists() else _written()[path]()
 
 
 def read_cases(path: Path) -> list[Case]:
     """The Programs of a file, with their directives."""
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = text_of(path).split("\n")
     starts = [k for k, line in enumerate(lines) if re.match(r"program\b", line) and not _after_becomes(lines, k)]
     firsts = [_first_line(lines, start) for start in starts]
     common = _directives(path, lines, 0, firsts[0] if firsts else len(lines))

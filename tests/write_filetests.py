@@ -1,9 +1,8 @@
-"""Writes those run filetests whose expected values are computed rather than thought of.
+"""Those run filetests whose expected values are computed rather than thought of; they are written when tests are collected.
 
-    python tests/write_filetests.py [NAME ...]      writes tests/filetests/run/NAME.vir; without a name, all of them
+    python tests/write_filetests.py [NAME ...]      prints them; without a name, says which there are
 
 The oracles share no code with the project: fractions and Python's integers (`exact_floats`, `exact_integers`, `exact_conversions`), and mpmath.
-`test_filetests.py` holds the committed files against what this writes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tree import ROOT, on_path
+from tree import on_path
 
 on_path()
 
@@ -22,20 +21,18 @@ import vir_math  # noqa: E402 - as above
 import vir_scalars  # noqa: E402 - as above
 import vir_vectors  # noqa: E402 - as above
 
-__all__ = ["FILES", "FOLDER"]
+__all__ = ["FILES"]
 
-FOLDER: Final = ROOT / "tests" / "filetests" / "run"
 # A file's name, without its ending, and what makes its text.
 FILES: Final[Mapping[str, Callable[[], str]]] = {**vir_scalars.FILES, **vir_conversions.FILES, **vir_vectors.FILES, **vir_atomics.FILES, **vir_math.FILES}
 
 
 def main(names: list[str]) -> int:
-    """Writes the named files, or all."""
-    for name in names or FILES:
-        if name not in FILES:
-            print(f"{name} is none of {', '.join(FILES)}", file=sys.stderr)
-            return 2
-        (FOLDER / f"{name}.vir").write_text(FILES[name](), encoding="utf-8")
+    """Prints the named files."""
+    if unknown := [name for name in names if name not in FILES]:
+        print(f"{', '.join(unknown)}: none of {', '.join(FILES)}", file=sys.stderr)
+        return 2
+    print("\n".join(FILES[name]() for name in names) or "\n".join(FILES))
     return 0
 
 

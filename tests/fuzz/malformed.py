@@ -27,11 +27,12 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tree import ROOT, on_path
+from tree import on_path
 
 on_path()
 
 import numpy as np  # noqa: E402 - the path above must stand first
+from filetest import files, text_of  # noqa: E402 - as above
 from generator import Seeded, generate  # noqa: E402 - as above
 
 from vyre_py.ir.check import check  # noqa: E402 - as above
@@ -68,8 +69,8 @@ _LONGEST: Final = 900  # characters of a seed's text: every byte of all seeds is
 def _texts() -> Iterator[str]:
     """The Programs of the filetests, one text each."""
     for folder in _FILETESTS:
-        for path in sorted((ROOT / "tests" / "filetests" / folder).glob("*.vir")):
-            yield from re.split(r"^(?=program\b)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        for path in files(folder):
+            yield from re.split(r"^(?=program\b)", text_of(path), flags=re.MULTILINE)[1:]
 
 
 @cache

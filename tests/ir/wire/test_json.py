@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filetest import files, text_of
 from generator import Seeded, generate
 from malformed import json_tree
 from tree import ROOT
@@ -113,9 +114,9 @@ def test_generated_programs_come_back(number: int) -> None:
     assert problem(json.loads(text), SCHEMA) is None
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "filetests" / "run").glob("*.vir")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
 def test_filetests_come_back(path: Path) -> None:
-    for text in path.read_text(encoding="utf-8").split("\nprogram ")[1:]:
+    for text in text_of(path).split("\nprogram ")[1:]:
         program = parse("program " + text)
         written = program.to_json(places=True)
         assert problem(json.loads(written), SCHEMA) is None

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filetest import files, text_of
 from generator import Seeded, generate
 from malformed import redigested
 from tree import ROOT
@@ -104,9 +105,9 @@ def test_generated_programs_come_back(number: int) -> None:
     assert check(Program.from_bytes(program.to_bytes())).capabilities == check(program).capabilities
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "filetests" / "run").glob("*.vir")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
 def test_filetests_come_back(path: Path) -> None:
-    for text in path.read_text(encoding="utf-8").split("\nprogram ")[1:]:
+    for text in text_of(path).split("\nprogram ")[1:]:
         program = parse("program " + text)
         round_trip(program)
         again = Program.from_bytes(program.to_bytes(places=True))
