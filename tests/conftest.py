@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 # What a test compiles is compiled: nothing of it comes from an earlier run, and nothing is left for a later one. Tests of the disk cache name their own.
@@ -24,6 +26,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """A test that hangs fails, and the others go on."""
     if limit := float(os.environ.get("VYRE_TEST_SECONDS", "600")):
         config.pluginmanager.register(TimeLimit(limit))
+    _share_bytecode(config)
+
+
+def _share_bytecode(config: pytest.Config) -> None:
+    """Where Python is told to leave no bytecode beside sources, the processes that tests start share a folder of it, which goes when the run ends: each would
+    else compile again all that it imports."""
+    if not os.environ.get("PYTHONDONTWRITEBYTECODE") or "PYTHONPYCACHEPREFIX" in os.environ:
+        return
+    folder = tempfile.mkdtemp(prefix="vyre-bytecode-")
+    patch = pytest.MonkeyPatch()
+    patch.delenv("PYTHONDONTWRITEBYTECODE")
+    patch.setenv("PYTHONPYCACHEPREFIX", folder)
+    config.add_cleanup(patch.undo)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:

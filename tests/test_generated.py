@@ -6,9 +6,10 @@ is slow): VYRE_GENERATED=20000 is the long run.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,15 @@ ARCHS = int(os.environ.get("VYRE_GENERATED_ARCHS", "1"))
 # One Program in six is longer than the others. Half of all have 100 statements or more, with what the generator begins and ends each with.
 LONG, SHORT = 126, 56
 HYPOTHESIS_BATCH = 30
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_is_seldom_looked_for() -> Iterator[None]:
+    """Compiling makes many objects and few cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 50)
+    yield
+    gc.set_threshold(*before)
 
 
 class Drawn:

@@ -5,6 +5,7 @@ Whatever goes wrong counts as noticed, but for the errors of a plant whose text 
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -144,6 +145,8 @@ class Suite:
         """The first test that fails."""
         import pytest
 
+        # What happens to be installed beside pytest takes as long to import as a test to run, and none of it is needed here.
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         watch = _Watch()
         names = ("-k", self.names) if self.names else ()
         file, *test = self.tests.split("::")
