@@ -28,6 +28,7 @@ from vyre_py.ir.language.errors import (
     ValidationError,
     VyreError,
     WireError,
+    remade,
 )
 from vyre_py.lowering.errors import ArtifactError, LoweringError, Missing, ToolchainError, Unsupported
 
@@ -108,9 +109,7 @@ def rebuild(data: object) -> VyreError:
     kind = _BY_NAME.get(str(data.get("class")))
     if kind is None:
         raise ErrorDataBroken("an error of no known class")
-    # Made without its constructor, which would compose the text again from what is in it already.
-    error = kind.__new__(kind, data["text"])
-    error.args = (data["text"],)  # which a class that is an OSError as well sets in its constructor alone
+    error = remade(kind, (data["text"],))
     given = {name: _value(value, _MAX_DEPTH) for name, value in data["fields"].items() if name.isidentifier() and not name.startswith("_")}
     known = _CLASSES[kind]
     for name, expected in known.items():

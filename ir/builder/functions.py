@@ -16,6 +16,7 @@ from vyre_py.ir.builder.expressions import Expr, Operand, apply
 from vyre_py.ir.language.describe import accepted, signature, spelling
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.public import public
 
 __all__ = ["FUNCTIONS", "called"]
 
@@ -63,10 +64,9 @@ def _function(op: Op) -> Callable[..., Expr]:
     code: CodeType = call.__code__
     call.__code__ = code.replace(co_name=op.name, co_qualname=op.name, co_varnames=op.names)
     call.__name__ = call.__qualname__ = op.name
-    call.__module__ = "vyre_py"
     call.__annotations__ = {**dict.fromkeys(op.names, "Operand"), "return": "Expr"}
     call.__doc__ = f"{op.doc}\n\n{spelling(op)}: {signature(op)}{f', {text}' if (text := accepted(op)) else ''}."
-    return call
+    return public(call)
 
 
 FUNCTIONS: Final[Mapping[str, Callable[..., Expr]]] = {

@@ -9,10 +9,12 @@ from vyre_py.ir.builder.expressions import Expr, Operand, apply, const, fail
 from vyre_py.ir.builder.sizes import Size, size_op
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, u32, vector_of
+from vyre_py.ir.public import public
 
 __all__ = ["bitcast", "cast", "ceil_div", "max", "min", "splat", "vec2", "vec3", "vec4"]
 
 
+@public
 def ceil_div(size: Size | int, divisor: Size | int) -> Size:
     """The exact quotient of two sizes, rounded up: a size."""
     made = size_op("ceil_div", size, divisor)
@@ -21,12 +23,14 @@ def ceil_div(size: Size | int, divisor: Size | int) -> Size:
     return made
 
 
+@public
 def min(a: Operand, b: Operand) -> Expr:
     """The lesser of two numbers; a number wins over NaN, -0 is below +0. Of two sizes, a size."""
     made = _sizes("min", a, b)
     return apply("min", a, b) if made is None else made
 
 
+@public
 def max(a: Operand, b: Operand) -> Expr:
     """The greater of two numbers; a number wins over NaN, +0 is above -0. Of two sizes, a size."""
     made = _sizes("max", a, b)
@@ -37,6 +41,7 @@ def _sizes(name: str, a: Operand, b: Operand) -> Size | None:
     return size_op(name, a, b) if isinstance(a, Size) or isinstance(b, Size) else None
 
 
+@public
 def cast(x: Expr, type_: Type) -> Expr:
     """The value in another type of as many components, rounded once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true.
 
@@ -45,21 +50,25 @@ def cast(x: Expr, type_: Type) -> Expr:
     return x.cast(type_) if isinstance(x, Expr) else fail("B108", "cast takes an expression", "vp.const(value, type) makes a constant")
 
 
+@public
 def bitcast(x: Expr, type_: Type) -> Expr:
     """The bits as another type of the same width, no bool: f32 as u32, u64 as u32x2 with the low half first; a NaN gives the canonical one."""
     return x.bitcast(type_) if isinstance(x, Expr) else fail("B108", "bitcast takes an expression", "vp.const(value, type) makes a constant")
 
 
+@public
 def vec2(*parts: Operand) -> Expr:
     """A vector of two components, from scalars of one type and numbers, or one vector of two."""
     return _vector(2, parts)
 
 
+@public
 def vec3(*parts: Operand) -> Expr:
     """A vector of three components, from scalars and vectors of one component type and numbers in order, such as v.xy and 1.0."""
     return _vector(3, parts)
 
 
+@public
 def vec4(*parts: Operand) -> Expr:
     """A vector of four components, from scalars and vectors of one component type and numbers in order, such as v.xyz and 1.0."""
     return _vector(4, parts)
@@ -80,6 +89,7 @@ def _vector(lanes: int, parts: tuple[Operand, ...]) -> Expr:
     return apply(f"vec{lanes}", *components)
 
 
+@public
 def splat(x: Expr, to: int | Type) -> Expr:
     """A vector with the scalar x in all components: of 2 to 4 components, or of a vector type of x's type."""
     if not isinstance(x, Expr) or x.type.is_vector:

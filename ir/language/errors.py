@@ -23,7 +23,7 @@ from vyre_py.ir.public import public
 
 __all__ = [
     "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported", "ValidationError",
-    "VyreError", "WireError", "printable", "shown",
+    "VyreError", "WireError", "printable", "remade", "shown",
 ]  # fmt: skip
 
 
@@ -128,9 +128,15 @@ class VyreError(Exception):
         return error_html(self)
 
 
-def _again(kind: type[VyreError], args: tuple[Any, ...], fields: dict[str, Any]) -> VyreError:
+def remade(kind: type[VyreError], args: tuple[Any, ...]) -> VyreError:
+    """An error of a class, without its constructor, which would compose the text again from what is in it already."""
     error = kind.__new__(kind, *args)
     error.args = args  # which an error that is an OSError as well takes from its constructor alone
+    return error
+
+
+def _again(kind: type[VyreError], args: tuple[Any, ...], fields: dict[str, Any]) -> VyreError:
+    error = remade(kind, args)
     vars(error).update(fields)
     return error
 

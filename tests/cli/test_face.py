@@ -9,8 +9,9 @@ import pytest
 
 import vyre_py as vp
 from vyre_py._names import LAZY
+from vyre_py.ir.builder.functions import FUNCTIONS
 
-KINDS = sorted(name for name in LAZY if inspect.isclass(getattr(vp, name)) or inspect.isfunction(getattr(vp, name)))
+KINDS = sorted(name for name in (*LAZY, *FUNCTIONS) if inspect.isclass(getattr(vp, name)) or inspect.isfunction(getattr(vp, name)))
 
 
 @pytest.mark.parametrize("name", KINDS)
