@@ -7,11 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, Literal, overload
 
+from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.observe.process_trace import begin_process_trace
 from vyre_py.drivers.observe.progress import Progress, Report
 from vyre_py.drivers.observe.trace import tracing
-from vyre_py.drivers.process.compile_pool import SUPPORTED, CompilePool, Done, Outcome, cores, idle
-from vyre_py.drivers.process.compiler_process import Task
+from vyre_py.drivers.process.compile_pool import SUPPORTED, CompilePool, Done, Outcome, idle
+from vyre_py.drivers.process.compile_task import Task
 from vyre_py.ir.check import Checked
 from vyre_py.ir.language.errors import ProgramError, VyreError, WireError, shown
 from vyre_py.ir.language.program import Program
@@ -115,7 +116,7 @@ def _size(workers: int | None, timeout: float | None, jobs: Sequence[_Job]) -> i
         raise Unsupported("vyre-py", [Missing(f"timeout={shown(timeout)}", help="it is a time in seconds")])
     if workers is None:
         worth = _WORTH_ASKING if idle() else _WORTH_STARTING
-        workers = cores() if SUPPORTED and sum(job.cost for job in jobs) >= worth else 1
+        workers = core_count() if SUPPORTED and sum(job.cost for job in jobs) >= worth else 1
     return 0 if workers == 1 and timeout is None else min(workers, len(jobs))
 
 

@@ -7,10 +7,10 @@ import platform
 from importlib.util import find_spec
 from typing import ClassVar, Final
 
+from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
-from vyre_py.drivers.cpu.workers import core_count
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
+from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel
-from vyre_py.drivers.cpu.workers import core_count, run_alone, run_together, run_watched
+from vyre_py.drivers.cpu.workers import run_alone, run_together, run_watched
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.buffer import Buffer

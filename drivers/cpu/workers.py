@@ -16,14 +16,7 @@ from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import aligned_bytes
 from vyre_py.drivers.cpu.module import CpuKernel
 
-__all__ = ["GridJob", "core_count", "run_alone", "run_together", "run_watched"]
-
-
-def core_count() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+__all__ = ["GridJob", "run_alone", "run_together", "run_watched"]
 
 
 class _ScratchBlock:

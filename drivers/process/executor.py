@@ -89,8 +89,7 @@ class _PreparedProgram:
             session.compiled.move_to_end(self.name)
             return session.compiled[self.name]
         data = np.frombuffer(self._bytes(), _BYTE)
-        session.process.memory.reserve(data.size)
-        session.process.memory.array(0, data.shape, _BYTE)[:] = data
+        session.process.memory.put(data)
         request = {"pipeline": self.name, "at": 0, "size_bytes": data.size, "options": to_plain(self.options)}
         try:
             numerics = session.process.ask_for("compile", request, timeout, lambda done: text_of(done, "numerics"))

@@ -97,8 +97,7 @@ class RemoteDevice(Device):
             self._run("an upload", partial(self._write_chunk, handle, offset + begin, source[begin : begin + _CHUNK_BYTES]), handle.session)
 
     def _write_chunk(self, handle: Remote, offset: int, data: Bytes, session: Session) -> None:
-        session.process.memory.reserve(data.size)
-        session.process.memory.array(0, (data.size,), _BYTE)[:] = data
+        session.process.memory.put(data)
         session.process.ask("write", {"number": handle.number, "offset": offset, "at": 0, "size_bytes": data.size}, self._timeout)
         self._supervisor.counters.bytes_sent += data.size
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import OutOfMemory
-from vyre_py.drivers.memory.host_arrays import Host
+from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.ir.imports import importing
 
-__all__ = ["ALIGNMENT", "SharedMemory", "places"]
+__all__ = ["ALIGNMENT", "SharedMemory", "anonymous_file", "places"]
 
 ALIGNMENT: Final = 128
 _GRAIN: Final = 1 << 20  # grown by whole multiples of this
@@ -45,11 +45,12 @@ class SharedMemory:
     __slots__ = ("_backed", "_map", "fd")
 
     def __init__(self, fd: int | None = None) -> None:
-        self.fd = _anonymous_file() if fd is None else fd
+        self.fd = anonymous_file("vyre-executor") if fd is None else fd
         self._backed = 0  # bytes from the beginning that have pages
         self._map: mmap.mmap | None = None
         if fd is None:
             try:
+                _seal(self.fd)
                 self.reserve(1)
             except BaseException:
                 os.close(self.fd)
@@ -89,6 +90,11 @@ class SharedMemory:
             raise ValueError(f"an array of {size} bytes at {offset} is none")
         return np.ndarray(shape, dtype, self._mapped(offset + size), offset)
 
+    def put(self, data: Bytes) -> None:
+        """Writes bytes at the beginning. Raises OutOfMemory."""
+        self.reserve(data.size)
+        self.array(0, data.shape, data.dtype)[:] = data
+
     def _mapped(self, size_bytes: int) -> mmap.mmap:
         """A mapping of at least so many bytes."""
         if self._map is None or size_bytes > len(self._map):
@@ -112,13 +118,13 @@ class SharedMemory:
         self.fd, self._backed, self._map = -1, 0, None
 
 
-def _anonymous_file() -> int:
+def anonymous_file(name: str) -> int:
+    """An open file without a name; on Linux in memory, where it can be sealed. Its descriptor is not inherited."""
     with importing:
         import fcntl
 
     if hasattr(os, "memfd_create"):
-        made = os.memfd_create("vyre-executor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        made = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         made, path = tempfile.mkstemp(prefix="vyre-")
         Path(path).unlink()
@@ -127,6 +133,15 @@ def _anonymous_file() -> int:
         return fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
     finally:
         os.close(made)
+
+
+def _seal(fd: int) -> None:
+    """Keeps either process from shrinking a file in memory."""
+    if hasattr(os, "memfd_create"):
+        with importing:
+            import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 
 def _meminfo() -> Iterator[tuple[str, int]]:

@@ -121,8 +121,7 @@ class Worker:
 
         targets = [parse_target(name) for name in list_of(request, "targets")]
         data = encode(compiled(validated(self._bytes(request).tobytes()), targets, _options(request)))
-        self.memory.reserve(len(data))
-        self.memory.array(0, (len(data),), _BYTE)[:] = np.frombuffer(data, _BYTE)
+        self.memory.put(np.frombuffer(data, _BYTE))
         return {"size_bytes": len(data)}
 
     def forget(self, request: Request) -> Answer:

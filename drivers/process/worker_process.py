@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
@@ -26,8 +26,8 @@ from vyre_py.drivers.process.channel import (
     whole_of,
 )
 from vyre_py.drivers.process.error_data import ErrorDataBroken, rebuild
-from vyre_py.drivers.process.shared_memory import SharedMemory
-from vyre_py.ir.language.errors import VyreError
+from vyre_py.drivers.process.shared_memory import SharedMemory, anonymous_file
+from vyre_py.ir.language.errors import VyreError, printable
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -37,6 +37,7 @@ __all__ = ["Opened", "WorkerFailed", "WorkerLate", "WorkerLost", "WorkerProcess"
 _DYING: Final = 5.0  # seconds within which a killed process is gone, unless the system itself holds on to it
 _ENDING: Final = 1.0  # seconds within which a process that closed its pipe has ended, unless a GPU's driver holds on to it
 _CLOSING: Final = 2.0
+_TAIL: Final = 1 << 13  # bytes of what a process wrote last
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}) if os.name == "posix" else frozenset[int]()
 
 _T = TypeVar("_T")
@@ -132,27 +133,35 @@ class Opened:
 class WorkerProcess:
     """A process that answers one request at a time. `ask` is called by one thread at a time, `kill` by any.
 
-    `memory` is what both share; it goes with the process. What it says on its standard error goes to an open file, or where this process's does.
-    Raises DeviceUnavailable when no process can be started, Unsupported on systems where a child can't be handed a descriptor.
+    `memory` is what both share; it goes with the process. What it writes to its standard error goes where this process's does, or `captures_stderr` keeps
+    it for `said`. `answered` says whether it has answered anything yet. Raises DeviceUnavailable when no process can be started, Unsupported on systems
+    where a child can't be handed a descriptor.
     """
 
-    def __init__(self, stderr: int | None = None) -> None:
+    def __init__(self, captures_stderr: bool = False) -> None:
         if os.name != "posix":
             raise Unsupported("vyre-py", [Missing("worker processes on this system", help="they are handed shared memory as open files, which POSIX has")])
-        self.memory = SharedMemory()
-        try:
-            # Not in this process's group: Ctrl-C in a terminal is for the parent, which then decides.
-            self._process = subprocess.Popen(  # noqa: S603 - the command is our own
-                command(self.memory.fd), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(self.memory.fd,),
-                stderr=_error_stream() if stderr is None else stderr, env=_environment(), start_new_session=True,
-            )  # fmt: skip
-        except (OSError, ValueError, TypeError) as error:
-            self.memory.close()
-            raise DeviceUnavailable("the worker process cannot be started", cause=str(error), remedy="check sys.executable and the system's limits") from error
+        with ExitStack() as undo:
+            try:
+                self.memory = SharedMemory()
+                undo.callback(self.memory.close)
+                self._log = anonymous_file("vyre-compiler") if captures_stderr else None
+                undo.callback(self._close_log)
+                # Not in this process's group: Ctrl-C in a terminal is for the parent, which then decides.
+                self._process = subprocess.Popen(  # noqa: S603 - the command is our own
+                    command(self.memory.fd), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(self.memory.fd,),
+                    stderr=_error_stream() if self._log is None else self._log, env=_environment(), start_new_session=True,
+                )  # fmt: skip
+            except (OSError, ValueError, TypeError) as error:
+                raise DeviceUnavailable(
+                    "the worker process cannot be started", cause=str(error), remedy="check sys.executable and the system's limits"
+                ) from error
+            undo.pop_all()
         assert self._process.stdin is not None and self._process.stdout is not None  # both are pipes
         self._pipes = (self._process.stdin, self._process.stdout)
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
         self._number = 0
+        self.answered = False
 
     @property
     def pid(self) -> int:
@@ -179,6 +188,7 @@ class WorkerProcess:
             self._channel.send({"id": self._number, "kind": kind, **request}, deadline)
             sent = True
             reply = self._reply(deadline)
+            self.answered = True
             done = reply.get("done")
             if isinstance(done, dict):
                 return read(done)
@@ -237,8 +247,23 @@ class WorkerProcess:
             self._process.wait(_DYING)
 
     def release(self) -> None:
-        """Ends the process and releases pipes and memory. For the thread that sends requests, after the last one."""
+        """Ends the process and releases pipes and memory. For the thread that sends requests, after the last one. Again is quiet."""
         self.kill_and_wait()
         for pipe in self._pipes:
             pipe.close()
         self.memory.close()
+        self._close_log()
+
+    def said(self) -> str:
+        """The end of what it wrote to a captured standard error since this was asked last, as it may be shown. For when it does nothing."""
+        if self._log is None or not (size := os.fstat(self._log).st_size):
+            return ""
+        text = os.pread(self._log, _TAIL, max(size - _TAIL, 0)).decode("utf-8", "replace")
+        os.ftruncate(self._log, 0)
+        os.lseek(self._log, 0, os.SEEK_SET)  # the process writes where this stands: both have the file by one description
+        return printable(text, "\n\t").strip("\n")
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None

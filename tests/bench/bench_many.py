@@ -17,7 +17,8 @@ from collections.abc import Sequence
 os.environ["VYRE_CACHE_LIMIT"] = "0"
 
 import vyre_py as vp
-from vyre_py.drivers.process.compile_pool import cores, end_idle
+from vyre_py.drivers.cores import core_count
+from vyre_py.drivers.process.compile_pool import end_idle
 from vyre_py.ir.language.program import Program
 
 STATEMENTS = 300
@@ -57,12 +58,12 @@ def main(target: str = "compute_90", count: str = "64") -> None:
         return max(rate(given, target, workers) for given in sets)
 
     programs = fresh()
-    print(f"{len(programs)} Programs of {len(programs[0].body)} statements for {target}, {cores()} processors; Programs a second, and times one process")
+    print(f"{len(programs)} Programs of {len(programs[0].body)} statements for {target}, {core_count()} processors; Programs a second, and times one process")
     print(f"{'processes':>9s} {'started':>18s} {'kept':>18s} {'kept, bytes':>18s}")
     vp.compile_native(programs[0], target)
     alone = kept(1)
     print(f"{1:9d} {'':18s} {alone:10.1f}   1.00x {kept(1, to_bytes=True):10.1f}", flush=True)
-    for workers in sorted({2**k for k in range(1, 10) if 2**k < cores()} | {max(cores(), 2)}):
+    for workers in sorted({2**k for k in range(1, 10) if 2**k < core_count()} | {max(core_count(), 2)}):
         end_idle()
         figures = (rate(fresh(), target, workers), kept(workers), kept(workers, to_bytes=True))
         print(f"{workers:9d} " + " ".join(f"{found:10.1f} {found / alone:6.2f}x" for found in figures), flush=True)

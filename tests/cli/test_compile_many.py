@@ -105,7 +105,7 @@ def test_few_small_programs_take_no_worker(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_large_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vyre_py.many._WORTH_STARTING", 700)
-    monkeypatch.setattr("vyre_py.many.cores", lambda: 2)
+    monkeypatch.setattr("vyre_py.many.core_count", lambda: 2)
     compile_pool.end_idle()
     vp.compile_many([named("p")] * 11, "reference")
     assert not compile_pool.idle()

@@ -10,7 +10,6 @@ and the bus is busy both ways.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory import bulk
 from vyre_py.drivers.cuda.memory.memory import CudaMemory
@@ -72,13 +72,6 @@ class _Way:
     array: Host
     stream: Any
     doing: str
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _address(array: Host) -> int:
@@ -276,7 +269,7 @@ class Transfers:
             self._direct(way)
             return
         work = partial(self._send if way.up else self._receive, way)
-        threads = min(_THREADS, _cores()) if array.nbytes >= _THREADED_BYTES else 1
+        threads = min(_THREADS, core_count()) if array.nbytes >= _THREADED_BYTES else 1
         if threads == 1:
             work(deque(pieces(array, _CHUNK_BYTES)), _CHUNK_BYTES, 0)
             return
@@ -290,7 +283,7 @@ class Transfers:
     def _move_whole(self, way: _Way) -> None:
         """Has several threads copy an array without strides in native code."""
         size_bytes = way.array.nbytes
-        threads = min(_BULK_THREADS if size_bytes >= _BULK_BYTES else _FEW_THREADS, _cores())
+        threads = min(_BULK_THREADS if size_bytes >= _BULK_BYTES else _FEW_THREADS, core_count())
         chunk_bytes = min(_BULK_CHUNK_BYTES, max(_CHUNK_BYTES, size_bytes // (threads * 2 * bulk.LANES)))
         job = bulk.Bulk(self._context, way.up, way.address, _address(way.array), size_bytes, chunk_bytes, int(way.stream), way.doing)
         lanes: list[_Lane] = []
