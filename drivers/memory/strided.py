@@ -7,7 +7,7 @@ few words of one run, which it finds by division. A device kind with kernels of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import prod
@@ -27,14 +27,17 @@ from vyre_py.ir.language.types import Type, u8, u16, u32, u64
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Axis", "Move", "StridedCopy", "copy_by_program", "copy_program", "copy_strided", "simplified", "widened"]
+__all__ = [
+    "GROUP", "PIECES", "Axis", "Move", "StridedCopy", "Tiling", "copy_by_program", "copy_program", "copy_strided", "divided", "simplified", "widened",
+]  # fmt: skip
 
 MAX_RANK: Final = 8
 # Widest first.
 _WORDS: Final[Mapping[int, Type]] = {word.size_bytes: word for word in (u64, u32, u16, u8)}
-# A workgroup of 2^8 invocations, of which 2^lanes share a run; each copies so many words, a lane's width apart.
-_WORKGROUP_LOG2: Final = 8
-_UNROLL_LOG2: Final = 2
+_GROUP_LOG2: Final = 8
+_PIECES_LOG2: Final = 2
+GROUP: Final = 1 << _GROUP_LOG2  # invocations of a workgroup
+PIECES: Final = 1 << _PIECES_LOG2  # words that an invocation copies
 _GROUPS: Final = 65535  # along x: no device takes fewer
 _REMEMBERED: Final = 1024  # copies whose numbers were looked at
 _SPAN_WORDS: Final = 1 << 31  # so that 32 bits count words and work items, a last workgroup included
@@ -117,20 +120,38 @@ def widened(move: Move, addresses: tuple[int, int], widths: Iterable[int]) -> tu
     return width, simplified(Move(move.source // width, move.target // width, tuple(axes)))
 
 
-def _divided(move: Move, limit: int) -> Iterator[Move]:
-    """A copy as several, of which none spans more than `limit` words of the source or the target."""
+def divided(move: Move, limit: int, extent: Callable[[Move], int], reach: Callable[[Axis], int]) -> Iterator[Move]:
+    """A copy as several, of which none has an `extent` above `limit`. The axis of the longest `reach` is halved, again and again."""
     waiting = [move]
     while waiting:
         one = waiting.pop()
-        if all(last - first < limit for first, last in (one.span("source"), one.span("target"))):
+        if extent(one) <= limit:
             yield one
             continue
-        number = max(range(len(one.axes)), key=lambda k: (one.axes[k].size - 1) * max(abs(one.axes[k].source), one.axes[k].target))
+        number = max(range(len(one.axes)), key=lambda k: reach(one.axes[k]))
         axis = one.axes[number]
         half = axis.size // 2
         for begin, size in ((half, axis.size - half), (0, half)):
             axes = (*one.axes[:number], replace(axis, size=size), *one.axes[number + 1 :])
             waiting.append(Move(one.source + begin * axis.source, one.target + begin * axis.target, axes))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a workgroup's invocations share runs: 2^lanes of them copy a tile, `PIECES` words each, a lane's width apart. A run has `tiles`, the copy `items`
+    tiles in all, which take so many workgroups."""
+
+    lanes: int
+    tiles: int
+    items: int
+    groups: int
+
+    @classmethod
+    def of(cls, length: int, runs: int, most_lanes: int) -> Tiling:
+        """The tiling of so many runs of so many words, with the fewest lanes that copy a run in one tile, up to 2^most_lanes."""
+        lanes = min(most_lanes, (-(-length // PIECES) - 1).bit_length())
+        tiles = -(-length // (PIECES << lanes))
+        return cls(lanes, tiles, tiles * runs, -(-(tiles * runs << lanes) // GROUP))
 
 
 # ---- the Program
@@ -143,7 +164,7 @@ def copy_program(word: Type, rank: int) -> Program:
     A work item is a tile of a run: 2^lanes invocations, each of which copies words a lane's width apart. `tiles` are in a run of `length` words;
     `items` are in all. The grid's x and y together count workgroups.
     """
-    with ProgramBuilder(f"copy_strided_{word}_{rank}", workgroup=1 << _WORKGROUP_LOG2, doc="A strided copy.") as b:
+    with ProgramBuilder(f"copy_strided_{word}_{rank}", workgroup=GROUP, doc="A strided copy.") as b:
         source, target = b.read("source", word, b.dim("n")), b.write("target", word, b.dim("m"))
         items, tiles, lanes, length = (b.param(name, u32) for name in ("items", "tiles", "lanes", "length"))
         source_at, target_at, source_step, target_step = (b.param(name, u32) for name in ("source_at", "target_at", "source_step", "target_step"))
@@ -151,16 +172,16 @@ def copy_program(word: Type, rank: int) -> Program:
         b.grid(1)
         group = b.workgroup_id(1) * b.num_workgroups(0) + b.workgroup_id(0)
         local = b.local_id(0)
-        item = b.let("item", (group << (_WORKGROUP_LOG2 - lanes)) + (local >> lanes))
+        item = b.let("item", (group << (_GROUP_LOG2 - lanes)) + (local >> lanes))
         with b.if_(item < items):
             row = item // tiles
-            first = b.let("first", ((item - row * tiles) << (lanes + _UNROLL_LOG2)) + (local & ((1 << lanes) - 1)))
+            first = b.let("first", ((item - row * tiles) << (lanes + _PIECES_LOG2)) + (local & ((1 << lanes) - 1)))
             for number, (size, source_stride, target_stride) in reversed(list(enumerate(axes))):
                 left = row // size if number else None
                 place = row - left * size if left is not None else row
                 source_at, target_at = source_at + place * source_stride, target_at + place * target_stride
                 row = left if left is not None else row
-            places = [first + (turn << lanes) for turn in range(1 << _UNROLL_LOG2)]
+            places = [first + (turn << lanes) for turn in range(PIECES)]
             with b.if_(places[-1] < length):
                 words = [source[source_at + place * source_step] for place in places]  # all on their way before the first is stored
                 for place, loaded in zip(places, words, strict=True):
@@ -175,17 +196,15 @@ def copy_program(word: Type, rank: int) -> Program:
 def _params(move: Move) -> tuple[dict[str, int], int]:
     """The params of a copy in words, and how many workgroups it takes."""
     outer, run = (move.axes[:-1], move.axes[-1]) if move.axes else ((), Axis(1, 1, 1))
-    lanes = min(_WORKGROUP_LOG2, max(0, (-(-run.size >> _UNROLL_LOG2) - 1).bit_length()))
-    tiles = -(-run.size >> (lanes + _UNROLL_LOG2))
-    items = tiles * prod(axis.size for axis in outer)
+    tiling = Tiling.of(run.size, prod(axis.size for axis in outer), _GROUP_LOG2)
     params = {
-        "items": items, "tiles": tiles, "lanes": lanes, "length": run.size, "source_at": move.source, "target_at": move.target,
+        "items": tiling.items, "tiles": tiling.tiles, "lanes": tiling.lanes, "length": run.size, "source_at": move.source, "target_at": move.target,
         "source_step": run.source, "target_step": run.target,
     }  # fmt: skip
     for number, axis in enumerate(outer):
         params |= {f"size_{number}": axis.size, f"source_{number}": axis.source, f"target_{number}": axis.target}
     mask = (1 << 32) - 1  # arithmetic wraps modulo 2^32: a negative stride is passed as its two's complement
-    return {name: value & mask for name, value in params.items()}, -(-items >> (_WORKGROUP_LOG2 - lanes))
+    return {name: value & mask for name, value in params.items()}, tiling.groups
 
 
 # ---- the call
@@ -215,11 +234,20 @@ def copy_by_program(device: Device, source: Buffer, target: Buffer, copy: Stride
     addresses = [(device._address(side.handle) or 0) + side.offset_bytes for side in sides]
     width, in_words = widened(copy.move, (addresses[0], addresses[1]), _WORDS)
     with device._ordered(source, target):
-        for part in _divided(in_words, min(_SPAN_WORDS, device.limits.elements)):
+        for part in _in_spans(in_words, min(_SPAN_WORDS, device.limits.elements)):
             _copy(device, _WORDS[width], simplified(part), sides)
     if device._recording is None:
         device.telemetry.copies += 1
         device.telemetry.bytes_copied += copy.size_bytes
+
+
+def _in_spans(move: Move, limit: int) -> Iterator[Move]:
+    """A copy as several, of which none spans more than `limit` words of the source or the target."""
+
+    def extent(one: Move) -> int:
+        return max(last - first + 1 for first, last in (one.span("source"), one.span("target")))
+
+    return divided(move, limit, extent, lambda axis: (axis.size - 1) * max(abs(axis.source), axis.target))
 
 
 def _copy(device: Device, word: Type, move: Move, sides: Sequence[Buffer]) -> None:

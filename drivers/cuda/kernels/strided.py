@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +14,7 @@ from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.graph.sequence import Piece
 from vyre_py.drivers.cuda.kernels.strided_ptx import (
     BLOCK_BYTES,
-    GROUP,
     INDEX_LIMIT,
-    PIECES,
     WIDTHS,
     StridedKernel,
     divisor,
@@ -26,7 +24,7 @@ from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
 from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Buffer
-from vyre_py.drivers.memory.strided import Axis, Move, StridedCopy, simplified, widened
+from vyre_py.drivers.memory.strided import GROUP, PIECES, Axis, Move, StridedCopy, Tiling, divided, simplified, widened
 from vyre_py.drivers.observers import Watched
 from vyre_py.lowering.artifact.artifact import Image
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
@@ -34,7 +32,7 @@ from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["Part", "StridedKernels", "StridedStep", "copy_strided", "parted", "parts"]
+__all__ = ["Part", "StridedKernels", "StridedStep", "copy_strided", "parts"]
 
 # Runs of so many bytes and more are shared by the lanes of a warp, which then read whole lines of 128 bytes.
 _RUN_BYTES: Final = 512
@@ -61,27 +59,11 @@ class Part:
         return _PLACES.pack(source + self.source, target + self.target) + self.rest
 
 
-def parted(move: Move, limit: int) -> Iterator[Move]:
-    """A copy as several, of which none has more than `limit` words."""
-    waiting = [move]
-    while waiting:
-        one = waiting.pop()
-        if one.count <= limit:
-            yield one
-            continue
-        number = max(range(len(one.axes)), key=lambda k: one.axes[k].size)
-        axis = one.axes[number]
-        half = axis.size // 2
-        for begin, size in ((half, axis.size - half), (0, half)):
-            axes = (*one.axes[:number], replace(axis, size=size), *one.axes[number + 1 :])
-            waiting.append(Move(one.source + begin * axis.source, one.target + begin * axis.target, axes))
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def parts(copy: StridedCopy, source: int, target: int) -> tuple[Part, ...]:
     """A copy as launches. `source` and `target` are the addresses of the buffers, or what they leave when they are divided by the widest word."""
     width, words = widened(copy.move, (source, target), WIDTHS)
-    return tuple([_part(width, simplified(one)) for one in parted(words, INDEX_LIMIT)])
+    return tuple([_part(width, simplified(one)) for one in divided(words, INDEX_LIMIT, lambda move: move.count, lambda axis: axis.size)])
 
 
 def _part(width: int, move: Move) -> Part:
@@ -89,12 +71,10 @@ def _part(width: int, move: Move) -> Part:
     run = axes[-1]
     if run.source == run.target == 1 and run.size * width >= _RUN_BYTES:
         axes = axes[:-1] or (Axis(1, 0, 0),)
-        lanes = min(_WARP_LOG2, (-(-run.size // PIECES) - 1).bit_length())
-        tiles = -(-run.size // (PIECES << lanes))
-        count = tiles * Move(0, 0, axes).count
-        magic, shift = divisor(tiles)
-        head = {"count": count, "length": run.size, "lanes": lanes, "tiles": tiles, "tiles_magic": magic, "tiles_shift": shift}
-        kernel, groups = StridedKernel("runs", width), -(-(count << lanes) // GROUP)
+        tiling = Tiling.of(run.size, Move(0, 0, axes).count, _WARP_LOG2)
+        magic, shift = divisor(tiling.tiles)
+        head = {"count": tiling.items, "length": run.size, "lanes": tiling.lanes, "tiles": tiling.tiles, "tiles_magic": magic, "tiles_shift": shift}
+        kernel, groups = StridedKernel("runs", width), tiling.groups
     else:
         head = {"count": move.count}
         kernel, groups = StridedKernel("words", width), -(-move.count // (GROUP * PIECES))

@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.drivers.memory.strided import GROUP, PIECES
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 
-__all__ = ["BLOCK_BYTES", "GROUP", "INDEX_LIMIT", "PIECES", "WIDTHS", "StridedKernel", "divisor", "packed"]
+__all__ = ["BLOCK_BYTES", "INDEX_LIMIT", "WIDTHS", "StridedKernel", "divisor", "packed"]
 
 WIDTHS: Final = (16, 8, 4, 2, 1)  # bytes of a word, widest first
-GROUP: Final = 256  # threads of a workgroup
-PIECES: Final = 4  # words that a thread copies
 INDEX_LIMIT: Final = 1 << 31  # what `divisor` is exact below
 _LOAD: Final = "ld.global"
 _STORE: Final = "st.global"

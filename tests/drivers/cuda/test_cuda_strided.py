@@ -23,10 +23,10 @@ from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.kernels import strided as cuda_strided
-from vyre_py.drivers.cuda.kernels.strided import parted, parts
-from vyre_py.drivers.cuda.kernels.strided_ptx import GROUP, INDEX_LIMIT, PIECES, WIDTHS, StridedKernel, divisor, packed
+from vyre_py.drivers.cuda.kernels.strided import parts
+from vyre_py.drivers.cuda.kernels.strided_ptx import INDEX_LIMIT, WIDTHS, StridedKernel, divisor, packed
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
-from vyre_py.drivers.memory.strided import Axis, Move, StridedCopy, simplified
+from vyre_py.drivers.memory.strided import GROUP, PIECES, Axis, Move, StridedCopy, divided, simplified
 from vyre_py.ir.text.parser import parse
 
 KERNELS = [StridedKernel(walk, width) for walk, width in product(("runs", "words"), WIDTHS)]
@@ -137,11 +137,14 @@ def test_the_widest_words(source: int, target: int, axes: Any, addresses: tuple[
 
 def test_a_copy_of_many_words_is_parted() -> None:
     axes = (Axis(1 << 20, 3, 1 << 13), Axis(1 << 13, 1 << 22, 1))
-    found = list(parted(Move(7, 9, axes), INDEX_LIMIT))
+    def words(move: Move) -> list[Move]:
+        return list(divided(move, INDEX_LIMIT, lambda one: one.count, lambda axis: axis.size))
+
+    found = words(Move(7, 9, axes))
     assert len(found) == 4 and all(one.count == INDEX_LIMIT for one in found)
     assert sorted(one.target for one in found) == [9 + (k << 31) for k in range(4)]
     assert sorted(one.source for one in found) == [7 + 3 * (k << 18) for k in range(4)]
-    assert len(list(parted(Move(0, 0, (Axis(INDEX_LIMIT + 1, 1, 2),)), INDEX_LIMIT))) == 2
+    assert len(words(Move(0, 0, (Axis(INDEX_LIMIT + 1, 1, 2),)))) == 2
 
 
 # ---- the driver's logic

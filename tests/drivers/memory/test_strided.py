@@ -226,7 +226,7 @@ def test_simplified_copies_the_same(source: int, target: int, axes: list[tuple[i
 @given(st.integers(1, 60), AXES)
 def test_divided_copies_the_same_in_small_parts(limit: int, axes: list[tuple[int, int, int]]) -> None:
     move = simplified(Move(5, 5, tuple(Axis(*axis) for axis in axes)))
-    parts = list(strided._divided(move, limit))
+    parts = list(strided._in_spans(move, limit))
     assert set().union(*map(places, parts)) == places(move) and sum(prod(a.size for a in p.axes) for p in parts) == prod(a.size for a in move.axes)
     assert all(last - first < limit for part in parts for first, last in (part.span("source"), part.span("target")))
 
