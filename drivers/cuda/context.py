@@ -7,19 +7,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import IntFlag
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.memory import relief
 from vyre_py.drivers.cuda.memory.relief import Relief
-from vyre_py.drivers.cuda.native.call_list import NO_MEMORY, CallList
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
-from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
+from vyre_py.drivers.errors import DeviceLost, DriverError
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
@@ -78,10 +75,10 @@ class Context:
     `copy_stream` transfers overlap it, ordered by events.
 
     Attributes: `cuda` (the driver library), `name` of the device, `device`, `handle` and its `number`, `stream`, `copy_stream`, `streams` and `events` (pools);
-    `mode`, the word that native calls test, and `mode_address`; `intercept`, which gets each native call while one captures or observes; `relief`, which
-    frees memory when the driver has none; `first`, the error by which the device was lost, `on_loss`, which is told of it, and `refuse`, which raises it
-    again. `handles_invalid`: the handles mean nothing any more. `calls_forbidden`: no call of the driver may be made, as in a forked child and after a
-    kernel that never ends.
+    `mode`, the word that native calls test, and `mode_address`; `capture`, which takes the calls of native lists while it runs; `relief`, which frees memory
+    when the driver has none; `first`, the error by which the device was lost, `on_loss`, which is told of it, and `refuse`, which raises it again.
+    `handles_invalid`: the handles mean nothing any more. `calls_forbidden`: no call of the driver may be made, as in a forked child and after a kernel that
+    never ends.
     """
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
@@ -91,8 +88,6 @@ class Context:
         self.first: DriverError | None = None
         self.on_loss: Callable[[DriverError], None] | None = None
         self.refuse: Callable[[], None] | None = None
-        self.on_call: Callable[[CallList, str, Mapping[str, str]], None] | None = None
-        self.intercept: Callable[[Any], None] | None = None
         self.capture: CudaRecorder | None = None
         self.relief = Relief(self)
         self._later: list[Callable[[], object]] = []
@@ -286,36 +281,8 @@ class Context:
         except ValueError:  # a driver that is newer than its bindings
             return _Unnamed(f"status {number}", number)
 
-    def recover(
-        self, calls: CallList, index: int, status: int, doing: str, otherwise: type[DriverError] = DriverError, name: str = "",
-        args: Mapping[str, str] | None = None,
-    ) -> None:
-        """Goes on with a native call list whose call `index` gave `status`, where all that is amiss is that this thread has another context
-        current, or none, or that a trace runs, which shows the list by its `name` and `args`; raises the status's error otherwise, and for calls that the mode
-        forbids."""
-        if index < 0:
-            if status == NO_MEMORY:
-                raise OutOfMemory(doing, meaning="the host has no memory for the arguments", remedy="drop arrays, or launch less at once")
-            with self.using(doing):
-                self.require_usable()
-                if status & Mode.OBSERVED and self.on_call is not None:
-                    self.on_call(calls, name, args or {})
-                else:
-                    calls.resume(0)  # who captured has ended meanwhile
-            return
-        failed = self.status(status)
-        if failed.name == relief.NO_MEMORY and self.relief.resume(partial(calls.resume, index)):
-            return
-        if failed.name not in ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE") or self._is_current():
-            raise self.failure(failed, doing, otherwise)
-        with self.entered():
-            if self.capture is not None and self.capture.is_own:
-                calls.resume(index)
-                return
-            with self.using(doing):  # a capture of another thread may have begun meanwhile
-                calls.resume(index)
-
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
+        """Whether the context is current in this thread."""
         status, current = self.cuda.cuCtxGetCurrent()
         return not status and int(current) == self.number
 

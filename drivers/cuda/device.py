@@ -116,7 +116,6 @@ class CudaDevice(Device):
         self.memory = CudaMemory(self.context, self.telemetry)
         self.pinned_pool = PinnedPool(self.context, self.telemetry)
         self.context.require_usable()  # a call whose status was ignored may have failed
-        self.context.on_call = self._show
         for name, pool in (("streams", self.context.streams), ("events", self.context.events)):
             self.telemetry.gauge(name, partial(getattr, pool, "made"))
             self.telemetry.gauge(f"{name}_idle", partial(getattr, pool, "idle"))

@@ -8,19 +8,19 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from vyre_py.drivers.cuda.graph.executables import Handles
 from vyre_py.drivers.cuda.graph.graph_memory import LeftMemory
 from vyre_py.drivers.cuda.graph.recorder import CudaRecorder, KernelNode, node_count
 from vyre_py.drivers.cuda.launch.launch import BoundKernel, CudaLaunch, stream_handle
 from vyre_py.drivers.cuda.memory.relief import NO_MEMORY, NUMBER
-from vyre_py.drivers.cuda.native.call_list import Call, CallList
-from vyre_py.drivers.cuda.native.calls import perform
+from vyre_py.drivers.cuda.native.call_list import Call
+from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.launch import Launch
+from vyre_py.drivers.many.commands import REPLAY, freed_names
 from vyre_py.drivers.many.graph import Graph, checked_launches, checked_times
-from vyre_py.drivers.many.sequence import freed_names
 from vyre_py.drivers.memory.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ if TYPE_CHECKING:
 __all__ = ["CudaGraph", "Replay", "capture"]
 
 
-class Replay:
-    """A captured graph, its executable form, and the native list with its one call.
+class Replay(CommandList):
+    """A list of one replay: a captured graph, its executable form, and the call that launches it.
 
     `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, or memory that its replays leave is not there yet, so
-    that native code calls the handler. Each change holds the lock. Attributes: `kernels`, `stream` (a handle), `calls`, `shares` (see `Piece`),
-    `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
+    that native code calls the handler. Each change holds the lock. Attributes besides those of a list: `kernels`, `stream` (a handle), `scratch`: whether a
+    command in it has memory in common with others (`CommandKind`), `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
     """
+
+    names_first_cause: ClassVar[bool] = True
 
     def __init__(self, device: CudaDevice, graph: Any, recorder: CudaRecorder, loops: bool) -> None:
         context = device.context
         self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.outside(), recorder.kept
-        self.shares = recorder.shares
+        self.scratch = recorder.scratch
         self.lock = threading.RLock()
         self.stream = int(context.stream)
         self._owner: Any = None
@@ -58,7 +60,8 @@ class Replay:
                 if name != "parameter_bytes":  # which the graph holds already
                     counts[name] = counts.get(name, 0) + amount
         self._record = device.telemetry.record(**counts)
-        self.calls = self._list()
+        self._count = ctypes.c_uint64.from_address(self._record.address)
+        super().__init__(device)
         with self.lock:
             self._instantiate()
 
@@ -72,20 +75,21 @@ class Replay:
         executable = self._handles.executable
         return Call(self.device.context.function("cuGraphLaunch"), (0 if executable is None else int(executable), self.stream))
 
-    def _list(self) -> CallList:
-        """The native list: one call, or where the graph shares memory and was moved to another stream, that call in the order of our own stream as well."""
-        device, context = self.device, self.device.context
+    def _build(self) -> None:
+        """Makes the native list: one call, or where commands have scratch memory and the graph was moved to another stream, that call in the order of our own
+        stream as well."""
+        context = self.device.context
         own, calls = int(context.stream), [self.call()]
-        if self.shares and self.stream != own:
+        if self.scratch and self.stream != own:
             if self._handles.event is None:
                 self._handles.event = context.events.take()
             event, record, wait = int(self._handles.event), context.function("cuEventRecord"), context.function("cuStreamWaitEvent")
             before = [Call(record, (event, own)), Call(wait, (self.stream, event, 0))]
             calls = [*before, *calls, Call(record, (event, self.stream)), Call(wait, (own, event, 0))]
         self._at = len(calls) // 2
+        self.rows = [NativeCommand(REPLAY, self.name, tuple(calls))]
         room = 1 + len(self._others) + sum(len(node.held) for node in self.kernels)
-        counters = ((device.telemetry.address("graph_replays"), 1), (self._record.address, 1))
-        return CallList(calls, self.handle_status, context.mode_address, self._words(), counters, exclusive=True, room=room)
+        self.calls = self._native(calls, self._words(), REPLAY.counter, exclusive=True, room=room)
 
     def names(self) -> list[tuple[str, Buffer]]:
         """The buffers that the graph uses, with the names that they have in Programs and steps."""
@@ -181,9 +185,8 @@ class Replay:
 
     def used(self) -> bool:
         """Whether it was replayed since it was last asked this."""
-        count = ctypes.c_uint64.from_address(self._record.address).value
-        before, self._seen = self._seen, count
-        return before != count
+        before, self._seen = self._seen, self._count.value
+        return before != self._seen
 
     def evict(self) -> bool:
         """Drops the executable graph, unless another thread uses it, or memory that its replay left may still be read."""
@@ -209,11 +212,19 @@ class Replay:
 
     # ---- replaying
 
-    def _prepare(self) -> None:
+    def doing(self, row: int | None) -> str:
+        """See `CommandList.doing`."""
+        return f"{self.name} cannot be replayed on {self.device.name}"
+
+    def record_into(self, recorder: CudaRecorder) -> None:
+        """Makes the graph one node. Raises LaunchError."""
+        recorder.graph(self)
+
+    def require_ready(self) -> None:
         """Has an executable graph ready; the lock is held. Raises BindingError, LaunchError, DeviceLost."""
         self.device.require_usable()
         if self._closed:
-            raise LaunchError(f"{self.name} cannot be replayed on {self.device.name}", cause="it was closed")
+            raise LaunchError(self.doing(None), cause="it was closed")
         freed = sorted({problem for name, buffer in self.names() for problem in freed_names({name: buffer})})
         if freed:
             raise BindingError("graph", freed)
@@ -221,34 +232,22 @@ class Replay:
             self._instantiate()
 
     def handle_status(self, index: int, status: int) -> None:
-        """Does, or refuses, what the native call could not: see `call_list`."""
-        device, context = self.device, self.device.context
-        doing = f"{self.name} cannot be replayed on {context.name}"
+        """See `CommandList.handle_status`. Memory that the replays leave comes and goes with them."""
         if index < 0:
-            device.require_usable()  # which waits for no other thread
+            self.device.require_usable()  # which waits for no other thread
         with self.lock:
-            if index < 0:
-                self._prepare()
-                if context.capture is not None and status > 0:
-                    context.capture.graph(self)
-                    return
-                if status < 0:
-                    self.calls.resume(0)
-                    self._arrived()
-                    return
-            elif status == NUMBER and self.left.there:
+            if status == NUMBER and index >= 0 and self.left.there:
                 self._leave_none()  # before kept memory is freed and the call repeated
                 self._instantiate()
             try:
-                context.recover(self.calls, index, status, doing, LaunchError, self.name)
+                super().handle_status(index, status)
             except DeviceLost:
-                device.require_usable()  # which tells the first cause
                 raise
             except DriverError as error:
                 if index >= 0 and self.left.there:
                     self._leave_none()
                 if index >= 0 and self.has_memory and isinstance(error, OutOfMemory):
-                    raise self._exhausted(doing) from None
+                    raise self._exhausted(self.doing(None)) from None
                 raise
             self._arrived()
 
@@ -257,7 +256,7 @@ class Replay:
         context = self.device.context
         self.device.require_usable()
         with self.lock:
-            self._prepare()
+            self.require_ready()
             if context.capture is None and not context.mode.value:
                 with context.entered():
                     if self.left and not self.left.there:  # one by itself: if a later one fails, that has left memory there
@@ -278,8 +277,9 @@ class Replay:
             self.stream, self._owner = stream, owner
             self.device.use_on(stream, owner, [buffer for _, buffer in self.names()])
             self._kernels_use(stream, owner)
-            if self.shares:
-                old, self.calls = self.calls, self._list()
+            if self.scratch:
+                old = self.calls
+                self._build()
                 old.invalidate()
             self.calls.patch(self._at, 1, stream)
             self._go_on()
@@ -297,7 +297,7 @@ class Replay:
         device = self.device
         device.require_usable()
         with self.lock:
-            self._prepare()
+            self.require_ready()
             chosen = [node for node in self.kernels if not kernels or node.kernel in kernels]
             for node in chosen:
                 node.require_memory()
@@ -341,7 +341,7 @@ class CudaGraph(Graph):
     def __init__(self, device: CudaDevice, value: Any, nodes: int, replay: Replay) -> None:
         super().__init__(device, value, nodes)
         self._replay = replay
-        self.__call__ = replay.calls.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
+        self.__call__ = replay.builtin()  # type: ignore[method-assign]  # a slot of that name, through which Python calls the builtin
 
     @property
     def raw(self) -> int:
@@ -375,7 +375,7 @@ class CudaGraph(Graph):
             if handle != int(context.stream):
                 self._replay.device.memory.foreign_use.after([handle])
             self._replay.move(handle, stream)
-        self.__call__ = self._replay.calls.builtin()  # type: ignore[method-assign]  # as in `__init__`
+        self.__call__ = self._replay.builtin()  # type: ignore[method-assign]  # as in `__init__`
         return self
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from vyre_py.drivers.cuda.graph.graph import CudaGraph, Replay
 from vyre_py.drivers.cuda.graph.recorder import CudaRecorder, node_count
 from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
-from vyre_py.drivers.cuda.native.calls import perform
+from vyre_py.drivers.cuda.native.command_list import perform
 from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.artifact.artifact import Image

@@ -13,14 +13,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
-from vyre_py.drivers.cuda.graph.sequence import Piece, SequenceCalls, piece_of
+from vyre_py.drivers.cuda.graph.sequence import command_of
 from vyre_py.drivers.cuda.launch.launch import BoundKernel
 from vyre_py.drivers.cuda.native.call_list import LAUNCH_EX, Call
-from vyre_py.drivers.cuda.native.calls import perform
+from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.launch import Launch
+from vyre_py.drivers.many.commands import freed_names
 from vyre_py.drivers.many.graph import Recording, empty_capture
-from vyre_py.drivers.many.sequence import SequenceStep, freed_names
+from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Allocation, Buffer
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
@@ -124,8 +125,8 @@ _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 class CudaRecorder(Recording):
     """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive;
-    `shares`, whether a step shares memory with steps elsewhere (`Piece`); `memory`, what the graph allocates itself, `left`, what of that the function did not
-    free, and `peak_bytes`, the most that is there at once."""
+    `scratch`, whether a command has memory in common with others (`CommandKind`); `memory`, what the graph allocates itself, `left`, what of that the function
+    did not free, and `peak_bytes`, the most that is there at once."""
 
     def __init__(self, device: CudaDevice, loops: bool = False) -> None:
         """`loops` says that what is captured is repeated."""
@@ -134,7 +135,7 @@ class CudaRecorder(Recording):
         self.kernels: list[KernelNode] = []
         self.buffers: list[tuple[str, Buffer]] = []
         self.kept: list[Any] = []
-        self.shares = False
+        self.scratch = False
         self.memory: list[GraphMemory] = []
         self.left: list[GraphMemory] = []
         self.peak_bytes = 0
@@ -155,17 +156,13 @@ class CudaRecorder(Recording):
     def take(self, what: Launch | SequenceStep) -> None:
         """Makes a copy, a fill or a product a node."""
         self.require_own(f"{what!r} was not enqueued")
-        self._piece(piece_of(self._device, what))
+        self._item(command_of(self._device, what))
 
-    def sequence(self, sequence: SequenceCalls) -> None:
-        """Makes the steps of a sequence nodes."""
-        self.require_own(f"the sequence was not enqueued on {self.device.name}")
-        sequence.refresh()
-        for piece in sequence.pieces:
-            if piece.kernel is not None:
-                self.kernel(piece.kernel)
-            else:
-                self._piece(piece)
+    def commands(self, commands: CommandList) -> None:
+        """Makes the commands of a list nodes."""
+        commands.refresh()
+        for item in commands.items:
+            self._item(item)
 
     def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
         """A buffer of zeros that each replay allocates here, and frees where it is freed in the captured function, else when the next replay begins.
@@ -220,7 +217,7 @@ class CudaRecorder(Recording):
         self._add_child(replay.stream, replay.plain(doing), doing)
         self.buffers += replay.names()
         self.kept.append(replay)
-        self.shares |= replay.shares
+        self.scratch |= replay.scratch
 
     def _add_child(self, stream: int, child: Any, doing: str) -> None:
         """Adds a copy of a graph behind what a stream has captured: replays themselves are not captured."""
@@ -238,13 +235,16 @@ class CudaRecorder(Recording):
         if status:
             raise context.failure(status, doing, LaunchError)
 
-    def _piece(self, piece: Piece) -> None:
-        doing = f"the {piece.name} cannot be captured on {self.device.name}"
+    def _item(self, item: NativeCommand | CommandList) -> None:
+        if isinstance(item, CommandList):
+            item.record_into(self)
+            return
+        doing = f"the {item.name} cannot be captured on {self.device.name}"
         with self._device.context.relaxed(doing):  # a library may load code at its first call
-            perform(self._device, piece.calls, doing, piece.failure)
-        self.buffers += [(name, buffer) for name, buffer in piece.buffers.items()]
-        self.kept.append(piece.kept)
-        self.shares |= piece.shares
+            perform(self._device, item.calls, doing, item.failure)
+        self.buffers += item.buffers.items()
+        self.kept.append(item.kept)
+        self.scratch |= item.kind.scratch
 
     def _require_captured(self, stream: int, doing: str) -> None:
         context, cuda = self._device.context, self._device.context.cuda

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from vyre_py.drivers.cuda.graph.sequence import Piece
 from vyre_py.drivers.cuda.native.call_list import Call
-from vyre_py.drivers.cuda.native.calls import Calls
+from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError
+from vyre_py.drivers.many.commands import PRODUCT
 from vyre_py.drivers.many.sequence import GemmStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.imports import importing
@@ -207,11 +207,10 @@ class CudaGemm(GemmStep):
             raise LaunchError(f"cuBLASLt refuses a {self.name} on {device.name}", cause=str(error)) from error
         if not self._description.fits:
             raise Unsupported(device.name, [Missing(f"{self.name} of {a.type}", help="cuBLASLt has no algorithm for these sizes")])
-        piece = self.piece()
-        self._direct = Calls(device, piece.calls, f"the {self.name} cannot be enqueued on {device.name}", piece.failure)
+        self._direct = CommandList(device, [self.command()], f"the {self.name} cannot be enqueued on {device.name}")
 
-    def piece(self) -> Piece:
-        """The step as native calls. The product requires that our context is current, so the calls around it make it current and restore the other."""
+    def command(self) -> NativeCommand:
+        """The step as a row. The product requires that our context is current, so the calls around it make it current and restore the other."""
         device, context, library, made = self.device, self.device.context, self._library, self._description  # type: ignore[attr-defined]  # a CudaDevice
         a, b, out = [int(self.buffers[name].handle) + self.buffers[name].offset_bytes for name in ("a", "b", "out")]
         alpha, beta = map(ctypes.addressof, self._scalars)
@@ -222,10 +221,10 @@ class CudaGemm(GemmStep):
         )  # fmt: skip
         enter = Call(context.function("cuCtxPushCurrent"), (int(context.handle),))
         leave = Call(context.function("cuCtxPopCurrent"), (ctypes.addressof(_POPPED),))
-        kept = (self, library, device)
+        kept = (made, self._scalars, library, device)
         calls = (enter, Call(library.matmul, arguments), leave)
-        return Piece(self.name, calls, None, self.buffers, kept, {}, partial(_failure, context, library.bindings), shares=True)
+        return NativeCommand(PRODUCT, self.name, calls, self.buffers, {}, kept, partial(_failure, context, library.bindings))
 
     def _run(self) -> None:
-        self._direct.calls.builtin()()
+        self._direct.builtin()()
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cuda.context import Context
-from vyre_py.drivers.cuda.graph.sequence import Piece
 from vyre_py.drivers.cuda.kernels.strided_ptx import (
     BLOCK_BYTES,
     INDEX_LIMIT,
@@ -22,6 +21,8 @@ from vyre_py.drivers.cuda.kernels.strided_ptx import (
 )
 from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
+from vyre_py.drivers.cuda.native.command_list import NativeCommand
+from vyre_py.drivers.many.commands import COPY
 from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.strided import GROUP, PIECES, Axis, Move, StridedCopy, Tiling, divided, simplified, widened
@@ -167,16 +168,16 @@ class StridedStep(SequenceStep):
         self._copy, self._launches = copy, launches
         self._blocks = [ctypes.create_string_buffer(block, len(block)) for _, _, block in launches]
 
-    def piece(self) -> Piece:
-        """The launches as native calls."""
+    def command(self) -> NativeCommand:
+        """The launches as a row."""
         device: CudaDevice = self.device  # type: ignore[assignment]  # only a CudaDevice makes such a step
         launch, stream = device.context.function("cuLaunchKernel"), int(device.context.stream)
         calls = tuple([
             Call(launch, (function, groups, 1, 1, GROUP, 1, 1, 0, stream, 0, 0), LAUNCH, ctypes.addressof(held), len(held))
             for (function, groups, _), held in zip(self._launches, self._blocks, strict=True)
         ])  # fmt: skip
-        return Piece(self.name, calls, None, self.buffers, self, {"copies": 1, "bytes_copied": self._copy.size_bytes})
+        return NativeCommand(COPY, self.name, calls, self.buffers, COPY.counts(self._copy.size_bytes), self)
 
     def _run(self) -> None:
-        device: CudaDevice = self.device  # type: ignore[assignment]  # as in `piece`
+        device: CudaDevice = self.device  # type: ignore[assignment]  # as in `command`
         _enqueue(device, self.buffers["source"], self.buffers["target"], self._copy, self._launches)

@@ -21,14 +21,16 @@ from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.launch.persistent import launched_grid
 from vyre_py.drivers.cuda.native import call_list
 from vyre_py.drivers.cuda.native.call_list import Call, CallList, SlotRow
-from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError
+from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
+from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
-from vyre_py.drivers.many.sequence import freed_names
+from vyre_py.drivers.many.commands import LAUNCH, require_memory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
+    from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
 __all__ = ["BoundKernel", "CudaLaunch", "record_of", "stream_handle"]
 
@@ -97,20 +99,21 @@ def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], str
             device.words.give(use, word)
 
 
-class BoundKernel:
-    """The state of a bound launch: the argument block, the buffers, the native call. `CudaLaunch`, which users hold, is around it.
+class BoundKernel(CommandList):
+    """A list of one launch, whose arguments may be set: the argument block, the buffers, the native call. `CudaLaunch`, which users hold, is around it, so that
+    a launch is freed as soon as it is dropped.
 
-    Handlers are methods of this class rather than of the launch, so that a launch is freed as soon as it is dropped.
-
-    Attributes: `device`, `plan`, `module` and `grid` of the entry that is launched, `block` (the argument block, which native code copies at each
+    Attributes besides those of a list: `plan`, `module` and `grid` of the entry that is launched, `block` (the argument block, which native code copies at each
     launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` (foreign ones that it was ever launched on, each with the object
-    that keeps it alive), `calls`, and `lock`, which is held by each change from Python.
+    that keeps it alive), and `lock`, which is held by each change from Python.
     """
 
     __slots__ = (
-        "__weakref__", "_attributes", "_call", "_configs", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "calls", "device",
-        "grid", "held", "lock", "module", "plan", "record", "stream", "streams",
+        "_attributes", "_configs", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "grid", "held", "lock", "module", "plan", "stream",
+        "streams",
     )  # fmt: skip
+
+    names_first_cause: ClassVar[bool] = True
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[CudaModule, ...]) -> None:
         """`modules` are the kernels of the step's entries."""
@@ -126,14 +129,13 @@ class BoundKernel:
             buffer = plan.buffers[slot.name]
             self.held.append(buffer)
             struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
-        self.record = device.telemetry.record(**device.launch_amounts(plan, self.module))
         self._owner: Any = None
         self._retired: list[Buffer] = []
         self.stream = int(device.context.stream)
         self.streams: dict[int, Any] = {}
         self.lock = threading.RLock()
         self._words = self._hidden()
-        self.calls = self._list()
+        super().__init__(device)
 
     def _choose(self, plan: LaunchPlan) -> None:
         """Selects the plan's entry."""
@@ -167,7 +169,7 @@ class BoundKernel:
 
     def call(self) -> Call:
         """The native call that launches the kernel on its stream. Valid as long as the kernel lives."""
-        return self._call
+        return self.rows[0].calls[0]
 
     def _made_call(self) -> Call:
         plan, module, context = self.plan, self.module, self.device.context
@@ -180,7 +182,7 @@ class BoundKernel:
         arguments = (int(module.function), *self.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
         return Call(function, arguments, call_list.LAUNCH, self.block_address, plan.step.layout.size_bytes)
 
-    def rows(self) -> list[SlotRow]:
+    def _slots(self) -> list[SlotRow]:
         """The slots that `set` may change in native code."""
         rows = []
         written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
@@ -194,20 +196,20 @@ class BoundKernel:
                 rows.append(SlotRow(sys.intern(slot.name), kind, self.block_address + slot.offset_bytes))
         return rows
 
-    def _list(self) -> CallList:
-        device = self.device
+    def _build(self) -> None:
+        name, counts = self.plan.label or self.plan.binding.interface.name, self.device.launch_amounts(self.plan, self.module)
+        self.rows = [NativeCommand(LAUNCH, name, (self._made_call(),), counts=counts)]
+        self._record = self._recorded(self.rows)
         alive = [ctypes.addressof(buffer.allocation.alive) for buffer in self.held]
-        counters = ((device.telemetry.address("launches"), 1), (self.record.address, 1))
-        foreign = self.stream != int(device.context.stream)
-        self._call = self._made_call()
-        return CallList([self._call], self.handle_status, device.context.mode_address, alive, counters, self.rows(), self.held, frozen=foreign)
+        foreign = self.stream != int(self.device.context.stream)
+        self.calls = self._native(self.rows[0].calls, alive, slots=self._slots(), held=self.held, frozen=foreign)
 
     def move(self, stream: int, owner: Any) -> None:
         """Launches on another stream from now on, which its `owner` keeps alive. That stream waits for what is enqueued on our own and on the present one."""
         context, foreign = self.device.context, self.device.memory.foreign_use
         own = int(context.stream)
         with self.lock:
-            old, before = self.calls, (self.stream, self._owner)
+            old, before = self.calls, (self.stream, self._owner, self._record, self.rows)
             old.invalidate()
             try:
                 while old.in_flight:  # launches that other threads are making come before the move
@@ -219,9 +221,9 @@ class BoundKernel:
                 self.use_on(stream, owner)
                 self.device.use_on(stream, owner, self.held)
                 self.stream, self._owner = stream, owner
-                self.calls = self._list()
+                self._build()
             except BaseException:
-                self.stream, self._owner = before
+                self.stream, self._owner, self._record, self.rows = before
                 old.restore()
                 raise
 
@@ -233,16 +235,15 @@ class BoundKernel:
     def enter(self, number: int) -> None:
         """Launches another entry from now on. A concurrent launch sees either the old entry or the new one, never a mixture."""
         with self.lock:
-            old, before = self.calls, (self.plan, self.module, self.grid, self._attributes, self.record, self._call)
+            old, before = self.calls, (self.plan, self.module, self.grid, self._attributes, self._record, self.rows)
             old.invalidate()
             try:
                 while old.in_flight:
                     time.sleep(0)
                 self._choose(replace(self.plan, entry=number))
-                self.record = self.device.telemetry.record(**self.device.launch_amounts(self.plan, self.module))
-                self.calls = self._list()
+                self._build()
             except BaseException:
-                self.plan, self.module, self.grid, self._attributes, self.record, self._call = before
+                self.plan, self.module, self.grid, self._attributes, self._record, self.rows = before
                 old.restore()
                 raise
             self.calls.freeze_buffers(old.frozen - 1 - self.calls.frozen)  # as often as the old list before it was invalidated
@@ -260,37 +261,26 @@ class BoundKernel:
     # ---- what is not plain
 
     @property
-    def _shown(self) -> dict[str, str]:
-        """The details of a launch in traces."""
+    def name(self) -> str:
+        """See `CommandList.name`."""
+        return self.rows[0].name
+
+    @property
+    def details(self) -> dict[str, str]:
+        """See `CommandList.details`."""
         return {"program": self.plan.binding.interface.name, "grid": "x".join(map(str, self.grid))}
 
-    def handle_status(self, index: int, status: int) -> None:
-        """Does in Python what the native call could not do, or raises: see `call_list`."""
-        device, context = self.device, self.device.context
-        doing = f"{self.plan.step.entries[self.plan.entry].symbol} cannot be launched on {context.name}"
-        if index < 0:
-            device.require_usable()
-            self.require_memory()
-            if context.capture is not None and status > 0:
-                context.capture.kernel(self)
-                return
-            if context.intercept is not None and status > 0:
-                context.intercept(self)
-                return
-            if status == call_list.STALE:  # the list or its buffers have been replaced
-                with self.lock, context.using(doing):
-                    self.calls.resume(0)
-                return
-        try:
-            with self.entered() as calls:
-                context.recover(calls, index, status, doing, LaunchError, self.plan.label or self._shown["program"], self._shown)
-        except DeviceLost:
-            device.require_usable()  # raises the first cause
-            raise
+    def doing(self, row: int | None) -> str:
+        """See `CommandList.doing`."""
+        return f"{self.plan.step.entries[self.plan.entry].symbol} cannot be launched on {self.device.context.name}"
+
+    def record_into(self, recorder: CudaRecorder) -> None:
+        """Makes the launch a node. Raises LaunchError."""
+        recorder.kernel(self)
 
     @contextmanager
     def entered(self) -> Iterator[CallList]:
-        """A block that makes the present calls. Their invalidation waits for its end, as it waits for native code that makes them."""
+        """See `CommandList.entered`. The list's invalidation waits for the end of the block, as it waits for native code that makes the calls."""
         with self.lock:
             calls = self.calls
             calls.enter()
@@ -304,10 +294,9 @@ class BoundKernel:
         """The bound buffers, by the names of their slots."""
         return dict(zip([slot.name for slot in self.plan.step.layout.buffers], self.held, strict=True))
 
-    def require_memory(self) -> None:
+    def require_ready(self) -> None:
         """Raises BindingError when a bound buffer was freed."""
-        if freed := freed_names(self.buffers):
-            raise BindingError(self.plan.binding.interface.name, freed)
+        require_memory(self.plan.binding.interface.name, self.buffers)
 
     def place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         """Puts buffers and params, whose fit was checked, in their places, all at once for other threads."""

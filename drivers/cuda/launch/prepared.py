@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +19,9 @@ from vyre_py.drivers.binding import BindingPlan
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native.call_list import Call
-from vyre_py.drivers.cuda.native.calls import Calls
+from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
 from vyre_py.drivers.errors import OutOfMemory
+from vyre_py.drivers.many.commands import CLEAR, DOWNLOAD, UPLOAD, WAIT
 from vyre_py.drivers.memory.buffer import Allocation, Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host, no_memory
 from vyre_py.drivers.memory.pool import class_bytes
@@ -76,22 +77,23 @@ class PreparedDispatch(ABC):
         """The buffers that the kernel is bound to."""
 
     @abstractmethod
-    def _list(self) -> Calls:
-        """The calls of a dispatch, from copies to the device, if any, to the results."""
+    def _list(self) -> CommandList:
+        """The commands of a dispatch, from copies to the device, if any, to the results."""
 
     @abstractmethod
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Copies arguments in, runs, and gives the results."""
 
-    def _work_of(self, before: list[Call], after: list[Call]) -> Calls:
-        """A list around the launch, which ends with the wait for it, and counts as one dispatch."""
-        device, kernel = self._device, self._launch.kernel
-        wait = Call(device.context.function("cuStreamSynchronize"), (int(device.context.stream),))
-        counts = {
-            **device.launch_amounts(kernel.plan, kernel.module), "dispatches": 1, "syncs": 1, "uploads": len(self._inputs),
-            "bytes_uploaded": sum(map(self._bytes, self._inputs)), "downloads": len(self._outputs), "bytes_downloaded": sum(map(self._bytes, self._outputs)),
-        }  # fmt: skip
-        return Calls(device, [*before, kernel.call(), *after, wait], self._doing, counts=counts)
+    def _list_of(self, clears: Sequence[Call], downs: Mapping[str, Call]) -> CommandList:
+        """A list around the launch, which ends with the wait for it, and counts as one dispatch: with all that it takes and gives, however that is moved."""
+        context = self._device.context
+        wait = Call(context.function("cuStreamSynchronize"), (int(context.stream),))
+        rows = [NativeCommand(UPLOAD, name, counts=UPLOAD.counts(self._bytes(name))) for name in self._inputs]
+        rows += [NativeCommand(CLEAR, calls=tuple(clears)), *self._launch.kernel.rows]
+        for name in self._outputs:
+            rows.append(NativeCommand(DOWNLOAD, name, (downs[name],) if name in downs else (), counts=DOWNLOAD.counts(self._bytes(name))))
+        rows.append(NativeCommand(WAIT, calls=(wait,), counts={WAIT.counter: 1, "dispatches": 1}))
+        return CommandList(self._device, rows, self._doing)
 
     def _bytes(self, name: str) -> int:
         return prod(self._shapes[name]) * self._memories[name].type.size_bytes
@@ -122,8 +124,8 @@ class Mapped(PreparedDispatch):
         self._cleared = [view for name, view in self._views.items() if name not in self._inputs]
         return {n: Buffer(self._device, allocation, place, self._shapes[n], self._memories[n].type) for n, place in places.items()}
 
-    def _list(self) -> Calls:
-        return self._work_of([], [])
+    def _list(self) -> CommandList:
+        return self._list_of([], {})
 
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:
         views = self._views
@@ -153,13 +155,13 @@ class Staged(PreparedDispatch):
         context = self._device.context
         return Call(context.function(function), (*arguments, int(context.stream)))
 
-    def _list(self) -> Calls:
+    def _list(self) -> CommandList:
         self._pieces = {name: self._cut(name) for name in self._inputs}
         clears = [self._copy("cuMemsetD8Async", self._resident[n].handle, 0, self._bytes(n)) for n in self._outputs if n not in self._inputs]
-        downs = [self._copy("cuMemcpyDtoHAsync", self._block.address + self._places[n], self._resident[n].handle, self._bytes(n)) for n in self._outputs]
+        downs = {n: self._copy("cuMemcpyDtoHAsync", self._block.address + self._places[n], self._resident[n].handle, self._bytes(n)) for n in self._outputs}
         self._down_at = {name: len(clears) + 1 + number for number, name in enumerate(self._outputs)}
         self._own = {name for name in self._outputs if self._bytes(name) >= _OWN_BYTES}
-        return self._work_of(clears, downs)
+        return self._list_of(clears, downs)
 
     def _cut(self, name: str) -> list[tuple[slice, Callable[[], None]]]:
         """The pieces of an argument, in elements of its flat array, each with what sends it."""
@@ -171,7 +173,7 @@ class Staged(PreparedDispatch):
             there = self._resident[name].handle + begin * view.itemsize
             here = self._block.address + self._places[name] + begin * view.itemsize
             call = self._copy("cuMemcpyHtoDAsync", there, here, (end - begin) * view.itemsize)
-            pieces.append((slice(begin, end), Calls(self._device, [call], self._doing).builtin()))
+            pieces.append((slice(begin, end), CommandList(self._device, [NativeCommand(UPLOAD, name, (call,))], self._doing).builtin()))
         return pieces
 
     def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:

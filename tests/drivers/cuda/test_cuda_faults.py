@@ -33,7 +33,7 @@ from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.launch.pending import CudaPending
 from vyre_py.drivers.cuda.memory import transfer
 from vyre_py.drivers.cuda.native.call_list import Call
-from vyre_py.drivers.cuda.native.calls import perform
+from vyre_py.drivers.cuda.native.command_list import perform
 from vyre_py.drivers.cuda.status import STATUSES, UNREACHABLE, failure
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.memory import buffer, host_arrays, ranges
@@ -539,7 +539,7 @@ SILENT = {
     "context.finish": "the next call says what went wrong",
     **dict.fromkeys(("device._close", "memory.close", "context.close"), "closing is quiet"),
     "context.visited": "a finaliser does what it can",
-    "context._is_current": "the context is made current in any case",
+    "context.is_current": "the context is made current in any case",
     "context.relaxed": "the thread's capture mode stays relaxed",
     "recorder.node_count": "the count of nodes is for people",
     "recorder.record": "the captured function's own error is raised",
