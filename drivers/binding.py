@@ -11,6 +11,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.memory.host_arrays import components_of, host_array, own_view
 from vyre_py.drivers.outputs import output_problems
 from vyre_py.drivers.sharing.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
@@ -26,17 +27,17 @@ from vyre_py.ir.language.dims import (
     is_size,
 )
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Memory, Param
-from vyre_py.ir.language.types import Type, bf16, encode, f32, f64, scalar_of, u16
+from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.types import Type, bf16, f32, f64, u16
 from vyre_py.ir.text.declaration_printer import print_dim
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.lowering.artifact.artifact import Interface, Step
+from vyre_py.lowering.artifact.parts import Interface, Step
 from vyre_py.lowering.layout import Layout
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "encode_param", "solve_grid"]
+__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "solve_grid"]
 
 _GROUPS_LIMIT: Final = 1 << 63  # so that a signed word counts them
 
@@ -84,43 +85,6 @@ class BindingPlan:
         ]
         if problems:
             raise BindingError(self.interface.name, problems)
-
-
-def _bits(type_: Type, value: Any) -> int:
-    """The bit pattern of a number, NumPy's own included, as a value of a scalar type. Raises what `encode` raises."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if isinstance(value, np.generic):
-        if type_.is_float and value.dtype == type_.dtype:
-            return int(np.asarray(value).view(f"u{type_.size_bytes}"))
-        value = float(value) if scalar_of(value.dtype) is bf16 else value.item()
-    return encode(type_, value)
-
-
-def _named(param: Param) -> str:
-    return f"param {param.name!r} ({param.type})"
-
-
-def encode_param(param: Param, value: Any) -> bytes:
-    """An argument for a param as it lies in memory: a number, or for a vector a sequence or array of its components, or where there are two a complex
-    number. Raises BindingError with a sentence for each component that is wrong."""
-    type_ = param.type
-    components: Any = (value,)
-    if type_.is_vector:
-        if isinstance(value, (complex, np.complexfloating)) and type_.lanes == 2 and type_.is_float:
-            value = (value.real, value.imag)
-        components = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else host_array(value, param.name)
-        if (isinstance(components, np.ndarray) and components.ndim != 1) or len(components) != type_.lanes:
-            raise BindingError(param.name, [f"{_named(param)}: a sequence or array of its {type_.lanes} components is needed, got {shown(value)}"])
-    encoded, problems = [], []
-    for number, component in enumerate(components):
-        try:
-            encoded.append(_bits(type_.scalar, component).to_bytes(type_.scalar.size_bytes, "little"))
-        except (TypeError, OverflowError) as error:
-            problems.append(f"{_named(param)}{f', component {number}' if type_.is_vector else ''}: {error}")
-    if problems:
-        raise BindingError(param.name, problems)
-    return b"".join(encoded)
 
 
 def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -52,7 +52,8 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, f16
 from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
-from vyre_py.lowering.artifact.artifact import Artifact, Entry, Image, Part, Step
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
@@ -406,7 +407,7 @@ class Device(Closing, Stationary, ABC):
         """
         self.require_usable()
         with importing:
-            from vyre_py.drivers.many.chain import plan_chain  # it imports this module
+            from vyre_py.drivers.many.chain import plan_chain  # few Programs are chained
 
         return plan_chain(self, steps, inputs=inputs, outputs=outputs, views=views, zeroed=zeroed)
 

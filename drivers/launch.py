@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, encode_param, solve_grid
+from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
 from vyre_py.drivers.sharing.exchange import shares_memory, wrap
 from vyre_py.ir.imports import importing
@@ -21,7 +22,7 @@ from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
 from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Stationary
-from vyre_py.lowering.artifact.artifact import Aligned, Need, Step
+from vyre_py.lowering.artifact.parts import Aligned, Need, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Slot, SlotKind
 

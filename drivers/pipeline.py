@@ -17,7 +17,8 @@ from vyre_py.drivers.pending import Pending
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
-from vyre_py.lowering.artifact.artifact import Artifact, Part
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.parts import Part
 from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Pipeline(Portable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         with importing:
-            from vyre_py.drivers.registry import load_on  # which imports devices, and they this module
+            from vyre_py.drivers.registry import load_on  # few pipelines travel
 
         return load_on, (self.device.name, self.artifact)
 

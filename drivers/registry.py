@@ -6,17 +6,19 @@ import os
 import re
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.observe.process_trace import begin_process_trace
-from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.selftest import require_right
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+    from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available", "load_on"]
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.language.assembler import Rewriter
-from vyre_py.ir.language.dims import DimConst, DimExpr, dim_op
+from vyre_py.ir.language.dims import DimConst, DimExpr, Grid, dim_op
 from vyre_py.ir.language.nodes import (
     Atom,
     Const,
@@ -45,10 +45,10 @@ from vyre_py.ir.language.nodes import (
     const,
 )
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.artifact import Aligned, Divisible, Need
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
 from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
 
 __all__ = ["AdjacentAccess", "Coarsened", "aligned", "coarsen"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
@@ -19,38 +19,27 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.text.printer import print_program
-from vyre_py.lowering.artifact.artifact import Artifact, Entry, Image, Interface, Part, Step
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.parts import Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
 from vyre_py.lowering.llvm.text import MOST_LINES
+from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Lowered", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare"]
+__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare"]
 
 # Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
 
 # The language's limit is on the arrays as they are declared; a target may take more for them.
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """The result of a target's `lower`: the code in each format and its entries, best first, the bytes of workgroup memory, the text that was emitted, and
-    what it measured."""
-
-    images: tuple[Image, ...]
-    entries: tuple[Entry, ...]
-    workgroup_bytes: int
-    text: str
-    numerics: str = "strict"
-    stages: Stages = field(default_factory=Stages)
 
 
 Legal = Callable[[Program, Target], Program]

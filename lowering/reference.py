@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vyre_py.ir.passes import Optimised, annotate
 from vyre_py.ir.text.printer import print_program
-from vyre_py.lowering.artifact.artifact import Entry, Image
-from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.artifact.parts import Entry, Image
+from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 

@@ -20,7 +20,7 @@ from vyre_py.ir.language.nodes import Atom, Const, Load, MemoryStatement, Space,
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.simplify import same
-from vyre_py.lowering.artifact.artifact import Aligned, Need
+from vyre_py.lowering.artifact.parts import Aligned, Need
 
 __all__ = ["WIDEST_BYTES", "Row", "element_rows", "needs_of"]
 

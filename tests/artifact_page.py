@@ -19,9 +19,10 @@ from artifacts import AXPY, FOLDER, compiled, full, plain  # noqa: E402 - the pa
 
 from vyre_py.ir.wire.record import DIGEST_BYTES  # noqa: E402 - as above
 from vyre_py.lowering.artifact import form  # noqa: E402 - as above
-from vyre_py.lowering.artifact.artifact import Artifact, Step  # noqa: E402 - as above
+from vyre_py.lowering.artifact.artifact import Artifact  # noqa: E402 - as above
 from vyre_py.lowering.artifact.file import encode  # noqa: E402 - as above
 from vyre_py.lowering.artifact.form import Field, SectionForm  # noqa: E402 - as above
+from vyre_py.lowering.artifact.parts import Step  # noqa: E402 - as above
 
 __all__ = ["artifact_page"]
 

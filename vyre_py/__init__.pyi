@@ -92,11 +92,11 @@ from vyre_py.ir.language.types import u32 as u32
 from vyre_py.ir.language.types import u64 as u64
 from vyre_py.ir.language.types import u8 as u8
 from vyre_py.lowering.artifact.artifact import Artifact as Artifact
-from vyre_py.lowering.artifact.artifact import Entry as Entry
-from vyre_py.lowering.artifact.artifact import Image as Image
-from vyre_py.lowering.artifact.artifact import Interface as Interface
-from vyre_py.lowering.artifact.artifact import Part as Part
-from vyre_py.lowering.artifact.artifact import Step as Step
+from vyre_py.lowering.artifact.parts import Entry as Entry
+from vyre_py.lowering.artifact.parts import Image as Image
+from vyre_py.lowering.artifact.parts import Interface as Interface
+from vyre_py.lowering.artifact.parts import Part as Part
+from vyre_py.lowering.artifact.parts import Step as Step
 from vyre_py.lowering.errors import ArtifactError as ArtifactError
 from vyre_py.lowering.errors import LoweringError as LoweringError
 from vyre_py.lowering.errors import ToolchainError as ToolchainError

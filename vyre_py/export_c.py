@@ -15,7 +15,8 @@ from vyre_py.export.header import header
 from vyre_py.export.names import require_title, title_of
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
-from vyre_py.lowering.artifact.artifact import Artifact, Part, Step
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.parts import Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.files import replacing
 from vyre_py.lowering.layout import SlotKind

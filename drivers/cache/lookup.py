@@ -21,8 +21,9 @@ from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public
-from vyre_py.lowering.artifact.artifact import Artifact, Interface, Part
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.file import decode_part, encode_part
+from vyre_py.lowering.artifact.parts import Interface, Part
 from vyre_py.lowering.compile import Prepared, compile_for, interface_of
 from vyre_py.lowering.llvm.cpu.host_targets import NATIVE, machine_number
 from vyre_py.lowering.options import CompileOptions

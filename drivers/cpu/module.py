@@ -20,7 +20,7 @@ from vyre_py.drivers.cpu.linker import Placed, place
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
-from vyre_py.lowering.artifact.artifact import Entry, Image
+from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.cpu.host_targets import LIBRARY, loads_objects, own_machine
 

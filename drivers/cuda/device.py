@@ -65,7 +65,7 @@ from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.check import Checked
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
-from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import generation, runs_on
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.sequence import SequenceStep, freed_names
+from vyre_py.drivers.many.sequence import CopyStep, FillStep, SequenceStep, freed_names
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
@@ -59,6 +59,14 @@ class Recording:
     def take(self, what: Launch | SequenceStep) -> None:
         """Makes a launch or a step part of the graph."""
         raise NotImplementedError
+
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        """Makes a copy part of the graph."""
+        self.take(CopyStep(source, target))
+
+    def fill(self, buffer: Buffer, value: Any, pattern: bytes) -> None:
+        """Makes a fill part of the graph: of a value, whose bytes in memory are `pattern`."""
+        self.take(FillStep(buffer, value, pattern))
 
     def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
         """A buffer of zeros in memory of the graph. Raises LaunchError where graphs have none."""

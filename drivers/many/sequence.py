@@ -11,10 +11,10 @@ from collections.abc import Sequence as Many
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-from vyre_py.drivers.binding import encode_param
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.public import public

@@ -13,6 +13,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.event import Event
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.memory.host_arrays import Host, components_of, host_array, no_memory, result_view
 from vyre_py.drivers.observe.trace import spanned
 from vyre_py.ir.imports import importing
@@ -303,10 +304,7 @@ class Buffer(Closing, Stationary):
         self._require_writeable("copy_from")
         self.device.require_usable()
         if (recording := self.device._recording) is not None:
-            with importing:
-                from vyre_py.drivers.many.sequence import CopyStep  # made of buffers
-
-            recording.take(CopyStep(source, self))
+            recording.copy(source, self)
         elif self.size_bytes:
             self.device._copy(source.handle, source.offset_bytes, self.handle, self.offset_bytes, self.size_bytes)
             self.device.telemetry.copies += 1
@@ -317,18 +315,12 @@ class Buffer(Closing, Stationary):
 
         Raises BindingError for any other, and after `free`.
         """
-        with importing:
-            from vyre_py.drivers.binding import encode_param  # made of buffers
-
         pattern = encode_param(Param("value", self.type), value)
         handle = self.handle
         self._require_writeable("fill")
         self.device.require_usable()
         if (recording := self.device._recording) is not None:
-            with importing:
-                from vyre_py.drivers.many.sequence import FillStep  # made of buffers
-
-            recording.take(FillStep(self, value, pattern))
+            recording.fill(self, value, pattern)
         elif self.size_bytes:
             self.device._fill(handle, self.offset_bytes, self.size_bytes, pattern)
             self.device.telemetry.fills += 1
@@ -367,7 +359,7 @@ class Buffer(Closing, Stationary):
     ) -> Any:
         """The memory as a DLPack capsule; on CUDA `stream` waits for the launches so far. A vector's components are the last axis."""
         with importing:
-            from vyre_py.drivers.sharing.exchange import capsule_of  # made of buffers
+            from vyre_py.drivers.sharing.handover import capsule_of  # few buffers are handed over
 
         return capsule_of(self, stream, max_version, dl_device, copy)
 
@@ -381,7 +373,7 @@ class Buffer(Closing, Stationary):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The memory for libraries of CUDA, version 3. Raises AttributeError elsewhere."""
         with importing:
-            from vyre_py.drivers.sharing.exchange import cuda_interface_of  # made of buffers
+            from vyre_py.drivers.sharing.handover import cuda_interface_of
 
         return cuda_interface_of(self)
 

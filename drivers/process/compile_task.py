@@ -79,11 +79,8 @@ class Task:
 
 def _artifact(process: WorkerProcess, done: dict[str, Any]) -> Artifact:
     """The artifact that a worker left in shared memory. Raises ChannelBroken for malformed bytes."""
-    with importing:
-        from vyre_py.lowering.artifact.file import decode
-
     try:
-        return decode(process.memory.array(0, (whole_of(done, "size_bytes", _MAX_ARTIFACT),), _BYTE).tobytes())
+        return Artifact.from_bytes(process.memory.array(0, (whole_of(done, "size_bytes", _MAX_ARTIFACT),), _BYTE).tobytes())
     except (ValueError, VyreError) as error:
         raise ChannelBroken(f"what it made is no artifact: {error}") from error
 

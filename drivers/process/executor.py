@@ -34,7 +34,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
-from vyre_py.lowering.artifact.artifact import Interface
+from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 

@@ -16,7 +16,7 @@ from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.process.channel import whole_of
 from vyre_py.drivers.process.supervisor import Session, Supervisor
 from vyre_py.drivers.process.worker_process import Opened
-from vyre_py.lowering.artifact.artifact import Entry, Image, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Step
 
 __all__ = ["Remote", "RemoteDevice"]
 

@@ -14,10 +14,9 @@ from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.program import Grid
+from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.artifact import Entry, Image, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Step
 from vyre_py.lowering.layout import Slot, SlotKind
 from vyre_py.lowering.target import Target
 

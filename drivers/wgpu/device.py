@@ -18,7 +18,7 @@ from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
 from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
 from vyre_py.drivers.wgpu.status import failure
-from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 __all__ = ["WgpuDevice", "WgpuHandles"]

@@ -11,7 +11,7 @@ import numpy as np
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.status import failure
-from vyre_py.lowering.artifact.artifact import Entry, Image, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import WORD_BYTES
 from vyre_py.lowering.wgsl.memory import READ, READ_WRITE

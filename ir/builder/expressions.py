@@ -14,7 +14,6 @@ import numpy as np
 
 from vyre_py.ir.builder.hints import number_hint
 from vyre_py.ir.builder.where import user_place
-from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import Diagnostic, ProgramWarning, ValidationError, shown
 from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.ops import swizzle_bits
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
 
 __all__ = [
-    "Expr", "Index", "Number", "Operand", "apply", "const", "fail", "number", "require_type", "warn",
+    "Expr", "Index", "NotValue", "Number", "Operand", "apply", "const", "fail", "number", "require_type", "warn",
 ]
 
 Number = bool | int | float | np.generic
@@ -350,16 +349,24 @@ def const(value: Number, type_: Type) -> Expr:
     return Expr(None, number(value, type_))
 
 
+class NotValue:
+    """Something of a builder that cannot stand where a value is needed."""
+
+    __slots__ = ()
+
+    def _instead(self) -> tuple[str, str]:
+        """What it is, and what to write in its place."""
+        raise NotImplementedError
+
+
 def number(value: object, type_: Type) -> Const:
     """A Python or NumPy number as a constant of a type, exactly for integers, rounded once for floats."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
-        with importing:
-            from vyre_py.ir.builder.handles import ArrayHandle  # made of the expressions here
-
-        if isinstance(value, ArrayHandle):
-            fail("B108", f"the array {value.memory.name!r} was used as a {type_} value", f"take an element: {value.memory.name}[i]")
+        if isinstance(value, NotValue):
+            what, instead = value._instead()
+            fail("B108", f"{what} was used as a {type_} value", instead)
         fail("B108", f"a value or number of type {type_} is needed, got {type(value).__name__}", "pass an expression of this builder, or a number")
     try:
         return Const(type_, encode(type_, value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail
+from vyre_py.ir.builder.expressions import Expr, Index, NotValue, Operand, fail
 from vyre_py.ir.builder.sizes import Size
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Variable
 from vyre_py.ir.language.types import Type, u32
@@ -98,7 +98,7 @@ class VariableHandle(Expr):
 
 
 @public
-class ArrayHandle:
+class ArrayHandle(NotValue):
     """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
 
     The elements of an array of vectors are whole vectors: `a[i].x` is a component. Atomics give the old value; which types each takes
@@ -110,6 +110,9 @@ class ArrayHandle:
     def __init__(self, builder: Emitter, memory: Memory) -> None:
         self.builder = builder
         self.memory = memory
+
+    def _instead(self) -> tuple[str, str]:
+        return f"the array {self.memory.name!r}", f"take an element: {self.memory.name}[i]"
 
     @property
     def type(self) -> Type:

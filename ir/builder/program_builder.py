@@ -15,10 +15,10 @@ from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
 from vyre_py.ir.language.nodes import Access, Space, Value
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.public import public

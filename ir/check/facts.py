@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.effects import Effect, any_of
 from vyre_py.ir.language.nodes import Atomic, Const, Space, Statement, UniformLoad, Value, Var
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, i64, u64
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["CAPABILITIES", "GRID_BARRIER", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "is_told", "uses"]
 

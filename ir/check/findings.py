@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import Dim, DimConst
 from vyre_py.ir.language.errors import Diagnostic, Place, ValidationError
 from vyre_py.ir.language.nodes import Atom, Const, Param, Value, Variable
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.spans import Spans
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["HEAD", "MAX_FINDINGS", "Findings", "Where", "atom_text", "number", "place_text", "quoted", "variable_text"]
 

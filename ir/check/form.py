@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, number, quoted
-from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import (
     STATEMENTS,
@@ -31,7 +31,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import AtomicOp, Op
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.language.types import SCALARS, TYPES
 

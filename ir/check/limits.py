@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
 from vyre_py.ir.language.assembler import MAX_STATEMENTS
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import End, Memory, Region, Space
-from vyre_py.ir.language.program import Program
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = [
     "MAX_NAME",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from vyre_py.ir.builder.where import user_place
-from vyre_py.ir.language.dims import Dim, DimExpr
+from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import Place, ValidationError
 from vyre_py.ir.language.grids import default_grid
 from vyre_py.ir.language.nodes import (
@@ -45,7 +45,7 @@ from vyre_py.ir.language.nodes import (
     VariableStatement,
 )
 from vyre_py.ir.language.op import AtomicOp, Op
-from vyre_py.ir.language.program import DEFAULT_WORKGROUP, Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Param, Statement, Value
-from vyre_py.ir.language.program import Program
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["code_digest", "interface_digest", "places_digest"]
 

@@ -15,10 +15,11 @@ import numpy as np
 from vyre_py.ir.language.types import Type, u32
 
 __all__ = [
-    "DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "dim_op", "dims_of", "evaluate_dim",
-    "evaluate_extent", "is_count", "is_size",
+    "DEFAULT_WORKGROUP", "DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op", "dims_of",
+    "evaluate_dim", "evaluate_extent", "is_count", "is_size",
 ]
 
+DEFAULT_WORKGROUP: Final = (256, 1, 1)
 MAX_DIM_TERMS: Final = 64
 # Every size and every count of elements is below it: the addresses that processors have, so that no offset in bytes leaves 64 bits.
 SIZE_LIMIT: Final = 1 << 48
@@ -82,6 +83,14 @@ class DimOp:
 
 
 DimExpr = Dim | DimConst | DimOp
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How many invocations run: `extents` along x, y, z count invocations where `over` is true, workgroups where it is not."""
+
+    over: bool
+    extents: tuple[DimExpr, DimExpr, DimExpr]
 
 
 def _ceil_div(left: int, right: int) -> int:

@@ -123,7 +123,7 @@ class VyreError(Exception):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.markup import error_html  # notebooks alone ask for it
+            from vyre_py.ir.text.markup import error_html  # notebooks alone ask for it, and it imports HTML's tables
 
         return error_html(self)
 
@@ -149,6 +149,12 @@ class ProgramError(VyreError):
         found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = found
         super().__init__("\n".join(map(str, found)))
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.ir.text.markup import findings_html
+
+        return findings_html((diagnostic.code, str(diagnostic)) for diagnostic in self.diagnostics)
 
     @property
     def codes(self) -> tuple[str, ...]:

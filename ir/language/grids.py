@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.nodes import Atom, Atomic, Let, Memory, MemoryStatement, Space, Statement, Store, Value
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.widths import INDEX_TYPES
 
 __all__ = ["MAX_DEFAULT_RANK", "NO_GRID", "ONE_WORKGROUP", "default_grid", "first_stray", "first_written", "likely_extents"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.dims import Dim, DimExpr
+from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Memory, Param, Space, Statement
 from vyre_py.ir.public import public
@@ -18,18 +18,7 @@ if TYPE_CHECKING:
     from vyre_py.ir.language.widths import Widths
     from vyre_py.ir.wire.columns import Names, Numbers
 
-__all__ = ["DEFAULT_WORKGROUP", "Grid", "Program"]
-
-DEFAULT_WORKGROUP: Final = (256, 1, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """How many invocations run: `extents` along x, y, z count invocations where `over` is true, workgroups where it is not."""
-
-    over: bool
-    extents: tuple[DimExpr, DimExpr, DimExpr]
-
+__all__ = ["Program"]
 
 @public
 @dataclass(frozen=True, eq=False)
@@ -64,7 +53,7 @@ class Program(Portable):
         """The argument buffers, in order of declaration."""
         return tuple(m for m in self.memories if m.space is Space.BUFFER)
 
-    # What describes Programs imports this module, so it is imported where it is called.
+    # What reads and writes Programs is imported where it is called: who builds one imports no parser.
 
     @cached_property
     def widths(self) -> Widths:
@@ -113,7 +102,7 @@ class Program(Portable):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.markup import program_html
+            from vyre_py.ir.text.program_markup import program_html
 
         return program_html(self)
 

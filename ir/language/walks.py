@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from vyre_py.ir.language.errors import Missing, Unsupported
 from vyre_py.ir.language.nodes import (
@@ -22,7 +22,9 @@ from vyre_py.ir.language.nodes import (
     Return,
     Statement,
 )
-from vyre_py.ir.language.program import Program
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["SCALAR_KINDS", "Handlers"]
 

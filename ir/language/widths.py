@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, dims_of
 from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement, Space, Statement
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["INDEX_TYPES", "WIDE_TYPES", "Widths", "least_count", "whole_size", "widths"]
 

@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from vyre_py.ir.language.dims import DimConst, DimExpr, dims_of, evaluate_dim
+from vyre_py.ir.language.dims import DimConst, DimExpr, Grid, dims_of, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Const, Space
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.text.cursor import Failed

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from vyre_py.ir.language.dims import DIM_OPS, Dim, DimConst, DimExpr
 from vyre_py.ir.language.grids import default_grid
 from vyre_py.ir.language.nodes import Memory, Space
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind
 from vyre_py.ir.text.lexer import literal_text, quote, written_name
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["print_dim", "head_lines"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.dims import Dim
@@ -42,11 +42,13 @@ from vyre_py.ir.language.nodes import (
 )  # fmt: skip
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, i32, u32
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.text.declaration_printer import head_lines, print_dim
 from vyre_py.ir.text.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["print_program"]
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import Dim
+from vyre_py.ir.language.dims import Dim, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
 from vyre_py.ir.language.op import AtomicOp, Op
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.size_table import sizes_of

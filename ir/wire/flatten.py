@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Value, Var, Variable
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
@@ -18,6 +17,9 @@ from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, TYPE_NUMBERS
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["flatten"]
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_STATEMENTS
-from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimExpr
+from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, WORD_LIMIT, Dim, DimExpr
 from vyre_py.ir.language.errors import WireError, shown
-from vyre_py.ir.language.program import DEFAULT_WORKGROUP, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, Array, Type, decode, encode
 from vyre_py.ir.wire.build import build

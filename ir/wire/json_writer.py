@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import WORD_LIMIT
 from vyre_py.ir.language.errors import WireError
-from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type, decode
 from vyre_py.ir.wire.binary import verified
@@ -26,6 +25,9 @@ from vyre_py.ir.wire.codes import (
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.json_form import EXACT_INTEGERS, MAX_TEXT, REF_KEYS, VERSION
 from vyre_py.ir.wire.tables import SIZE_OPS, TYPES_BY_CODE
+
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
 
 __all__ = ["constant_value", "to_json"]
 

@@ -3,137 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.dims import Dim, DimExpr
-from vyre_py.ir.language.nodes import Memory, Param
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Portable
+from vyre_py.lowering.artifact.parts import Interface, Part
 from vyre_py.lowering.errors import ArtifactError
-from vyre_py.lowering.layout import Layout, SlotKind
-from vyre_py.lowering.stages import Stages
-from vyre_py.lowering.target import Target
 
-__all__ = ["Aligned", "Artifact", "Divisible", "Entry", "Image", "Interface", "Need", "Part", "Step"]
-
-
-@public
-@dataclass(frozen=True, slots=True)
-class Image:
-    """The code of a step in one format: "cubin" (machine code of an NVIDIA GPU), "ptx", "wgsl", "object" (a relocatable file for the host) or
-    "program" (`program` is then the optimised Program that the reference device runs).
-
-    `data` is constant data that the driver binds beside the code (the tables of WGSL). `log` is what the assembler said, `resources` what it says that
-    each function takes, by symbol: registers, bytes of stack and of spills, workgroup memory but for what a launch gives (`Step.takes` has all).
-    """
-
-    format: str
-    code: bytes = b""
-    data: bytes = b""
-    program: Any = None
-    log: str = field(default="", compare=False)
-    resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """The memory that is bound to a buffer begins on a multiple of so many bytes."""
-
-    buffer: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Divisible:
-    """A size is a multiple of a number."""
-
-    expr: DimExpr
-    by: int
-
-
-Need = Aligned | Divisible
-
-
-@public
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A function in the code of a step: `symbol` names it there, `needs` are what must hold of the arguments. Where
-    `elements` is not 1, the first workgroups along x are those in which each invocation does so many neighbours, as many workgroups as that fills, and
-    those after them do one an invocation. `details` are numbers that the device's driver asks for by name."""
-
-    symbol: str
-    needs: tuple[Need, ...] = ()
-    elements: int = 1
-    details: Mapping[str, int] = field(default_factory=dict)
-
-
-@public
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One kernel: its code in one or more formats, best first, its entries, best first (the last takes any arguments), argument layout, workgroup
-    size, grid rule and bytes of workgroup memory. A `cooperative` one has a grid barrier: all its workgroups must run at once. A `persistent` one is
-    launched with as many workgroups as the device holds at once, along x, whatever the grid; a `dependent` one may be started while the one
-    before it runs; a `streaming` one has neither loops nor atomics, so that its time over slow (host) memory is proportional to the bytes moved."""
-
-    images: tuple[Image, ...]
-    entries: tuple[Entry, ...]
-    layout: Layout
-    workgroup: tuple[int, int, int]
-    grid: Grid
-    workgroup_bytes: int
-    cooperative: bool = False
-    persistent: bool = False
-    dependent: bool = False
-    streaming: bool = False
-
-    def image(self, format_: str) -> Image | None:
-        """The code in a format, where there is some."""
-        return next((image for image in self.images if image.format == format_), None)
-
-    def takes(self, image: Image) -> dict[str, dict[str, int]]:
-        """The known resources of each function of an image at a launch, by symbol: what the assembler says, and the workgroup memory that the
-        launch gives, of which the assembler knows nothing."""
-        return {
-            symbol: {name: figure + self.workgroup_bytes * (name == "workgroup_bytes") for name, figure in figures.items()}
-            for symbol, figures in image.resources.items()
-        }
-
-    @property
-    def interruptible(self) -> bool:
-        """Whether its loops look at a flag."""
-        return self.layout.find(SlotKind.CANCEL) is not None
-
-
-@public
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.language.widths`), and the Program's doc."""
-
-    name: str
-    dims: tuple[Dim, ...]
-    params: tuple[Param, ...]
-    buffers: tuple[Memory, ...]
-    wide: frozenset[str] = frozenset()
-    doc: str = ""
-
-
-@public
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Compiled code for one target. `report` counts what the passes did, and has what the entry that takes any arguments `takes`; `numerics` says which
-    rules the code follows, `stages` where the time of the compilation went, `made_by` what made the code: compilers with their versions, and options."""
-
-    target: Target
-    steps: tuple[Step, ...]
-    numerics: str
-    report: Mapping[str, int] = field(default_factory=dict)
-    stages: Stages = field(default=Stages(), compare=False)
-    made_by: Mapping[str, str] = field(default_factory=dict, compare=False)
+__all__ = ["Artifact"]
 
 
 @public
@@ -172,7 +52,7 @@ class Artifact(Portable, ShownAsText):
     def __reduce__(self) -> tuple[Any, ...]:
         return Artifact.from_bytes, (self.to_bytes(),)
 
-    # What reads, writes and describes artifacts imports this module, so it is imported where it is called.
+    # What reads, writes and describes artifacts is imported where it is called: who compiles or runs needs none of it.
 
     def to_bytes(self) -> bytes:
         """The file's bytes (`lowering/ARTIFACT.md`). Raises ArtifactError for what the file has no place for."""
@@ -188,7 +68,7 @@ class Artifact(Portable, ShownAsText):
         with importing:
             from vyre_py.lowering.artifact.file import decode
 
-        return decode(data)
+        return cls(*decode(data))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file: all of it or nothing, in place of one that was there. Raises ArtifactError where that is not possible."""
@@ -203,7 +83,7 @@ class Artifact(Portable, ShownAsText):
         with importing:
             from vyre_py.lowering.artifact.file import load
 
-        return load(source)
+        return cls(*load(source))
 
     def describe(self) -> str:
         """The content, for people: targets, code and its size, entries and what they need, registers, numerics, versions."""

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.wire.record import DIGEST_BYTES, Flaw, Malformed, digest, view_of
-from vyre_py.lowering.artifact.artifact import Artifact, Interface, Part
 from vyre_py.lowering.artifact.form import FILE, MAX_BYTES, MAX_TARGET, SECTION, SECTION_KINDS, VERSION
+from vyre_py.lowering.artifact.parts import Interface, Part
 from vyre_py.lowering.artifact.reader import read_interface, read_part
 from vyre_py.lowering.artifact.writer import write_interface, write_part
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.files import reading, replacing
 
+if TYPE_CHECKING:
+    from vyre_py.lowering.artifact.artifact import Artifact
+
 __all__ = ["decode", "decode_part", "encode", "encode_part", "load", "save"]
+
+# An artifact's fields, in their order: `Artifact` makes itself of them.
+Contents = tuple[Interface, tuple[Part, ...], frozenset[str], bytes, bytes]
 
 _KIND_NAMES: Final = {number: name for name, number in SECTION_KINDS.items()}
 
@@ -52,15 +58,15 @@ def _section_name(name: str) -> bytes:
     return made
 
 
-def decode(data: bytes | bytearray | memoryview) -> Artifact:
-    """The artifact that bytes hold. Raises ArtifactError, which names the part at fault; nothing is left out or repaired."""
+def decode(data: bytes | bytearray | memoryview) -> Contents:
+    """The fields of the artifact that bytes hold. Raises ArtifactError, which names the part at fault; nothing is left out or repaired."""
     (_, inside), *parts = _sections(_view(data))
     interface, capabilities, code_digest, interface_digest = read_interface(inside)
     made = [read_part(section, interface, f"part {name}") for name, section in parts]
     for (name, _), part in zip(parts, made, strict=True):
         if part.target.name != name:
             raise ArtifactError(f"part {name}", f"it is for {part.target.name}")
-    return Artifact(interface, tuple(made), capabilities, code_digest, interface_digest)
+    return interface, tuple(made), capabilities, code_digest, interface_digest
 
 
 def encode_part(part: Part, interface: Interface) -> bytes:
@@ -130,8 +136,8 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         raise ArtifactError("file", f"it cannot be written: {error}", _plain(path)) from error
 
 
-def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Artifact:
-    """The artifact in a file, or in bytes. Raises ArtifactError, with the path where there is one."""
+def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Contents:
+    """The fields of the artifact in a file, or in bytes. Raises ArtifactError, with the path where there is one."""
     if not isinstance(source, (str, os.PathLike)):
         return decode(source)
     try:

@@ -13,14 +13,12 @@ from typing import Final
 from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.check.limits import MAX_NAME, MAX_WORKGROUP, MAX_WORKGROUP_Z, SPACE_LIMITS_BYTES
 from vyre_py.ir.check.memory import MAX_RANK
-from vyre_py.ir.language.dims import Dim, DimExpr
+from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param, Space
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.ir.wire.tables import ACCESSES, TYPES_BY_CODE
-from vyre_py.lowering.artifact.artifact import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.form import (
     FORMATS,
     IMAGE_CODES,
@@ -32,6 +30,7 @@ from vyre_py.lowering.artifact.form import (
     PART,
     STEP_FLAGS,
 )
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.reference_part import check_program, read_program
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.artifact.slots import read_slots

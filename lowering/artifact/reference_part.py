@@ -19,8 +19,8 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, PassReport, PassStep
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.written import written_first
-from vyre_py.lowering.artifact.artifact import Interface, Step
 from vyre_py.lowering.artifact.form import OWN_ARRAY, OWN_VALUE, OWN_VARIABLE
+from vyre_py.lowering.artifact.parts import Interface, Step
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 

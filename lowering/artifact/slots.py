@@ -14,8 +14,8 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.language.types import Type, i64, u32, u64
 from vyre_py.ir.wire.tables import TYPES_BY_CODE
-from vyre_py.lowering.artifact.artifact import Interface
 from vyre_py.lowering.artifact.form import SLOT_CODES
+from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Slot, SlotKind

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.text.declaration_printer import print_dim
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Entry, Image, Need, Part, Step
 from vyre_py.lowering.artifact.form import STEP_FLAGS
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Need, Part, Step
+
+if TYPE_CHECKING:
+    from vyre_py.lowering.artifact.artifact import Artifact
 
 __all__ = ["describe"]
 

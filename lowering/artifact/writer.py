@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Memory, Param
@@ -17,7 +17,6 @@ from vyre_py.ir.wire.intern import Strings
 from vyre_py.ir.wire.record import DIGEST_BYTES, Malformed
 from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.tables import TYPE_NUMBERS
-from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.form import (
     BUFFER,
     DIM,
@@ -31,9 +30,13 @@ from vyre_py.lowering.artifact.form import (
     SectionForm,
     version_text,
 )
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.reference_part import own_names, write_program
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import Slot
+
+if TYPE_CHECKING:
+    from vyre_py.lowering.artifact.artifact import Artifact
 
 __all__ = ["write_interface", "write_part"]
 

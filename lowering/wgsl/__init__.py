@@ -11,11 +11,11 @@ devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has non
 from __future__ import annotations
 
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.artifact import Entry, Image
-from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.emit import ENTRY_POINT, Kernel

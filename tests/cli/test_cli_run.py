@@ -26,7 +26,7 @@ from vyre_py.cli.output import CommandError
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
 from vyre_py.ir.language.types import TYPES, encode
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.artifact.artifact import Interface
+from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
 COUNT = "program count(n) workgroup(64) {\n  buffer out: u32[n] write\n  let i = global_id.x\n  out[i] = i * i\n}\n"

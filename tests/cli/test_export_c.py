@@ -19,7 +19,7 @@ from vyre_py.export.header import LAUNCH_STATUSES, STATUSES
 from vyre_py.export.host import renamed
 from vyre_py.export.names import RESERVED, Names, commented, identifier, title_of
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.artifact.artifact import Aligned, Divisible, Entry
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.options import CompileOptions

@@ -18,9 +18,9 @@ from device_kinds import KINDS, open_device
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, OutOfMemory
-from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import ParseError, ValidationError, VyreError, WireError, shown
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import encode
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.target import parse_target

@@ -24,11 +24,11 @@ from elements import INTERESTING, random_array
 from shapes import SHAPES
 
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import Dim, DimConst, dim_op, evaluate_dim
+from vyre_py.ir.language.dims import Dim, DimConst, Grid, dim_op, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.language.op import Level, Op, Operand, Result
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
 __all__ = ["ALL_TYPES", "WHOLE_TYPES", "Case", "Seeded", "Source", "generate"]

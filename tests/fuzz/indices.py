@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp, evaluate_dim
+from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp, Grid, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, i32, i64, u8, u32, u64
 from vyre_py.ir.language.widths import whole_size
 

@@ -17,12 +17,12 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.launch import choose_entry
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.dims import DimConst, evaluate_dim
+from vyre_py.ir.language.dims import DimConst, Grid, evaluate_dim
 from vyre_py.ir.language.grids import first_written
 from vyre_py.ir.language.nodes import Const, Let
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.artifact.artifact import Aligned, Divisible
+from vyre_py.lowering.artifact.parts import Aligned, Divisible
 from vyre_py.lowering.coarsen import Coarsened, coarsen
 from vyre_py.lowering.compile import prepare
 from vyre_py.lowering.options import CompileOptions

@@ -12,7 +12,7 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.artifact.artifact import Aligned
+from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import aligned, coarsen
 from vyre_py.lowering.compile import prepare
 from vyre_py.lowering.options import CompileOptions

@@ -16,7 +16,7 @@ from unicorn import arm64_const as arm
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.linker import place
 from vyre_py.drivers.cpu.memory import HostMemory
-from vyre_py.lowering.artifact.artifact import Entry, Image, Part, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 PAGE: Final = 4096

@@ -26,13 +26,13 @@ from ptx_arithmetic import (
     taken,
 )
 
-from vyre_py.drivers.binding import encode_param
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.program import Program
-from vyre_py.lowering.artifact.artifact import Entry
-from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.artifact.parts import Entry
 from vyre_py.lowering.layout import SlotKind, lay_out
+from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["Kernel", "run"]

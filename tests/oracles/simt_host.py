@@ -16,7 +16,7 @@ from functools import lru_cache
 import llvmlite.binding as llvm
 import numpy as np
 
-from vyre_py.drivers.binding import encode_param
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Param
 from vyre_py.lowering.layout import SlotKind, lay_out

@@ -11,15 +11,16 @@ from typing import Any, Final
 
 from tree import TESTS
 
-from vyre_py.ir.language.dims import Dim, DimConst, DimOp
+from vyre_py.ir.language.dims import Dim, DimConst, DimOp, Grid
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES as ALL_TYPES
 from vyre_py.ir.language.types import Type, f32, i64, u32, u64
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.record import DIGEST_BYTES
-from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.form import FILE, INTERFACE, PART, SECTION, SectionForm
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Part, Step
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.layout import Layout, Slot, SlotKind
 from vyre_py.lowering.options import CompileOptions

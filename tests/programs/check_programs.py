@@ -7,7 +7,7 @@ from typing import Any
 
 from vyre_py.ir.check import check
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import Place, ValidationError
 from vyre_py.ir.language.nodes import (
     Access,
@@ -17,7 +17,7 @@ from vyre_py.ir.language.nodes import (
     const,
 )
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 N = Dim("n")

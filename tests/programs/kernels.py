@@ -8,10 +8,10 @@ from typing import Any
 
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.nodes import Access, Atom, Memory, Space, Value, const
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, i32, u32
 
 ONE = DimConst(1)

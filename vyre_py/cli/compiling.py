@@ -29,7 +29,8 @@ from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:
-    from vyre_py.lowering.artifact.artifact import Artifact, Part
+    from vyre_py.lowering.artifact.artifact import Artifact
+    from vyre_py.lowering.artifact.parts import Part
 
 __all__ = ["compile_files", "stages_data"]
 

@@ -24,7 +24,7 @@ from vyre_py.ir.text.lexer import literal_bits
 from vyre_py.lowering.files import replacing
 
 if TYPE_CHECKING:
-    from vyre_py.lowering.artifact.artifact import Interface
+    from vyre_py.lowering.artifact.parts import Interface
 
 __all__ = ["Destination", "Given", "destination", "given", "parse_arguments", "write_results"]
 

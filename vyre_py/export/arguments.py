@@ -16,7 +16,7 @@ from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.text.declaration_printer import print_dim
-from vyre_py.lowering.artifact.artifact import Aligned, Entry, Interface, Step
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Step
 from vyre_py.lowering.layout import Slot, SlotKind
 
 __all__ = ["Arguments", "Limits"]

@@ -8,7 +8,7 @@ from typing import Final
 from vyre_py.export.arguments import Arguments, Limits
 from vyre_py.export.names import quoted
 from vyre_py.ir.language.dims import SIZE_LIMIT
-from vyre_py.lowering.artifact.artifact import Image, Step
+from vyre_py.lowering.artifact.parts import Image, Step
 
 __all__ = ["LIMITS", "example", "functions", "source"]
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from vyre_py.export.arguments import Arguments
 from vyre_py.export.names import commented
-from vyre_py.lowering.artifact.artifact import Artifact, Part
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.parts import Part
 
 __all__ = ["LAUNCH_STATUSES", "STATUSES", "header"]
 

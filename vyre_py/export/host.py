@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.export.arguments import Arguments, Limits
-from vyre_py.lowering.artifact.artifact import Step
+from vyre_py.lowering.artifact.parts import Step
 from vyre_py.lowering.llvm.cpu.elf import read_elf, refuse
 from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
 

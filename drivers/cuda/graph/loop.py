@@ -19,7 +19,7 @@ from vyre_py.drivers.cuda.native.call_list import LAUNCH, Call
 from vyre_py.drivers.cuda.native.command_list import perform
 from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.memory.buffer import Buffer
-from vyre_py.lowering.artifact.artifact import Image
+from vyre_py.lowering.artifact.parts import Image
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice

@@ -15,12 +15,11 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.sharing.exchange import is_foreign, wrap
-from vyre_py.ir.language.dims import DimConst, is_count
+from vyre_py.ir.language.dims import DimConst, Grid, is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.types import Type
-from vyre_py.lowering.artifact.artifact import Entry, Image, Interface, Step
+from vyre_py.lowering.artifact.parts import Entry, Image, Interface, Step
 from vyre_py.lowering.layout import POINTER_BYTES, Layout, Slot, SlotKind
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.strided import GROUP, PIECES, Axis, Move, StridedCopy, Tiling, divided, simplified, widened
 from vyre_py.drivers.observers import Watched
-from vyre_py.lowering.artifact.artifact import Image
+from vyre_py.lowering.artifact.parts import Image
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
-from vyre_py.lowering.artifact.artifact import Step
+from vyre_py.lowering.artifact.parts import Step
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["Attribute", "launch_attributes", "packed_config"]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
-from vyre_py.lowering.artifact.artifact import Image
+from vyre_py.lowering.artifact.parts import Image
 from vyre_py.lowering.errors import ToolchainError
 
 __all__ = ["CudaModule"]

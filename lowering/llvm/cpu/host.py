@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from llvmlite import binding as llvm
 
 from vyre_py.ir.language.errors import shown
-from vyre_py.lowering.artifact.artifact import Entry, Image
-from vyre_py.lowering.compile import Lowered
+from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.llvm.cpu.elf import read_elf
@@ -28,6 +27,7 @@ from vyre_py.lowering.llvm.cpu.lanes import HANDLERS, SYMBOL, emit_lanes
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.ops import host_emitters
+from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target

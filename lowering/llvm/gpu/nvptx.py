@@ -12,9 +12,8 @@ from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.artifact import Entry, Image
+from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
-from vyre_py.lowering.compile import Lowered
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
@@ -27,6 +26,7 @@ from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
 from vyre_py.lowering.llvm.lines import LineTables
 from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target

@@ -46,7 +46,7 @@ from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.artifact import Aligned
+from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.llvm.addressing import inside, offset

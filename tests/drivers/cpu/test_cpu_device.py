@@ -27,7 +27,7 @@ from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
 from vyre_py.ir.language.program import Program
-from vyre_py.lowering.artifact.artifact import Entry, Image
+from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.compile import compile_for
 
 COUNT = """program count(n) workgroup(64) over(n) { param turns: u32\n buffer y: u32[n] write

@@ -14,11 +14,11 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import Dim, DimConst
+from vyre_py.ir.language.dims import Dim, DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Space, const
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import (
     SCALARS,
     TYPES,

@@ -30,8 +30,8 @@ from vyre_py.drivers.cpu import module
 from vyre_py.drivers.cpu.linker import KINDS, place
 from vyre_py.drivers.cpu.module import load_kernel, load_object
 from vyre_py.ir.language.program import Program
-from vyre_py.lowering.artifact.artifact import Entry, Image
 from vyre_py.lowering.artifact.file import encode
+from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.cpu.elf import read_elf
@@ -415,11 +415,11 @@ import sys
 sys.modules["llvmlite"] = None
 import numpy as np
 from vyre_py.drivers.registry import device
-from vyre_py.lowering.artifact.file import decode
+from vyre_py.lowering.artifact.artifact import Artifact
 
 cpu = device("cpu")
 cpu.warmup()
-loaded = cpu.load(decode(sys.stdin.buffer.read()))
+loaded = cpu.load(Artifact.from_bytes(sys.stdin.buffer.read()))
 x = np.arange(1000, dtype=np.float32)
 assert (loaded.dispatch({"x": x})["y"] == x * 2.5).all()
 assert loaded.part.target.arch == "x86-64"

@@ -19,7 +19,6 @@ import pytest
 from fake_cuda import FakeDriver
 
 from vyre_py.drivers import cuda
-from vyre_py.drivers.binding import encode_param
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.native import call_list
@@ -37,6 +36,7 @@ from vyre_py.drivers.cuda.native.call_list import (
 )
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import SCALARS, f32, i32
 from vyre_py.ir.text.parser import parse

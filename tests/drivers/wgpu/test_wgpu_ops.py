@@ -18,11 +18,11 @@ from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Const, Space
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import (
     SCALARS,
     Type,

@@ -16,7 +16,7 @@ from vyre_py.ir.check import Checked, check, comparisons
 from vyre_py.ir.check.facts import CAPABILITIES, capabilities, declarations, definitions, uses
 from vyre_py.ir.check.findings import MAX_FINDINGS
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import Dim, DimConst, DimOp
+from vyre_py.ir.language.dims import Dim, DimConst, DimOp, Grid
 from vyre_py.ir.language.errors import Place, ValidationError
 from vyre_py.ir.language.nodes import (
     Access,
@@ -37,7 +37,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import f32, i32, u32
 

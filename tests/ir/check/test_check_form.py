@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, plain, untyped, with_body
 
-from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.nodes import (
     Access,
     Barrier,
@@ -32,7 +32,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bool_, f32, i32, u8, u32, vector_of
 
 # ---------------------------------------------------------------- form: V101 V103 V110 V508

@@ -10,7 +10,7 @@ from check_programs import ONE, TRUE, ZERO, N, assembler, codes, declared, loose
 
 from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.nodes import (
     Access,
     Barrier,
@@ -29,7 +29,6 @@ from vyre_py.ir.language.nodes import (
     const,
 )
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.types import TYPES, Type, bf16, bool_, f32, f64, i8, i32, i64, u8, u16, u32, u64, vector_of
 
 # ---------------------------------------------------------------- types: V201 to V209

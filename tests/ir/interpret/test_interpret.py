@@ -15,11 +15,10 @@ from kernels import ONE, Kernel, i, run, u
 
 from vyre_py.ir.interpret import InterpretError
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, dim_op
+from vyre_py.ir.language.dims import DimConst, Grid, dim_op
 from vyre_py.ir.language.errors import VyreError
 from vyre_py.ir.language.nodes import Access, Atom, Memory, Space, Value, const
 from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY, OPS
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, i64, u8, u32, u64
 
 # ---------------------------------------------------------------- geometry

@@ -13,11 +13,10 @@ from kernels import Kernel, run, u
 
 from vyre_py.ir.interpret import InterpretError
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Const, Param, Space, const
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_bits
-from vyre_py.ir.language.program import Grid
 from vyre_py.ir.language.types import (
     SCALARS,
     TYPES,

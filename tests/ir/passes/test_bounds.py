@@ -18,7 +18,7 @@ from indices import EDGES, SIZES, U32_MAX, WIDE_SIZES, bindable, random_program
 
 from vyre_py.ir.check import check
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, evaluate_dim
+from vyre_py.ir.language.dims import DimConst, Grid, evaluate_dim
 from vyre_py.ir.language.nodes import (
     Access,
     Atom,
@@ -42,7 +42,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Operand
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, bool_, i32, u8, u32
 from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
 from vyre_py.ir.passes import optimise

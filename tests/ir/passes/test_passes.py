@@ -14,11 +14,11 @@ from indices import random_arguments, random_program, random_updates
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler, Rewriter
-from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.nodes import Access, Atom, Const, If, Let, Space, const
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f32, i64, u32
 from vyre_py.ir.passes import PASSES, Optimised, annotate, optimise, unoptimised
 from vyre_py.ir.passes.bounds.ranges import Ranges

@@ -14,11 +14,11 @@ from op_programs import Signature, arguments_of, differing, program_of, run, sig
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Atom, Const, Let, Space, Value, const
 from vyre_py.ir.language.op import Operand
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, encode, f64, u32
 from vyre_py.ir.passes import optimise
 from vyre_py.ir.passes.fold import evaluate_constant

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
-from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
 from vyre_py.ir.language.nodes import Access, Atom, Const, Get, Let, Space, Store, Variable, const
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import (
     SCALARS,

@@ -26,7 +26,7 @@ from wire_pages import COMMAND, FILES, MALFORMED, VECTORS, vector
 from vyre_py.ir.check import check
 from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import Place, WireError
 from vyre_py.ir.language.nodes import (
     STATEMENTS,
@@ -44,7 +44,7 @@ from vyre_py.ir.language.nodes import (
     const,
 )
 from vyre_py.ir.language.ops import ATOMICS, OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
 from vyre_py.ir.text.parser import parse

@@ -29,8 +29,9 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.artifact import file, form
-from vyre_py.lowering.artifact.artifact import Aligned, Artifact, Divisible, Entry, Image, Interface, Part, Step
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.file import decode_part, encode, encode_part
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Part, Step
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ArtifactError, Unsupported
 from vyre_py.lowering.layout import Layout, Slot

@@ -21,9 +21,10 @@ from vyre_py.ir.language.nodes import Load
 from vyre_py.ir.passes import Optimised, unoptimised
 from vyre_py.ir.passes.bounds.prove import bounds
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.artifact.artifact import Artifact, Image
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.file import decode_part, encode_part
 from vyre_py.lowering.artifact.form import FILE, INTERFACE, MAX_ROWS, MAX_STRING, PART, SECTION, VERSION
+from vyre_py.lowering.artifact.parts import Image
 from vyre_py.lowering.errors import ArtifactError
 
 FULL = full().to_bytes()

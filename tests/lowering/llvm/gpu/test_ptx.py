@@ -15,11 +15,11 @@ from tree import TESTS
 
 from vyre_py.ir.check import check
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Space, const
 from vyre_py.ir.language.op import Operand
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.program import Grid, Program
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, u32
 from vyre_py.ir.passes import optimise, unoptimised
 from vyre_py.ir.text.parser import parse
