@@ -335,6 +335,10 @@ class Rewriter(Assembler):
         old = self.program.body[index]
         self.place = self.program.place(index)
         args = tuple([self.atom(a) for a in old.args])
+        if type(old) is Let:  # most statements are; this is what follows for all, written short
+            bound = self.map[old.bound.id] = self.value(old.bound.type, self.program.value_names.get(old.bound.id))
+            self.emit(Let(bound, args, old.op))
+            return bound
         result: Value | None = None
         if old.result is not None:
             result = self.value(old.result.type, self.program.value_names.get(old.result.id))

@@ -31,12 +31,14 @@ from vyre_py.ir.language.nodes import (
     VariableStatement,
 )
 from vyre_py.ir.language.op import Law
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.fold import merged_end
 
 __all__ = ["cse"]
 
 _SETS: Final = any_of(Effect.SETS)
+_COMMUTING: Final = frozenset(name for name, op in OPS.items() if Law.COMMUTES in op.laws)
 
 
 @dataclass(slots=True)
@@ -154,7 +156,7 @@ class _Sharer(Rewriter):
         """What a statement computes, where that depends on its operands only."""
         if isinstance(statement, Let):
             args = [_key(self.atom(a)) for a in statement.args]
-            if statement.op.laws & Law.COMMUTES:
+            if statement.op.name in _COMMUTING:
                 args.sort(key=lambda a: a.id if isinstance(a, Value) else -1)
             return (statement.op.name, statement.bound.type.name, *args)
         if isinstance(statement, Load) and statement.memory.access is Access.READ:

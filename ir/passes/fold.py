@@ -90,7 +90,10 @@ class _Folder(Rewriter):
 
     def _keep(self, index: int) -> None:
         self.copy(index)
-        self.copied += not any(isinstance(a, DimConst) for a in self.program.body[index].args)
+        for atom in self.program.body[index].args:
+            if isinstance(atom, DimConst):
+                return
+        self.copied += 1
 
     def _turn(self, frame: _Frame, index: int) -> int:
         if frame.block is _BlockKind.INLINED:
@@ -128,9 +131,13 @@ class _Folder(Rewriter):
             return self._query(let.op.name)
         if isinstance(size := whole_size(let), DimConst):
             return const(let.bound.type, size.value) if 0 <= size.value <= let.bound.type.maximum else None
-        args = tuple([self.atom(a) for a in let.args])
-        constants = tuple([a for a in args if isinstance(a, Const)])
-        return evaluate_constant(let.op, let.bound.type, constants) if len(constants) == len(args) else None
+        constants: list[Const] = []
+        for arg in let.args:
+            atom = self.atom(arg)
+            if not isinstance(atom, Const):
+                return None
+            constants.append(atom)
+        return evaluate_constant(let.op, let.bound.type, tuple(constants))
 
     def _query(self, name: str) -> Const | None:
         """The workgroup's size is known, and so is an invocation's place along an axis of one."""

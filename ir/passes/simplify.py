@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from vyre_py.ir.language.assembler import Rewriter
@@ -26,6 +27,8 @@ EXACT_FLOAT_IDENTITIES: Final = frozenset({"mul", "div", "sub"})
 MAX_REWRITES: Final = 8
 
 _WORD_BITS: Final = 32
+_PAIR: Final = 2  # operands
+_ABOUT_EQUALS: Final = Law.IDEMPOTENT | Law.SELF_ZERO_INT | Law.SELF_FALSE | Law.SELF_TRUE
 
 # Of a float type: bits of a significand, and the exponents (those of one are all in the other's from left to right).
 _PRECISION: Final = {f16: 11, bf16: 8, f32: 24, f64: 53}
@@ -82,26 +85,21 @@ def _is(atom: Atom, value: int | None) -> bool:
 
 
 def _constant_to_the_right(c: _Call, defined: Definition) -> _Call | Atom | None:
-    if c.op.laws & Law.COMMUTES and isinstance(c.args[0], Const) and not isinstance(c.args[1], Const):
+    if isinstance(c.args[0], Const) and not isinstance(c.args[1], Const):
         return _Call(c.op, (c.args[1], c.args[0]), c.type)
     return None
 
 
 def _identity(c: _Call, defined: Definition) -> _Call | Atom | None:
-    fits = c.exact or c.op.name in EXACT_FLOAT_IDENTITIES
-    return c.args[0] if fits and len(c.args) == 2 and _is(c.args[1], c.op.right_identity) else None
+    return c.args[0] if _is(c.args[1], c.op.right_identity) and (c.exact or c.op.name in EXACT_FLOAT_IDENTITIES) else None
 
 
 def _absorber(c: _Call, defined: Definition) -> _Call | Atom | None:
-    return (
-        _masked(c.type, c.op.right_absorber or 0)
-        if c.exact and len(c.args) == 2 and _is(c.args[1], c.op.right_absorber)
-        else None
-    )
+    return _masked(c.type, c.op.right_absorber or 0) if _is(c.args[1], c.op.right_absorber) and c.exact else None
 
 
 def _twice_the_same(c: _Call, defined: Definition) -> _Call | Atom | None:
-    if len(c.args) != 2 or not same(*c.args):
+    if not same(*c.args):
         return None
     if c.op.laws & Law.IDEMPOTENT:
         return c.args[0]
@@ -113,17 +111,17 @@ def _twice_the_same(c: _Call, defined: Definition) -> _Call | Atom | None:
 
 
 def _applied_twice(c: _Call, defined: Definition) -> _Call | Atom | None:
-    inner = defined(c.args[0]) if len(c.args) == 1 else None
+    inner = defined(c.args[0])
     if inner is None or inner.op is not c.op:
         return None
     if c.op.laws & Law.INVOLUTION:
         return inner.args[0]
-    return c.args[0] if c.op.laws & Law.PROJECTION else None
+    return c.args[0]
 
 
 def _regroup(c: _Call, defined: Definition) -> _Call | Atom | None:
     """(x op c1) op c2 = x op (c1 op c2)."""
-    if not (c.op.laws & Law.ASSOCIATIVE_INT and c.exact and isinstance(c.args[1], Const)):
+    if not (isinstance(c.args[1], Const) and c.exact):
         return None
     inner = defined(c.args[0])
     if inner is None or inner.op is not c.op or not isinstance(inner.args[1], Const):
@@ -245,11 +243,25 @@ def _below_zero(c: _Call, defined: Definition) -> _Call | Atom | None:
     return Const(bool_, int(c.op.name == "ge")) if c.over.kind is Kind.UINT and _is(c.args[1], 0) else None
 
 
-_LAWS: tuple[Rule, ...] = (_constant_to_the_right, _identity, _absorber, _twice_the_same, _applied_twice, _regroup)
+# A rule that rests on the row of an op, and the rows that it is about.
+_ROWS_OF: tuple[tuple[Rule, Callable[[Op], bool]], ...] = (
+    (_constant_to_the_right, lambda op: Law.COMMUTES in op.laws),
+    (_identity, lambda op: op.right_identity is not None and len(op.operands) == _PAIR),
+    (_absorber, lambda op: op.right_absorber is not None and len(op.operands) == _PAIR),
+    (_twice_the_same, lambda op: bool(op.laws & _ABOUT_EQUALS) and len(op.operands) == _PAIR),
+    (_applied_twice, lambda op: bool(op.laws & (Law.INVOLUTION | Law.PROJECTION)) and len(op.operands) == 1),
+    (_regroup, lambda op: Law.ASSOCIATIVE_INT in op.laws),
+)
 _RULES: dict[str, tuple[Rule, ...]] = {
     "logical_not": (_negated,), "select": (_select,), "eq": (_bool_equality,), "ne": (_bool_equality,), "cast": (_cast,), "bitcast": (_bitcast,),
     "mul": (_multiplication,), "div": (_division,), "rem": (_remainder,), "lt": (_below_zero,), "ge": (_below_zero,),
 }  # fmt: skip
+
+
+@cache
+def _rules(op: Op) -> tuple[Rule, ...]:
+    """The rules that may fit an op, in the order in which they are tried."""
+    return (*[rule for rule, fits in _ROWS_OF if fits(op)], *_RULES.get(op.name, ()))
 
 
 class _Simplifier(Rewriter):
@@ -267,10 +279,11 @@ class _Simplifier(Rewriter):
         now: _Call | Atom = call
         for _ in range(MAX_REWRITES):
             assert isinstance(now, _Call)
-            made = next(
-                (m for rule in (*_LAWS, *_RULES.get(now.op.name, ())) if (m := rule(now, self.defined)) is not None),
-                None,
-            )
+            made: _Call | Atom | None = None
+            for rule in _rules(now.op):
+                made = rule(now, self.defined)
+                if made is not None:
+                    break
             if made is None:
                 break
             now, self.changed = made, True

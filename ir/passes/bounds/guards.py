@@ -33,6 +33,7 @@ from vyre_py.ir.language.nodes import (
     Else,
     End,
     For,
+    Let,
     Memory,
     MemoryStatement,
     Statement,
@@ -100,6 +101,12 @@ class _Item:
         self.sets |= other.sets
         self.declares |= other.declares
         self.movable = max(map(len, (self.reads, self.writes, self.gets, self.sets, self.declares))) <= MAX_TOUCHED
+
+
+# What statements that touch nothing share; items that take others in have their own.
+_NO_MEMORY: Final[set[Memory]] = set()
+_NO_VARIABLE: Final[set[int]] = set()
+_NO_COUNTS: Final[Counter[int]] = Counter()
 
 
 @dataclass(slots=True)
@@ -189,19 +196,20 @@ class _Planner:
                 self.declared_in[variable] = block
 
     def _item(self, index: int, statement: Statement) -> _Item:
-        item = _Item(index, index)
-        item.movable = _MOVABLE[type(statement)]
-        item.escapes = _LEAVES[type(statement)]
+        kind = type(statement)
+        if kind is Let:  # touches nothing, as most statements
+            return _Item(index, index, _MOVABLE[Let], _LEAVES[Let], None, 0, _NO_MEMORY, _NO_MEMORY, _NO_COUNTS, _NO_VARIABLE, _NO_VARIABLE)
+        item = _Item(index, index, _MOVABLE[kind], _LEAVES[kind])
         if isinstance(statement, MemoryStatement):
             pairs = self._pairs(index, statement)
             item.accesses = int(bool(pairs))
-            if _WRITES[type(statement)]:
+            if _WRITES[kind]:
                 item.common = frozenset(pairs)
                 item.writes.add(statement.memory)
-            if _READS[type(statement)] and statement.memory.access is not Access.READ:
+            if _READS[kind] and statement.memory.access is not Access.READ:
                 item.reads.add(statement.memory)
         elif isinstance(statement, VariableStatement):
-            variable, kind = statement.variable.id, type(statement)
+            variable = statement.variable.id
             if _GETS[kind]:
                 item.gets[variable] += 1
             if _SETS[kind]:

@@ -25,6 +25,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Memory,
+    MemoryStatement,
     Param,
     Space,
     UniformLoad,
@@ -62,6 +63,22 @@ def _key(atom: Value | Param) -> _Key:
     return atom.id if isinstance(atom, Value) else atom
 
 
+def _asked(program: Program) -> bytearray:
+    """Of each value, whether its range decides anything: whether indices, conditions or loops' bounds are computed from it, through integers and bools."""
+    asked = bytearray(program.value_count)
+    for statement in reversed(program.body):
+        if isinstance(statement, MemoryStatement):
+            sinks = statement.indices
+        elif isinstance(statement, (If, For)) or (isinstance(statement, Let) and asked[statement.bound.id] and not statement.bound.type.is_float):
+            sinks = statement.args
+        else:
+            continue
+        for atom in sinks:
+            if isinstance(atom, Value):
+                asked[atom.id] = 1
+    return asked
+
+
 class Ranges:
     """Walks a body: `visit` every statement in order; between two visits, `of` and `inside` answer for the point reached."""
 
@@ -69,6 +86,7 @@ class Ranges:
         self.program = program
         self.sizes = SizeFacts(program)
         self.defined: list[Let | None] = [None] * program.value_count
+        self._asked = _asked(program)
         self._ranges: dict[_Key, Range] = {}
         self._distances: dict[tuple[_Key, _Key], int] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
@@ -101,6 +119,8 @@ class Ranges:
         """Takes in statement `index`."""
         statement = self.program.body[index]
         if isinstance(statement, Let):
+            if not self._asked[statement.bound.id]:
+                return
             self.defined[statement.bound.id] = statement
             self._bind(statement.bound, self._computed(statement, self.of))
         elif isinstance(statement, If):
