@@ -12,7 +12,16 @@ from typing import Final
 
 from vyre_py.ir.language.types import Kind, Type
 from vyre_py.lowering.llvm.conversions import bitcast, cast
-from vyre_py.lowering.llvm.idioms import Emitter, choose, compare, instruction, intrinsic, intrinsic_row, with_constant
+from vyre_py.lowering.llvm.idioms import (
+    Emitter,
+    choose,
+    compare,
+    instruction,
+    intrinsic,
+    intrinsic_row,
+    suffix,
+    with_constant,
+)
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, number
 
@@ -40,11 +49,28 @@ def _safe_divisor(w: Writer, width: int, t: Type, a: str, b: str) -> str:
 _DIVIDED_IN: Final[Mapping[int, str]] = {8: "float", 16: "float", 32: "double"}
 
 
+# So many divisions stand in the kernel itself, where LLVM knows most about them.
+_DIVISIONS_INLINE: Final = 16
+
+
+def _lane_by_lane(w: Writer, name: str, type_: str, a: str, b: str) -> str:
+    """A division that is made lane by lane, after the first few by a call: LLVM writes each of a lane with branches, and its time grows with the square of
+    their number in one function (500 divisions of i64 in 16 lanes: 26 s)."""
+    function, instruction_ = f"vyre_{name}_{suffix(type_)}", f"{name} {type_}"
+    if w.module.count("lane by lane") <= _DIVISIONS_INLINE:
+        return w.let(f"{instruction_} {a}, {b}")
+    head = f"define internal {type_} @{function}({type_} %a, {type_} %b) noinline nounwind willreturn memory(none) {{"
+    w.module.define(f"{head}\n  %q = {instruction_} %a, %b\n  ret {type_} %q\n}}")
+    return w.let(f"call {type_} @{function}({type_} {a}, {type_} {b})")
+
+
 def _quotient(w: Writer, width: int, t: Type, a: str, b: str) -> str:
     type_, sign = llvm_type(t, width), "s" if t.is_signed else "u"
-    if width == 1 or t.bits not in _DIVIDED_IN:
+    if width == 1:
         return w.let(f"{sign}div {type_} {a}, {b}")
-    # Hosts have no vector division of integers; those of 64 bits are divided one by one. In floats it is exact: a quotient of
+    if t.bits not in _DIVIDED_IN:
+        return _lane_by_lane(w, f"{sign}div", type_, a, b)
+    # Hosts have no vector division of integers. In floats it is exact: a quotient of
     # integers of n bits that is no whole number lies at least 2^-(n+1) (relative) below the next one; f32 rounds by 2^-24, f64 by 2^-53.
     wide = f"<{width} x {_DIVIDED_IN[t.bits]}>"
     first, second = [w.let(f"{sign}itofp {type_} {x} to {wide}") for x in (a, b)]
@@ -66,8 +92,11 @@ def _div(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> s
 def _rem(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> str:
     a, b = args
     type_, safe = llvm_type(t, width), _safe_divisor(w, width, t, a, b)
-    if width == 1 or t.bits not in _DIVIDED_IN:
-        return w.let(f"{'s' if t.is_signed else 'u'}rem {type_} {a}, {safe}")
+    name = "srem" if t.is_signed else "urem"
+    if width == 1:
+        return w.let(f"{name} {type_} {a}, {safe}")
+    if t.bits not in _DIVIDED_IN:
+        return _lane_by_lane(w, name, type_, a, safe)
     whole = w.let(f"mul {type_} {_quotient(w, width, t, a, safe)}, {safe}")
     return w.let(f"sub {type_} {a}, {whole}")
 

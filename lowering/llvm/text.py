@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -21,7 +22,7 @@ CUT: Final = "cut"
 
 
 class ModuleText:
-    """A module in the making: `heads` (target lines) first, then globals, declarations (each once), functions, `tails` (metadata nodes by number) and
+    """A module in the making: `heads` (target lines) first, then globals, declarations, helpers (each once), functions, `tails` (metadata nodes by number) and
     `named` metadata. With `line_tables` its functions say where they were written."""
 
     def __init__(self, *heads: str) -> None:
@@ -32,6 +33,8 @@ class ModuleText:
         self.line_tables: LineTables | None = None
         self._globals: dict[str, None] = {}
         self._declarations: dict[str, None] = {}
+        self._helpers: dict[str, None] = {}
+        self._counts: Counter[str] = Counter()
 
     def add_global(self, definition: str) -> None:
         """Adds "@name = ..." once."""
@@ -41,6 +44,15 @@ class ModuleText:
         """Adds "declare ..." once."""
         self._declarations[declaration] = None
 
+    def define(self, function: str) -> None:
+        """Adds a whole "define internal ..." once, for the kernels to call."""
+        self._helpers[function] = None
+
+    def count(self, what: str) -> int:
+        """How often this was asked about `what`, this time too."""
+        self._counts[what] += 1
+        return self._counts[what]
+
     def node(self, text: str) -> str:
         """Adds a metadata node; gives its name."""
         self.tails.append(f"!{len(self.tails)} = {text}")
@@ -48,7 +60,7 @@ class ModuleText:
 
     def __str__(self) -> str:
         named = [f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self.named.items()]
-        parts = (self.heads, self._globals, sorted(self._declarations), self.functions, self.tails, named)
+        parts = (self.heads, self._globals, sorted(self._declarations), self._helpers, self.functions, self.tails, named)
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 

@@ -238,3 +238,34 @@ def test_a_stack_of_its_own_leaves_other_threads_as_they_were_and_raises_what_is
     assert threading.stack_size() == before
     with pytest.raises(ZeroDivisionError):
         Size(10**5, 10, 10).run(lambda: 1 // 0)
+
+
+def division_chain(type_: vp.Type, count: int) -> vp.Program:
+    """x[i] divided by y[i], y[i] + 1, ... so many times, with a remainder for every other one."""
+    with vp.ProgramBuilder("divisions") as b:
+        n = b.dim("n")
+        x, y = b.read_write("x", type_, n), b.read("y", type_, n)
+        i = b.global_id(0)
+        value, divisor = x[i], y[i]
+        for k in range(count):
+            value = value // (divisor + k) + value % (divisor - k)
+        x[i] = value
+    return b.program
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64", "cpu:x86-64-v4", "cpu:aarch64"])
+def test_each_of_many_wide_divisions_takes_little_code(target: str) -> None:
+    """LLVM writes a division of 16 lanes as 16 with branches each, and takes time with the square of those in one function."""
+    few, many, more = [len(vp.compile_native(division_chain(vp.i64, count), [target]).parts[0].steps[0].images[0].code) for count in (8, 20, 60)]
+    assert (more - many) / 40 < (many - few) / 12, (few, many, more)
+    assert more < 2 * many
+
+
+@pytest.mark.parametrize("type_", [vp.i64, vp.u64], ids=str)
+def test_many_wide_divisions_are_right(type_: vp.Type) -> None:
+    program, ends = division_chain(type_, 60), np.iinfo(type_.dtype)
+    random = np.random.default_rng(7)
+    x = np.concatenate([[ends.min, ends.max, 0, ends.min], random.integers(ends.min, ends.max, 1000, dtype=type_.dtype)]).astype(type_.dtype)
+    y = np.concatenate([[ends.max, 0, 0, 1], random.integers(0, 50, 1000, dtype=type_.dtype)]).astype(type_.dtype)
+    made = [vp.device(kind).compile_native(program).dispatch({"x": x.copy(), "y": y})["x"] for kind in ("reference", "cpu")]
+    assert (made[0] == made[1]).all()
