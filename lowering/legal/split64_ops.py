@@ -1,8 +1,8 @@
 """Each op over 64-bit integers in 32-bit words: one row per op, and conversions by the other type.
 
 A 64-bit value is a pair of u32 words, the low one first. Rows write statements at the end of an assembler; they take a pair for each
-64-bit operand, other atoms as they are, and give a pair, or an atom where the result is no 64-bit integer. Division is by shift and
-subtract; the other algorithms are the schoolbook ones (H. S. Warren, "Hacker's Delight", 2nd edition, chapters 2, 5, 8 and 9).
+64-bit operand, other atoms as they are, and give a pair, or an atom where the result is no 64-bit integer. Division is left to the target as one of
+`DIVISIONS`; the other algorithms are the schoolbook ones (H. S. Warren, "Hacker's Delight", 2nd edition, chapters 2, 5 and 8).
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from vyre_py.ir.language.nodes import Atom, Const, const
+from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_bits
-from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, i64, u32, u64, vector_of
+from vyre_py.ir.language.types import Array, Type, bool_, f32, f64, i32, i64, u32, u64, vector_of
 from vyre_py.ir.math.builder import MathBuilder, int_, word
 
-__all__ = ["FROM_WORDS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "words_of_const"]
+__all__ = ["DIVISIONS", "FROM_WORDS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "words_of_const"]
 
 Pair = tuple[Atom, Atom]
 
@@ -126,33 +129,29 @@ class Split64Builder(MathBuilder):
         """What a shift by `step` the other way moved out of a word: shifted by 32 - step, in two shifts, since the step may be 0."""
         return self(name, self(name, a, word(1)), self("xor", step, word(31)))
 
-    def divide(self, n: Pair, d: Pair) -> tuple[Pair, Pair]:
-        """Quotient and remainder of unsigned numbers; a divisor of 0 counts as 1.
+    def divide(self, t: Type, n: Pair, d: Pair) -> tuple[Pair, Pair]:
+        """Quotient and remainder."""
+        four = self.out.let(DIVISIONS[t], (*n, *d))
+        low, high, rest_low, rest_high = (self.out.let(OPS["swizzle"], (four, word(swizzle_bits(name))), u32) for name in "xyzw")
+        return (low, high), (rest_low, rest_high)
 
-        One bit of the quotient a turn, from the dividend's first one bit on: the dividend moves up out of `q` into `r`, and the bits of the
-        quotient follow it into `q` from below.
-        """
-        out = self.out
-        d = self("or", d[0], self.flag(self.is_zero(d))), d[1]
-        first = self.leading_zeros(n)
-        start = self.up(n, first)
-        # With no turn to go there is no bit in n, which the shift by 64 (masked: by 0) leaves as it is.
-        q = out.var(u32, start[0]), out.var(u32, start[1])
-        r = out.var(u32, _ZERO), out.var(u32, _ZERO)
-        out.for_(first, word(64), word(1))
-        bits, rest = (out.get(q[0]), out.get(q[1])), (out.get(r[0]), out.get(r[1]))
-        # The rest has at most 63 bits before the last turn, however large the divisor: doubling it loses none.
-        next_ = self._doubled(rest, self("shr", bits[1], word(31)))
-        takes = self("logical_not", self.less(u64, next_, d))
-        next_ = self.either(takes, self.sub(next_, d), next_)
-        for variable, half in zip((*q, *r), (*self._doubled(bits, self.flag(takes)), *next_), strict=True):
-            out.set(variable, half)
-        out.end()
-        return (out.get(q[0]), out.get(q[1])), (out.get(r[0]), out.get(r[1]))
 
-    def _doubled(self, a: Pair, bit: Atom) -> Pair:
-        """Up by one bit, with `bit` coming in."""
-        return self("or", self("shl", a[0], word(1)), bit), self("or", self("shl", a[1], word(1)), self("shr", a[0], word(31)))
+def _division(t: Type) -> Op:
+    """The op from the words of a dividend and of a divisor to those of the quotient and of the remainder. It is no op of the language: a target has a
+    function for it, since division written out takes a loop and 70 statements at each use."""
+
+    def evaluate(result: Type, *words: Array) -> Array:
+        low, high, *divisor = [w.astype(np.uint64) for w in words]
+        n, d = [(x | y << np.uint64(32)).view(t.dtype) for x, y in ((low, high), divisor)]
+        pairs = [np.asarray(found).view(np.uint64) for row in ("div", "rem") if (meaning := OPS[row].evaluate) for found in (meaning(t, n, d),)]
+        return np.stack([half for pair in pairs for half in (pair & np.uint64(u32.maximum), pair >> np.uint64(32))], -1).astype(np.uint32)
+
+    return Op(
+        f"divide_{t}", 0, (Operand.U32,) * 4, Result.FIXED, frozenset(), evaluate, f"quotient and remainder of {t} in words", fixed=vector_of(u32, 4),
+    )  # fmt: skip
+
+
+DIVISIONS: Final[Mapping[Type, Op]] = {t: _division(t) for t in (i64, u64)}
 
 
 # ---------------------------------------------------------------- rows
@@ -175,19 +174,11 @@ def _mul_hi(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
 
 
 def _div(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
-    if not t.is_signed:
-        return w.divide(a, b)[0]
-    (a_negative, a_size), (b_negative, b_size) = w.magnitude(a), w.magnitude(b)
-    quotient = w.divide(a_size, b_size)[0]
-    return w.either(w("ne", a_negative, b_negative), w.neg(quotient), quotient)
+    return w.divide(t, a, b)[0]
 
 
 def _rem(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
-    if not t.is_signed:
-        return w.divide(a, b)[1]
-    (negative, size), (_, divisor) = w.magnitude(a), w.magnitude(b)
-    rest = w.divide(size, divisor)[1]
-    return w.either(negative, w.neg(rest), rest)
+    return w.divide(t, a, b)[1]
 
 
 def _abs(w: Split64Builder, t: Type, a: Pair) -> Pair:

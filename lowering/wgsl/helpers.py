@@ -26,6 +26,43 @@ HELPERS: Final[Mapping[str, str]] = {
   let size = bitcast<i32>(x / select(y, 1u, y == 0u));
   return select(size, -size, (a ^ b) < 0i);
 }""",
+    # Of 64 bits in words, the low one first; a divisor of 0 counts as 1. Shift and subtract (H. S. Warren, "Hacker's Delight", 2nd edition, chapter 9), one
+    # bit of the quotient a turn, from the dividend's first one bit on: the dividend moves up out of q into r, and the bits of the quotient follow it into q
+    # from below. The rest has at most 63 bits before the last turn, so doubling it loses none. Compilers of WGSL must not fold the loop: see `folding`.
+    "divide_u64": f"""fn divide_u64(n0: u32, n1: u32, d0: u32, d1: u32) -> vec4<u32> {{
+  let e0 = select(d0, 1u, (d0 | d1) == 0u);
+  let first = select(countLeadingZeros(n1), 32u + countLeadingZeros(n0), n1 == 0u);
+  let step = first & 31u;
+  let unknown = {word_text(ZERO)};
+  var q0 = select(n0 << step, 0u, first > 31u);
+  var q1 = select((n1 << step) | ((n0 >> 1u) >> (step ^ 31u)), n0 << step, first > 31u);
+  var r0 = 0u;
+  var r1 = 0u;
+  for (var k = first; k < 64u; k++) {{
+    let s0 = (r0 << 1u) | (q1 >> 31u);
+    let s1 = (r1 << 1u) | (r0 >> 31u);
+    let borrows = s0 < e0;
+    let fits = (s1 > d1) | ((s1 == d1) & !borrows);
+    q1 = ((q1 << 1u) | (q0 >> 31u)) ^ unknown;
+    q0 = ((q0 << 1u) | select(0u, 1u, fits)) ^ unknown;
+    r0 = select(s0, s0 - e0, fits) ^ unknown;
+    r1 = select(s1, s1 - d1 - select(0u, 1u, borrows), fits) ^ unknown;
+  }}
+  return vec4<u32>(q0, q1, r0, r1);
+}}""",
+    # The words, negated where `sign` has all bits set.
+    "negated_words": """fn negated_words(a0: u32, a1: u32, sign: u32) -> vec2<u32> {
+  let low = (a0 ^ sign) + (sign & 1u);
+  return vec2<u32>(low, (a1 ^ sign) + select(0u, sign & 1u, low == 0u));
+}""",
+    "divide_i64": """fn divide_i64(n0: u32, n1: u32, d0: u32, d1: u32) -> vec4<u32> {
+  let n_sign = 0u - (n1 >> 31u);
+  let d_sign = 0u - (d1 >> 31u);
+  let n = negated_words(n0, n1, n_sign);
+  let d = negated_words(d0, d1, d_sign);
+  let sizes = divide_u64(n[0], n[1], d[0], d[1]);
+  return vec4<u32>(negated_words(sizes[0], sizes[1], n_sign ^ d_sign), negated_words(sizes[2], sizes[3], n_sign));
+}""",
     # Not by `%`, which Vulkan leaves undefined for negative operands.
     "rem_u32": """fn rem_u32(a: u32, b: u32) -> u32 {
   let safe = select(b, 1u, b == 0u);

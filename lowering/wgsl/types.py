@@ -21,7 +21,7 @@ WORD_PAIR: Final = vector_of(u32, 2)
 NARROW: Final = frozenset(t for t in SCALARS.values() if t.size_bytes < u32.size_bytes and t is not bool_)
 
 _VALUE_TYPES: Final[Mapping[Type, str]] = {
-    bool_: "bool", i32: "i32", u32: "u32", f32: "f32", f64: "f64", WORD_PAIR: "vec2<u32>", **dict.fromkeys(NARROW, "u32"),
+    bool_: "bool", i32: "i32", u32: "u32", f32: "f32", f64: "f64", WORD_PAIR: "vec2<u32>", vector_of(u32, 4): "vec4<u32>", **dict.fromkeys(NARROW, "u32"),
 }  # fmt: skip
 _ZEROS: Final[Mapping[Type, str]] = {bool_: "false", i32: "0i", u32: "0u", f32: "0.0f", f64: "0.0lf", **dict.fromkeys(NARROW, "0u")}
 

@@ -85,10 +85,10 @@ LEGAL: Final = (
     Plant(
         "sign_of_the_dividend",
         "A quotient of 64-bit numbers has the sign of the dividend, whatever the divisor's is.",
-        "vyre_py.lowering.legal.split64_ops",
-        'return w.either(w("ne", a_negative, b_negative), w.neg(quotient), quotient)',
-        "return w.either(a_negative, w.neg(quotient), quotient)",
-        Suite("test_words.py", "div or rem"),
+        "vyre_py.lowering.wgsl.helpers",
+        "negated_words(sizes[0], sizes[1], n_sign ^ d_sign)",
+        "negated_words(sizes[0], sizes[1], n_sign)",
+        Suite("test_wgpu_ops.py", "div"),
     ),
 )
 
