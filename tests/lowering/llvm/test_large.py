@@ -253,19 +253,18 @@ def division_chain(type_: vp.Type, count: int) -> vp.Program:
     return b.program
 
 
-@pytest.mark.parametrize("target", ["cpu:x86-64", "cpu:x86-64-v4", "cpu:aarch64"])
-def test_each_of_many_wide_divisions_takes_little_code(target: str) -> None:
-    """LLVM writes a division of 16 lanes as 16 with branches each, and takes time with the square of those in one function."""
-    few, many, more = [len(vp.compile_native(division_chain(vp.i64, count), [target]).parts[0].steps[0].images[0].code) for count in (8, 20, 60)]
-    assert (more - many) / 40 < (many - few) / 12, (few, many, more)
-    assert more < 2 * many
+def test_each_of_many_wide_divisions_takes_little_code() -> None:
+    """For CPUs that divide small numbers faster LLVM writes a division of 16 lanes as 16 with branches each, and takes time with the square of their number."""
+    few, many, more = [len(vp.compile_native(division_chain(vp.i64, count), ["cpu:x86-64-v4"]).parts[0].steps[0].images[0].code) for count in (4, 8, 48)]
+    assert (more - many) / 40 < (many - few) / 4 / 2, (few, many, more)
 
 
 @pytest.mark.parametrize("type_", [vp.i64, vp.u64], ids=str)
 def test_many_wide_divisions_are_right(type_: vp.Type) -> None:
     program, ends = division_chain(type_, 60), np.iinfo(type_.dtype)
     random = np.random.default_rng(7)
-    x = np.concatenate([[ends.min, ends.max, 0, ends.min], random.integers(ends.min, ends.max, 1000, dtype=type_.dtype)]).astype(type_.dtype)
-    y = np.concatenate([[ends.max, 0, 0, 1], random.integers(0, 50, 1000, dtype=type_.dtype)]).astype(type_.dtype)
+    edges = [np.array(values, type_.dtype) for values in ((ends.min, ends.max, 0, ends.min), (ends.max, 0, 0, 1))]
+    drawn = [random.integers(low, high, 1000, type_.dtype) for low, high in ((ends.min, ends.max), (0, 50))]
+    x, y = [np.concatenate(pair) for pair in zip(edges, drawn, strict=True)]
     made = [vp.device(kind).compile_native(program).dispatch({"x": x.copy(), "y": y})["x"] for kind in ("reference", "cpu")]
     assert (made[0] == made[1]).all()
