@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.assembler import Rewriter
@@ -234,9 +234,7 @@ class _Planner:
         for number, block in enumerate(self.blocks):
             if block.parent >= 0:
                 around = self.group_of.get(block.item)
-                block.assumed = self.blocks[block.parent].assumed | (
-                    around.pairs if around is not None else frozenset()
-                )
+                block.assumed = self.blocks[block.parent].assumed | (frozenset() if around is None else around.pairs)
             group: _Group | None = None
             for item in reversed(block.items):
                 group = self._offer(block, number, group, item)
@@ -278,9 +276,7 @@ class _Planner:
         statement = self.program.body[item.start]
         if item.start == item.end and statement.result is not None:
             wanted = statement.result.id
-            if self.uses[wanted] != group.uses[wanted] or any(
-                isinstance(a, Value) and a.id == wanted for a, *_ in group.pairs
-            ):
+            if self.uses[wanted] != group.uses[wanted] or any(isinstance(a, Value) and a.id == wanted for a, *_ in group.pairs):
                 return False
         if any(len(self.get_at[v]) != group.gets[v] or self.set_count[v] != group.sets[v] for v in item.declares):
             return False
@@ -331,7 +327,7 @@ class _Guarder(Rewriter):
                 work.append(iter(self._sequence(entry)))
             elif isinstance(entry, _Group):
                 self._open(entry)
-                work.append(iter((*reversed(entry.items), _CLOSE)))
+                work.append(iter((*reversed(entry.items), "close")))
             else:
                 self.end()
 
@@ -385,12 +381,7 @@ class _Guarder(Rewriter):
         yield self.let(OPS["lt"], (index, bound))
 
 
-class _Close:
-    """The end of a group."""
-
-
-_CLOSE: Final = _Close()
-_Entry = int | _Item | _GuardBlock | _Group | _Close
+_Entry = int | _Item | _GuardBlock | _Group | Literal["close"]  # the end of a group
 
 
 def guards(program: Program) -> Program:
