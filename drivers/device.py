@@ -26,6 +26,7 @@ from vyre_py.drivers.event import Event
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.drivers.many import graph
+from vyre_py.drivers.many.commands import Command
 from vyre_py.drivers.many.graph import Graph
 from vyre_py.drivers.many.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
 from vyre_py.drivers.many.sequence import Sequence as LaunchSequence
@@ -557,7 +558,7 @@ class Device(Closing, Stationary, ABC):
         """The step for arguments that fit (`sequence.gemm_step`)."""
         self._lacks("gemm")
 
-    def _make_sequence(self, steps: Sequence[Launch | SequenceStep]) -> LaunchSequence:
+    def _make_sequence(self, steps: Sequence[Command]) -> LaunchSequence:
         """A sequence of steps of this device."""
         return LaunchSequence(self, steps)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.many.commands import LAUNCH, Command
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
@@ -154,15 +155,16 @@ def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:
 
 
 @public
-class Launch(Stationary, ShownAsText):
+class Launch(Command, Stationary, ShownAsText):
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 
     Attributes: `plan`, and `counted`, how many launches a call counts for: none where a graph replays it.
 
-    Device kinds subclass it with `__call__`, `_set_buffer` and `_set_slot` (or `_put`) and, where they have streams, `on`.
+    Device kinds subclass it with `_run` (or `__call__`), `_set_buffer` and `_set_slot` (or `_put`) and, where they have streams, `on`.
     """
 
     travels_as = "send the pipeline, and bind it there"
+    _kind = LAUNCH
 
     __slots__ = ("_c_launch", "counted", "plan")
 
@@ -181,9 +183,13 @@ class Launch(Stationary, ShownAsText):
         ]
         return f"<Launch of {shown(plan.binding.interface.name)}{label} on {plan.device.name}: {grid} workgroups of {group}{''.join(f', {s}' for s in said)}>"
 
-    def __call__(self) -> None:
-        """Enqueues the kernel."""
-        raise Unsupported(self.plan.device.name, [Missing("launch")])
+    @property
+    def _device(self) -> Device:
+        return self.plan.device
+
+    @property
+    def _title(self) -> str:
+        return self.plan.binding.interface.name
 
     def set(self, arguments: Any = None, /, **named: Any) -> Self:
         """Rebinds params or buffers, given as for `bind`; a buffer must have the shape and type of the one it replaces. Gives the launch itself.
@@ -217,7 +223,6 @@ class Launch(Stationary, ShownAsText):
         return self
 
     def _bound(self) -> dict[str, Buffer]:
-        """The buffers bound now, by name."""
         return dict(self.plan.binding.buffers)
 
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
@@ -261,8 +266,26 @@ class Launch(Stationary, ShownAsText):
         raise Unsupported(self.plan.device.name, [Missing("raw handles")])
 
     def _copy(self) -> Launch:
-        """A launch of its own with the same arguments."""
+        made = self._of(self.plan.copied())
+        made.counted = 0
+        return made
+
+    def _of(self, plan: LaunchPlan) -> Launch:
+        """A launch of another plan for the same code."""
         raise Unsupported(self.plan.device.name, [Missing("capture")])
+
+    def _follow(self, other: Command) -> bool:
+        assert isinstance(other, Launch)  # what this one is a copy of
+        now, then = other.plan, self.plan
+        buffers = {name: buffer for name, buffer in now.buffers.items() if then.buffers[name] is not buffer}
+        slots = []
+        for slot in now.step.layout.params:
+            place = slice(slot.offset_bytes, slot.offset_bytes + slot.size_bytes)
+            if now.block[place] != then.block[place]:
+                slots.append((slot, bytes(now.block[place])))
+        if buffers or slots:
+            self._place(buffers, slots)
+        return bool(buffers or slots)
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         raise Unsupported(self.plan.device.name, [Missing("launch.set of a buffer")])

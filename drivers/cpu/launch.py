@@ -13,6 +13,7 @@ from vyre_py.drivers.cpu.module import CpuKernel
 from vyre_py.drivers.cpu.workers import run_alone, run_together, run_watched
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.commands import require_memory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 
@@ -31,6 +32,7 @@ _CALL_NS: Final = 1_500
 class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
+    _device: CpuDevice
     __slots__ = ("__weakref__", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
@@ -74,8 +76,10 @@ class CpuLaunch(Launch):
         self._device.telemetry.launches += self.counted
         self._record.count()
 
-    def _copy(self) -> CpuLaunch:
-        return CpuLaunch(self._device, self.plan.copied(), self._kernel)
+    _run = __call__  # the call of `Command`, in one frame
+
+    def _of(self, plan: LaunchPlan) -> CpuLaunch:
+        return CpuLaunch(self._device, plan, self._kernel)
 
     def _run_small(self, arguments: Arguments) -> None:
         """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""
@@ -144,10 +148,11 @@ class CpuLaunch(Launch):
     def _refuse(self) -> None:
         self._device.require_usable()
         self._stale = False  # before the look, so that a buffer freed meanwhile by another thread is noticed by the next call
-        freed = sorted(name for name, buffer in self.plan.binding.buffers.items() if buffer.allocation.freed)
-        if freed:
+        try:
+            require_memory(self._title, self._bound())
+        except BindingError:
             self._stale = True
-            raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in freed])
+            raise
 
     def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         held, values = {}, [(slot.offset_bytes, data) for slot, data in slots]

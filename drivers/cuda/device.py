@@ -52,8 +52,9 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import DeviceLost
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.commands import Command
 from vyre_py.drivers.many.graph import Graph, HostLoop
-from vyre_py.drivers.many.sequence import GemmStep, SequenceStep
+from vyre_py.drivers.many.sequence import GemmStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.drivers.memory.strided import StridedCopy
@@ -383,7 +384,7 @@ class CudaDevice(Device):
             self.keep(self._loop_module)
         return self._loop_module
 
-    def _make_sequence(self, steps: Sequence[Launch | SequenceStep]) -> CudaSequence:
+    def _make_sequence(self, steps: Sequence[Command]) -> CudaSequence:
         return CudaSequence(self, steps)
 
     def _capture(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Graph:

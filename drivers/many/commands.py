@@ -1,16 +1,20 @@
-"""Kinds of commands: what a device does in order, and what each does beside its work. Sequences, graphs and dispatches are made of them."""
+"""Commands: what a device does in order. Sequences, graphs and dispatches are made of them; each is of a kind, whose effects stand in one table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
 
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+
 __all__ = [
-    "CLEAR", "COPY", "DOWNLOAD", "DRIVER", "FILL", "KINDS", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "CommandKind", "freed_names", "require_memory",
+    "CLEAR", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "freed_names",
+    "require_memory",
 ]  # fmt: skip
 
 
@@ -43,9 +47,46 @@ CLEAR: Final = CommandKind("clear", captured=False)  # of memory that a dispatch
 WAIT: Final = CommandKind("wait", "syncs", captured=False)
 DRIVER: Final = CommandKind("driver", captured=False)  # calls about handles rather than memory
 
-KINDS: Final[Mapping[str, CommandKind]] = {
-    kind.name: kind for kind in (LAUNCH, REPLAY, COPY, FILL, PRODUCT, UPLOAD, DOWNLOAD, CLEAR, WAIT, DRIVER)
-}
+
+class Command:
+    """A launch, or a step of a sequence: call it to enqueue it. Within a capture it becomes part of the graph instead.
+
+    A class of commands has its `_kind`, `_device`, `_title`, which errors call it, `_bound`, `_run` and, where arguments can change, `_copy` and `_follow`.
+    """
+
+    __slots__ = ()
+    _kind: ClassVar[CommandKind]
+
+    @property
+    def _device(self) -> Device:
+        raise NotImplementedError
+
+    @property
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def __call__(self) -> None:
+        """Enqueues it."""
+        if (recording := self._device._recording) is not None:
+            recording.take(self)
+        else:
+            self._run()
+
+    def _run(self) -> None:
+        """Enqueues it, and asks for no capture."""
+        raise NotImplementedError
+
+    def _bound(self) -> dict[str, Buffer]:
+        """The buffers that it uses now, by name."""
+        raise NotImplementedError
+
+    def _copy(self) -> Command:
+        """The same command with arguments of its own, for a graph. Itself where they cannot change."""
+        return self
+
+    def _follow(self, other: Command) -> bool:
+        """Takes the arguments that another one of the same plan has now; false if it had them."""
+        return False
 
 
 def freed_names(buffers: Mapping[str, Buffer]) -> list[str]:

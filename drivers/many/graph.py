@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.sequence import CopyStep, FillStep, SequenceStep, freed_names
+from vyre_py.drivers.many.commands import LAUNCH, Command, require_memory
+from vyre_py.drivers.many.sequence import CopyStep, FillStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
@@ -56,8 +57,8 @@ class Recording:
         if not self.is_own:
             raise self.refusal(doing)
 
-    def take(self, what: Launch | SequenceStep) -> None:
-        """Makes a launch or a step part of the graph."""
+    def take(self, what: Command) -> None:
+        """Makes a command part of the graph."""
         raise NotImplementedError
 
     def copy(self, source: Buffer, target: Buffer) -> None:
@@ -145,61 +146,37 @@ def empty_capture(device: Device) -> LaunchError:
 
 # ---- on devices without graphs of their own
 
-
-class _Node:
-    """A captured launch, and the copy of it that replays."""
-
-    __slots__ = ("copy", "launch")
-
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-        self.copy = launch._copy()
-        self.copy.counted = 0
-
-    def update(self) -> bool:
-        """Gives the copy the arguments that the launch has now; false if it had them."""
-        now, then = self.launch.plan, self.copy.plan
-        buffers = {name: buffer for name, buffer in now.buffers.items() if then.buffers[name] is not buffer}
-        slots = [
-            (slot, bytes(now.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]))
-            for slot in now.step.layout.params
-        ]
-        slots = [(slot, data) for slot, data in slots if then.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] != data]
-        if buffers or slots:
-            self.copy._place(buffers, slots)
-        return bool(buffers or slots)
+# A command that was captured, and its copy, whose arguments later changes of the command leave alone.
+_Node = tuple[Command, Command]
 
 
 class _Recorder(Recording):
-    """Collects nodes and steps."""
+    """Collects commands, each with the copy of it that replays."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
-        self.nodes: list[_Node | SequenceStep] = []
+        self.nodes: list[_Node] = []
 
-    def take(self, what: Launch | SequenceStep) -> None:
+    def take(self, what: Command) -> None:
         self.require_own("the launch was not made")
-        if isinstance(what, Launch):
-            if freed := freed_names(what._bound()):
-                raise BindingError(what.plan.binding.interface.name, freed)
-            self.nodes.append(_Node(what))
-        else:
-            self.nodes.append(what)
+        require_memory(what._title, what._bound())
+        self.nodes.append((what, what._copy()))
 
     def take_graph(self, graph: RecordedGraph) -> None:
         """Makes another graph's nodes, as they are now, part of this one."""
         self.require_own("the graph was not replayed")
-        self.nodes += [_Node(node.copy) if isinstance(node, _Node) else node for node in graph.recorded]
+        self.nodes += [(copy, copy._copy()) for _, copy in graph.recorded]
 
 
 class RecordedGraph(Graph):
-    """Copies of launches, run in a loop. `recorded` holds them in order."""
+    """Copies of commands, run in a loop. `recorded` has each after the command that was captured, in order."""
 
-    __slots__ = ("_closed", "recorded")
+    __slots__ = ("_closed", "_launches", "recorded")
 
-    def __init__(self, device: Device, value: Any, recorded: list[_Node | SequenceStep]) -> None:
+    def __init__(self, device: Device, value: Any, recorded: list[_Node]) -> None:
         super().__init__(device, value, len(recorded))
         self.recorded = recorded
+        self._launches = sum([copy._kind is LAUNCH for _, copy in recorded])
         self._closed = False
 
     def __call__(self) -> None:
@@ -210,31 +187,25 @@ class RecordedGraph(Graph):
             assert isinstance(recording, _Recorder)  # the same device made both
             recording.take_graph(self)
             return
-        for node in self.recorded:
-            if isinstance(node, _Node):
-                node.copy()
-            else:
-                node._run()
+        for _, copy in self.recorded:
+            copy._run()
         telemetry = self.device.telemetry
         telemetry.graph_replays += 1
-        telemetry.graph_launches += sum(isinstance(node, _Node) for node in self.recorded)
+        telemetry.graph_launches += self._launches
 
     def _require(self) -> None:
         self.device.require_usable()
         if self._closed:
             raise LaunchError("the graph cannot be replayed", cause="it was closed")
-        for node in self.recorded:
-            freed = freed_names(node.copy.plan.buffers if isinstance(node, _Node) else node.buffers)
-            if freed:
-                raise BindingError(node.copy.plan.binding.interface.name if isinstance(node, _Node) else node.name, freed)
+        for _, copy in self.recorded:
+            require_memory(copy._title, copy._bound())
 
     def update(self, *launches: Launch) -> int:
         """See `Graph.update`."""
-        nodes = [node for node in self.recorded if isinstance(node, _Node)]
         wanted = {id(launch.inner) for launch in checked_launches(launches)}
-        if wanted - {id(node.launch) for node in nodes}:
+        if wanted - {id(command) for command, _ in self.recorded}:
             raise BindingError("update", ["a launch is not part of the graph"])
-        changed = sum([node.update() for node in nodes if not wanted or id(node.launch) in wanted])
+        changed = sum([copy._follow(command) for command, copy in self.recorded if not wanted or id(command) in wanted])
         self.device.telemetry.graph_updates += bool(changed)
         return changed
 

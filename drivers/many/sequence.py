@@ -12,7 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.launch import EmptyLaunch, Launch
+from vyre_py.drivers.launch import EmptyLaunch
+from vyre_py.drivers.many.commands import COPY, FILL, PRODUCT, Command, require_memory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.errors import shown
@@ -23,16 +24,11 @@ from vyre_py.ir.travel import Stationary
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["CopyStep", "FillStep", "GemmStep", "Sequence", "SequenceStep", "copy_step", "fill_step", "flat_steps", "freed_names", "gemm_step"]
-
-
-def freed_names(buffers: Mapping[str, Buffer]) -> list[str]:
-    """A sentence for each buffer that was freed, by name."""
-    return [f"{name!r} {buffers[name].allocation.absence}" for name in sorted(buffers) if buffers[name].allocation.freed]
+__all__ = ["CopyStep", "FillStep", "GemmStep", "Sequence", "SequenceStep", "copy_step", "fill_step", "flat_steps", "gemm_step"]
 
 
 @public
-class SequenceStep:
+class SequenceStep(Command):
     """A step of a sequence other than a launch. Attributes: `device`, `name` for people, `buffers` that it uses, by what they are for it."""
 
     __slots__ = ("__weakref__", "buffers", "device", "name")
@@ -47,23 +43,28 @@ class SequenceStep:
         """Enqueues the step by itself. Raises BindingError when one of its buffers was freed."""
         self.require_memory()
         self.device.require_usable()
-        if (recording := self.device._recording) is not None:
-            recording.take(self)
-        else:
-            self._run()
+        super().__call__()
 
     def require_memory(self) -> None:
         """Raises BindingError when one of its buffers was freed."""
-        if freed := freed_names(self.buffers):
-            raise BindingError(self.name, freed)
+        require_memory(self.name, self.buffers)
 
-    def _run(self) -> None:
-        raise NotImplementedError
+    @property
+    def _device(self) -> Device:
+        return self.device
+
+    @property
+    def _title(self) -> str:
+        return self.name
+
+    def _bound(self) -> dict[str, Buffer]:
+        return self.buffers
 
 
 class CopyStep(SequenceStep):
     """Copies `source` to `target`, of the same device, shape and type."""
 
+    _kind = COPY
     __slots__ = ("source", "target")
 
     def __init__(self, source: Buffer, target: Buffer) -> None:
@@ -77,6 +78,7 @@ class CopyStep(SequenceStep):
 class FillStep(SequenceStep):
     """Fills `buffer` with one value, whose bytes in memory are `pattern`."""
 
+    _kind = FILL
     __slots__ = ("buffer", "pattern", "value")
 
     def __init__(self, buffer: Buffer, value: Any, pattern: bytes) -> None:
@@ -90,6 +92,7 @@ class FillStep(SequenceStep):
 class GemmStep(SequenceStep):
     """out = alpha * a @ b + beta * out, through the device's own library. Made by `gemm_step`."""
 
+    _kind = PRODUCT
     __slots__ = ()
 
 
@@ -160,20 +163,20 @@ def _shape_problems(a: Buffer, b: Buffer, out: Buffer, transpose_a: bool, transp
     return [f"the matrices have no elements: {', '.join(str(list(s)) for s in shapes)}"] if 0 in (prod(out.shape), k) else []
 
 
-def flat_steps(device: Device, steps: Many[Any]) -> list[Launch | SequenceStep]:
+def flat_steps(device: Device, steps: Many[Any]) -> list[Command]:
     """The steps of a sequence, those of nested sequences in their places, without launches of nothing.
 
     Raises BindingError for whatever is no step, and for steps of other devices.
     """
-    found: list[Launch | SequenceStep] = []
+    found: list[Command] = []
     problems = [] if steps else ["a sequence has one step at least"]
     for number, step in enumerate(steps):
         for one in step.steps if isinstance(step, Sequence) else (step,):
-            if not isinstance(one, (Launch, SequenceStep)):
+            if not isinstance(one, Command):
                 help_ = "; Python code cannot be part of a sequence" if callable(one) else ""
                 problems.append(f"step {number} is a launch, a sequence, or what copy_step, fill_step and gemm_step give, not {type(one).__name__}{help_}")
-            elif (where := one.plan.device if isinstance(one, Launch) else one.device) is not device:
-                problems.append(f"step {number} is on {where.name}, the sequence on {device.name}")
+            elif one._device is not device:
+                problems.append(f"step {number} is on {one._device.name}, the sequence on {device.name}")
             elif not isinstance(one, EmptyLaunch):
                 found.append(one)
     if problems:
@@ -192,7 +195,7 @@ class Sequence(Stationary):
 
     __slots__ = ("__weakref__", "device", "steps")
 
-    def __init__(self, device: Device, steps: Many[Launch | SequenceStep]) -> None:
+    def __init__(self, device: Device, steps: Many[Command]) -> None:
         self.device = device
         self.steps = tuple(steps)
 
@@ -206,8 +209,6 @@ class Sequence(Stationary):
         """Enqueues all steps. Raises what a step raises: BindingError before anything ran when a buffer was freed, LaunchError, DeviceLost."""
         self.device.require_usable()
         for number, step in enumerate(self.steps):
-            freed = freed_names(step._bound() if isinstance(step, Launch) else step.buffers)
-            if freed:
-                raise BindingError(f"step {number} of a sequence", freed)
+            require_memory(f"step {number} of a sequence", step._bound())
         for step in self.steps:
             step()

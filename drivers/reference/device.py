@@ -41,11 +41,7 @@ class ReferenceLaunch(Launch):
             if slot.kind is SlotKind.PARAM:
                 self._set_slot(slot, bytes(plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]))
 
-    def __call__(self) -> None:
-        """Runs the kernel."""
-        if (recording := self.plan.device._recording) is not None:
-            recording.take(self)
-            return
+    def _run(self) -> None:
         plan = self.plan
         plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
@@ -53,8 +49,8 @@ class ReferenceLaunch(Launch):
         plan.device.telemetry.launches += self.counted
         self._record.count()
 
-    def _copy(self) -> ReferenceLaunch:
-        return ReferenceLaunch(self.plan.copied(), self._code)
+    def _of(self, plan: LaunchPlan) -> ReferenceLaunch:
+        return ReferenceLaunch(plan, self._code)
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
         pass  # the call reads the binding, where `set` has put the buffer

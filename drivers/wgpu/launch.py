@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.commands import require_memory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
@@ -36,14 +37,15 @@ def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
 class WgpuLaunch(Launch):
     """A launch that submits one command buffer a call."""
 
+    _device: WgpuDevice
     __slots__ = (
-        "__weakref__", "_armed", "_block", "_buffers", "_dispatched", "_errors", "_label", "_module", "_owner", "_record", "_telemetry",
+        "__weakref__", "_armed", "_block", "_buffers", "_device", "_dispatched", "_errors", "_label", "_module", "_record", "_telemetry",
     )
 
     def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: WgpuModule) -> None:
         super().__init__(plan)
         layout = plan.step.layout
-        self._owner, self._module = device, module
+        self._device, self._module = device, module
         self._errors = errors()
         self._telemetry = device.telemetry
         self._record = plan.record()
@@ -66,11 +68,7 @@ class WgpuLaunch(Launch):
         except self._errors as error:
             raise self._failure(error) from error
 
-    def __call__(self) -> None:
-        """Enqueues the kernel."""
-        if (recording := self._owner._recording) is not None:
-            recording.take(self)
-            return
+    def _run(self) -> None:
         armed = self._armed
         if armed is None:
             armed = self._rearm()
@@ -84,13 +82,13 @@ class WgpuLaunch(Launch):
             compute.end()
             submit([encoder.finish()])
         except self._errors as error:
-            self._owner.require_usable()
+            self._device.require_usable()
             raise self._failure(error) from error
         self._telemetry.launches += self.counted
         self._record.count()
 
-    def _copy(self) -> WgpuLaunch:
-        return WgpuLaunch(self._owner, self.plan.copied(), self._module)
+    def _of(self, plan: LaunchPlan) -> WgpuLaunch:
+        return WgpuLaunch(self._device, plan, self._module)
 
     def disarm(self) -> None:
         """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
@@ -98,23 +96,19 @@ class WgpuLaunch(Launch):
 
     def _rearm(self) -> tuple[Callable[..., Any], Callable[..., Any], Any, Any]:
         """The state of a call again, after a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
-        self._owner.require_usable()
-        if not self._freed():
+        while True:  # until no other thread has freed one meanwhile
+            self._device.require_usable()
+            require_memory(self._title, self._buffers)
             self._bind()
-        if self._armed is None:
-            self._refuse()
-        return self._armed
+            if (armed := self._armed) is not None:
+                return armed
 
-    def _refuse(self) -> NoReturn:
-        self._owner.require_usable()
-        raise BindingError(self.plan.binding.interface.name, [f"{name!r} was freed" for name in self._freed()])
-
-    def _freed(self) -> list[str]:
-        return [name for name, buffer in self._buffers.items() if buffer.allocation.freed]
+    def _freed(self) -> bool:
+        return any(buffer.allocation.freed for buffer in self._buffers.values())
 
     def _failure(self, error: Exception) -> DriverError:
         name = self.plan.binding.interface.name
-        return self._owner.failure(error, f"{name!r} cannot be launched on {self._owner.name}", LaunchError)
+        return self._device.failure(error, f"{name!r} cannot be launched on {self._device.name}", LaunchError)
 
     def _bind(self) -> None:
         """Makes the bind group, and writes the element offsets that go with it. With a freed buffer the launch refuses instead."""
@@ -130,7 +124,7 @@ class WgpuLaunch(Launch):
             offsets.append(offset)
         if self._module.tables:
             entries.append(self._module.tables)
-        gpu = self._owner.gpu
+        gpu = self._device.gpu
         group = gpu.create_bind_group(layout=variant.layout, entries=entries)
         if offsets:
             self._write(offset_word(0), struct.pack(f"<{len(offsets)}I", *offsets))
@@ -153,16 +147,16 @@ class WgpuLaunch(Launch):
         storage = buffer.handle
         if not buffer.size_bytes:
             return {"buffer": storage.buffer, "offset": 0, "size": WORD_BYTES}, 0
-        begin = buffer.offset_bytes - buffer.offset_bytes % self._owner.offset_alignment
+        begin = buffer.offset_bytes - buffer.offset_bytes % self._device.offset_alignment
         _, end = words_around(buffer.offset_bytes, buffer.size_bytes)
         return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // element_bytes
 
     def _write(self, word: int, data: bytes) -> None:
         # In order with submitted work: launches before keep the words that they were given.
-        self._owner.gpu.queue.write_buffer(self._block, word * WORD_BYTES, data)
+        self._device.gpu.queue.write_buffer(self._block, word * WORD_BYTES, data)
 
     def _set_buffer(self, name: str, buffer: Buffer) -> None:
-        self._owner.require_usable()
+        self._device.require_usable()
         self._buffers[name] = buffer
         try:
             self._bind()
@@ -170,7 +164,7 @@ class WgpuLaunch(Launch):
             raise self._failure(error) from error
 
     def _set_slot(self, slot: Slot, data: bytes) -> None:
-        self._owner.require_usable()
+        self._device.require_usable()
         try:
             self._write(scalar_word(len(self._buffers), slot), data)
         except self._errors as error:

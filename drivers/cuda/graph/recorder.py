@@ -18,10 +18,8 @@ from vyre_py.drivers.cuda.launch.launch import BoundKernel
 from vyre_py.drivers.cuda.native.call_list import LAUNCH_EX, Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
-from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.commands import freed_names
+from vyre_py.drivers.many.commands import Command, freed_names
 from vyre_py.drivers.many.graph import Recording, empty_capture
-from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Allocation, Buffer
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
@@ -153,16 +151,22 @@ class CudaRecorder(Recording):
             perform(self._device, (call,), doing)
             self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream), self.memory))
 
-    def take(self, what: Launch | SequenceStep) -> None:
+    def take(self, what: Command) -> None:
         """Makes a copy, a fill or a product a node."""
         self.require_own(f"{what!r} was not enqueued")
-        self._item(command_of(self._device, what))
+        self.item(command_of(self._device, what))
 
-    def commands(self, commands: CommandList) -> None:
-        """Makes the commands of a list nodes."""
-        commands.refresh()
-        for item in commands.items:
-            self._item(item)
+    def item(self, item: NativeCommand | CommandList) -> None:
+        """Makes a part of a list nodes. Raises LaunchError."""
+        if isinstance(item, CommandList):
+            item.record_into(self)
+            return
+        doing = f"the {item.name} cannot be captured on {self.device.name}"
+        with self._device.context.relaxed(doing):  # a library may load code at its first call
+            perform(self._device, item.calls, doing, item.failure)
+        self.buffers += item.buffers.items()
+        self.kept.append(item.kept)
+        self.scratch |= item.kind.scratch
 
     def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
         """A buffer of zeros that each replay allocates here, and frees where it is freed in the captured function, else when the next replay begins.
@@ -234,17 +238,6 @@ class CudaRecorder(Recording):
         (status,) = update(cuda.CUstream(stream), [node], None, 1, _REPLACE)
         if status:
             raise context.failure(status, doing, LaunchError)
-
-    def _item(self, item: NativeCommand | CommandList) -> None:
-        if isinstance(item, CommandList):
-            item.record_into(self)
-            return
-        doing = f"the {item.name} cannot be captured on {self.device.name}"
-        with self._device.context.relaxed(doing):  # a library may load code at its first call
-            perform(self._device, item.calls, doing, item.failure)
-        self.buffers += item.buffers.items()
-        self.kept.append(item.kept)
-        self.scratch |= item.kind.scratch
 
     def _require_captured(self, stream: int, doing: str) -> None:
         context, cuda = self._device.context, self._device.context.cuda

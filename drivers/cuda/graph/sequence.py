@@ -13,7 +13,7 @@ from vyre_py.drivers.cuda.native.call_list import Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.commands import COPY, FILL
+from vyre_py.drivers.many.commands import Command
 from vyre_py.drivers.many.sequence import CopyStep, FillStep, Sequence, SequenceStep
 from vyre_py.drivers.memory.buffer import Buffer
 
@@ -28,41 +28,35 @@ def _address(buffer: Buffer) -> int:
     return int(buffer.handle) + buffer.offset_bytes
 
 
-def _calls(device: CudaDevice, work: list[Work]) -> tuple[Call, ...]:
-    stream = int(device.context.stream)
-    return tuple([Call(device.context.function(name), (*arguments, stream)) for name, arguments in work])
-
-
-def _copy(device: CudaDevice, step: CopyStep) -> NativeCommand:
+def _copy(step: CopyStep) -> tuple[int, list[Work]]:
     size = step.target.size_bytes
-    calls = _calls(device, copy_work(_address(step.source), _address(step.target), size))
-    return NativeCommand(COPY, step.name, calls, step.buffers, COPY.counts(size), step)
+    return size, copy_work(_address(step.source), _address(step.target), size)
 
 
-def _fill(device: CudaDevice, step: FillStep) -> NativeCommand:
+def _fill(step: FillStep) -> tuple[int, list[Work]]:
     size = step.buffer.size_bytes
-    calls = _calls(device, fill_work(_address(step.buffer), size, step.pattern))
-    return NativeCommand(FILL, step.name, calls, step.buffers, FILL.counts(size), step)
+    return size, fill_work(_address(step.buffer), size, step.pattern)
 
 
-def _own(device: CudaDevice, step: SequenceStep) -> NativeCommand:
-    command: NativeCommand = step.command()  # type: ignore[attr-defined]  # other steps on this device, products and strided copies, know it themselves
-    return command
+# A step of any device -> its bytes, and its work for the driver.
+_WORK: Final[Mapping[type, Callable[[Any], tuple[int, list[Work]]]]] = {CopyStep: _copy, FillStep: _fill}
 
 
-# The first that a step is one of.
-_COMMANDS: Final[Mapping[type, Callable[[Any, Any], NativeCommand]]] = {CopyStep: _copy, FillStep: _fill, SequenceStep: _own}
-
-
-def command_of(device: CudaDevice, step: Launch | SequenceStep) -> NativeCommand | BoundKernel:
+def command_of(device: CudaDevice, step: Command) -> NativeCommand | BoundKernel:
     """A step of this device for a native list: a launch's own list, or a row. Raises BindingError when one of a row's buffers was freed."""
     if isinstance(step, Launch):
         launch = step.inner
         assert isinstance(launch, CudaLaunch)  # what has nothing to run is not among the steps
         return launch.kernel
+    assert isinstance(step, SequenceStep)
     step.require_memory()
-    make = next(make for kind, make in _COMMANDS.items() if isinstance(step, kind))
-    return make(device, step)
+    if type(step) not in _WORK:
+        command: NativeCommand = step.command()  # type: ignore[attr-defined]  # products and strided copies, which are steps of this device alone
+        return command
+    size, work = _WORK[type(step)](step)
+    stream = int(device.context.stream)
+    calls = tuple([Call(device.context.function(name), (*arguments, stream)) for name, arguments in work])
+    return NativeCommand(step._kind, step.name, calls, step.buffers, step._kind.counts(size), step)
 
 
 class SequenceCalls(CommandList):
@@ -70,7 +64,7 @@ class SequenceCalls(CommandList):
 
     names_first_cause: ClassVar[bool] = True
 
-    def __init__(self, device: CudaDevice, steps: Many[Launch | SequenceStep]) -> None:
+    def __init__(self, device: CudaDevice, steps: Many[Command]) -> None:
         self.face: weakref.ref[CudaSequence] | None = None
         super().__init__(device, [command_of(device, step) for step in steps])
 
@@ -112,7 +106,7 @@ class CudaSequence(Sequence):
 
     __slots__ = ("__call__", "_calls")
 
-    def __init__(self, device: CudaDevice, steps: Many[Launch | SequenceStep]) -> None:
+    def __init__(self, device: CudaDevice, steps: Many[Command]) -> None:
         super().__init__(device, steps)
         calls = SequenceCalls(device, steps)
         calls.face = weakref.ref(self)

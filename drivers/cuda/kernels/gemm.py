@@ -19,7 +19,6 @@ import numpy as np
 from vyre_py.drivers.cuda.native.call_list import Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError
-from vyre_py.drivers.many.commands import PRODUCT
 from vyre_py.drivers.many.sequence import GemmStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.imports import importing
@@ -223,7 +222,7 @@ class CudaGemm(GemmStep):
         leave = Call(context.function("cuCtxPopCurrent"), (ctypes.addressof(_POPPED),))
         kept = (made, self._scalars, library, device)
         calls = (enter, Call(library.matmul, arguments), leave)
-        return NativeCommand(PRODUCT, self.name, calls, self.buffers, {}, kept, partial(_failure, context, library.bindings))
+        return NativeCommand(self._kind, self.name, calls, self.buffers, {}, kept, partial(_failure, context, library.bindings))
 
     def _run(self) -> None:
         self._direct.builtin()()

@@ -161,11 +161,12 @@ def _enqueue(device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCo
 class StridedStep(SequenceStep):
     """A strided copy as a step of its own: its launches keep the parameters that they have."""
 
-    __slots__ = ("_blocks", "_copy", "_launches")
+    _kind = COPY
+    __slots__ = ("_blocks", "_launches", "_strided")
 
     def __init__(self, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
         super().__init__(source.device, "strided copy", {"source": source, "target": target})
-        self._copy, self._launches = copy, launches
+        self._strided, self._launches = copy, launches
         self._blocks = [ctypes.create_string_buffer(block, len(block)) for _, _, block in launches]
 
     def command(self) -> NativeCommand:
@@ -176,8 +177,8 @@ class StridedStep(SequenceStep):
             Call(launch, (function, groups, 1, 1, GROUP, 1, 1, 0, stream, 0, 0), LAUNCH, ctypes.addressof(held), len(held))
             for (function, groups, _), held in zip(self._launches, self._blocks, strict=True)
         ])  # fmt: skip
-        return NativeCommand(COPY, self.name, calls, self.buffers, COPY.counts(self._copy.size_bytes), self)
+        return NativeCommand(self._kind, self.name, calls, self.buffers, self._kind.counts(self._strided.size_bytes), self)
 
     def _run(self) -> None:
         device: CudaDevice = self.device  # type: ignore[assignment]  # as in `command`
-        _enqueue(device, self.buffers["source"], self.buffers["target"], self._copy, self._launches)
+        _enqueue(device, self.buffers["source"], self.buffers["target"], self._strided, self._launches)

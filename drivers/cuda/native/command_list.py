@@ -80,9 +80,9 @@ class CommandList:
         self.rows = [row for item in self.items for row in (item.rows if isinstance(item, CommandList) else (item,))]
         own = [row for row in self.items if isinstance(row, NativeCommand)]
         alive = {ctypes.addressof(buffer.allocation.alive) for row in own for buffer in row.buffers.values()}
-        members, kept = list(self._taken.values()), [row.kept for row in self.rows]
         self._record = self._recorded(self.rows)
-        self.calls = self._native([call for row in self.rows for call in row.calls], sorted(alive), members=members, kept=(self._record, kept))
+        calls = [call for row in self.rows for call in row.calls]
+        self.calls = self._native(calls, sorted(alive), members=list(self._taken.values()), kept=(self._record,))
 
     def _recorded(self, rows: Iterable[NativeCommand]) -> LaunchRecord | None:
         """A record, by which each run adds what the rows count; None where that is nothing."""
@@ -131,7 +131,9 @@ class CommandList:
         recorder.require_own(doing)
         if not all(row.kind.captured for row in self.rows):
             raise recorder.refusal(doing)
-        recorder.commands(self)
+        self.refresh()
+        for item in self.items:
+            recorder.item(item)
 
     @contextmanager
     def entered(self) -> Iterator[CallList]:

@@ -19,7 +19,8 @@ from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.native.call_list import NO_MEMORY, STALE
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, LaunchError, OutOfMemory
-from vyre_py.drivers.many.commands import KINDS, WAIT
+from vyre_py.drivers.many import commands
+from vyre_py.drivers.many.commands import WAIT, CommandKind
 from vyre_py.drivers.observe.metrics import METRICS
 
 N = 4
@@ -91,7 +92,9 @@ def beside(device: CudaDevice, launch: Callable[[], Any], work: Callable[[], Any
 
 
 def test_every_kind_counts_what_is_a_counter() -> None:
-    for kind in KINDS.values():
+    kinds = [kind for kind in vars(commands).values() if isinstance(kind, CommandKind)]
+    assert len(kinds) == len({kind.name for kind in kinds}) > 5
+    for kind in kinds:
         assert all(METRICS[name].kind == "counter" for name in (kind.counter, kind.counter_bytes) if name), kind.name
         assert not kind.counter_bytes or kind.counts(8) == {kind.counter: 1, kind.counter_bytes: 8}
         assert kind.counts(0) == {}

@@ -617,7 +617,7 @@ def transfers(device: CudaDevice) -> None:
 def test_each_driver_call_fails_in_threads(monkeypatch: pytest.MonkeyPatch, small: None, way: str) -> None:
     monkeypatch.setattr(transfer, "_THREADED_BYTES", 16384)
     monkeypatch.setattr(transfer, "_THREADED_CHUNK_BYTES", 4096)
-    monkeypatch.setattr(transfer, "_cores", lambda: 4)
+    monkeypatch.setattr(transfer, "core_count", lambda: 4)
     status, then, judge = WAYS[way]
     wrong = inject.sweep(transfers, install(monkeypatch), status, then, judge)
     assert not wrong, "\n".join(wrong)

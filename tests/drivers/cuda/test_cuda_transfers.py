@@ -65,7 +65,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transfer, name, value)
     monkeypatch.setattr(ring, "SECTION_BYTES", 512)
     monkeypatch.setattr(ring, "SECTIONS", 3)
-    monkeypatch.setattr(transfer, "_cores", lambda: 4)
+    monkeypatch.setattr(transfer, "core_count", lambda: 4)
 
 
 # ---- the device pool
