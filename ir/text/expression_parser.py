@@ -112,8 +112,8 @@ class ExpressionParser(OperandParser):
         bound = self.names.get(word)
         if bound is not None and self.words[first + 1] not in _BEHIND_NAMES and word.isidentifier() and word not in KEYWORDS:
             self.position += 1
-            if type(bound) is not Variable:
-                return bound  # type: ignore[return-value]  # the others are atoms
+            if not isinstance(bound, Variable):
+                return bound
             self.part(first)
             return self.assembler.get(bound)
         row = PREFIX.get(word)
@@ -230,7 +230,7 @@ class ExpressionParser(OperandParser):
         memory = self.find_memory(self.name("an array"))
         self.expect("[")
         indices = [self.fix(index, i32 if type(index) is Open and index.negative else u32) for index in self.arguments("]")]
-        return memory, tuple(indices)  # type: ignore[arg-type]  # none is open any more
+        return memory, tuple(indices)
 
     def access(self, load: Callable[[Memory, tuple[Atom, ...]], Value]) -> Operand:
         """`name[index, ...]` as a load."""
@@ -282,7 +282,7 @@ class ExpressionParser(OperandParser):
             self.take(")")
         fixed = tuple([self.fix(operand, memory.type) for operand in operands])
         self.part(first)
-        return self.assembler.atomic(ATOMICS[name], memory, indices, fixed)  # type: ignore[arg-type]  # none is open any more
+        return self.assembler.atomic(ATOMICS[name], memory, indices, fixed)
 
 
 def _is_unsigned(word: str) -> bool:

@@ -2,15 +2,17 @@
 
 An op is emitted once its operands have been read: in post-order, which is the language's order of evaluation, left to right. What has no type yet, a bare
 literal or an op over such alone, is an `Open` operand. It takes its type from something beside or around it: an operand of the same op, a component beside
-it in a vector, what is stored to. Its statement stands where it belongs, and `settle` fills it in at the end of the expression.
+it in a vector, what is stored to. The statement of such an op is a `_Draft`, whose place in the body is kept. `settle` writes it there at the end of the
+expression.
 
 An operand that does not fit ends nothing: what cannot be parsed is reported first, else the first operand at fault in the order of evaluation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from vyre_py.ir.builder.refusals import refusal
 from vyre_py.ir.language.assembler import Assembler
@@ -33,7 +35,7 @@ _U32: Final = (Pattern.U32, Pattern.LANES)
 
 @dataclass(slots=True, eq=False)
 class Open:
-    """An operand without a type: a literal (`digits`), or the result of an op (`atom`). `group` holds the operands that take their type from it: the same,
+    """An operand without a type: a literal (`digits`), or the result of an op (`draft`). `group` holds the operands that take their type from it: the same,
     or that of a component where `vector` is true. `order` counts the parts of the expression up to it; `span` is its first and last token. Once it
     has a `type`, `atom` is what stands for it."""
 
@@ -43,6 +45,7 @@ class Open:
     negative: bool = False
     group: tuple[Open, ...] = ()
     vector: bool = False
+    draft: _Draft | None = None
     type: Type | None = None
     atom: Atom | None = None
 
@@ -50,14 +53,20 @@ class Open:
 Operand = Atom | Open
 
 
-class _Unsettled(NamedTuple):
-    """An op that was emitted over open operands. `lanes` is how many components it picks, if it picks any."""
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """An op over open operands, whose statement is number `index` of the body. `number` is that of the value that it binds; `value` is that value once
+    its type is likely, which is what later operands are made of. `lanes` is how many components it picks, if it picks any."""
 
     order: int
     span: Span
-    let: Let
+    index: int
+    number: int
+    row: Op
+    operands: tuple[Operand, ...]
     given: Type | None
     lanes: int
+    value: Value | None
 
 
 class OperandParser(Cursor):
@@ -68,14 +77,14 @@ class OperandParser(Cursor):
         self.assembler = Assembler("")
         # Of the statement at hand:
         self._parts = 0
-        self._unsettled: list[_Unsettled] = []
+        self._drafts: list[_Draft] = []
         self._faults: list[tuple[int, Diagnostic]] = []  # each with its order of evaluation
 
     def clear_operands(self) -> None:
         """Forgets the operands of the statement before."""
         self._parts = 0
-        if self._unsettled or self._faults:
-            self._unsettled.clear()
+        if self._drafts or self._faults:
+            self._drafts.clear()
             self._faults.clear()
 
     # ---- parts
@@ -124,7 +133,7 @@ class OperandParser(Cursor):
         if None in types:
             return self._late_op(row, operands, given, lanes)
         type_ = row.result_type(types, given)
-        return self.assembler.let_of(type_ or self._refused(row, operands, given), row, operands)  # type: ignore[arg-type]  # none is open
+        return self.assembler.let_of(type_ or self._refused(row, operands, given), row, cast(tuple[Atom, ...], operands))
 
     def _refused(self, row: Op, operands: tuple[Operand, ...], given: Type | None) -> Type:
         """Takes note that the op that is emitted next does not take its operands; the type that it would have."""
@@ -148,30 +157,32 @@ class OperandParser(Cursor):
         types = tuple([operand.type for operand in known])
         made = row.result_type(types, given) if None not in types else None
         if None not in types and sure:
-            return self.assembler.let_of(made or self._refused(row, tuple(known), given), row, tuple(known))  # type: ignore[arg-type]  # none is open
+            return self.assembler.let_of(made or self._refused(row, tuple(known), given), row, cast(tuple[Atom, ...], tuple(known)))
         # The type of an op that is settled later is likely, and no more.
         type_ = made or given or _likely_type(row, tuple(known))
-        value = self.assembler.let_of(cast(Type, type_), row, cast(tuple[Atom, ...], tuple(known)))
-        self._unsettled.append(_Unsettled(self._parts, self.assembler.place, cast(Let, self.assembler.body[-1]), given, lanes))
-        if type_ is not None:
+        held = self.assembler.let_of(type_ or u32, row, ())  # keeps its place in the body, and its number
+        value = held if type_ is not None else None
+        draft = _Draft(self._parts, self.assembler.place, len(self.assembler.body) - 1, held.id, row, tuple(known), given, lanes, value)
+        self._drafts.append(draft)
+        if value is not None:
             return value
         shares = lanes > 0 or row.result in (Result.T, Result.VECTOR)
         group = [member for member, pattern in zip(known, row.operands, strict=True) if type(member) is Open and (lanes or pattern is Pattern.T)]
         vector = lanes > 0 or row.result is Result.VECTOR
-        return Open(self._parts, self.assembler.place, group=tuple(group) if shares else (), vector=vector, atom=value)
+        return Open(self._parts, self.assembler.place, group=tuple(group) if shares else (), vector=vector, draft=draft)
 
     # ---- types of open operands
 
-    def fix(self, operand: Operand, type_: Type) -> Operand:
-        """Gives an operand without a type this one, and those whose type follows from it theirs; the operand as it is known now."""
-        if type(operand) is not Open:
+    def fix(self, operand: Operand, type_: Type) -> Atom:
+        """Gives an operand without a type this one, and those whose type follows from it theirs; the atom that stands for it."""
+        if not isinstance(operand, Open):
             return operand
         waiting = [(operand, type_)] if operand.type is None else []
         while waiting:
             one, wanted = waiting.pop()
             one.type = wanted
-            if isinstance(one.atom, Value):
-                one.atom.type = wanted  # type: ignore[misc]  # it had none, and is not shared yet
+            if one.draft is not None:
+                one.atom = one.draft.value = Value(one.draft.number, wanted)
                 inner = wanted.scalar if one.vector else wanted
                 waiting += [(member, inner) for member in one.group if member.type is None]
             else:
@@ -181,34 +192,52 @@ class OperandParser(Cursor):
 
     def settle(self, *operands: Operand) -> tuple[Atom, ...]:
         """The atoms of a statement's operands, all of which have been read. Raises Failed with the first thing that is at fault in their expressions."""
-        if not (self._unsettled or self._faults or Open in map(type, operands)):
-            return operands  # type: ignore[return-value]  # none is open
+        if not (self._drafts or self._faults or Open in map(type, operands)):
+            return cast(tuple[Atom, ...], operands)
         settled = self._settled(operands)
-        for order, span, let, given, lanes in self._unsettled:
-            let.args = args = self._settled(let.args)  # type: ignore[misc]  # it was emitted over open operands
-            types = tuple([arg.type for arg in args])
-            if None not in types:
-                wanted = vector_of(types[0].scalar, lanes) if lanes else given
-                type_ = let.op.result_type(types, wanted)
-                if type_ is None:
-                    self._refuse(order, span, let.op, types, wanted)
-                else:
-                    let.bound.type = type_  # type: ignore[misc]  # what was likely may differ
+        changed: dict[int, Value] = {}
+        for draft in self._drafts:
+            self._write(draft, changed)
         if self._faults:
             raise Failed(min(self._faults, key=lambda fault: fault[0])[1])
-        return settled
+        if changed:
+            body = self.assembler.body
+            for index in range(self._drafts[0].index, len(body)):
+                body[index] = body[index].rebuilt(body[index].result, _replaced(body[index].args, changed))
+        return _replaced(settled, changed)
 
     def _settled(self, operands: tuple[Operand, ...]) -> tuple[Atom, ...]:
-        settled = tuple([_known(operand) for operand in operands])
-        for operand in settled:
-            if type(operand) is Open:
+        """The atoms that stand for operands. For one that is still open there is a fault, and none."""
+        atoms: list[Atom] = []
+        for operand in operands:
+            if not isinstance(operand, Open):
+                atoms.append(operand)
+            elif operand.atom is not None:
+                atoms.append(operand.atom)
+            else:
                 self._fault(operand.order, operand.span, "P104", "nothing here fixes the type of this literal")
-        return settled  # type: ignore[return-value]  # where one is open there is a fault
+        return tuple(atoms)
+
+    def _write(self, draft: _Draft, changed: dict[int, Value]) -> None:
+        """Writes the statement of a draft into its place. A value whose type is not the likely one is `changed`."""
+        args = _replaced(self._settled(draft.operands), changed)
+        if len(args) < len(draft.operands):
+            return
+        types = tuple([arg.type for arg in args])
+        wanted = vector_of(types[0].scalar, draft.lanes) if draft.lanes else draft.given
+        type_ = draft.row.result_type(types, wanted)
+        if type_ is None:
+            self._refuse(draft.order, draft.span, draft.row, types, wanted)
+            return
+        value = draft.value
+        if value is None or value.type is not type_:
+            value = changed[draft.number] = Value(draft.number, type_)
+        self.assembler.body[draft.index] = Let(value, args, draft.row)
 
 
-def _known(operand: Operand) -> Operand:
-    """What stands for an operand, once it has a type."""
-    return operand.atom if type(operand) is Open and operand.type is not None and operand.atom is not None else operand
+def _replaced(atoms: tuple[Atom, ...], changed: Mapping[int, Value]) -> tuple[Atom, ...]:
+    """Atoms, of which those that have changed are others."""
+    return tuple([changed.get(atom.id, atom) if isinstance(atom, Value) else atom for atom in atoms]) if changed else atoms
 
 
 def _operand_type(row: Op, operands: tuple[Operand, ...]) -> Type | None:

@@ -16,10 +16,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from vyre_py.ir.check import check
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
-from vyre_py.ir.language.nodes import Access, Atom, Const, Get, Let, Space, Store, Variable, const
+from vyre_py.ir.language.nodes import Access, Atom, Const, Get, Let, Space, Store, Value, Variable, const
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Program
@@ -812,3 +813,15 @@ def test_numbers_that_a_table_repeats_are_converted_once(monkeypatch: pytest.Mon
     monkeypatch.setattr("vyre_py.ir.text.lexer.encode", count)
     program = parse("program p { table t: bf16[1000] = [" + "0.1, 0.2," * 500 + "] }")
     assert program.memories[0].data == struct.pack("<HH", 0x3DCD, 0x3E4D) * 500 and converted == 2
+
+
+def test_a_type_that_is_not_the_likely_one_is_that_of_the_value_everywhere() -> None:
+    """An index and the first variable are scalars, so a scalar is likely; two components are picked."""
+    head = "program p(n) {\n  buffer y: f32[n] read_write\n"
+    program = parse(head + "  var u: f32 = y[(1 + 2).xx]\n  var v: f32 = (1.0 + 2.0).xx\n  var w: f32x2 = (1.0 + 2.0).xx\n}")
+    bound = {statement.result.id: statement.result for statement in program.body if statement.result is not None}
+    assert all(bound[arg.id] is arg for statement in program.body for arg in statement.args if isinstance(arg, Value))
+    assert [str(value.type) for value in bound.values()] == ["u32", "u32x2", "f32", "f32", "f32x2", "f32", "f32x2"]
+    with pytest.raises(ValidationError) as caught:
+        check(program)
+    assert caught.value.codes == ("V205", "V204")
