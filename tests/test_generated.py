@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -58,14 +59,23 @@ def garbage_is_seldom_looked_for() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+_whole_number_below = cache(lambda n: st.integers(0, n - 1))
+
+
 class Drawn:
     """Choices from Hypothesis, which shrinks what fails."""
 
-    def __init__(self, data: st.DataObject) -> None:
-        self.data = data
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
 
     def below(self, n: int) -> int:
-        return self.data.draw(st.integers(0, n - 1))
+        return self.draw(_whole_number_below(n))
+
+
+@st.composite
+def drawn_cases(draw: st.DrawFn) -> Case:
+    """Drawn as one example: what `st.data()` does around each of the thousand choices in it takes longer than making the Program."""
+    return generate(Drawn(draw))
 
 
 def expected(case: Case) -> dict[str, np.ndarray[Any, Any]]:
@@ -186,9 +196,8 @@ def test_hypothesis_finds_no_disagreement(batch: int) -> None:
 
     @seed(SEED * 31 + batch)
     @settings(max_examples=HYPOTHESIS_BATCH, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.data())
-    def agrees(data: st.DataObject) -> None:
-        case = generate(Drawn(data))
+    @given(drawn_cases())
+    def agrees(case: Case) -> None:
         assert_agrees(open_device("cpu"), case)
         ran.append(len(case.program.body))
 
