@@ -19,9 +19,11 @@ import struct
 import sys
 import time
 import tracemalloc
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -334,22 +336,27 @@ _WILD: Final[dict[str, Sequence[Callable[[random.Random, bytes], bytes]]]] = {
 # ---------------------------------------------------------------- inputs
 
 
+@cache
+def _ends(form: str) -> tuple[int, ...]:
+    """For each seed, how many inputs flip a byte of it or of one before it, or cut there."""
+    return tuple(accumulate(2 * len(data) for data in written(form)))
+
+
 def every(form: str) -> int:
     """How many inputs flip each byte once and cut at each byte."""
-    return sum(2 * len(data) for data in written(form))
+    return _ends(form)[-1]
 
 
 def simple(form: str, number: int) -> bytes:
     """Input `number` of those: one byte flipped, or all from there on cut off."""
-    for data in written(form):
-        if number < 2 * len(data):
-            at, cut = divmod(number, 2)
-            if cut:
-                return data[:at]
-            flipped = data[at] ^ MASKS[(at + number // 7) % len(MASKS)]
-            return data[:at] + bytes([flipped]) + data[at + 1 :]
-        number -= 2 * len(data)
-    raise IndexError(number)
+    which = bisect_right(_ends(form), number)
+    data = written(form)[which]
+    number -= _ends(form)[which] - 2 * len(data)
+    at, cut = divmod(number, 2)
+    if cut:
+        return data[:at]
+    flipped = data[at] ^ MASKS[(at + number // 7) % len(MASKS)]
+    return data[:at] + bytes([flipped]) + data[at + 1 :]
 
 
 def inputs(form: str, count: int, part: int, parts: int, seed: int = 0) -> Iterator[bytes]:
@@ -373,6 +380,10 @@ def _caught(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
         return None, error
 
 
+# The digests of the Programs that were lowered already, from whatever form and by whichever judge.
+_lowered: Final[set[bytes]] = set()
+
+
 class Judge:
     """Runs decoders over inputs; `outcomes` counts what came. Raises AssertionError, with the input, for anything that may not be."""
 
@@ -380,7 +391,6 @@ class Judge:
         self.form = form
         _, self.decode, self.allowed = FORMS[form]
         self.outcomes: Counter[str] = Counter()
-        self.lowered: set[bytes] = set()
         self.slowest = 0.0
         self.largest = 0
         self.target = parse_target("reference")
@@ -403,14 +413,14 @@ class Judge:
         except Exception as error:
             raise AssertionError(f"check: {type(error).__name__}: {error}\n{data[:2000]!r}") from error
         self.outcomes["valid"] += 1
-        if program.code_digest not in self.lowered:
-            self.lowered.add(program.code_digest)
+        if program.code_digest not in _lowered:
             try:
                 compile_for(checked, [self.target])
             except Unsupported:
                 self.outcomes["unsupported"] += 1
             except Exception as error:
                 raise AssertionError(f"lowering: {type(error).__name__}: {error}\n{data[:2000]!r}") from error
+            _lowered.add(program.code_digest)
         return None
 
     def timed(self, work: Callable[[], Any], limit: float) -> Any:
