@@ -13,6 +13,11 @@ os.environ["VYRE_CACHE_LIMIT"] = "0"
 # Stand-ins for the driver load anything, so nothing is assembled for them; what is assembled has tests of its own, and real GPUs.
 if "cuda" not in os.environ.get("VYRE_REQUIRE_DEVICES", ""):
     os.environ.setdefault("VYRE_ASSEMBLER", "driver")
+# NumPy's threads for products of matrices take a third of what it takes to import it, in each of the hundreds of processes that tests start, and nothing here
+# is large enough for them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The Vulkan device in software compiles each shader as it comes, without its own optimiser, which takes longer than the shaders run.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 import pytest
 from device_kinds import KINDS, open_device
