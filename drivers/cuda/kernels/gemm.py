@@ -222,7 +222,7 @@ class CudaGemm(GemmStep):
         leave = Call(context.function("cuCtxPopCurrent"), (ctypes.addressof(_POPPED),))
         kept = (made, self._scalars, library, device)
         calls = (enter, Call(library.matmul, arguments), leave)
-        return NativeCommand(self._kind, self.name, calls, self.buffers, {}, kept, partial(_failure, context, library.bindings))
+        return NativeCommand(self._kind, self.name, calls, self.buffers, kept=kept, failure=partial(_failure, context, library.bindings))
 
     def _run(self) -> None:
         self._direct.builtin()()

@@ -41,6 +41,8 @@ _signatures: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
 _signature_lock = threading.Lock()
 _SIGNATURES: Final = 1 << 16
+# What a native list is made from, and made with it.
+_LAUNCHED: Final = ("plan", "module", "grid", "stream", "rows", "_attributes", "_owner", "_record")
 
 
 def _signature(buffer: Buffer) -> int:
@@ -201,31 +203,44 @@ class BoundKernel(CommandList):
         self.rows = [NativeCommand(LAUNCH, name, (self._made_call(),), counts=counts)]
         self._record = self._recorded(self.rows)
         alive = [ctypes.addressof(buffer.allocation.alive) for buffer in self.held]
-        foreign = self.stream != int(self.device.context.stream)
-        self.calls = self._native(self.rows[0].calls, alive, slots=self._slots(), held=self.held, frozen=foreign)
+        self.calls = self._native(self.rows[0].calls, alive, slots=self._slots(), held=self.held, frozen=self._is_foreign)
+
+    @contextmanager
+    def _anew(self) -> Iterator[None]:
+        """A block that changes what is launched, while no thread makes the calls; then a new native list takes the old one's place. A concurrent launch sees
+        all that was before or all that is new. Where the block raises, all is as before."""
+        with self.lock:
+            old, before = self.calls, [(name, getattr(self, name)) for name in _LAUNCHED]
+            changers = old.frozen - self._is_foreign
+            old.invalidate()
+            try:
+                while old.in_flight:  # launches that other threads are making come first
+                    time.sleep(0)
+                yield
+                self._build()
+            except BaseException:
+                for name, value in before:
+                    setattr(self, name, value)
+                old.restore()
+                raise
+            self.calls.freeze_buffers(changers)
 
     def move(self, stream: int, owner: Any) -> None:
         """Launches on another stream from now on, which its `owner` keeps alive. That stream waits for what is enqueued on our own and on the present one."""
         context, foreign = self.device.context, self.device.memory.foreign_use
-        own = int(context.stream)
-        with self.lock:
-            old, before = self.calls, (self.stream, self._owner, self._record, self.rows)
-            old.invalidate()
-            try:
-                while old.in_flight:  # launches that other threads are making come before the move
-                    time.sleep(0)
-                if stream != self.stream and context.capture is None:
-                    if self.stream != own:
-                        foreign.join(self.stream, f"{context.name} cannot change streams")
-                    foreign.after({stream} - {own})
-                self.use_on(stream, owner)
-                self.device.use_on(stream, owner, self.held)
-                self.stream, self._owner = stream, owner
-                self._build()
-            except BaseException:
-                self.stream, self._owner, self._record, self.rows = before
-                old.restore()
-                raise
+        with self._anew():
+            if stream != self.stream and context.capture is None:
+                if self._is_foreign:
+                    foreign.join(self.stream, f"{context.name} cannot change streams")
+                foreign.after({stream} - {int(context.stream)})
+            self.use_on(stream, owner)
+            self.device.use_on(stream, owner, self.held)
+            self.stream, self._owner = stream, owner
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether it is launched on another stream than our own."""
+        return self.stream != int(self.device.context.stream)
 
     def use_on(self, stream: int, owner: Any) -> None:
         """Records a stream that the kernel runs on from now on, which its `owner` keeps alive."""
@@ -233,20 +248,9 @@ class BoundKernel(CommandList):
             self.streams[stream] = owner
 
     def enter(self, number: int) -> None:
-        """Launches another entry from now on. A concurrent launch sees either the old entry or the new one, never a mixture."""
-        with self.lock:
-            old, before = self.calls, (self.plan, self.module, self.grid, self._attributes, self._record, self.rows)
-            old.invalidate()
-            try:
-                while old.in_flight:
-                    time.sleep(0)
-                self._choose(replace(self.plan, entry=number))
-                self._build()
-            except BaseException:
-                self.plan, self.module, self.grid, self._attributes, self._record, self.rows = before
-                old.restore()
-                raise
-            self.calls.freeze_buffers(old.frozen - 1 - self.calls.frozen)  # as often as the old list before it was invalidated
+        """Launches another entry from now on."""
+        with self._anew():
+            self._choose(replace(self.plan, entry=number))
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -306,7 +310,7 @@ class BoundKernel(CommandList):
             signature, begin, end = record_of(buffer)
             pieces.append((self.block_address + self._offsets[name], struct.pack("<Q", begin)))
             pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), signature, begin, end)
-        if buffers and self.stream != int(self.device.context.stream):
+        if buffers and self._is_foreign:
             self.device.use_on(self.stream, self._owner, buffers.values())
             with self.device.context.entered():
                 self.device.memory.foreign_use.after([self.stream])  # what was written to them so far

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.memory import relief
@@ -32,20 +32,20 @@ __all__ = ["CommandList", "Failure", "NativeCommand", "perform"]
 Failure = Callable[[int, int, str], DriverError]
 
 _NOWHERE: Final = ctypes.c_uint64()
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 # Statuses with which the driver says that another context is current in the calling thread, or none.
 _ELSEWHERE: Final = ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE")
 
 
-@dataclass(frozen=True, slots=True)
-class NativeCommand:
+class NativeCommand(NamedTuple):
     """A row: a command of some kind as native calls. `name` is for people, `buffers`, by name, and `kept` are what the calls use, `counts` what the command
     adds to counters. Where a status of its calls is not the driver's, `failure` makes the error."""
 
     kind: CommandKind
     name: str = ""
     calls: tuple[Call, ...] = ()
-    buffers: Mapping[str, Buffer] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    buffers: Mapping[str, Buffer] = _NOTHING
+    counts: Mapping[str, int] = _NOTHING
     kept: Any = None
     failure: Failure | None = None
 
