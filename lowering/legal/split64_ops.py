@@ -1,13 +1,14 @@
 """Each op over 64-bit integers in 32-bit words: one row per op, and conversions by the other type.
 
 A 64-bit value is a pair of u32 words, the low one first. Rows write statements at the end of an assembler; they take a pair for each
-64-bit operand, other atoms as they are, and give a pair, or an atom where the result is no 64-bit integer. Division is left to the target as one of
-`DIVISIONS`; the other algorithms are the schoolbook ones (H. S. Warren, "Hacker's Delight", 2nd edition, chapters 2, 5 and 8).
+64-bit operand, other atoms as they are, and give a pair, or an atom where the result is no 64-bit integer. Division and wide products are left to the
+target as `FUNCTIONS`; the other algorithms are the schoolbook ones (H. S. Warren, "Hacker's Delight", 2nd edition, chapters 2, 5 and 8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from vyre_py.ir.language.ops import OPS, swizzle_bits
 from vyre_py.ir.language.types import Array, Type, bool_, f32, f64, i32, i64, u32, u64, vector_of
 from vyre_py.ir.math.builder import MathBuilder, int_, word
 
-__all__ = ["DIVISIONS", "FROM_WORDS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "words_of_const"]
+__all__ = ["FROM_WORDS", "FUNCTIONS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "words_of_const"]
 
 Pair = tuple[Atom, Atom]
 
@@ -129,29 +130,35 @@ class Split64Builder(MathBuilder):
         """What a shift by `step` the other way moved out of a word: shifted by 32 - step, in two shifts, since the step may be 0."""
         return self(name, self(name, a, word(1)), self("xor", step, word(31)))
 
-    def divide(self, t: Type, n: Pair, d: Pair) -> tuple[Pair, Pair]:
-        """Quotient and remainder."""
-        four = self.out.let(DIVISIONS[t], (*n, *d))
-        low, high, rest_low, rest_high = (self.out.let(OPS["swizzle"], (four, word(swizzle_bits(name))), u32) for name in "xyzw")
-        return (low, high), (rest_low, rest_high)
+    def called(self, name: str, t: Type, a: Pair, b: Pair) -> Pair:
+        """The op by the target's function, over two operands."""
+        words = self.out.let(FUNCTIONS[name, t], (*a, *b))
+        low, high = (self.out.let(OPS["swizzle"], (words, word(swizzle_bits(half))), u32) for half in _RESULTS[name])
+        return low, high
 
 
-def _division(t: Type) -> Op:
-    """The op from the words of a dividend and of a divisor to those of the quotient and of the remainder. It is no op of the language: a target has a
-    function for it, since division written out takes a loop and 70 statements at each use."""
+def _function(name: str, t: Type, rows: tuple[str, ...]) -> Op:
+    """The op from the words of two operands to those of what `rows` make of them. It is no op of the language: a target has a function for it, since written
+    out it takes 40 to 70 statements, and some a loop, at each use."""
 
     def evaluate(result: Type, *words: Array) -> Array:
-        low, high, *divisor = [w.astype(np.uint64) for w in words]
-        n, d = [(x | y << np.uint64(32)).view(t.dtype) for x, y in ((low, high), divisor)]
-        pairs = [np.asarray(found).view(np.uint64) for row in ("div", "rem") if (meaning := OPS[row].evaluate) for found in (meaning(t, n, d),)]
-        return np.stack([half for pair in pairs for half in (pair & np.uint64(u32.maximum), pair >> np.uint64(32))], -1).astype(np.uint32)
+        low, high, *second = [w.astype(np.uint64) for w in words]
+        operands = [(x | y << np.uint64(32)).view(t.dtype) for x, y in ((low, high), second)]
+        made = [np.asarray(meaning(t, *operands)).view(np.uint64) for row in rows if (meaning := OPS[row].evaluate)]
+        return np.stack([half for pair in made for half in (pair & np.uint64(u32.maximum), pair >> np.uint64(32))], -1).astype(np.uint32)
 
     return Op(
-        f"divide_{t}", 0, (Operand.U32,) * 4, Result.FIXED, frozenset(), evaluate, f"quotient and remainder of {t} in words", fixed=vector_of(u32, 4),
+        f"{name}_{t}", 0, (Operand.U32,) * 4, Result.FIXED, frozenset(), evaluate, f"{', '.join(rows)} of {t} in words", fixed=vector_of(u32, 2 * len(rows)),
     )  # fmt: skip
 
 
-DIVISIONS: Final[Mapping[Type, Op]] = {t: _division(t) for t in (i64, u64)}
+_RESULTS: Final[Mapping[str, str]] = {"div": "xy", "rem": "zw", "mul_hi": "xy"}  # op -> the words of the result that are its own
+_DIVIDED: Final[Mapping[Type, Op]] = {t: _function("divide", t, ("div", "rem")) for t in (i64, u64)}
+# The op and its type -> the function that computes it.
+FUNCTIONS: Final[Mapping[tuple[str, Type], Op]] = {
+    **{(name, t): _DIVIDED[t] for name in ("div", "rem") for t in _DIVIDED},
+    **{("mul_hi", t): _function("mul_hi", t, ("mul_hi",)) for t in (i64, u64)},
+}
 
 
 # ---------------------------------------------------------------- rows
@@ -160,25 +167,6 @@ DIVISIONS: Final[Mapping[Type, Op]] = {t: _division(t) for t in (i64, u64)}
 def _mul(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
     low, high = w.full_product(a[0], b[0])
     return low, w("add", high, w("add", w("mul", a[0], b[1]), w("mul", a[1], b[0])))
-
-
-def _mul_hi(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
-    """Of the unsigned product; for signed numbers less each operand that stands above a negative other."""
-    middle = w.add(w.full_product(a[1], b[0]), (w("mul_hi", a[0], b[0]), _ZERO))
-    other = w.add(w.full_product(a[0], b[1]), (middle[0], _ZERO))
-    upper = w.add(w.add(w.full_product(a[1], b[1]), (middle[1], _ZERO)), (other[1], _ZERO))
-    if t.is_signed:
-        upper = w.sub(upper, w.either(w.negative(a), b, (_ZERO, _ZERO)))
-        upper = w.sub(upper, w.either(w.negative(b), a, (_ZERO, _ZERO)))
-    return upper
-
-
-def _div(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
-    return w.divide(t, a, b)[0]
-
-
-def _rem(w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
-    return w.divide(t, a, b)[1]
 
 
 def _abs(w: Split64Builder, t: Type, a: Pair) -> Pair:
@@ -217,6 +205,10 @@ def _equal(w: Split64Builder, a: Pair, b: Pair) -> Atom:
 _Row = Callable[..., Pair | Atom]
 
 
+def _call(name: str, w: Split64Builder, t: Type, a: Pair, b: Pair) -> Pair:
+    return w.called(name, t, a, b)
+
+
 def _wordwise(name: str) -> _Row:
     return lambda w, t, *pairs: w.each(name, *pairs)
 
@@ -225,8 +217,7 @@ ROWS: Final[Mapping[str, _Row]] = {
     "add": lambda w, t, a, b: w.add(a, b),
     "sub": lambda w, t, a, b: w.sub(a, b),
     "mul": _mul,
-    "div": _div,
-    "rem": _rem,
+    **{name: partial(_call, name) for name in _RESULTS},
     "neg": lambda w, t, a: w.neg(a),
     "abs": _abs,
     "sign": _sign,
@@ -245,7 +236,6 @@ ROWS: Final[Mapping[str, _Row]] = {
     "clz": lambda w, t, a: (w.leading_zeros(a), _ZERO),
     "ctz": _ctz,
     "reverse_bits": lambda w, t, a: (w("reverse_bits", a[1]), w("reverse_bits", a[0])),
-    "mul_hi": _mul_hi,
     "abs_diff": _abs_diff,
     "eq": lambda w, t, a, b: _equal(w, a, b),
     "ne": lambda w, t, a, b: w("logical_not", _equal(w, a, b)),

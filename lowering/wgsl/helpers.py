@@ -63,6 +63,9 @@ HELPERS: Final[Mapping[str, str]] = {
   let sizes = divide_u64(n[0], n[1], d[0], d[1]);
   return vec4<u32>(negated_words(sizes[0], sizes[1], n_sign ^ d_sign), negated_words(sizes[2], sizes[3], n_sign));
 }""",
+    "minus_words": """fn minus_words(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  return vec2<u32>(a[0] - b[0], a[1] - b[1] - select(0u, 1u, a[0] < b[0]));
+}""",
     # Not by `%`, which Vulkan leaves undefined for negative operands.
     "rem_u32": """fn rem_u32(a: u32, b: u32) -> u32 {
   let safe = select(b, 1u, b == 0u);
@@ -90,6 +93,21 @@ HELPERS: Final[Mapping[str, str]] = {
     "mul_hi_i32": """fn mul_hi_i32(a: i32, b: i32) -> i32 {
   let high = mul_hi_u32(bitcast<u32>(a), bitcast<u32>(b));
   return bitcast<i32>(high - select(0u, bitcast<u32>(b), a < 0i) - select(0u, bitcast<u32>(a), b < 0i));
+}""",
+    # The product's words by columns (H. S. Warren, "Hacker's Delight", 2nd edition, chapter 8); signed, less each operand that stands above a negative other.
+    "mul_hi_u64": """fn mul_hi_u64(a0: u32, a1: u32, b0: u32, b1: u32) -> vec2<u32> {
+  let first = mul_hi_u32(a0, b0);
+  let one = a1 * b0 + first;
+  let one_high = mul_hi_u32(a1, b0) + select(0u, 1u, one < first);
+  let other_high = mul_hi_u32(a0, b1) + select(0u, 1u, a0 * b1 + one < one);
+  let low = a1 * b1 + one_high;
+  let sum = low + other_high;
+  return vec2<u32>(sum, mul_hi_u32(a1, b1) + select(0u, 1u, low < one_high) + select(0u, 1u, sum < other_high));
+}""",
+    "mul_hi_i64": """fn mul_hi_i64(a0: u32, a1: u32, b0: u32, b1: u32) -> vec2<u32> {
+  let a_sign = vec2<u32>(0u - (a1 >> 31u));
+  let b_sign = vec2<u32>(0u - (b1 >> 31u));
+  return minus_words(minus_words(mul_hi_u64(a0, a1, b0, b1), vec2<u32>(b0, b1) & a_sign), vec2<u32>(a0, a1) & b_sign);
 }""",
     "abs_diff_u32": """fn abs_diff_u32(a: u32, b: u32) -> u32 {
   return select(b - a, a - b, a > b);

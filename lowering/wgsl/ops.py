@@ -12,7 +12,7 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, i32, u32
-from vyre_py.lowering.legal.split64_ops import DIVISIONS
+from vyre_py.lowering.legal.split64_ops import FUNCTIONS
 
 __all__ = ["QUERIES", "ROWS", "form_of"]
 
@@ -105,7 +105,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "bitcast": _BITCASTS,
     "vec2": {"u32": "vec2<u32>({0}, {1})"},
     "swizzle": dict.fromkeys(["u32x2", "u32x4"], "{0}[{1}]"),
-    **{op.name: f"{op.name}({{0}}, {{1}}, {{2}}, {{3}})" for op in DIVISIONS.values()},
+    **{op.name: f"{op.name}({{0}}, {{1}}, {{2}}, {{3}})" for op in FUNCTIONS.values()},
     **{name: {"f32": f"{name}({{0}})"} for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")},
 }
 

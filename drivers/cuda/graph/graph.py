@@ -160,6 +160,8 @@ class Replay(CommandList):
         nothing. One that finds too little memory has freed what was left, and yet the address has to be freed; the executable graph counts it as
         freed and as there: after that free, or after what graphs do not use was given back, another replay of it may end the process or the context, as does
         another executable graph that is made before the free. Destroyed first, all is well. Of other failures nothing is known, so they are taken for such.
+        The driver never gives back what the failed replay could still reserve, in any order of these calls, to the system or to other graphs
+        (`graph_memory_reserved_bytes` counts it): only the end of the process does.
         """
         self._pause()
         self._handles.drop()

@@ -272,6 +272,7 @@ def test_workgroup_memory_is_zero_at_first_whatever_ran_before(device: Device) -
     y[local_index] = y[local_index] + t[k * 48u32 + local_index] + p[k % 9u32]
   }
   y[local_index] = y[local_index] + cast(u[local_index], u32) + bitcast(f[local_index], u32) + cast(b[local_index], u32)
+  barrier
   atomic_add(u[0u32], 1)
 }"""
     )

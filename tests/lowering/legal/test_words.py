@@ -23,7 +23,7 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.legal import integers, split64_ops
 from vyre_py.lowering.legal.integers import is_narrow_integer, narrow_integers
 from vyre_py.lowering.legal.split64 import split_words
-from vyre_py.lowering.legal.split64_ops import DIVISIONS, is_wide
+from vyre_py.lowering.legal.split64_ops import FUNCTIONS, is_wide
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Case = tuple[Op, tuple[Type, ...], Type | None]
@@ -98,8 +98,9 @@ def run(program: Program, **arguments: Any) -> dict[str, Array]:
 
 
 def of_the_language(program: Program) -> Program:
-    """The Program with vectors of the words in place of divisions, which targets have and the language has not."""
-    body = [replace(s, op=OPS["vec4"]) if isinstance(s, Let) and s.op in DIVISIONS.values() else s for s in program.body]
+    """The Program with vectors of the first words in place of functions, which targets have and the language has not."""
+    called = {f: f.fixed.lanes for f in FUNCTIONS.values() if f.fixed is not None}
+    body = [replace(s, args=s.args[: called[s.op]], op=OPS[f"vec{called[s.op]}"]) if isinstance(s, Let) and s.op in called else s for s in program.body]
     return replace(program, body=tuple(body))
 
 
