@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.cuda.native.structs import CALL, HEAD, argument_loads, with_fields
 from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, LaunchStatus
 from vyre_py.lowering.llvm import jit
 
@@ -24,16 +25,17 @@ _GONE: Final = int(Mode.CLOSED | Mode.LOST | Mode.FORKED)
 _CAPTURED: Final = int(Mode.CAPTURING)
 # Statuses with which the driver says that another context is current in the calling thread, or none: CUDA_ERROR_INVALID_CONTEXT and _INVALID_HANDLE.
 _ELSEWHERE: Final = (201, 400)
+_LAUNCH_ARGUMENTS: Final = 9  # that are taken from the call, up to the stream
 _CONFIG_BYTES: Final = 56
 _CONFIG_STREAM_AT: Final = 32
 
-# %Head and %Call are those of `native.code`. %State: the call list's state, the device's context, what makes that current and what takes it back, and
+# %State: the call list's state, the device's context, what makes that current and what takes it back, and
 # the word that counts threads in here: who closes the device or captures on it first says so in the mode word, and then waits for them.
 _TEXT: Final = f"""
 {LAUNCH_TYPE}
 {ALIVE_FUNCTION}
-%Head = type {{ i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr, i64, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64 }}
-%Call = type {{ ptr, i64, ptr, i64, [16 x i64] }}
+{HEAD.definition}
+{CALL.definition}
 %State = type {{ ptr, ptr, ptr, ptr, ptr }}
 
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -44,14 +46,14 @@ entry:
   %extra = alloca [5 x i64], align 8
   %size = alloca i64, align 8
   %config = alloca i8, i64 {_CONFIG_BYTES}, align 8
-  %calls_at = getelementptr %Head, ptr %list, i64 0, i32 5
+  %calls_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.calls}}
   %call = load ptr, ptr %calls_at
   %function = load ptr, ptr %call
-  %form_at = getelementptr %Call, ptr %call, i64 0, i32 1
+  %form_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.form}}
   %form = load i64, ptr %form_at
-  %block_at = getelementptr %Call, ptr %call, i64 0, i32 2
+  %block_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.block}}
   %block = load i64, ptr %block_at
-  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 3
+  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.block_bytes}}
   %bytes = load i64, ptr %bytes_at
   store i64 %bytes, ptr %size
   ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
@@ -89,7 +91,7 @@ as_config:
 ; What forbids the list to run; 0 where nothing does.
 define internal i32 @obstacle(ptr %list) {{
 entry:
-  %mode_at = getelementptr %Head, ptr %list, i64 0, i32 2
+  %mode_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.mode}}
   %mode_word = load ptr, ptr %mode_at
   %mode = load atomic i64, ptr %mode_word seq_cst, align 8
   %gone = and i64 %mode, {_GONE}
@@ -99,7 +101,7 @@ lost:
   ret i32 {int(LaunchStatus.LOST)}
 here:
   %captured = and i64 %mode, {_CAPTURED}
-  %invalid_at = getelementptr %Head, ptr %list, i64 0, i32 18
+  %invalid_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.invalid}}
   %invalid = load atomic i64, ptr %invalid_at seq_cst, align 8
   %either = or i64 %captured, %invalid
   %is_busy = icmp ne i64 %either, 0
@@ -107,9 +109,9 @@ here:
 busy:
   ret i32 {int(LaunchStatus.BUSY)}
 look:
-  %count_at = getelementptr %Head, ptr %list, i64 0, i32 3
+  %count_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.alive_count}}
   %count = load i64, ptr %count_at
-  %words_at = getelementptr %Head, ptr %list, i64 0, i32 4
+  %words_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.alive}}
   %words = load ptr, ptr %words_at
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %alive, label %freed
@@ -173,8 +175,7 @@ leave:
 
 
 def _text() -> str:
-    loads = [f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 4, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(9)]
-    return _TEXT.replace("{loads}", "\n  ".join(loads))
+    return with_fields(_TEXT.replace("{loads}", argument_loads(_LAUNCH_ARGUMENTS)))
 
 
 class _CudaLaunchState(ctypes.Structure):

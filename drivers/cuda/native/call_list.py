@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
+from vyre_py.drivers.cuda.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, argument_loads, with_fields
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.lowering.llvm import jit
 
@@ -48,20 +49,8 @@ SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6,
 # It gets the number of a call, and its status.
 Handler = Callable[[int, int], Any]
 
-_ARGUMENTS: Final = 16
-_CALL: Final = struct.Struct(f"<QqQq{_ARGUMENTS}Q")
-_HEAD: Final = struct.Struct("<qqQqQQQqQqqQQqqqqQq")
-_SLOT: Final = struct.Struct("<QqQqqqQQQQQQ")
-_RECORD: Final = struct.Struct("<qQQQq")
-_RANGE_AT: Final = 7 * 8
-_SIGNATURE_AT: Final = 4 * 8
-_WORD_BYTES: Final = 8
-_ALIVE_COUNT_AT: Final = 3 * 8
-_FROZEN_AT: Final = 13 * 8
-_IN_FLIGHT_AT: Final = 14 * 8
-_INVALID_AT: Final = 18 * 8
 _ALIGN: Final = 16
-_FIRST_ARGUMENT: Final = 4  # in words, from the beginning of a call
+_WORD_BYTES: Final = 8
 _MASK: Final = (1 << 64) - 1
 
 _NO_ARGUMENTS: Final = 0x4
@@ -116,11 +105,9 @@ def _text() -> str:
     text = TEXT.replace("{type_at}", str(object.__basicsize__ - _WORD_BYTES))
     for name, thing in addresses.items():
         text = text.replace(f"{{{name}}}", f"inttoptr (i64 {id(thing)} to ptr)")
-    loads = [
-        f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 4, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(_ARGUMENTS)
-    ]  # fmt: skip
-    arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(_ARGUMENTS))
-    return text.replace("{loads}", "\n  ".join(loads)).replace("{arguments}", arguments)
+    arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(ARGUMENTS))
+    text = text.replace("{structs}", "\n".join([HEAD.definition, CALL.definition, SLOT.definition, RECORD.definition]))
+    return with_fields(text.replace("{loads}", argument_loads(ARGUMENTS)).replace("{arguments}", arguments))
 
 
 class _Builtins:
@@ -187,12 +174,12 @@ def set_method(owner: type) -> Any:
 def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool) -> bytearray:
     """What `set` needs of a buffer: a number that is the same for all buffers that may replace it, its bytes, the address of its
     allocation's live word, and whether it may only be read. It is `Buffer._record`."""
-    return bytearray(_RECORD.pack(signature, begin, end, alive, readonly))
+    return bytearray(RECORD.pack(signature, begin, end, alive, readonly))
 
 
 def _packed(call: Call) -> bytes:
-    arguments = (*(a & _MASK for a in call.arguments), *(0,) * (_ARGUMENTS - len(call.arguments)))
-    return _CALL.pack(call.function, call.form, call.block, call.block_bytes, *arguments)
+    arguments = (*(a & _MASK for a in call.arguments), *(0,) * (ARGUMENTS - len(call.arguments)))
+    return CALL.pack(call.function, call.form, call.block, call.block_bytes, *arguments)
 
 
 def scatter(pieces: Sequence[tuple[int, bytes]]) -> None:
@@ -224,33 +211,33 @@ class CallList:
         time; others wait.
         """
         packed = b"".join(map(_packed, calls))
-        tables = _HEAD.size + len(packed)
+        tables = HEAD.size_bytes + len(packed)
         room = max(room, len(alive))
         alive_at, slots_at = tables, tables + 8 * room
-        members_at = slots_at + _SLOT.size * len(slots)
+        members_at = slots_at + SLOT.size_bytes * len(slots)
         state = bytearray(members_at + 8 * len(members))
         self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
-        self._frozen = ctypes.c_int64.from_buffer(state, _FROZEN_AT)
-        self._in_flight = ctypes.c_int64.from_buffer(state, _IN_FLIGHT_AT)
+        self._frozen = ctypes.c_int64.from_buffer(state, HEAD.offset("frozen"))
+        self._in_flight = ctypes.c_int64.from_buffer(state, HEAD.offset("in_flight"))
         base = ctypes.addressof(self._pin)
         copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
-        _HEAD.pack_into(
-            state, 0, len(packed) // _CALL.size, copies, mode, len(alive), base + alive_at, base + _HEAD.size, first, much, second, more,
+        HEAD.pack_into(
+            state, 0, len(packed) // CALL.size_bytes, copies, mode, len(alive), base + alive_at, base + HEAD.size_bytes, first, much, second, more,
             len(slots), base + slots_at, id(held) if held is not None else 0, frozen, 0, exclusive, len(members), base + members_at, 0,
         )  # fmt: skip
-        state[_HEAD.size : tables] = packed
+        state[HEAD.size_bytes : tables] = packed
         struct.pack_into(f"<{len(alive)}Q", state, alive_at, *alive)
         struct.pack_into(f"<{len(members)}Q", state, members_at, *(ctypes.addressof(member._pin) for member in members))
         for number, row in enumerate(slots):
             live = base + alive_at + 8 * row.place
-            _SLOT.pack_into(
-                state, slots_at + _SLOT.size * number, id(row.name), row.kind, row.address, row.place, row.signature, row.written, live, row.begin,
+            SLOT.pack_into(
+                state, slots_at + SLOT.size_bytes * number, id(row.name), row.kind, row.address, row.place, row.signature, row.written, live, row.begin,
                 row.end, 0, 0, 0,
             )  # fmt: skip
         self.state = state
         self._alive, self._room = alive_at, room
-        self._slots = [slots_at + _SLOT.size * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
+        self._slots = [slots_at + SLOT.size_bytes * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
         self._names = [row.name for row in slots]  # native code compares their addresses
         self._kept = (*[member.state for member in members], *kept)
         self._handler: Callable[[], Handler | None] = weakref.WeakMethod(handler)
@@ -292,12 +279,12 @@ class CallList:
 
     def invalidate(self) -> None:
         """Invalidates the list: it, and every list that it is a member of, calls its handler instead from now on; `set` leaves its buffers to Python."""
-        struct.pack_into("<q", self.state, _INVALID_AT, 1)
+        struct.pack_into("<q", self.state, HEAD.offset("invalid"), 1)
         self.freeze_buffers(1)
 
     def restore(self) -> None:
         """Undoes `invalidate`."""
-        struct.pack_into("<q", self.state, _INVALID_AT, 0)
+        struct.pack_into("<q", self.state, HEAD.offset("invalid"), 0)
         self.freeze_buffers(-1)
 
     @property
@@ -313,17 +300,17 @@ class CallList:
         """Replaces the live words that are tested. There must be room for them."""
         assert len(alive) <= self._room
         base = ctypes.addressof(self._pin)
-        scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + _ALIVE_COUNT_AT, struct.pack("<q", len(alive)))])
+        scatter([(base + self._alive, struct.pack(f"<{len(alive)}Q", *alive)), (base + HEAD.offset("alive_count"), struct.pack("<q", len(alive)))])
 
     def patch(self, call: int, argument: int, value: int) -> None:
         """Replaces an argument of a call. No thread may run the list meanwhile."""
-        struct.pack_into("<Q", self.state, _HEAD.size + _CALL.size * call + 8 * (_FIRST_ARGUMENT + argument), value & _MASK)
+        struct.pack_into("<Q", self.state, HEAD.size_bytes + CALL.size_bytes * call + CALL.offset("arguments") + _WORD_BYTES * argument, value & _MASK)
 
     def rebound(self, place: int, alive: int, signature: int, begin: int, end: int) -> list[tuple[int, bytes]]:
         """The pieces that `scatter` writes for a new buffer at a place: its live word's address, its signature, and its bytes."""
         base = ctypes.addressof(self._pin)
         return [
             (base + self._alive + 8 * place, struct.pack("<Q", alive)),
-            (base + self._slots[place] + _SIGNATURE_AT, struct.pack("<q", signature)),
-            (base + self._slots[place] + _RANGE_AT, struct.pack("<QQ", begin, end)),
+            (base + self._slots[place] + SLOT.offset("signature"), struct.pack("<q", signature)),
+            (base + self._slots[place] + SLOT.offset("begin"), struct.pack("<QQ", begin, end)),
         ]  # fmt: skip

@@ -19,13 +19,9 @@ PYTHON_FUNCTIONS: Final = (
     "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "Py_DecRef", "Py_IncRef",
 )
 
-# %Head and %Call are the state of a call list, %Slot what `set` may change, %Record what a buffer says of itself: `call_list` packs them, word
-# by word. A word in braces is an address that `call_list` fills in.
+# The types are those of `structs`, which has the numbers of the fields that stand in braces. Another word in braces is an address that `call_list` fills in.
 TEXT: Final = """
-%Head = type { i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr, i64, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64 }
-%Call = type { ptr, i64, ptr, i64, [16 x i64] }
-%Slot = type { ptr, i64, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64 }
-%Record = type { i64, i64, i64, ptr, i64 }
+{structs}
 
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i64 @PyTuple_Size(ptr)
@@ -82,7 +78,7 @@ entry:
   %extra = alloca [5 x i64], align 8
   %size = alloca i64, align 8
   %count = load i64, ptr %state
-  %calls_at = getelementptr %Head, ptr %state, i64 0, i32 5
+  %calls_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.calls}
   %calls = load ptr, ptr %calls_at
   ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
   %e1 = getelementptr [5 x i64], ptr %extra, i64 0, i64 1
@@ -111,9 +107,9 @@ turned:
 body:
   %call = getelementptr %Call, ptr %calls, i64 %at
   %function = load ptr, ptr %call
-  %form_at = getelementptr %Call, ptr %call, i64 0, i32 1
+  %form_at = getelementptr %Call, ptr %call, i64 0, i32 {Call.form}
   %form = load i64, ptr %form_at
-  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 3
+  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 {Call.block_bytes}
   %bytes = load i64, ptr %bytes_at
   store i64 %bytes, ptr %size
   store ptr %copy, ptr %e1
@@ -151,7 +147,7 @@ all:
 define internal void @copy_blocks(ptr %state, ptr %copies) {
 entry:
   %count = load i64, ptr %state
-  %calls_at = getelementptr %Head, ptr %state, i64 0, i32 5
+  %calls_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.calls}
   %calls = load ptr, ptr %calls_at
   br label %head
 head:
@@ -161,9 +157,9 @@ head:
   br i1 %more, label %body, label %done
 body:
   %call = getelementptr %Call, ptr %calls, i64 %at
-  %block_at = getelementptr %Call, ptr %call, i64 0, i32 2
+  %block_at = getelementptr %Call, ptr %call, i64 0, i32 {Call.block}
   %block = load ptr, ptr %block_at
-  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 3
+  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 {Call.block_bytes}
   %bytes = load i64, ptr %bytes_at
   call void @llvm.memcpy.p0.p0.i64(ptr %copy, ptr %block, i64 %bytes, i1 false)
   %bytes_up = add i64 %bytes, 15
@@ -176,17 +172,17 @@ done:
 }
 
 define internal void @count(ptr %state, i64 %turns) alwaysinline {
-  %first_at = getelementptr %Head, ptr %state, i64 0, i32 6
+  %first_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.counter}
   %first = load ptr, ptr %first_at
-  %much_at = getelementptr %Head, ptr %state, i64 0, i32 7
+  %much_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.counter_amount}
   %much = load i64, ptr %much_at
   %much_turned = mul i64 %much, %turns
   %old = load i64, ptr %first
   %new = add i64 %old, %much_turned
   store i64 %new, ptr %first
-  %second_at = getelementptr %Head, ptr %state, i64 0, i32 8
+  %second_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.record}
   %second = load ptr, ptr %second_at
-  %more_at = getelementptr %Head, ptr %state, i64 0, i32 9
+  %more_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.record_amount}
   %more = load i64, ptr %more_at
   %more_turned = mul i64 %more, %turns
   %old2 = load i64, ptr %second
@@ -199,29 +195,29 @@ define internal void @count(ptr %state, i64 %turns) alwaysinline {
 ; the device, in the word after its mode.
 define internal void @enter(ptr %state, i64 %by) alwaysinline {
 entry:
-  %mine_at = getelementptr %Head, ptr %state, i64 0, i32 14
+  %mine_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.in_flight}
   %mine = load i64, ptr %mine_at
   %mine_then = add i64 %mine, %by
   store i64 %mine_then, ptr %mine_at
-  %mode_at = getelementptr %Head, ptr %state, i64 0, i32 2
+  %mode_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.mode}
   %mode_word = load ptr, ptr %mode_at
   %busy_at = getelementptr i64, ptr %mode_word, i64 1
   %busy = load i64, ptr %busy_at
   %busy_then = add i64 %busy, %by
   store i64 %busy_then, ptr %busy_at
-  %count_at = getelementptr %Head, ptr %state, i64 0, i32 16
+  %count_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.member_count}
   %count = load i64, ptr %count_at
   %alone = icmp eq i64 %count, 0
   br i1 %alone, label %done, label %members
 members:
-  %table_at = getelementptr %Head, ptr %state, i64 0, i32 17
+  %table_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.members}
   %table = load ptr, ptr %table_at
   br label %body
 body:
   %at = phi i64 [ 0, %members ], [ %next, %body ]
   %member_at = getelementptr ptr, ptr %table, i64 %at
   %member = load ptr, ptr %member_at
-  %its_at = getelementptr %Head, ptr %member, i64 0, i32 14
+  %its_at = getelementptr %Head, ptr %member, i64 0, i32 {Head.in_flight}
   %its = load i64, ptr %its_at
   %its_then = add i64 %its, %by
   store i64 %its_then, ptr %its_at
@@ -235,7 +231,7 @@ done:
 ; Waits, with the interpreter's lock given up, until no other thread makes calls of a list that one thread at a time may make.
 define internal void @await_turn(ptr %state) noinline {
 entry:
-  %mine_at = getelementptr %Head, ptr %state, i64 0, i32 14
+  %mine_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.in_flight}
   br label %look
 look:
   %others = load i64, ptr %mine_at
@@ -251,7 +247,7 @@ done:
 
 define internal void @take_turn(ptr %state) alwaysinline {
 entry:
-  %exclusive_at = getelementptr %Head, ptr %state, i64 0, i32 15
+  %exclusive_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.exclusive}
   %exclusive = load i64, ptr %exclusive_at
   %any = icmp eq i64 %exclusive, 0
   br i1 %any, label %done, label %await
@@ -265,9 +261,9 @@ done:
 ; Which pointer of the table of live words leads to a zero; -1 if none.
 define internal i64 @first_dead(ptr %state) {
 entry:
-  %count_at = getelementptr %Head, ptr %state, i64 0, i32 3
+  %count_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.alive_count}
   %count = load i64, ptr %count_at
-  %table_at = getelementptr %Head, ptr %state, i64 0, i32 4
+  %table_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.alive}
   %table = load ptr, ptr %table_at
   br label %head
 head:
@@ -292,14 +288,14 @@ alive:
 ; Whether a list that this one is made of was given up for another, or has a dead word.
 define internal i1 @any_stale(ptr %state, i64 %count) noinline {
 entry:
-  %table_at = getelementptr %Head, ptr %state, i64 0, i32 17
+  %table_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.members}
   %table = load ptr, ptr %table_at
   br label %body
 body:
   %at = phi i64 [ 0, %entry ], [ %next, %fresh ]
   %member_at = getelementptr ptr, ptr %table, i64 %at
   %member = load ptr, ptr %member_at
-  %invalid_at = getelementptr %Head, ptr %member, i64 0, i32 18
+  %invalid_at = getelementptr %Head, ptr %member, i64 0, i32 {Head.invalid}
   %invalid = load i64, ptr %invalid_at
   %current = icmp eq i64 %invalid, 0
   br i1 %current, label %look, label %stale
@@ -322,7 +318,7 @@ define internal ptr @perform(ptr %self, i64 %first, i64 %turns) {
 entry:
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %state = call ptr @PyByteArray_AsString(ptr %object)
-  %bytes_at = getelementptr %Head, ptr %state, i64 0, i32 1
+  %bytes_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.copies_bytes}
   %bytes = load i64, ptr %bytes_at
   %small = icmp ule i64 %bytes, 8192
   %on_stack = select i1 %small, i64 %bytes, i64 0
@@ -372,7 +368,7 @@ define ptr @vyre_call(ptr %self, ptr %unused) {
 entry:
   %object = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %state = call ptr @PyByteArray_AsString(ptr %object)
-  %mode_at = getelementptr %Head, ptr %state, i64 0, i32 2
+  %mode_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.mode}
   %mode_word = load ptr, ptr %mode_at
   %mode_first = load i64, ptr %mode_word
   %wait = icmp eq i64 %mode_first, 0
@@ -384,7 +380,7 @@ turn:
   br i1 %go, label %current, label %refused
 current:
   ; The builtin of an invalid list calls the handler, which knows the list's successor.
-  %invalid_at = getelementptr %Head, ptr %state, i64 0, i32 18
+  %invalid_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.invalid}
   %invalid = load i64, ptr %invalid_at
   %is_current = icmp eq i64 %invalid, 0
   br i1 %is_current, label %look, label %freed
@@ -393,7 +389,7 @@ look:
   %live = icmp slt i64 %dead, 0
   br i1 %live, label %look_on, label %freed
 look_on:
-  %members_at = getelementptr %Head, ptr %state, i64 0, i32 16
+  %members_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.member_count}
   %members = load i64, ptr %members_at
   %alone = icmp eq i64 %members, 0
   br i1 %alone, label %run, label %look_into
@@ -504,9 +500,9 @@ taken:
 ; The slot of a name, by identity of the text; -1 if there is none.
 define internal i64 @slot_of(ptr %state, ptr %name) {
 entry:
-  %count_at = getelementptr %Head, ptr %state, i64 0, i32 10
+  %count_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.slot_count}
   %count = load i64, ptr %count_at
-  %slots_at = getelementptr %Head, ptr %state, i64 0, i32 11
+  %slots_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.slots}
   %slots = load ptr, ptr %slots_at
   br label %head
 head:
@@ -552,33 +548,33 @@ kind:
 read:
   %record = call ptr @PyByteArray_AsString(ptr %object)
   %signature = load i64, ptr %record
-  %wanted_at = getelementptr %Slot, ptr %slot, i64 0, i32 4
+  %wanted_at = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.signature}
   %wanted = load i64, ptr %wanted_at
   %fits = icmp eq i64 %signature, %wanted
   br i1 %fits, label %live, label %no
 live:
-  %alive_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %alive_at = getelementptr %Record, ptr %record, i64 0, i32 {Record.alive}
   %alive = load ptr, ptr %alive_at
   %word = load i64, ptr %alive
   %is_alive = icmp ne i64 %word, 0
-  %readonly_at = getelementptr %Record, ptr %record, i64 0, i32 4
+  %readonly_at = getelementptr %Record, ptr %record, i64 0, i32 {Record.readonly}
   %readonly = load i64, ptr %readonly_at
-  %written_at = getelementptr %Slot, ptr %slot, i64 0, i32 5
+  %written_at = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.written}
   %written = load i64, ptr %written_at
   %forbidden = and i64 %readonly, %written
   %allowed = icmp eq i64 %forbidden, 0
   %ok = and i1 %is_alive, %allowed
   br i1 %ok, label %enter, label %no
 enter:
-  %begin_at = getelementptr %Record, ptr %record, i64 0, i32 1
+  %begin_at = getelementptr %Record, ptr %record, i64 0, i32 {Record.begin}
   %begin = load i64, ptr %begin_at
-  %end_at = getelementptr %Record, ptr %record, i64 0, i32 2
+  %end_at = getelementptr %Record, ptr %record, i64 0, i32 {Record.end}
   %end = load i64, ptr %end_at
-  %next_begin = getelementptr %Slot, ptr %slot, i64 0, i32 9
+  %next_begin = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.next_begin}
   store i64 %begin, ptr %next_begin
-  %next_end = getelementptr %Slot, ptr %slot, i64 0, i32 10
+  %next_end = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.next_end}
   store i64 %end, ptr %next_end
-  %next_alive = getelementptr %Slot, ptr %slot, i64 0, i32 11
+  %next_alive = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.next_alive}
   %alive_word = ptrtoint ptr %alive to i64
   store i64 %alive_word, ptr %next_alive
   ret i1 true
@@ -590,11 +586,11 @@ no:
 define internal i1 @keeps_clear(ptr %slots, i64 %count, i64 %mine) {
 entry:
   %slot = getelementptr %Slot, ptr %slots, i64 %mine
-  %begin_at = getelementptr %Slot, ptr %slot, i64 0, i32 9
+  %begin_at = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.next_begin}
   %begin = load i64, ptr %begin_at
-  %end_at = getelementptr %Slot, ptr %slot, i64 0, i32 10
+  %end_at = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.next_end}
   %end = load i64, ptr %end_at
-  %written_at = getelementptr %Slot, ptr %slot, i64 0, i32 5
+  %written_at = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.written}
   %written = load i64, ptr %written_at
   br label %head
 head:
@@ -603,15 +599,15 @@ head:
   br i1 %more, label %look, label %clear
 look:
   %other = getelementptr %Slot, ptr %slots, i64 %at
-  %kind_at = getelementptr %Slot, ptr %other, i64 0, i32 1
+  %kind_at = getelementptr %Slot, ptr %other, i64 0, i32 {Slot.kind}
   %kind = load i64, ptr %kind_at
   %is_buffer = icmp eq i64 %kind, 7
   %is_other = icmp ne i64 %at, %mine
-  %its_begin_at = getelementptr %Slot, ptr %other, i64 0, i32 9
+  %its_begin_at = getelementptr %Slot, ptr %other, i64 0, i32 {Slot.next_begin}
   %its_begin = load i64, ptr %its_begin_at
-  %its_end_at = getelementptr %Slot, ptr %other, i64 0, i32 10
+  %its_end_at = getelementptr %Slot, ptr %other, i64 0, i32 {Slot.next_end}
   %its_end = load i64, ptr %its_end_at
-  %its_written_at = getelementptr %Slot, ptr %other, i64 0, i32 5
+  %its_written_at = getelementptr %Slot, ptr %other, i64 0, i32 {Slot.written}
   %its_written = load i64, ptr %its_written_at
   %any_written = or i64 %written, %its_written
   %matters = icmp ne i64 %any_written, 0
@@ -654,14 +650,14 @@ begin:
   ; The launch holds its state.
   call void @Py_DecRef(ptr %object)
   %state = call ptr @PyByteArray_AsString(ptr %object)
-  %count_at = getelementptr %Head, ptr %state, i64 0, i32 10
+  %count_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.slot_count}
   %count = load i64, ptr %count_at
-  %slots_at = getelementptr %Head, ptr %state, i64 0, i32 11
+  %slots_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.slots}
   %slots = load ptr, ptr %slots_at
-  %frozen_at = getelementptr %Head, ptr %state, i64 0, i32 13
+  %frozen_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.frozen}
   %frozen_word = load i64, ptr %frozen_at
   ; What a launch that is just being made uses must not go before it is enqueued: Python holds on to it.
-  %in_flight_at = getelementptr %Head, ptr %state, i64 0, i32 14
+  %in_flight_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.in_flight}
   %in_flight = load i64, ptr %in_flight_at
   %frozen = or i64 %frozen_word, %in_flight
   br label %copy_head
@@ -671,13 +667,13 @@ copy_head:
   br i1 %c_more, label %copy_body, label %take_head
 copy_body:
   %cs = getelementptr %Slot, ptr %slots, i64 %c
-  %now_begin_at = getelementptr %Slot, ptr %cs, i64 0, i32 7
+  %now_begin_at = getelementptr %Slot, ptr %cs, i64 0, i32 {Slot.begin}
   %now_begin = load i64, ptr %now_begin_at
-  %now_end_at = getelementptr %Slot, ptr %cs, i64 0, i32 8
+  %now_end_at = getelementptr %Slot, ptr %cs, i64 0, i32 {Slot.end}
   %now_end = load i64, ptr %now_end_at
-  %then_begin_at = getelementptr %Slot, ptr %cs, i64 0, i32 9
+  %then_begin_at = getelementptr %Slot, ptr %cs, i64 0, i32 {Slot.next_begin}
   store i64 %now_begin, ptr %then_begin_at
-  %then_end_at = getelementptr %Slot, ptr %cs, i64 0, i32 10
+  %then_end_at = getelementptr %Slot, ptr %cs, i64 0, i32 {Slot.next_end}
   store i64 %now_end, ptr %then_end_at
   %c_next = add i64 %c, 1
   br label %copy_head
@@ -696,7 +692,7 @@ known:
   %value_at = getelementptr ptr, ptr %args, i64 %t
   %value = load ptr, ptr %value_at
   %slot = getelementptr %Slot, ptr %slots, i64 %number
-  %kind_at = getelementptr %Slot, ptr %slot, i64 0, i32 1
+  %kind_at = getelementptr %Slot, ptr %slot, i64 0, i32 {Slot.kind}
   %kind = load i64, ptr %kind_at
   %is_buffer = icmp eq i64 %kind, 7
   br i1 %is_buffer, label %buffer, label %scalar
@@ -726,7 +722,7 @@ clear:
   %k_number_at = getelementptr [8 x i64], ptr %numbers, i64 0, i64 %k
   %k_number = load i64, ptr %k_number_at
   %k_slot = getelementptr %Slot, ptr %slots, i64 %k_number
-  %k_kind_at = getelementptr %Slot, ptr %k_slot, i64 0, i32 1
+  %k_kind_at = getelementptr %Slot, ptr %k_slot, i64 0, i32 {Slot.kind}
   %k_kind = load i64, ptr %k_kind_at
   %k_buffer = icmp eq i64 %k_kind, 7
   br i1 %k_buffer, label %k_look, label %cleared
@@ -744,9 +740,9 @@ write:
   %w_number_at = getelementptr [8 x i64], ptr %numbers, i64 0, i64 %w
   %w_number = load i64, ptr %w_number_at
   %w_slot = getelementptr %Slot, ptr %slots, i64 %w_number
-  %w_kind_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 1
+  %w_kind_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.kind}
   %w_kind = load i64, ptr %w_kind_at
-  %place_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 2
+  %place_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.address}
   %place = load ptr, ptr %place_at
   %w_bits_at = getelementptr [8 x i64], ptr %values, i64 0, i64 %w
   %w_bits = load i64, ptr %w_bits_at
@@ -762,17 +758,17 @@ wide:
   store i64 %w_bits, ptr %place
   br label %written
 address:
-  %from_begin_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 9
+  %from_begin_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.next_begin}
   %from_begin = load i64, ptr %from_begin_at
-  %from_end_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 10
+  %from_end_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.next_end}
   %from_end = load i64, ptr %from_end_at
-  %from_alive_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 11
+  %from_alive_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.next_alive}
   %from_alive = load i64, ptr %from_alive_at
-  %to_begin_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 7
+  %to_begin_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.begin}
   store i64 %from_begin, ptr %to_begin_at
-  %to_end_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 8
+  %to_end_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.end}
   store i64 %from_end, ptr %to_end_at
-  %to_alive_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 6
+  %to_alive_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.alive}
   %to_alive = load ptr, ptr %to_alive_at
   store i64 %from_alive, ptr %to_alive
   store i64 %from_begin, ptr %place
@@ -790,14 +786,14 @@ hold:
   %h_number_at = getelementptr [8 x i64], ptr %numbers, i64 0, i64 %h
   %h_number = load i64, ptr %h_number_at
   %h_slot = getelementptr %Slot, ptr %slots, i64 %h_number
-  %h_kind_at = getelementptr %Slot, ptr %h_slot, i64 0, i32 1
+  %h_kind_at = getelementptr %Slot, ptr %h_slot, i64 0, i32 {Slot.kind}
   %h_kind = load i64, ptr %h_kind_at
   %h_buffer = icmp eq i64 %h_kind, 7
   br i1 %h_buffer, label %swap, label %held
 swap:
-  %list_at = getelementptr %Head, ptr %state, i64 0, i32 12
+  %list_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.held}
   %list = load ptr, ptr %list_at
-  %index_at = getelementptr %Slot, ptr %h_slot, i64 0, i32 3
+  %index_at = getelementptr %Slot, ptr %h_slot, i64 0, i32 {Slot.place}
   %index = load i64, ptr %index_at
   %new_at = getelementptr ptr, ptr %args, i64 %h
   %new = load ptr, ptr %new_at

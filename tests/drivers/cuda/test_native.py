@@ -34,12 +34,14 @@ from vyre_py.drivers.cuda.native.call_list import (
     CallList,
     SlotRow,
 )
+from vyre_py.drivers.cuda.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, with_fields
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import SCALARS, f32, i32
 from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.llvm import jit
 
 NUMBERS = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 16)
 
@@ -65,6 +67,29 @@ class Owner:
     @property
     def busy(self):
         return self.words[1], self.calls.in_flight
+
+
+@pytest.mark.parametrize("one", [HEAD, CALL, SLOT, RECORD], ids=lambda one: one.name)
+def test_native_code_counts_fields_as_python_packs_them(one):
+    """Each field is set apart from the others by Python, and read by native code that names it."""
+    names = list(one._numbers)
+    words = len(names) + (ARGUMENTS - 1) * (one is CALL)
+    packed = bytearray(one.size_bytes)
+    one.pack_into(packed, 0, *range(1, words + 1))
+    at = ctypes.addressof((ctypes.c_char * len(packed)).from_buffer(packed))
+    reads = [
+        f"define i64 @read_{name}(ptr %x) {{\n  %at = getelementptr %{one.name}, ptr %x, i64 0, i32 {{{one.name}.{name}}}\n"
+        "  %v = load i64, ptr %at\n  ret i64 %v\n}\n"
+        for name in names
+    ]  # fmt: skip
+    made = jit.link(f"fields-{one.name}", with_fields(f"{one.definition}\n{''.join(reads)}"), tuple([f"read_{name}" for name in names]))
+    read = [ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(made[f"read_{name}"])(at) for name in names]
+    assert read == [struct.unpack_from("<q", packed, one.offset(name))[0] for name in names] == list(range(1, len(names) + 1))
+
+
+def test_a_field_that_is_not_there_is_refused():
+    with pytest.raises(KeyError):
+        with_fields("i32 {Head.nothing}")
 
 
 def called(function):
@@ -551,7 +576,7 @@ def shown_state(launch):
     kernel = launch.kernel
     calls = kernel.calls
     words = struct.unpack_from(f"<{len(kernel.held)}Q", calls.state, calls._alive)
-    ranges = [struct.unpack_from("<QQ", calls.state, place + 56) for place in calls._slots]
+    ranges = [struct.unpack_from("<QQ", calls.state, place + SLOT.offset("begin")) for place in calls._slots]
     return bytes(kernel.block), [id(buffer) for buffer in kernel.held], words, ranges
 
 
@@ -721,7 +746,7 @@ def test_a_sequence_is_made_anew_while_a_thread_runs_it(device, fake):
     mover.join(10)
     thread.join(10)
     sequence()
-    assert struct.unpack_from("<q", old, 112) == (0,) and fake.launches[-1][3] == 42
+    assert struct.unpack_from("<q", old, HEAD.offset("in_flight")) == (0,) and fake.launches[-1][3] == 42
     assert launch.kernel.calls.in_flight == 0 and device.context.busy.value == 0 and device.telemetry.launches == 2
 
 

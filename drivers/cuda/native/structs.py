@@ -1,0 +1,73 @@
+"""The structs that Python packs and native code reads: words, in this order. Code elsewhere, in Python and in LLVM IR, names fields."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any, Final
+
+__all__ = ["ARGUMENTS", "CALL", "HEAD", "RECORD", "SLOT", "NativeStruct", "argument_loads", "with_fields"]
+
+ARGUMENTS: Final = 16  # of a call, each a word
+_WORD_BYTES: Final = 8
+_FORMATS: Final = {"ptr": "Q", "i64": "q", f"[{ARGUMENTS} x i64]": f"{ARGUMENTS}Q"}
+
+
+class NativeStruct:
+    """A struct of words. Attributes: `definition`, its type for LLVM, and `size_bytes`."""
+
+    __slots__ = ("_numbers", "_packer", "definition", "name", "size_bytes")
+
+    def __init__(self, name: str, /, **fields: str) -> None:
+        """`fields` are LLVM's types by name, in order. An array comes last."""
+        self.name = name
+        self.definition = f"%{name} = type {{ {', '.join(fields.values())} }}"
+        self._numbers = {field: number for number, field in enumerate(fields)}
+        self._packer = struct.Struct("<" + "".join([_FORMATS[type_] for type_ in fields.values()]))
+        self.size_bytes = self._packer.size
+
+    def number(self, field: str) -> int:
+        """The number of a field, as LLVM counts them."""
+        return self._numbers[field]
+
+    def offset(self, field: str) -> int:
+        """Where a field begins, in bytes."""
+        return _WORD_BYTES * self._numbers[field]
+
+    def pack(self, *values: Any) -> bytes:
+        """The bytes of all fields, in order."""
+        return self._packer.pack(*values)
+
+    def pack_into(self, target: bytearray, at: int, *values: Any) -> None:
+        """Writes all fields, in order."""
+        self._packer.pack_into(target, at, *values)
+
+
+# The state of a call list begins with it. `counter` and `record` are words that a run adds amounts to; `held` is a list of Python's.
+HEAD: Final = NativeStruct(
+    "Head", call_count="i64", copies_bytes="i64", mode="ptr", alive_count="i64", alive="ptr", calls="ptr", counter="ptr", counter_amount="i64", record="ptr",
+    record_amount="i64", slot_count="i64", slots="ptr", held="ptr", frozen="i64", in_flight="i64", exclusive="i64", member_count="i64", members="ptr",
+    invalid="i64",
+)  # fmt: skip
+CALL: Final = NativeStruct("Call", function="ptr", form="i64", block="ptr", block_bytes="i64", arguments=f"[{ARGUMENTS} x i64]")
+# What `set` may change: for a buffer its place among those held, its bytes now, and the ones that it is about to have.
+SLOT: Final = NativeStruct(
+    "Slot", name="ptr", kind="i64", address="ptr", place="i64", signature="i64", written="i64", alive="ptr", begin="i64", end="i64", next_begin="i64",
+    next_end="i64", next_alive="i64",
+)  # fmt: skip
+# What a buffer says of itself.
+RECORD: Final = NativeStruct("Record", signature="i64", begin="i64", end="i64", alive="ptr", readonly="i64")
+
+_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD)}
+_FIELD: Final = re.compile(r"\{(\w+)\.(\w+)\}")
+
+
+def with_fields(text: str) -> str:
+    """LLVM IR with the numbers of fields in place of their names: `{Head.calls}`."""
+    return _FIELD.sub(lambda match: str(_STRUCTS[match[1]].number(match[2])), text)
+
+
+def argument_loads(count: int) -> str:
+    """LLVM IR that loads the first arguments of `%call` as `%v0` and so on."""
+    loads = [f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 {{Call.arguments}}, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(count)]
+    return with_fields("\n  ".join(loads))
