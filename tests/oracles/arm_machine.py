@@ -76,23 +76,25 @@ class Core:
         return any(begin <= address and address + count <= end for begin, end in self.ranges)
 
     def on_unmapped(self, uc: Any, access: int, address: int, size: int, value: int, _: Any) -> bool:
-        """Makes the pages of a range be seen, at the first access to it."""
-        found = next(((begin, end) for begin, end in self.ranges if begin < address + size and address < end), None)
-        if found is None:
-            self.failure = f"{size} bytes at {address:#x} belong to nobody"
-            return False
-        page = max(address, found[0]) & -PAGE
-        if any(begin <= page < end for begin, end in self.mapped):
-            page += PAGE  # the access goes from a page that is seen into one that is not
-        end = min([-(-found[1] // PAGE) * PAGE, *(begin for begin, _ in self.mapped if begin > page)])
-        uc.mem_map_ptr(page, end - page, unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE, page)
-        self.mapped.append((page, end))
-        return True
+        self.failure = f"{size} bytes at {address:#x} belong to nobody"
+        return False
+
+    def see(self, ranges: list[tuple[int, int]]) -> None:
+        """Maps the pages of all ranges where they are in this process: before the core runs, since stores to pages that were mapped at the first access to
+        them were seen to be lost."""
+        self.ranges = ranges
+        for begin, end in sorted((begin & -PAGE, -(-end // PAGE) * PAGE) for begin, end in ranges if begin < end):
+            if self.mapped and begin <= self.mapped[-1][1]:
+                self.mapped[-1] = self.mapped[-1][0], max(end, self.mapped[-1][1])
+            else:
+                self.mapped.append((begin, end))
+        for begin, end in self.mapped:
+            self.uc.mem_map_ptr(begin, end - begin, unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE, begin)
 
     def call(self, symbol: str, arguments: tuple[int, ...], ranges: list[tuple[int, int]]) -> None:
         """Calls a function of the object, which may touch the memory of this process in `ranges`, from address to address."""
         with self.lock:
-            self.ranges = ranges
+            self.see(ranges)
             for register, argument in zip(_PARAMETERS, arguments, strict=False):
                 self.uc.reg_write(register, argument)
             self.uc.reg_write(arm.UC_ARM64_REG_SP, STACK + STACK_BYTES)
