@@ -45,7 +45,6 @@ from vyre_py.drivers.cuda.memory.memory import CudaMemory
 from vyre_py.drivers.cuda.memory.peer import copy_between
 from vyre_py.drivers.cuda.memory.pinned import PinnedPool
 from vyre_py.drivers.cuda.memory.transfer import Transfers
-from vyre_py.drivers.cuda.native.call_list import CallList
 from vyre_py.drivers.cuda.properties import choose_arch, probe
 from vyre_py.drivers.cuda.ptx_compiler import makes_machine_code
 from vyre_py.drivers.device import Device, Limits
@@ -191,13 +190,13 @@ class CudaDevice(Device):
     def _observe(self, on: bool) -> None:
         (self.context.stop if on else self.context.go_on)(Mode.OBSERVED)
 
-    def _show(self, calls: CallList, name: str, args: Mapping[str, str]) -> None:
-        """Makes the calls of a native list as a span of the traces that run; one without a name is copies and waits of the driver's own."""
+    def _show(self, run: Callable[[], object], name: str, args: Mapping[str, str]) -> None:
+        """Makes the calls of a list as a span of the traces that run; one without a name is copies and waits of the driver's own."""
         if (traces := tracing()) is None:
-            calls.resume(0)  # the trace ended a moment ago
+            run()  # the trace ended a moment ago
             return
         with traces.range(name or "driver calls", "launch" if name else "driver", self, args):
-            calls.resume(0)
+            run()
 
     def _fit(self, part: Part) -> int | None:
         if part.target.kind != "ptx":

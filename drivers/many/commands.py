@@ -21,13 +21,14 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class CommandKind:
     """A kind of command, and its effects: `counter`, to which each adds one, and `counter_bytes`, to which it adds its bytes; whether it may be `captured`,
-    which is part of a graph then; whether commands of this kind have `scratch` memory in common, so that only the order of the device's own stream keeps them
-    apart."""
+    which is part of a graph then; whether it is `ordered` with what foreign streams do with its buffers; whether commands of this kind have `scratch` memory
+    in common, so that only the order of the device's own stream keeps them apart."""
 
     name: str
     counter: str = ""
     counter_bytes: str = ""
     captured: bool = True
+    ordered: bool = False
     scratch: bool = False
 
     def counts(self, size_bytes: int) -> dict[str, int]:
@@ -38,8 +39,8 @@ class CommandKind:
 # How many invocations a launch has, and what else it counts, its plan says (`LaunchPlan.amounts`); and a replay what its graph has.
 LAUNCH: Final = CommandKind("launch", "launches")
 REPLAY: Final = CommandKind("replay", "graph_replays")
-COPY: Final = CommandKind("copy", "copies", "bytes_copied")
-FILL: Final = CommandKind("fill", "fills", "bytes_filled")
+COPY: Final = CommandKind("copy", "copies", "bytes_copied", ordered=True)
+FILL: Final = CommandKind("fill", "fills", "bytes_filled", ordered=True)
 PRODUCT: Final = CommandKind("product", scratch=True)
 UPLOAD: Final = CommandKind("upload", "uploads", "bytes_uploaded", captured=False)
 DOWNLOAD: Final = CommandKind("download", "downloads", "bytes_downloaded", captured=False)

@@ -6,6 +6,7 @@ A copy, a fill or a free of that memory makes our stream and the recorded stream
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -30,12 +31,14 @@ class _ForeignUse:
 
 
 class ForeignStreamUse:
-    """The foreign use of one device's memory. False without any. Attribute: `by_address`, the uses by the address of their allocation."""
+    """The foreign use of one device's memory. False without any. Attributes: `by_address`, the uses by the address of their allocation, and `none`, a live word
+    for native lists: zero while there is any."""
 
     def __init__(self, context: Context, telemetry: Telemetry) -> None:
         self._context = context
         self._telemetry = telemetry
         self.by_address: dict[int, _ForeignUse] = {}
+        self.none = ctypes.c_uint64(1)
         self._adopted: Counter[int] = Counter()
 
     def __bool__(self) -> bool:
@@ -45,10 +48,12 @@ class ForeignStreamUse:
         """Records that a stream may use an allocation from now on. Keeps the stream's `owner` alive."""
         if begin and size_bytes:
             self.by_address.setdefault(begin, _ForeignUse(begin + size_bytes)).streams[stream] = owner
+            self.none.value = not self.by_address  # no call, and so no other thread, between the look and the store
 
     def remove(self, begin: int) -> None:
         """Forgets an allocation."""
         self.by_address.pop(begin, None)
+        self.none.value = not self.by_address  # as in `add`
 
     def adopt(self, begin: int) -> None:
         """Counts a buffer over memory of another library."""

@@ -2,7 +2,8 @@
 
 A launch, a sequence, a replay, a prepared dispatch and fixed calls of the driver are each a `CommandList`. Native code runs it (`call_list`); whatever is not
 plain comes to `CommandList.handle_status`, which asks in this order: Is the device usable, is the memory there? Does a capture take the commands? Is the list
-out of date? Does a trace show it? Is memory short? Is another context current? Otherwise the status is an error.
+out of date? Do foreign streams use what it copies and fills? Does a trace show it? Is memory short? Is another context current? Otherwise the status is an
+error.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class CommandList:
         self.rows = [row for item in self.items for row in (item.rows if isinstance(item, CommandList) else (item,))]
         own = [row for row in self.items if isinstance(row, NativeCommand)]
         alive = {ctypes.addressof(buffer.allocation.alive) for row in own for buffer in row.buffers.values()}
+        if any(row.kind.ordered for row in own):
+            alive.add(ctypes.addressof(self.device.memory.foreign_use.none))
         self._record = self._recorded(self.rows)
         calls = [call for row in self.rows for call in row.calls]
         self.calls = self._native(calls, sorted(alive), members=list(self._taken.values()), kept=(self._record,))
@@ -177,15 +180,25 @@ class CommandList:
             raise
 
     def _run_all(self, calls: CallList, status: int, doing: str) -> None:
-        """Makes all calls, none of which was made: the mode was not zero (the `status`), or the list was out of date. A trace shows them."""
+        """Makes all calls, none of which was made: the mode was not zero (the `status`), the list was out of date, or there are foreign streams. A trace shows
+        them."""
         device, context = self.device, self.device.context
         if status == NO_MEMORY:
             raise OutOfMemory(doing, meaning="the host has no memory for the arguments", remedy="drop arrays, or launch less at once")
+        ranges = [(one.handle + one.offset_bytes, one.size_bytes) for item in self.items for one in _ordered(item)]
+        run = self._run_each if any(device.memory.foreign_use.streams(*one) for one in ranges) else partial(calls.resume, 0)
         with context.using(doing):
             if status > 0 and status & Mode.OBSERVED:
-                device._show(calls, self.name, self.details)
+                device._show(run, self.name, self.details)
             else:
-                calls.resume(0)  # who captured has ended meanwhile, or memory that was freed has been replaced
+                run()  # who captured has ended meanwhile, or memory that was freed has been replaced
+
+    def _run_each(self) -> None:
+        """Makes the calls item by item, each that copies or fills in order with the foreign streams that use its memory."""
+        for number, item in enumerate(self.items):
+            with self.device._ordered(*_ordered(item)):
+                alone = CommandList(self.device, [item], self.doing(number))
+                alone.calls.resume(0)
 
     def _retry(self, calls: CallList, index: int, status: int, doing: str) -> None:
         """Goes on with the call of a number, which gave the status, where all that is amiss is that memory is short or that this thread has another context
@@ -211,6 +224,11 @@ class CommandList:
                 return number, first
             first += len(row.calls)
         return None, 0
+
+
+def _ordered(item: NativeCommand | CommandList) -> list[Buffer]:
+    """The buffers that an item is ordered by with foreign streams."""
+    return list(item.buffers.values()) if isinstance(item, NativeCommand) and item.kind.ordered else []
 
 
 def perform(device: CudaDevice, calls: Sequence[Call], doing: str, failure: Failure | None = None) -> None:

@@ -9,15 +9,19 @@ import time
 
 import numpy as np
 import pytest
+from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
 from fake_cuda import CUresult, FakeDriver
 from fake_graphs import FakeGraphDriver
 from streamed_cuda import StreamedDriver
 
+import vyre_py as vp
 from vyre_py.drivers import cuda
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.cuda.native.call_list import STALE
+from vyre_py.drivers.cuda.native.command_list import CommandList
 from vyre_py.drivers.errors import DeviceLost, DriverError, LaunchError
 from vyre_py.ir.language.types import f32, i32
 from vyre_py.ir.text.parser import parse
@@ -83,6 +87,65 @@ def test_words_of_a_kernel_on_a_captured_stream_stay_its_own(late):
     gc.collect()
     late.captured.clear()
     assert not words & set(pipeline.bind(y=y, k=3).kernel._words.values())
+    device.close()
+
+
+def copied(device, y, z):
+    """Ways to copy y to z, each made before any other stream uses them: by a buffer, a step, a sequence, and a sequence in a trace."""
+    sequence = device.sequence(vp.copy_step(y, z))
+
+    def traced():
+        with device.trace():
+            sequence()
+
+    return {"buffer": lambda: z.copy_from(y), "step": vp.copy_step(y, z), "sequence": sequence, "traced sequence": traced}
+
+
+@pytest.mark.parametrize("way", ["buffer", "step", "sequence", "traced sequence"])
+def test_a_copy_comes_after_launches_on_other_streams(late, way):
+    device = CudaDevice(0)
+    y, z = device.upload(np.ones(1, np.float32)), device.allocate(1, f32)
+    late.kernel = axpy_kernel
+    launch = device.compile_native(AXPY).bind(x=device.upload(np.full(1, 3, np.float32)), y=y, a=2.0)
+    copy = copied(device, y, z)[way]
+    device.synchronize()
+    launch.on(Stream())()
+    copy()
+    assert z.read().tolist() == [7]
+    device.close()
+
+
+def test_a_sequence_copies_after_its_own_launches_on_other_streams(late):
+    """And what another stream is given later comes after the fill."""
+    device = CudaDevice(0)
+    y, z = device.upload(np.ones(1, np.float32)), device.allocate(1, f32)
+    late.kernel = axpy_kernel
+    launch = device.compile_native(AXPY).bind(x=device.upload(np.full(1, 3, np.float32)), y=y, a=2.0)
+    sequence = device.sequence(launch, vp.copy_step(y, z), vp.fill_step(y, 10.0))
+    launch.on(Stream())
+    before = device.telemetry.snapshot()
+    sequence()
+    launch()
+    assert (z.read().tolist(), y.read().tolist()) == ([7], [16])
+    counted = device.telemetry.snapshot() - before
+    wanted = {"launches": 2, "elements_launched": 2, "copies": 1, "bytes_copied": 4, "fills": 1, "bytes_filled": 4}
+    assert {name: counted[name] for name in wanted} == wanted
+    device.close()
+
+
+def test_a_sequence_is_one_native_call_again_once_no_other_stream_uses_memory(late, monkeypatch):
+    device = CudaDevice(0)
+    y, z, other = device.upload(np.ones(1, np.float32)), device.allocate(1, f32), device.allocate(1, f32)
+    asked = []
+    handle = CommandList.handle_status
+    monkeypatch.setattr(CommandList, "handle_status", lambda self, index, status: asked.append(status) or handle(self, index, status))
+    sequence = device.sequence(vp.copy_step(y, z))
+    sequence()
+    other.use_on(Stream())
+    sequence()
+    other.free()
+    sequence()
+    assert asked == [STALE] and z.read().tolist() == [1]
     device.close()
 
 
