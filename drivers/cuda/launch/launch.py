@@ -111,8 +111,8 @@ class BoundKernel(CommandList):
     """
 
     __slots__ = (
-        "_attributes", "_configs", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "grid", "held", "lock", "module", "plan", "stream",
-        "streams",
+        "_attributes", "_configs", "_inside", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "grid", "held", "lock", "module",
+        "plan", "stream", "streams",
     )  # fmt: skip
 
     names_first_cause: ClassVar[bool] = True
@@ -132,6 +132,7 @@ class BoundKernel(CommandList):
             self.held.append(buffer)
             struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
         self._owner: Any = None
+        self._inside: set[int] = set()
         self._retired: list[Buffer] = []
         self.stream = int(device.context.stream)
         self.streams: dict[int, Any] = {}
@@ -284,13 +285,20 @@ class BoundKernel(CommandList):
 
     @contextmanager
     def entered(self) -> Iterator[CallList]:
-        """See `CommandList.entered`. The list's invalidation waits for the end of the block, as it waits for native code that makes the calls."""
+        """See `CommandList.entered`. What replaces the list holds the lock, and waits for the end of the block as it waits for native code that makes the
+        calls. So a thread whose call fails again within the block does not wait for the lock."""
+        thread = threading.get_ident()
+        if thread in self._inside:
+            yield self.calls
+            return
         with self.lock:
             calls = self.calls
             calls.enter()
+        self._inside.add(thread)
         try:
             yield calls
         finally:
+            self._inside.discard(thread)
             calls.leave()
 
     @property

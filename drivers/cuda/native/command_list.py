@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -140,8 +140,12 @@ class CommandList:
 
     @contextmanager
     def entered(self) -> Iterator[CallList]:
-        """A block that makes the calls of the present native list."""
-        yield self.calls
+        """A block that makes the calls of the present native list. The lists that it is made of are not replaced before the end of the block."""
+        with ExitStack() as members:
+            for item in sorted(self._taken, key=id):  # in one order in all threads, so that none waits for another that waits for it
+                members.enter_context(item.entered())
+            self.refresh()
+            yield self.calls
 
     def refresh(self) -> bool:
         """Makes the list anew where one that it is made of was. Gives whether it did."""

@@ -17,10 +17,12 @@ import pytest
 import test_cuda_faults as faults
 from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
+from fake_cuda import CUresult
 from inject import InjectedDriver, ramp
 
 import vyre_py as vp
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.cuda.native.structs import HEAD
 from vyre_py.drivers.errors import BindingError
 from vyre_py.ir.text.parser import parse
 
@@ -62,6 +64,60 @@ def together(*work: Callable[[], None], seconds: float = 120.0) -> None:
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     if raised:
         raise raised[0]
+
+
+# ---------------------------------------------------------------- a launch moves while a list of it goes through Python
+
+
+@pytest.fixture
+def moving(fake: InjectedDriver) -> Iterator[tuple[CudaDevice, Any, threading.Thread]]:
+    """A device, a launch, and a thread that moves it to another stream."""
+    device = CudaDevice(0)
+    launch = device.compile_native(AXPY).bind(x=device.upload(ramp(4)), y=device.upload(ramp(4)), a=2.0)
+    stream = device.stream()
+    yield device, launch, threading.Thread(target=lambda: launch.on(stream), daemon=True)
+    device.close()
+
+
+def begun(mover: threading.Thread, launch: Any) -> None:
+    """Starts a move, once; when this returns the launch's list is invalid, or another."""
+    if mover.ident is None:
+        calls = launch.kernel.calls
+        mover.start()
+        while launch.kernel.calls is calls and not struct.unpack_from("<q", calls.state, HEAD.offset("invalid"))[0]:
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("way", ["launch", "sequence"])
+def test_a_launch_that_finds_no_memory_twice_is_made_before_it_moves(fake: InjectedDriver, moving: Any, way: str) -> None:
+    """The move waits for the launch, and the launch, whose call fails again, does not wait for the move."""
+    device, launch, mover = moving
+    call = {"launch": launch, "sequence": device.sequence(launch)}[way]
+    device.context.relief.steps = [lambda: begun(mover, launch), lambda: None]
+    fake.fail["cuLaunchKernel"] = [CUresult.CUDA_ERROR_OUT_OF_MEMORY] * 2
+    together(call, seconds=10.0)
+    mover.join(10)
+    assert not mover.is_alive() and launch.kernel.stream != int(device.context.stream)
+    assert device.telemetry.launches == 1 and launch.kernel.calls.in_flight == 0
+
+
+def test_a_launch_does_not_move_while_a_trace_runs_a_sequence_of_it(moving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, launch, mover = moving
+    sequence, own = device.sequence(launch, launch), int(device.context.stream)
+    shown = device._show
+    found = []
+
+    def show(run: Callable[[], object], *args: Any) -> None:
+        mover.start()
+        mover.join(0.2)
+        shown(run, *args)
+        found.append(launch.kernel.stream)
+
+    monkeypatch.setattr(device, "_show", show)
+    with device.trace():
+        sequence()
+    mover.join(10)
+    assert found == [own] and launch.kernel.stream != own
 
 
 # ---------------------------------------------------------------- everything at once
