@@ -54,12 +54,8 @@ class Replay(CommandList):
         self._handles = Handles(context, graph)
         self._finalizer = weakref.finalize(self, self._handles.destroy)
         self._finalizer.atexit = False
-        counts = {"graph_launches": len(self.kernels)}
-        for node in self.kernels:
-            for name, amount in device.launch_amounts(node.kernel.plan, node.kernel.module).items():
-                if name != "parameter_bytes":  # which the graph holds already
-                    counts[name] = counts.get(name, 0) + amount
-        self._record = device.telemetry.record(**counts)
+        self._counts = recorder.counts
+        self._record = device.telemetry.record(**self._counts)
         self._count = ctypes.c_uint64.from_address(self._record.address)
         super().__init__(device)
         with self.lock:
@@ -87,7 +83,7 @@ class Replay(CommandList):
             before = [Call(record, (event, own)), Call(wait, (self.stream, event, 0))]
             calls = [*before, *calls, Call(record, (event, self.stream)), Call(wait, (own, event, 0))]
         self._at = len(calls) // 2
-        self.rows = [NativeCommand(REPLAY, self.name, tuple(calls))]
+        self.rows = [NativeCommand(REPLAY, self.name, tuple(calls), counts=self._counts)]
         room = 1 + len(self._others) + sum(len(node.held) for node in self.kernels)
         self.calls = self._native(calls, self._words(), REPLAY.counter, exclusive=True, room=room)
 

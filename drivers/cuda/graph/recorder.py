@@ -8,6 +8,7 @@ The capture is local to the thread: calls that could wait for the device fail in
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Collection
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -122,9 +123,9 @@ _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 
 class CudaRecorder(Recording):
-    """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive;
-    `scratch`, whether a command has memory in common with others (`CommandKind`); `memory`, what the graph allocates itself, `left`, what of that the function
-    did not free, and `peak_bytes`, the most that is there at once."""
+    """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive; `counts`,
+    what a replay adds to counters; `scratch`, whether a command has memory in common with others (`CommandKind`); `memory`, what the graph allocates itself,
+    `left`, what of that the function did not free, and `peak_bytes`, the most that is there at once."""
 
     def __init__(self, device: CudaDevice, loops: bool = False) -> None:
         """`loops` says that what is captured is repeated."""
@@ -133,6 +134,7 @@ class CudaRecorder(Recording):
         self.kernels: list[KernelNode] = []
         self.buffers: list[tuple[str, Buffer]] = []
         self.kept: list[Any] = []
+        self.counts: Counter[str] = Counter()
         self.scratch = False
         self.memory: list[GraphMemory] = []
         self.left: list[GraphMemory] = []
@@ -150,6 +152,8 @@ class CudaRecorder(Recording):
             call, _arguments = _captured(kernel)
             perform(self._device, (call,), doing)
             self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream), self.memory))
+        self.counts.update(kernel.rows[0].counts, graph_launches=1)
+        del self.counts["parameter_bytes"]  # the graph holds them already
 
     def take(self, what: Command) -> None:
         """Makes a copy, a fill or a product a node."""
@@ -166,6 +170,7 @@ class CudaRecorder(Recording):
             perform(self._device, item.calls, doing, item.failure)
         self.buffers += item.buffers.items()
         self.kept.append(item.kept)
+        self.counts.update(item.counts)
         self.scratch |= item.kind.scratch
 
     def allocate(self, sizes: tuple[int, ...], type_: Type) -> Buffer:
@@ -221,6 +226,7 @@ class CudaRecorder(Recording):
         self._add_child(replay.stream, replay.plain(doing), doing)
         self.buffers += replay.names()
         self.kept.append(replay)
+        self.counts.update(replay.rows[0].counts)
         self.scratch |= replay.scratch
 
     def _add_child(self, stream: int, child: Any, doing: str) -> None:

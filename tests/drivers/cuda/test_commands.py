@@ -165,6 +165,31 @@ def test_a_prepared_dispatch_counts_what_its_rows_count(made: Made) -> None:
     assert [row.kind.name for row in made.prepared.rows] == ["upload", "upload", "clear", "launch", "download", "wait"]
 
 
+COUNTED = (
+    "copies", "bytes_copied", "fills", "bytes_filled", "launches", "graph_launches", "graph_replays", "elements_launched",
+    "graphs_captured",
+)  # fmt: skip
+
+
+def replayed(device: Any) -> dict[str, float]:
+    """What a device counts for a graph of launches, copies and fills, with a sequence and another graph in it, and for two replays."""
+    x, y, z = device.upload(np.arange(N, dtype=np.float32)), device.upload(np.ones(N, np.float32)), device.allocate(N, vp.f32)
+    launch = device.compile_native(AXPY).bind(x=x, y=y, a=2.0)
+    sequence = device.sequence(vp.copy_step(y, z), launch)
+    inner = device.capture(lambda: (launch(), x.copy_from(z)))
+    before = device.telemetry.snapshot()
+    graph = device.capture(lambda: (launch(), z.fill(3.0), sequence(), inner()))
+    graph.repeat(2)
+    counted = device.telemetry.snapshot() - before
+    return {name: counted[name] for name in COUNTED}
+
+
+def test_replays_count_what_they_do_on_each_device(made: Made) -> None:
+    found = replayed(made.device)
+    assert found == replayed(vp.device("cpu"))
+    assert (found["copies"], found["fills"], found["graph_launches"], found["graph_replays"]) == (4, 2, 6, 2)
+
+
 def test_a_list_of_lists_is_made_anew_with_them(made: Made) -> None:
     calls = CommandList(made.device, [made.launch.kernel, made.launch.kernel], "two launches")
     run = calls.builtin()
