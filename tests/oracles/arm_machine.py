@@ -20,7 +20,9 @@ from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 PAGE: Final = 4096
-CODE, STACK, LIBRARY = 0x1000_0000, 0x2000_0000, 0x5000_0000_0000  # the library further away than a call reaches
+# Where processes have no memory: not in the first GiBs, where the heap of an interpreter without ASLR of its own is, and below all shared libraries. The
+# library is further away than a call reaches.
+CODE, STACK, LIBRARY = 0x3000_0000_0000, 0x3100_0000_0000, 0x5000_0000_0000
 STACK_BYTES: Final = 1 << 20
 RETURN: Final = LIBRARY  # where the kernel returns to
 RET: Final = bytes.fromhex("c0035fd6")
@@ -80,8 +82,7 @@ class Core:
         return False
 
     def see(self, ranges: list[tuple[int, int]]) -> None:
-        """Maps the pages of all ranges where they are in this process: before the core runs, since stores to pages that were mapped at the first access to
-        them were seen to be lost."""
+        """Maps the pages of all ranges where they are in this process: before the core runs. Raises UcError where the core has memory of its own."""
         self.ranges = ranges
         for begin, end in sorted((begin & -PAGE, -(-end // PAGE) * PAGE) for begin, end in ranges if begin < end):
             if self.mapped and begin <= self.mapped[-1][1]:
