@@ -20,9 +20,9 @@ from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 PAGE: Final = 4096
-# Where processes have no memory: not in the first GiBs, where the heap of an interpreter without ASLR of its own is, and below all shared libraries. The
-# library is further away than a call reaches.
-CODE, STACK, LIBRARY = 0x3000_0000_0000, 0x3100_0000_0000, 0x5000_0000_0000
+# Where processes have no memory: above the heap of an interpreter that is loaded at a low address, and below all shared libraries. The code lies in the first
+# 4 GiB, since some relocations hold 32 bits; the library is further away than a call reaches.
+CODE, STACK, LIBRARY = 0xE000_0000, 0x3000_0000_0000, 0x5000_0000_0000
 STACK_BYTES: Final = 1 << 20
 RETURN: Final = LIBRARY  # where the kernel returns to
 RET: Final = bytes.fromhex("c0035fd6")
