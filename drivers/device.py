@@ -283,7 +283,7 @@ class Device(Closing, Stationary, ABC):
         if element is not None:
             data = components_of(data, element)
         if element is None or element.dtype != data.dtype:
-            wanted = "none of the language's types; np.asarray(x, np.float32) converts" if element is None else f"not {element}"
+            wanted = "not a type of the language; np.asarray(x, np.float32) converts" if element is None else f"not {element}"
             raise BindingError("upload", [f"dtype {data.dtype} is {wanted}"])
         if element.is_vector and data.shape[-1:] != (element.lanes,):
             raise BindingError("upload", [f"{element} needs an array whose last axis has {element.lanes} components, got shape {list(data.shape)}"])

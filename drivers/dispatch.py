@@ -72,7 +72,7 @@ class Run:
             flags = {m.name: m for m in self.binding.interface.buffers if m.access.writes and m.type.is_integer and not m.type.is_vector}
             if config.fixpoint not in flags:
                 those = ", ".join(map(written_name, flags)) or "none"
-                raise BindingError(self.pipeline.name, [f"fixpoint {config.fixpoint!r} is no written buffer of integers; those are {those}"])
+                raise BindingError(self.pipeline.name, [f"fixpoint {config.fixpoint!r} is not a written buffer of integers; those are {those}"])
 
     def _stage(self) -> dict[str, Buffer]:
         """Resident buffers for host arguments and omitted outputs, entered into the binding; all or none."""

@@ -36,7 +36,7 @@ def output_problems(binding: BindingPlan, out: Any, max_output_bytes: int | None
     views: dict[str, Host] = {}
     for name, array in (out or {}).items():
         if name not in written or name in binding.buffers:
-            yield f"out[{shown(name)}] names no written host argument"
+            yield f"out[{shown(name)}] does not name a written host argument"
         elif name in binding.shapes:  # else that was said
             type_, shape = written[name].type, host_shape(binding.shapes[name], written[name].type)
             if (view := result_view(array, shape, type_)) is None:

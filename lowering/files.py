@@ -22,7 +22,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise OSError("it is no regular file")
+        raise OSError("it is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
         yield file, status.st_size
 

@@ -60,7 +60,7 @@ class Arguments:
             if param.name == name:
                 return self.array(param.type, 0) if param.type.is_vector else self.numpy(param.type, [self.literal(param.type)])[0]
         if all(dim.name != name for dim in self.program.dims):
-            self.fail(f"{name} is no argument")
+            self.fail(f"{name} is not an argument")
         return int(self.next("number"), 0)
 
     @staticmethod

@@ -48,7 +48,7 @@ _WIDEST: Final = 120  # columns of an example that a page shows of one line
 
 _FAMILIES: Final = {
     "P": "Text that does not parse",
-    "W": "Bytes, JSON or arrays that are no Program",
+    "W": "Bytes, JSON or arrays that are not a Program",
     "B": "A wrong call on a builder",
     "V1": "Structure and scope",
     "V2": "Types",

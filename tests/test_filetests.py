@@ -96,7 +96,7 @@ def one(tmp_path: Path, text: str) -> Case:
         ("// run: x = [1] ==> y = [nan]", "expected nan"),
         ("// run: x = [1] ==> y = [2, 2]", r"float32\[1\], expected float32\[2\]"),
         ("// run: x = [1] ==> x = [1]", "x is not written"),
-        ("// run: x = [1] ==> z = [1]", "z is no argument"),
+        ("// run: x = [1] ==> z = [1]", "z is not an argument"),
         ("// run: x = [1, [2]] ==> y = [2]", "list of 1 axes"),
         ("// run: x = [1u32 2] ==> y = [2]", "expected ,"),
         ("// run: x = [1] y = [2]", "==> is missing"),

@@ -165,7 +165,7 @@ def libraries_are_dependencies(module: Module) -> Offences:
     for line, name in module.imports:
         library = name.split(".")[0]
         if library and library not in ANYWHERE and library not in HOMES and library not in sys.stdlib_module_names:
-            yield line, f"{library} is no dependency of the project"
+            yield line, f"{library} is not a dependency of the project"
 
 
 def nothing_read_is_run(module: Module) -> Offences:

@@ -193,7 +193,7 @@ def _wire() -> Iterator[tuple[str, bytes]]:
     yield "a string that is not there", _edited("name", 99)
     yield "a string that is not UTF-8", _edited("text", 0xFF, 3)
     yield "strings that do not ascend", _edited("text", ord("~"), 0)
-    yield "a size that is no dim's", _edited("size_left", 9, 1)
+    yield "a size that is not a dim's", _edited("size_left", 9, 1)
     yield "sizes that do not ascend", _edited("size_ops", codes.SIZE_CONST, 1)
     yield "a grid of neither kind", _edited("over", 2)
     yield "constants that do not ascend", _edited("constant_bits", (1 << 32) - 1, 0, "control")

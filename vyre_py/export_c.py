@@ -90,7 +90,7 @@ def _step(part: Part) -> Step:
 def _host_files(artifact: Artifact, part: Part, step: Step, name: str) -> dict[str, str | bytes]:
     image = step.image("object")
     if image is None or not image.code.startswith(b"\x7fELF"):
-        raise Unsupported("export_c", [Missing("host code that is no ELF object", help="export on Linux, or compile for a level such as cpu:x86-64-v3")])
+        raise Unsupported("export_c", [Missing("host code that is not an ELF object", help="export on Linux, or compile for a level such as cpu:x86-64-v3")])
     arguments = Arguments(name, artifact.interface, step, host.LIMITS)
     entries = dict.fromkeys(entry.symbol for entry in step.entries)
     symbols = {symbol: f"{name}_kernel" if len(entries) == 1 else f"{name}_kernel_{number}" for number, symbol in enumerate(entries)}

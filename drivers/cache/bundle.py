@@ -108,7 +108,7 @@ class Bundle:
         try:
             _HEAD.read(take(_HEAD.least, "its head"))
         except Malformed as bad:
-            raise self._refused("it is no bundle of cached code" if bad.flaw is Flaw.MAGIC else str(bad)) from None
+            raise self._refused("it is not a bundle of cached code" if bad.flaw is Flaw.MAGIC else str(bad)) from None
         count = 0
         while size := _NUMBER.unpack(take(_NUMBER.size, f"entry {count}"))[0]:
             if size > largest_bytes:

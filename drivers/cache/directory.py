@@ -193,7 +193,7 @@ class Directory:
 
     def _fault(self, status: os.stat_result) -> str:
         if not stat.S_ISDIR(status.st_mode):
-            return "it is no directory"
+            return "it is not a directory"
         if sys.platform != "win32" and self.writable and status.st_uid != (user := os.geteuid()):
             return f"it belongs to user {status.st_uid}, and this process runs as user {user}"
         if CHECKED and status.st_mode & 0o022:
@@ -209,7 +209,7 @@ def _reason(path: Path, error: OSError) -> str:
         return f"it cannot be made: {error.strerror}"
     if stat.S_ISLNK(status.st_mode):
         return "it is a link; name the directory itself"
-    return f"it cannot be opened: {error.strerror}" if stat.S_ISDIR(status.st_mode) else "it is no directory"
+    return f"it cannot be opened: {error.strerror}" if stat.S_ISDIR(status.st_mode) else "it is not a directory"
 
 
 def _make(path: Path) -> None:

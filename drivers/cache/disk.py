@@ -104,7 +104,7 @@ class DiskCache:
         Raises CacheError for what is no bytes.
         """
         if not (isinstance(payload, bytes) and isinstance(meta, bytes)):
-            raise CacheError(f"payload {shown(payload)} and metadata {shown(meta)} are no entry", remedy="both are bytes")
+            raise CacheError(f"payload {shown(payload)} and metadata {shown(meta)} are not an entry", remedy="both are bytes")
         data = entry.encode(key, Stored(payload, meta))
         if self._own is None or len(data) > self._largest:
             self._counters.add(skipped_writes=1)
@@ -320,7 +320,7 @@ class DiskCache:
 def _absolute(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
-        raise CacheError(f"{shown(path)} is no path", remedy="give a text that names a directory or a file")
+        raise CacheError(f"{shown(path)} is not a path", remedy="give a text that names a directory or a file")
     return Path(text).absolute()
 
 

@@ -40,10 +40,10 @@ class CacheKey:
     def __post_init__(self) -> None:
         for name, value in (("kind", self.kind), *self.fields):
             if not isinstance(value, str) or not isinstance(name, str) or not _NAME.match(name):
-                raise CacheError(f"{shown(name)}={shown(value)} is no field of a cache key", remedy="a name is like `llvm` or `opt-level`, a value is text")
+                raise CacheError(f"{shown(name)}={shown(value)} is not a field of a cache key", remedy="a name is like `llvm` or `opt-level`, a value is text")
         named = tuple(sorted(self.fields))
         if not _NAME.match(self.kind) or len({name for name, _ in named} | {"kind"}) != len(named) + 1:
-            raise CacheError(f"kind {shown(self.kind)} with fields {shown([name for name, _ in named])} is no cache key", remedy="each name stands once")
+            raise CacheError(f"kind {shown(self.kind)} with fields {shown([name for name, _ in named])} is not a cache key", remedy="each name stands once")
         object.__setattr__(self, "fields", named)
         text = "".join([f"{_FIRST_LINE}\nkind={self.kind}\n", *[f"{name}={_escaped(value)}\n" for name, value in named]])
         data = text.encode("utf-8")

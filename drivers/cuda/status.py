@@ -99,9 +99,9 @@ STATUSES: Final[Mapping[str, Status]] = {
     "CUDA_ERROR_TOO_MANY_PEERS": Status(DriverError, "a device reaches as many others as it can",
         "copies between many devices in one process", "use fewer devices in a process"),
     # ---- code
-    "CUDA_ERROR_INVALID_IMAGE": Status(DriverError, "the code is no module",
+    "CUDA_ERROR_INVALID_IMAGE": Status(DriverError, "the code is not a module",
         "a damaged artifact", _AGAIN),
-    "CUDA_ERROR_INVALID_SOURCE": Status(DriverError, "the code is no source that the driver knows",
+    "CUDA_ERROR_INVALID_SOURCE": Status(DriverError, "the code is not a source that the driver knows",
         "a damaged artifact", _AGAIN),
     "CUDA_ERROR_NO_BINARY_FOR_GPU": Status(DriverError, "the code is for another GPU",
         "an artifact compiled for a newer architecture", "compile it for this device's target"),
@@ -202,7 +202,7 @@ _REGISTER: Final = "no host memory is registered: page-locked memory is allocate
 
 # Why the others cannot occur here.
 UNREACHABLE: Final[Mapping[str, str]] = {
-    "CUDA_SUCCESS": "it is no failure",
+    "CUDA_SUCCESS": "it is not a failure",
     "CUDA_ERROR_PROFILER_DISABLED": _PROFILER,
     "CUDA_ERROR_PROFILER_NOT_INITIALIZED": _PROFILER,
     "CUDA_ERROR_PROFILER_ALREADY_STARTED": _PROFILER,

@@ -112,7 +112,7 @@ def plan_chain(
     planner.resolve(given := listed("steps", steps))
     filled = listed("zeroed", zeroed)
     if unknown := [name for name in filled if not isinstance(name, str) or name not in planner.known]:
-        raise BindingError("chain", [f"zeroed {shown(name)} is no value" for name in unknown])
+        raise BindingError("chain", [f"zeroed {shown(name)} is not a value" for name in unknown])
     plan = plan_arena(planner.values(frozenset(filled)), [step.uses for step in planner.steps], inputs=tuple(inputs or ()), outputs=outputs)
     arena = device.arena(plan)
     try:
@@ -170,7 +170,7 @@ class _ShapeInference:
         """One that knows what the caller declared, of so many rows, and no steps yet."""
         if not isinstance(rows, Mapping):
             raise BindingError("chain", [f"rows go as a mapping of names to whole numbers, got {shown(rows)}"])
-        problems = [f"{shown(name)} is no input and no view; those are {shown(list(self.declared))}" for name in rows if name not in self.declared]
+        problems = [f"{shown(name)} is neither an input nor a view; those are {shown(list(self.declared))}" for name in rows if name not in self.declared]
         problems += [
             f"{name!r} was planned with {shape[0]} rows, got {shown(rows[name])}"
             for name, (_, shape) in self.declared.items()
@@ -227,7 +227,7 @@ class _ShapeInference:
                 type_, shape = self.known[before]
                 _solve(slots[name], host_shape(shape, type_), sizes)
             elif access.reads and not (access.writes and before == after):
-                problems.append(f"{name!r} reads {before!r}, which no step before has written, and which is no input")
+                problems.append(f"{name!r} reads {before!r}, which no step before has written, and which is not an input")
         for name, value in values.items():
             if value not in self.known:
                 self.define(slots[name], value, sizes, problems)

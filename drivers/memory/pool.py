@@ -41,7 +41,7 @@ def bytes_from(variable: str, default: int) -> int:
     if not given:
         return default
     if not given.isascii() or not given.isdigit():
-        raise DriverError(f"{variable}={given!r} is no number of bytes", remedy=f"set it to a whole number such as {default}, or unset it")
+        raise DriverError(f"{variable}={given!r} is not a number of bytes", remedy=f"set it to a whole number such as {default}, or unset it")
     return int(given)
 
 

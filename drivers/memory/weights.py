@@ -63,7 +63,7 @@ class Weights(Closing):
         types = dict(type) if isinstance(type, Mapping) else dict.fromkeys(arrays, type)
         problems = [f"{name!r} is here already" for name in arrays if name in self._shapes]
         if isinstance(type, Mapping):
-            problems += [f"{name!r} has no type" for name in arrays if name not in types] + [f"{shown(n)} is no array" for n in types if n not in arrays]
+            problems += [f"{name!r} has no type" for name in arrays if name not in types] + [f"{shown(n)} is not an array" for n in types if n not in arrays]
         odd = [of for of in ([type] if not isinstance(type, Mapping) else types.values()) if of is not f16 and of is not bf16]
         problems += [f"they are kept as f16 or bf16, got {shown(of)}" for of in odd]
         if problems:
@@ -150,7 +150,7 @@ def _numbers(array: Any, name: str) -> Host:
     """A host array of numbers of the language, with one axis at least."""
     data = host_array(array, name)
     if scalar_of(data.dtype) is None:
-        raise BindingError("weights", [f"{name!r} has dtype {data.dtype}, which is none of the language's types"])
+        raise BindingError("weights", [f"{name!r} has dtype {data.dtype}, which is not a type of the language"])
     return data.reshape(data.shape or (1,))
 
 

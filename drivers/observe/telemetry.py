@@ -147,7 +147,7 @@ class Telemetry(ctypes.Structure):
         try:
             cell.amounts = tuple([(_COUNTERS[name], amount) for name, amount in amounts.items() if amount])
         except KeyError as error:
-            raise DriverError(f"{error} is no counter", remedy=f"the counters are {', '.join(_COUNTERS)}") from None
+            raise DriverError(f"{error} is not a counter", remedy=f"the counters are {', '.join(_COUNTERS)}") from None
         with self._lock:
             self._cells[ctypes.addressof(cell)] = cell
             if self._gone:  # or what is gone piles up

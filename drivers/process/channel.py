@@ -120,7 +120,7 @@ class Channel:
         try:
             message = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ChannelBroken(f"it sent a message that is no JSON: {error}") from error
+            raise ChannelBroken(f"it sent a message that is not JSON: {error}") from error
         if not isinstance(message, dict):
             raise ChannelBroken(f"it sent a {type(message).__name__} where a message is expected")
         return message
@@ -152,7 +152,7 @@ def whole_of(message: Mapping[str, Any], key: str, most: int = _MAX_WHOLE) -> in
     """A whole number from 0 to `most`. Raises ChannelBroken for anything else."""
     value = message.get(key)
     if type(value) is not int or not 0 <= value <= most:
-        raise ChannelBroken(f"{key!r} of its message is no whole number up to {most}")
+        raise ChannelBroken(f"{key!r} of its message is not a whole number up to {most}")
     return value
 
 
@@ -160,7 +160,7 @@ def text_of(message: Mapping[str, Any], key: str) -> str:
     """A text. Raises ChannelBroken for anything else."""
     value = message.get(key)
     if not isinstance(value, str):
-        raise ChannelBroken(f"{key!r} of its message is no text")
+        raise ChannelBroken(f"{key!r} of its message is not text")
     return value
 
 
@@ -168,5 +168,5 @@ def list_of(message: Mapping[str, Any], key: str) -> list[Any]:
     """A list of anything. Raises ChannelBroken for anything else."""
     value = message.get(key)
     if not isinstance(value, list):
-        raise ChannelBroken(f"{key!r} of its message is no list")
+        raise ChannelBroken(f"{key!r} of its message is not a list")
     return value

@@ -44,7 +44,7 @@ class Task:
         try:
             return shown(Program.from_bytes(self.data).name)
         except ProgramError:
-            return "what is no Program"
+            return "an invalid Program"
 
     def compiled(self, process: WorkerProcess, timeout: float | None) -> Artifact:
         """Has a worker compile it. Raises what compiling raises, WorkerLost, and DispatchTimeout, after which the process still compiles."""
@@ -82,7 +82,7 @@ def _artifact(process: WorkerProcess, done: dict[str, Any]) -> Artifact:
     try:
         return Artifact.from_bytes(process.memory.array(0, (whole_of(done, "size_bytes", _MAX_ARTIFACT),), _BYTE).tobytes())
     except (ValueError, VyreError) as error:
-        raise ChannelBroken(f"what it made is no artifact: {error}") from error
+        raise ChannelBroken(f"its result is not an artifact: {error}") from error
 
 
 def _keep(task: Task, text: str) -> tuple[Path | None, str]:

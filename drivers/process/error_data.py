@@ -108,7 +108,7 @@ def rebuild(data: object) -> VyreError:
         raise ErrorDataBroken("an error without a text or fields")
     kind = _BY_NAME.get(str(data.get("class")))
     if kind is None:
-        raise ErrorDataBroken("an error of no known class")
+        raise ErrorDataBroken("an error of an unknown class")
     error = remade(kind, (data["text"],))
     given = {name: _value(value, _MAX_DEPTH) for name, value in data["fields"].items() if name.isidentifier() and not name.startswith("_")}
     known = _CLASSES[kind]
@@ -139,7 +139,7 @@ def _record(data: dict[str, Any], depth: int) -> Any:
     (name, given), *more = data.items() or [("", None)]
     kind = _RECORD_BY_NAME.get(name)
     if kind is None or more or not isinstance(given, dict) or given.keys() != _RECORDS[kind].keys():
-        raise ErrorDataBroken("an error with a field of no known kind")
+        raise ErrorDataBroken("an error with a field of an unknown kind")
     values = {field: _value(value, depth - 1) for field, value in given.items()}
     for field, types in _RECORDS[kind].items():
         if type(values[field]) not in types:

@@ -87,7 +87,7 @@ class SharedMemory:
         """The C-contiguous array at an offset, without a copy. Raises ValueError where it does not lie within."""
         size = prod(shape) * dtype.itemsize
         if offset < 0 or any(s < 0 for s in shape) or offset + size > _MAX_BYTES:
-            raise ValueError(f"an array of {size} bytes at {offset} is none")
+            raise ValueError(f"{size} bytes at {offset} cannot hold an array")
         return np.ndarray(shape, dtype, self._mapped(offset + size), offset)
 
     def put(self, data: Bytes) -> None:

@@ -209,7 +209,7 @@ class Worker:
     def _resident(self, place: Mapping[str, Any]) -> Buffer:
         buffer, type_ = self._held(place, "number"), TYPES.get(text_of(place, "type"))
         if type_ is None:
-            raise ChannelBroken("memory is of no type")
+            raise ChannelBroken("memory has an unknown type")
         made = Buffer(self.device, buffer.allocation, whole_of(place, "offset"), _shape(place.get("shape")), type_)
         if made.offset_bytes + made.size_bytes > buffer.size_bytes:
             raise ChannelBroken("memory is used past its end")
@@ -242,7 +242,7 @@ def answer(worker: Worker, request: Request) -> Answer:
     """The answer to a request, or the error that it raised. Raises ChannelBroken for a malformed request."""
     does = REQUESTS.get(text_of(request, "kind"))
     if does is None:
-        raise ChannelBroken("a request of no known kind")
+        raise ChannelBroken("a request of an unknown kind")
     try:
         return {"done": does(worker, request)}
     except VyreError as error:

@@ -115,7 +115,7 @@ class Opened:
         """Raises ChannelBroken for what no worker says."""
         given, honoured = opened.get("limits"), list_of(opened, "honoured")
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in honoured):
-            raise ChannelBroken("what it says of its device is no description of one")
+            raise ChannelBroken("its description of its device is invalid")
         limits: dict[str, Any] = {}
         for field in fields(Limits):
             value = given.get(field.name)
@@ -126,7 +126,7 @@ class Opened:
         try:
             target = parse_target(text_of(opened, "target"))
         except Unsupported as error:
-            raise ChannelBroken(f"its device has a target of no known kind: {error}") from error
+            raise ChannelBroken(f"its device has a target of an unknown kind: {error}") from error
         return cls(text_of(opened, "name"), text_of(opened, "description"), Limits(**limits), target, frozenset(honoured))
 
 

@@ -158,7 +158,7 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
         raise BindingError(what, [f"it cannot be handed over: {error}"]) from error
     place, versioned = _managed(capsule)
     if not place:
-        raise BindingError(what, [f"__dlpack__ gave {shown(capsule)}, which is no DLPack capsule"])
+        raise BindingError(what, [f"__dlpack__ gave {shown(capsule)}, which is not a DLPack capsule"])
     managed = _STRUCTURES[versioned].from_address(place)
     if versioned and managed.major != _VERSION[0]:
         raise BindingError(what, [f"DLPack {managed.major}.{managed.minor} is not known here, {_VERSION[0]}.{_VERSION[1]} is"])
@@ -168,7 +168,7 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
     strides = tuple(tensor.strides[axis] for axis in range(rank)) if tensor.strides else None
     type_ = _TYPES.get((tensor.dtype.code, tensor.dtype.bits)) if tensor.dtype.lanes == 1 else None
     if type_ is None:
-        raise BindingError(what, [f"its elements (DLPack code {tensor.dtype.code}, {tensor.dtype.bits} bits) are no type of the language"])
+        raise BindingError(what, [f"the language has no type for its elements (DLPack code {tensor.dtype.code}, {tensor.dtype.bits} bits)"])
     if not in_c_order(shape, strides):
         raise BindingError(what, ["it is not C-contiguous: hand over a contiguous copy"])
     # From here on it is ours: a capsule of another name is left alone when it goes.

@@ -57,7 +57,7 @@ def _place(array: Any, what: str) -> tuple[int, int]:
     except VyreError:
         raise
     except Exception as error:  # whatever a stranger's __dlpack_device__ raises, or gives
-        raise BindingError(what, [f"its __dlpack_device__ gives no pair of a device's kind and number: {error}"]) from error
+        raise BindingError(what, [f"its __dlpack_device__ does not give a device's kind and number: {error}"]) from error
     return kind, number
 
 
@@ -110,7 +110,7 @@ def _taken(device: Device, array: Any, what: str) -> Foreign:
 def _problem(device: Device, foreign: Foreign) -> str | None:
     count = prod(foreign.shape)
     if count and foreign.address % foreign.type.scalar.size_bytes:
-        return f"its address {foreign.address:#x} is no multiple of {foreign.type.scalar.size_bytes} bytes, its elements' size: hand over a copy"
+        return f"its address {foreign.address:#x} is not a multiple of {foreign.type.scalar.size_bytes} bytes, its elements' size: hand over a copy"
     if count and not foreign.address:
         return "its address is null"
     if count * foreign.type.size_bytes > device.limits.buffer_bytes:
@@ -123,7 +123,7 @@ def _numpy(array: Host, what: str) -> Foreign:
     problems = []
     type_ = element_of(array.dtype)
     if type_ is None:
-        problems.append(f"dtype {array.dtype} is none of the language's types")
+        problems.append(f"dtype {array.dtype} is not a type of the language")
     if not array.flags.c_contiguous:
         problems.append("it is not C-contiguous: np.ascontiguousarray(x) copies")
     if type_ is None or problems:
@@ -135,12 +135,12 @@ def _numpy(array: Host, what: str) -> Foreign:
 def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str) -> Foreign:
     """The CUDA array interface, versions 2 and 3: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html."""
     if interface.get("mask") is not None:
-        raise BindingError(what, ["masked arrays are none of the language's"])
+        raise BindingError(what, ["masked arrays are not supported"])
     shape = tuple(interface["shape"])
     dtype = np.dtype(interface["typestr"])
     type_ = element_of(dtype)
     if type_ is None or not dtype.isnative:
-        raise BindingError(what, [f"elements of {interface['typestr']!r} are none of the language's types"])
+        raise BindingError(what, [f"elements of {interface['typestr']!r} are not of a type of the language"])
     strides = interface.get("strides")
     if strides is not None and not dlpack.in_c_order(shape, tuple(s // dtype.itemsize for s in strides)):
         raise BindingError(what, ["it is not C-contiguous: hand over a contiguous copy"])

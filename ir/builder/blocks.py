@@ -89,5 +89,5 @@ class Ended:
         bound = _BINDING.match(made.source) if made is not None else None
         name, source = (bound[1], made.source.strip()) if made is not None and bound is not None else ("v", "")
         message = f"a value made in the {block.name} block at {block.place} is used after its end" + (f": `{source}`" if source else "")
-        why = "a Python name is no variable, so that line made a new value that lives in the block: " if source else ""
+        why = "a Python name is not a variable, so that line made a new value that lives in the block: " if source else ""
         fail("V108", message, f"{why}declare {name} = b.var({name!r}, {PYTHON.named(value.type)}) before the block, and write it by {name}.set(...) or +=")

@@ -130,7 +130,7 @@ class Emitter:
             elif isinstance(i, (int, np.integer)) and not isinstance(i, bool):
                 atoms.append(number(i, next((t for t in _LITERAL_TYPES if t.minimum <= i <= t.maximum), u32)))
             else:
-                hint = "slices, floats and arrays are no indices; b.for_ runs over a range"
+                hint = "slices, floats and arrays are not indices; b.for_ runs over a range"
                 fail("V201", f"an index of {memory.name!r} is a whole number, got {shown(i)}", hint)
         return tuple(atoms)
 

@@ -116,7 +116,7 @@ class Expr:
         return _swizzle(self, name)
 
     def __getitem__(self, index: object) -> NoReturn:
-        fail("B108", f"a value of type {self.type} is no array", "components are named: v.x, v.zy; an array that an index picks from is b.table or b.private")
+        fail("B108", f"a value of type {self.type} is not an array", "components are named: v.x, v.zy; an index picks from b.table or b.private")
 
     def cast(self, type_: Type) -> Expr:
         """The value in another type of as many components; itself when the type is the same."""

@@ -26,7 +26,7 @@ from vyre_py.ir.public import public
 __all__ = ["ProgramBuilder"]
 
 
-_SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are none"
+_SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are not sizes"
 
 
 @public
@@ -205,7 +205,7 @@ class ProgramBuilder(Emitter):
 
     def _query(self, name: str, axis: int) -> Expr:
         if axis not in (0, 1, 2):
-            fail("B108", f"axis {axis!r} is none of 0, 1, 2", "axis 0 is x")
+            fail("B108", f"axis {axis!r} is not 0, 1 or 2", "axis 0 is x")
         return self.emit_op(f"{name}.{'xyz'[axis]}", (), None)
 
     # ---- statements

@@ -25,7 +25,7 @@ def table_data(name: str, data: Any, type_: Type | None) -> tuple[Type, tuple[in
     try:
         array = np.asarray(data)
     except ValueError as error:
-        fail("B108", f"the data of table {name!r} is no array: {error}", "give every row the same length")
+        fail("B108", f"the data of table {name!r} is not an array: {error}", "give every row the same length")
     # Numbers in a list have a type in Python only.
     element = type_ or (scalar_of(array.dtype) if isinstance(data, (np.ndarray, np.generic)) else None)
     if element is None or array.ndim <= element.is_vector or (array.dtype.kind not in "biuf" and scalar_of(array.dtype) is None):

@@ -53,7 +53,7 @@ def check(program: Program) -> Checked:
     """
     given: object = program
     if not isinstance(given, Program) or type(getattr(given, "body", None)) is not tuple:
-        raise ValidationError(finding("V101", f"a {type(given).__name__} is no Program with a body"))
+        raise ValidationError(finding("V101", f"a {type(given).__name__} is not a Program with a body"))
     findings = Findings(program)
     check_size(program, findings)
     findings.raise_if_any()

@@ -121,7 +121,7 @@ class _FormCheck:
             elif (type(part) is Dim and _is_text(part.name)) or (type(part) is DimConst and type(part.value) is int):
                 terms += 1
             else:
-                self.fault(where, f"a {type(part).__name__} is no dim expression")
+                self.fault(where, f"a {type(part).__name__} is not a dim expression")
                 return
             if terms + len(stack) > MAX_DIM_TERMS:
                 self.findings.add("V508", where, f"a dim expression has more than {MAX_DIM_TERMS} terms")
@@ -152,12 +152,12 @@ class _FormCheck:
     def statement(self, index: int, statement: Statement) -> None:
         fields = _FORMS.get(type(statement))
         if fields is None:
-            self.fault(index, f"a {type(statement).__name__} is no statement of the language")
+            self.fault(index, f"a {type(statement).__name__} is not a statement of the language")
             return
         kind, binds = type(statement).__name__, statement.binds
         for name, holds in fields:
             if not holds(getattr(statement, name)):
-                self.fault(index, f"the {name} of this {kind} is not what it must be")
+                self.fault(index, f"the {name} of this {kind} is malformed")
                 return
         if type(statement.args) is not tuple:
             self.fault(index, f"the operands of this {kind} are not a tuple")
@@ -179,7 +179,7 @@ class _FormCheck:
 
     def result(self, index: int, result: object) -> None:
         if type(result) is not Value or type(result.id) is not int or not _is_type(result.type):
-            self.fault(index, "the result is no value with a number and a type")
+            self.fault(index, "the result is not a value with a number and a type")
         elif result.id != self.values:
             self.findings.add("V103", index, f"value {number(result.id)} is bound where value {self.values} is due")
         self.values += 1
@@ -187,7 +187,7 @@ class _FormCheck:
     # ---- declarations
 
     def memory(self, memory: object) -> None:
-        if not self.expect(_is_memory(memory), "a memory is no Memory with a name"):
+        if not self.expect(_is_memory(memory), "a memory is not a Memory with a name"):
             return
         assert isinstance(memory, Memory)  # for the type checker; _is_memory has looked
         name = quoted(memory.name)
@@ -228,12 +228,12 @@ class _FormCheck:
         for what, names in (("value", p.value_names), ("variable", p.variable_names)):
             self.expect(
                 isinstance(names, Mapping) and all(type(k) is int and _is_text(n) for k, n in names.items()),
-                f"the names of {what}s are no mapping of numbers to text",
+                f"the names of {what}s are not a mapping of numbers to text",
             )
         self.expect(
             isinstance(p.declared, Mapping)
             and all((name is None or _is_text(name)) and type(place) is Place for name, place in p.declared.items()),
-            "what is declared where is no mapping of names to places",
+            "the places of declarations are not a mapping of names to places",
         )
         self.expect(
             type(p.places) is Spans or (type(p.places) is tuple and all(x is None or type(x) is Place for x in p.places)),

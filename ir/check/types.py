@@ -127,7 +127,7 @@ class _Types:
             elif isinstance(part, Dim):
                 symbolic = True
             elif not 0 <= part.value < SIZE_LIMIT:
-                self.findings.add("V209", where, f"{number(part.value)} is no size", "write a whole number from 0 to 2^48 - 1")
+                self.findings.add("V209", where, f"{number(part.value)} is not a size", "write a whole number from 0 to 2^48 - 1")
                 sound = False
         if sound and not symbolic:
             self.constant(where, expr, limit)
@@ -162,7 +162,7 @@ class _Types:
     def pattern(self, index: int, source: Atom, pattern: Atom, type_: Type) -> None:
         """Of a swizzle whose types are sound."""
         if not isinstance(pattern, Const):
-            self.findings.add("V210", index, f"the pattern {atom_text(self.program, pattern)} is no constant")
+            self.findings.add("V210", index, f"the pattern {atom_text(self.program, pattern)} is not a constant")
         elif pattern.bits >> 2 * type_.lanes:
             self.findings.add("V210", index, f"the pattern {pattern.bits:#x} names more components than the {type_.lanes} of {type_}")
         elif (last := max(swizzle_lanes(pattern.bits, type_.lanes))) >= source.type.lanes:
@@ -206,7 +206,7 @@ class _Types:
         if start.type not in _COUNTER_TYPES or not start.type is stop.type is step.type:
             self.findings.add("V207", index, f"start, stop and step are {start.type}, {stop.type} and {step.type}")
         elif not isinstance(step, Const):
-            self.findings.add("V208", index, f"the step {atom_text(self.program, step)} is no constant")
+            self.findings.add("V208", index, f"the step {atom_text(self.program, step)} is not a constant")
         elif step.bits == 0:
             self.findings.add("V208", index, "the step is 0")
         self.result(index, s, start.type, "the start")

@@ -199,7 +199,7 @@ def encode(type_: Type, value: bool | int | float) -> int:
             raise TypeError(f"{shown(value)} is not a bool")
         return int(value)
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"a bool is no {type_}")
+        raise TypeError(f"a bool is not a valid {type_}")
     if type_.is_integer:
         if not isinstance(value, (int, np.integer)):
             raise TypeError(f"{shown(value)} is not an integer")

@@ -129,7 +129,7 @@ class DeclarationParser(ExpressionParser):
         try:
             return bytes.fromhex("".join(texts))
         except ValueError:
-            raise Failed(finding("P105", "the table's data are no hexadecimal digits, two a byte", place)) from None
+            raise Failed(finding("P105", "the table's data are not hexadecimal digits, two a byte", place)) from None
 
     def _elements(self, type_: Type) -> bytes:
         """A table's elements in brackets: literals, or lists of literals where they are vectors."""

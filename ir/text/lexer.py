@@ -65,7 +65,7 @@ def malformed(word: str) -> tuple[str, str] | None:
         return "P108", f"the number has {len(word)} characters; at most {MAX_NUMBER} are read"
     match = _NUMBER.fullmatch(word)
     if match is None or (match[3] and match[3] not in SCALARS):
-        return "P101", f"{word[:40]} is no number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
+        return "P101", f"{word[:40]} is not a number; a literal is like 1, 1u32, -1i32, 0xffu32, 1.5, 1.5e-3f32"
     return None
 
 
@@ -127,7 +127,7 @@ def literal_bits(type_: Type, digits: str, negative: bool, suffixed: bool = True
     sign = "-" if negative else ""
     if digits in ("true", "false") or type_.kind is Kind.BOOL:
         if digits not in ("true", "false") or type_.kind is not Kind.BOOL or negative:
-            raise ValueError(f"{sign}{digits} is no {type_}")
+            raise ValueError(f"{sign}{digits} is not a valid {type_}")
         return int(digits == "true")
     if type_.is_integer:
         if fraction:

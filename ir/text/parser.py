@@ -265,7 +265,7 @@ class _Parser(DeclarationParser):
         if variable is None:
             raise Failed(None)
         if not isinstance(variable, Variable):
-            raise Failed(finding("P109", f"{name} is no variable", self.place(at)))
+            raise Failed(finding("P109", f"{name} is not a variable", self.place(at)))
         self._assign()
         (atom,) = self.settle(self.fix(self.expression(), variable.type))
         self.assembler.place = self._whole()

@@ -40,7 +40,7 @@ def flatten(program: Program, names: bool, places: bool) -> Flat:
         raise Fault("W113", fault.message, *flattener.at, help=fault.help) if fault.code == "W113" else fault from None
     # An unchecked Program may hold anything: fields of any type, nodes of any kind, numbers of any size.
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise Fault("W113", f"a part of it is not what it must be ({type(error).__name__}: {str(error)[:80]})", *flattener.at) from None
+        raise Fault("W113", f"a part of it is malformed ({type(error).__name__}: {str(error)[:80]})", *flattener.at) from None
 
 
 def _refuse(message: str) -> Fault:
@@ -87,7 +87,7 @@ class _Flattener:
             columns["places"] = self.places()
         width, height, depth = p.workgroup
         if min(p.workgroup) < 0 or max(p.workgroup) >= 1 << 32:
-            raise _refuse("a workgroup's size is no number of 32 bits")
+            raise _refuse("a workgroup's size is not a number of 32 bits")
         data = b"".join([memory.data for memory in p.memories])
         text = b""
         made = Flat(

@@ -275,7 +275,7 @@ class _Reader:
         except ValueError:
             data = b"?"  # of another length than any text of its own, so that it is refused below
         if not isinstance(value, str) or len(value) != 2 * len(data):
-            raise Wrong("W115", "the data are no hexadecimal digits, two a byte", "/data")
+            raise Wrong("W115", "the data are not hexadecimal digits, two a byte", "/data")
         return data
 
     # ---- statements

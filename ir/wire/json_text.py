@@ -77,7 +77,7 @@ def _real(digits: str) -> float:
 
 
 def _no_constant(word: str) -> float:
-    raise _Bad("W114", f"{word} is no JSON")
+    raise _Bad("W114", f"{word} is not JSON")
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_real, parse_constant=_no_constant)

@@ -152,7 +152,7 @@ class Record:
             self._seal(data, end)
         for name in self._reserved:
             if found := header[self._numbers[name][0]]:
-                raise Malformed(Flaw.RESERVED, f"{name} is {found}: 0 stands there", name)
+                raise Malformed(Flaw.RESERVED, f"{name} is {found}: it must be 0", name)
         return header, places
 
     def _another(self, data: bytes | memoryview) -> Malformed:

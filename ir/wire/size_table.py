@@ -34,7 +34,7 @@ class SizeTable:
     def _add(self, expr: DimExpr) -> int:
         if isinstance(expr, DimConst):
             if not 0 <= expr.value < SIZE_LIMIT:
-                raise OverflowError("a number that is no size")
+                raise OverflowError("a number that is not a size")
             return self._row((SIZE_CONST, expr.value % WORD_LIMIT, expr.value // WORD_LIMIT), 0)
         if isinstance(expr, Dim):
             return self._row((SIZE_DIM, self.dims[expr], 0), 0)
@@ -60,9 +60,9 @@ def ranked(rows: Iterable[SizeRow], dims: int) -> Iterator[tuple[int, int, int, 
             if left >= dims:
                 raise Fault("W106", f"dim {left} where there are {dims}", "size_left", index)
             if right:
-                raise Fault("W109", "a size that is a dim has a right side: 0 stands there", "size_right", index)
+                raise Fault("W109", "a size that is a dim has a right side: it must be 0", "size_right", index)
         elif op not in SIZE_OPS:
-            raise Fault("W105", f"{op} is no kind of size", "size_ops", index)
+            raise Fault("W105", f"{op} is not a kind of size", "size_ops", index)
         else:
             if left >= index or right >= index:
                 side = "size_left" if left >= index else "size_right"

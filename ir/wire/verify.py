@@ -96,7 +96,7 @@ class _Verifier:
         entries = getattr(self.flat, column)
         at = _first(~table[entries])
         if at >= 0:
-            raise Fault("W105", f"{int(entries[at])} is no {what}", column, at)
+            raise Fault("W105", f"{int(entries[at])} is not a valid {what}", column, at)
 
     def below(self, column: str, entries: Array, flags: Array, what: str, start: int = 0) -> None:
         """Every entry is a row of a table; `flags` are the table's."""
@@ -170,9 +170,9 @@ class _Verifier:
             return
         found = int(flat.types[wrong])
         if not typed[wrong]:
-            raise Fault("W112", f"a type, {found}, at a statement that binds no value: 0 stands there", "types", wrong)
+            raise Fault("W112", f"a type, {found}, at a statement that binds no value: it must be 0", "types", wrong)
         if found:
-            raise Fault("W105", f"{found} is no type", "types", wrong)
+            raise Fault("W105", f"{found} is not a type", "types", wrong)
         raise Fault("W112", "a statement that binds a value or declares a variable has no type", "types", wrong, "give the type of what it binds")
 
     def references(self) -> None:
@@ -181,7 +181,7 @@ class _Verifier:
         kinds = REFERS[flat.codes]
         wrong = _first((kinds == 0) & (refs != 0))
         if wrong >= 0:
-            raise Fault("W109", f"a reference, {int(refs[wrong])}, at a statement that has none: 0 stands there", "refs", wrong)
+            raise Fault("W109", f"a reference, {int(refs[wrong])}, at a statement that has none: it must be 0", "refs", wrong)
         at = np.flatnonzero(kinds == REFERS_MEMORY)
         self.rows_below(at, flat.count("memories"), "memory")
         at = np.flatnonzero(kinds == REFERS_STRING)
@@ -272,9 +272,9 @@ class _Verifier:
         known = files != 0
         wrong = _first(~known & flat.places.any(axis=1))
         if wrong >= 0:
-            raise Fault("W109", "a place without a file has a line, column or width: 0 stands there", "places", wrong)
+            raise Fault("W109", "a place without a file has a line, column or width: it must be 0", "places", wrong)
         if not known.any():
-            raise Fault("W109", "no place is known, so there must be none", "places")
+            raise Fault("W109", "no place is known, so it must be empty", "places")
         wrong = _first(files > len(self.strings))
         if wrong >= 0:
             raise Fault("W106", f"string {int(files[wrong]) - 1} where there are {len(self.strings)}", "places", wrong)
@@ -313,7 +313,7 @@ class _Verifier:
         if wrong >= 0 and IS_TYPE[types[wrong]]:
             raise Fault("W112", "a constant is a scalar, not a vector", "constant_types", wrong, "put a vector together by vec2, vec3 or vec4")
         if wrong >= 0:
-            raise Fault("W105", f"{int(types[wrong])} is no type", "constant_types", wrong)
+            raise Fault("W105", f"{int(types[wrong])} is not a type", "constant_types", wrong)
         for start in range(0, len(bits), _CHUNK):
             part = slice(start, start + _CHUNK)
             wrong = _first(bits[part] & ~CONSTANT_MASKS[types[part]] != 0)

@@ -94,14 +94,14 @@ def _sections(view: memoryview) -> list[tuple[str, memoryview]]:
     try:
         _, (table, end) = FILE.read(view)
     except Malformed as bad:
-        said = {Flaw.MAGIC: f"this is no artifact: {bad}", Flaw.DIGEST: f"{bad}: the file was damaged"}.get(bad.flaw, str(bad))
+        said = {Flaw.MAGIC: f"this is not an artifact: {bad}", Flaw.DIGEST: f"{bad}: the file was damaged"}.get(bad.flaw, str(bad))
         raise ArtifactError("file" if bad.flaw is Flaw.SIZE else "header", said) from None
     made: dict[str, memoryview] = {}
     begin = end + DIGEST_BYTES
     for kind, reserved, offset, length, sealed, padded in SECTION.head.iter_unpack(view[table:end]):
         name = padded.rstrip(b"\0").decode("ascii", "replace")
         if not (name.isascii() and name.isprintable()):
-            raise ArtifactError("header", f"a section is called {shown(name)}, which is no name of one")
+            raise ArtifactError("header", f"a section has the invalid name {shown(name)}")
         if kind not in _KIND_NAMES or reserved:
             raise ArtifactError("header", f"section {shown(name)} is of kind {kind}, which this vyre-py does not know")
         if offset != begin or length > len(view) - begin:

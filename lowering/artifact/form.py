@@ -232,7 +232,7 @@ PART: Final = SectionForm(
         Table(
             "names", "What a Program calls its own arrays, and values and variables whose names the wire form has no place for, ascending.",
             (
-                Field("kind", f"{OWN_ARRAY} an array that is no buffer, {OWN_VALUE} a value, {OWN_VARIABLE} a variable"),
+                Field("kind", f"{OWN_ARRAY} an array that is not a buffer, {OWN_VALUE} a value, {OWN_VARIABLE} a variable"),
                 Field("number", "which, in order"), Field("name", "string"),
             ),
         ),

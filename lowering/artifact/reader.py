@@ -65,7 +65,7 @@ def read_interface(data: memoryview) -> tuple[Interface, frozenset[str], bytes, 
     wide = section.wide(section.left("wide"), buffers, dims)
     capabilities = [section.string(name) for (name,) in section.rest("capabilities")]
     if unknown := [name for name in capabilities if name not in CAPABILITIES]:
-        raise section.fault(f"capability {shown(unknown[0])} is none that this vyre-py knows")
+        raise section.fault(f"this vyre-py does not know the capability {shown(unknown[0])}")
     if capabilities != sorted(set(capabilities)):
         raise section.fault("the capabilities do not ascend")
     name = section.string(head["name"])
@@ -82,14 +82,14 @@ def read_interface(data: memoryview) -> tuple[Interface, frozenset[str], bytes, 
 def _type(section: Section, code: int) -> Type:
     type_ = TYPES_BY_CODE.get(code)
     if type_ is None:
-        raise section.fault(f"{code} is no type that this vyre-py knows")
+        raise section.fault(f"this vyre-py does not know the type {code}")
     return type_
 
 
 def _buffer(section: Section, row: Row, sizes: Sequence[DimExpr]) -> Memory:
     name, type_, access, rank = row
     if access not in ACCESSES:
-        raise section.fault(f"{access} is no access that this vyre-py knows")
+        raise section.fault(f"this vyre-py does not know the access {access}")
     if not 1 <= rank <= MAX_RANK:
         raise section.fault(f"a buffer has {rank} axes; it has 1 to {MAX_RANK}")
     shape = tuple([section.size(sizes, size) for (size,) in section.take("axes", rank)])
@@ -107,7 +107,7 @@ def read_part(data: memoryview, interface: Interface, where: str = "part") -> Pa
     section.where = f"part {target.name}"
     numerics = section.string(head["numerics"])
     if numerics not in NUMERICS:
-        raise section.fault(f"numerics {shown(numerics)} are none that this vyre-py knows")
+        raise section.fault(f"this vyre-py does not know the numerics {shown(numerics)}")
     sizes = section.sizes(interface.dims)
     labels = section.rest("labels")
     made_by = {section.string(name): section.string(value) for name, value in labels}
@@ -128,7 +128,7 @@ def _target(section: Section, name: str) -> Target:
     try:
         target = _parsed(name)
     except Unsupported:
-        raise section.fault(f"target {shown(name)} is none that this vyre-py knows") from None
+        raise section.fault(f"this vyre-py does not know the target {shown(name)}") from None
     if target.name != name:
         raise section.fault(f"target {shown(name)} is written {target.name}")
     return target
@@ -141,7 +141,7 @@ def _step(section: Section, row: Row, interface: Interface, sizes: Sequence[DimE
     if workgroup_bytes > _WORKGROUP_BYTES:
         raise section.fault(f"{workgroup_bytes} bytes of workgroup memory; at most {_WORKGROUP_BYTES} are there")
     if over > 1 or flags >= len(_FLAGS):
-        raise section.fault(f"its grid or its flags, {over} and {flags}, are none that this vyre-py knows")
+        raise section.fault(f"this vyre-py does not know its grid or its flags, {over} and {flags}")
     extents = section.size(sizes, grid_x), section.size(sizes, grid_y), section.size(sizes, grid_z)
     made, end = read_slots(section, section.take("slots", slots), interface, sizes)
     if end != block_bytes:
@@ -179,7 +179,7 @@ def _images(section: Section, rows: Sequence[Row], target: Target, layout: Layou
             made.append(Image(name, b"", data, read_program(section, text, (proven, passes, names), layout, interface), said, takes))
         else:
             if name in _TEXTS and not _is_text(text):
-                raise section.fault(f"image {number} is no text in UTF-8")
+                raise section.fault(f"image {number} is not text in UTF-8")
             made.append(Image(name, text, data, None, said, takes))
     if not made:
         raise section.fault("a step has no image")
@@ -224,4 +224,4 @@ def _need(section: Section, row: Row, interface: Interface, sizes: Sequence[DimE
         return Aligned(interface.buffers[number].name, by)
     if kind == NEEDS["Divisible"]:
         return Divisible(section.size(sizes, number), by)
-    raise section.fault(f"{kind} is no kind of need that this vyre-py knows")
+    raise section.fault(f"this vyre-py does not know needs of kind {kind}")

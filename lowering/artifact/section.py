@@ -156,7 +156,7 @@ class Section:
             kind, number = row
             declared: Sequence[Memory | Dim] = (buffers, dims)[kind] if kind in (BUFFER, DIM) else ()
             if number >= len(declared) or row <= last:
-                raise self.fault(f"row {len(made)} of the wide ones is no buffer or dim, or none after the one before it")
+                raise self.fault(f"row {len(made)} of the wide ones is not a buffer or dim, or does not ascend")
             made.append(declared[number].name)
             last = row
         return frozenset(made)

@@ -72,7 +72,7 @@ class _Draft:
         try:
             return self.sizes.add(expr)
         except KeyError as lost:
-            raise self.fault(f"dim {lost.args[0].name!r} is none of the interface") from None
+            raise self.fault(f"the interface has no dim {lost.args[0].name!r}") from None
         except (OverflowError, Fault) as error:
             raise self.fault(f"size {expr}: {error}") from None
 
@@ -86,7 +86,7 @@ class _Draft:
     def wide(self, names: frozenset[str], interface: Interface) -> int:
         numbers = {b.name: (BUFFER, k) for k, b in enumerate(interface.buffers)} | {d.name: (DIM, k) for k, d in enumerate(interface.dims)}
         if lost := sorted(names - numbers.keys()):
-            raise self.fault(f"wide {lost[0]!r} is no buffer or dim of the interface")
+            raise self.fault(f"the interface has no buffer or dim {lost[0]!r}, which is wide")
         for row in sorted(numbers[name] for name in names):
             self.row("wide", *row)
         return len(names)
@@ -169,7 +169,7 @@ class _PartWriter:
 
     def number(self, numbers: Mapping[str, int], name: str) -> int:
         if name not in numbers:
-            raise self.draft.fault(f"{name!r} is none of the interface's declarations")
+            raise self.draft.fault(f"the interface does not declare {name!r}")
         return numbers[name]
 
     def step(self, step: Step) -> None:

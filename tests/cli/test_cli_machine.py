@@ -84,7 +84,7 @@ def test_doctor_in_words(capsys: pytest.CaptureFixture[str], few: Callable[..., 
     monkeypatch.setenv("VYRE_POOL_RELEASE_TRESHOLD", "1")
     status, out, err = said(capsys, "doctor", "--timeout", "30")
     assert (status, err) == (1, "") and out.endswith("vyre-py does not work here: cpu:0 failed\n")
-    assert "  ok      reference:0 " in out and "not used, it is no directory" in out and "VYRE_DEVICE='tpu'" in out
+    assert "  ok      reference:0 " in out and "not used, it is not a directory" in out and "VYRE_DEVICE='tpu'" in out
     assert "did you mean VYRE_POOL_RELEASE_THRESHOLD?" in out
     assert "\x1b" not in out
 
@@ -95,8 +95,8 @@ def test_doctor_in_words(capsys: pytest.CaptureFixture[str], few: Callable[..., 
         ("import time; time.sleep(60)", "did not answer in time"),
         ("import os, signal; print('x'); os.kill(os.getpid(), signal.SIGSEGV)", "ended with signal 11"),
         ("import sys; print('out of luck', file=sys.stderr); sys.exit(3)", "ended with status 3: out of luck"),
-        (f"print({probes.MARK!r} + 'no JSON')", "said what is no finding"),
-        (f"print({probes.MARK!r} + '[{{}}]')", "said what is no finding"),
+        (f"print({probes.MARK!r} + 'no JSON')", "gave an invalid finding"),
+        (f"print({probes.MARK!r} + '[{{}}]')", "gave an invalid finding"),
     ],
 )
 def test_a_look_that_hangs_or_crashes_is_a_finding(program: str, detail: str, few: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +183,7 @@ def test_a_cache_that_is_not_used_says_why(capsys: pytest.CaptureFixture[str], t
     assert told(capsys, "cache", "stats")["in_use"] is False
     for action in ("list", "verify", "clear"):
         status, _, err = said(capsys, "cache", action)
-        assert status == 1 and "it is no directory" in err
+        assert status == 1 and "it is not a directory" in err
     monkeypatch.setenv("VYRE_CACHE_LIMIT", "0")
     assert "turned off" in said(capsys, "cache", "stats")[1] and "turned off" in said(capsys, "cache", "list")[2]
 

@@ -156,9 +156,10 @@ def test_scalars_are_exactly_of_their_type(type_: str, text: str, bits: int) -> 
     ("type_", "text", "why"),
     [
         ("f32", "1e39", "beyond f32"), ("u8", "256", "does not fit u8"), ("u8", "-1", "does not fit"), ("i32", "1.5", "is a float"),
-        ("f32", "", "'' is no f32"), ("f32", "1" * 500, "500 characters"), ("f32", "0x10", "is an integer"), ("f32", "x", "is no f32"),
-        ("f32", "f32:0x100000000", "is no f32"), ("f32x2", "1,true", "is no f32"), ("f32", "\x1b[2J", r"\x1b[2J"), ("f32", "1_0", "is no f32"),
-        ("f32", "\u0661", "is no f32"), ("f32", "f64:0x0", "is no f32"), ("bool", "1", "is no bool"),
+        ("f32", "", "'' is not a valid f32"), ("f32", "1" * 500, "500 characters"), ("f32", "0x10", "is an integer"), ("f32", "x", "is not a valid f32"),
+        ("f32", "f32:0x100000000", "is not a valid f32"), ("f32x2", "1,true", "is not a valid f32"), ("f32", "\x1b[2J", r"\x1b[2J"),
+        ("f32", "1_0", "is not a valid f32"),
+        ("f32", "\u0661", "is not a valid f32"), ("f32", "f64:0x0", "is not a valid f32"), ("bool", "1", "is not a valid bool"),
     ],
 )  # fmt: skip
 def test_what_is_no_scalar_is_told(type_: str, text: str, why: str) -> None:
@@ -173,10 +174,10 @@ def test_what_is_no_scalar_is_told(type_: str, text: str, why: str) -> None:
         (("a=1", "a=2"), "'a' is given twice"), (("z=1",), "there is no argument 'z'; there are n, a, x, y"), (("x=@none.npy",), "none.npy: No such"),
         (("x=@axpy.vir",), "axpy.vir: "), (("x=@all.npz",), "give it by itself, as @all.npz"), (("@x.npy",), "x.npy: "),
         (("@x2.npz",), "there is no argument 'b"),
-        (("x=@objects.npy",), "objects.npy: "), (("@objects.npz",), "no whole array"), (("x=@.",), "Is a directory"), (("n=-1",), "is no whole number"),
-        (("n=1.5",), "is no whole number"), (("x=1,two",), "'two' is no f32"), (("a=1", "x=@text.npy", "y=1"), "holds no numbers"),
+        (("x=@objects.npy",), "objects.npy: "), (("@objects.npz",), "not a whole array"), (("x=@.",), "Is a directory"), (("n=-1",), "is not a whole number"),
+        (("n=1.5",), "is not a whole number"), (("x=1,two",), "'two' is not a valid f32"), (("a=1", "x=@text.npy", "y=1"), "holds no numbers"),
         (("a=1", "x=1,2", "y=1"), "dim 'n' is 2"), (("a=1", "x=@wide.npy", "y=1"), "needs elements of f32"), (("x=1", "y=1"), "param 'a' (f32) is missing"),
-        (("a=1", "n=5", "x=@huge.npy"), "huge.npy: "), (("@huge.npz",), "no whole array"), (("a=1", "x=1"), "buffer 'y'"),
+        (("a=1", "n=5", "x=@huge.npy"), "huge.npy: "), (("@huge.npz",), "not a whole array"), (("a=1", "x=1"), "buffer 'y'"),
     ],
 )  # fmt: skip
 def test_arguments_that_do_not_fit(words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,8 +214,8 @@ def test_words_that_say_nothing_are_a_wrong_command_line(capsys: pytest.CaptureF
     options = (("--out", "y"), ("--out", "=y.npy"), ("--workgroup", "8,x"), ("--workgroup", "1,2,3,4"), ("--numerics", "loose"), ("--nothing",))
     for words in (("foo",), ("=1",), ("@",), *options):
         assert "usage" in refused(capsys, *RUN, *words)
-    assert "'foo' is none of" in refused(capsys, *RUN, "--time", "foo")  # behind an option as well
-    assert "'z' is no result; there are y" in said(capsys, *RUN, "a=1", "x=1", "y=1", "--out", "z=z.npy")[2]
+    assert "'foo' is not name=value" in refused(capsys, *RUN, "--time", "foo")  # behind an option as well
+    assert "'z' is not a result; there are y" in said(capsys, *RUN, "a=1", "x=1", "y=1", "--out", "z=z.npy")[2]
 
 
 def test_results_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,7 +357,7 @@ def test_compile_says_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_cubin_is_never_printed_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert "a cubin is no text" in refused(capsys, "lower", "axpy.vir", "--emit", "cubin")
+    assert "a cubin is not text" in refused(capsys, "lower", "axpy.vir", "--emit", "cubin")
 
 
 def test_lower_emits_machine_code(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -192,7 +192,7 @@ def test_a_crash_of_llvm_is_an_error_and_the_others_go_on(folder: Path) -> None:
     programs = [named(name, 2) for name in ("a", "aborts", "b", "exits", "c", "segfaults", "d", "lies", "e", "exaggerates", "f")]
     many = vp.compile_many(programs, ["reference", "cpu"], workers=2, errors="return")
     assert names(many) == ["a", *[name for letter in "bcdef" for name in ("ToolchainError", letter)]]
-    causes = {1: r"SIGABRT", 3: "status 1 ", 5: "SIGSEGV", 7: "no artifact", 9: "no artifact"}
+    causes = {1: r"SIGABRT", 3: "status 1 ", 5: "SIGSEGV", 7: "not an artifact", 9: "not an artifact"}
     for index, cause in causes.items():
         error = many[index]
         assert isinstance(error, ToolchainError) and error.program_bytes is not None and error.report is not None

@@ -118,7 +118,7 @@ def test_command_line_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "there is no device 'tpu'" in capsys.readouterr().err
     (tmp_path / "no.png").write_text("no picture", encoding="utf-8")
     assert main(["demo", "--device", "cpu", "--picture", str(tmp_path / "no.png")]) == 1
-    assert "no picture that can be read" in capsys.readouterr().err
+    assert "not a picture that can be read" in capsys.readouterr().err
     assert main(["demo", "--device", "cpu", "--out", str(tmp_path / "nowhere" / "x.png")]) == 1
     assert "could not be written" in capsys.readouterr().err
     assert main(["devices"]) == 0

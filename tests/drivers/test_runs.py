@@ -183,7 +183,7 @@ def test_fixpoint_up_to_a_limit():
 
 def test_fixpoint_over_what_is_no_flag(device):
     for name in ("x9", "a"):
-        with pytest.raises(BindingError, match="is no written buffer of integers; those are x, changed"):
+        with pytest.raises(BindingError, match="is not a written buffer of integers; those are x, changed"):
             device.compile_native(SPREAD).dispatch(
                 x=np.zeros(4, np.uint32), changed=np.zeros(1, np.uint32), config=vp.DispatchConfig(fixpoint=name)
             )  # fmt: skip

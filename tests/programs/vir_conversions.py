@@ -120,7 +120,7 @@ def _bitcasts_file(title: str, sizes: Sequence[int]) -> str:
 
 
 def _special_bitcasts_file() -> str:
-    title = "Bitcasts of floats that are no normal numbers: of every NaN the canonical one; and of their bits."
+    title = "Bitcasts of floats that are not normal numbers: of every NaN the canonical one; and of their bits."
     sources = [t for t in TYPES.values() if t.total_bits in (16, 32, 64) and t.kind is not Kind.BOOL]
     return file_text(title, [text for t in sources for text in _bitcasts(t, _SPECIAL, floats_only=True)], [NO_SPECIALS])
 

@@ -122,7 +122,7 @@ def lower(arguments: argparse.Namespace) -> int:
     if form is None and arguments.target is None:
         arguments.refuse("one of --emit and --target is needed")
     if form == "cubin" and arguments.out is None and sys.stdout is not None and sys.stdout.isatty():
-        arguments.refuse("a cubin is no text: name a file for it with -o, or redirect it")
+        arguments.refuse("a cubin is not text: name a file for it with -o, or redirect it")
     program = read_program(arguments.file)
     made = _MADE.get(form, _text(form))(program, arguments.target or _TARGETS[form], compile_options(arguments))
     text = made if isinstance(made, bytes) or made.endswith("\n") else made + "\n"

@@ -108,7 +108,7 @@ def _outs(arguments: argparse.Namespace) -> list[Path | None]:
     if "-" in files and out is None:
         arguments.refuse("a Program from standard input needs -o, since it has no name")
     if out is not None and not is_folder and (Path(out).exists() or Path(out).suffix == _ENDING):
-        arguments.refuse(f"an artifact holds one Program: for {len(files)} of them -o names a folder, and {shown(out)} is none")
+        arguments.refuse(f"an artifact holds one Program: for {len(files)} of them -o names a folder, and {shown(out)} is not a folder")
     folder = Path() if out is None else Path(out)
     outs = [folder / f"{'stdin' if file == '-' else Path(file).stem}{_ENDING}" for file in files]
     for number, made in enumerate(outs):

@@ -147,7 +147,7 @@ def _heard(process: subprocess.Popen[str], group: str, name: str, timeout: float
         try:
             return [Finding(**row) for row in json.loads(line.removeprefix(MARK))]
         except (ValueError, TypeError):
-            return [Finding(group, name, "failed", "the process that looked at it said what is no finding")]
+            return [Finding(group, name, "failed", "the process that looked at it gave an invalid finding")]
     ended = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
     said = err.strip()[-_TAIL:]
     return [Finding(group, name, "failed", f"the process that looked at it ended with {ended}" + (f": {said}" if said else ""), "look at the driver")]

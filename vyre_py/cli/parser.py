@@ -59,13 +59,13 @@ def _command(commands: _Commands, name: str, run: str, help: str, *, json: bool 
 def _workgroup(text: str) -> tuple[int, ...]:
     sizes = text.split(",")
     if not 1 <= len(sizes) <= 3 or not all(size.isascii() and size.isdigit() for size in sizes):
-        raise argparse.ArgumentTypeError(f"{text!r} is no workgroup: X, X,Y or X,Y,Z")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a workgroup: X, X,Y or X,Y,Z")
     return (*map(int, sizes), 1, 1)[:3]
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)
 
 
@@ -75,7 +75,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds")
     return value
 
 

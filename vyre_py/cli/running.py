@@ -80,7 +80,7 @@ def _require_results(destinations: list[Destination], buffers: Mapping[str, Memo
     """Raises CommandError for a file that no result goes into."""
     for wanted in destinations:
         if wanted.name is not None and wanted.name not in buffers:
-            raise CommandError(f"{shown(wanted.name)} is no result; there are {', '.join(map(name_text, buffers)) or 'none'}")
+            raise CommandError(f"{shown(wanted.name)} is not a result; there are {', '.join(map(name_text, buffers)) or 'none'}")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ def given(word: str) -> Given:
         return Given(None, word)
     name, sign, text = word.partition("=")
     if not name or not sign:
-        raise argparse.ArgumentTypeError(f"{shown(word)} is none of name=value, name=@file.npy and @file.npz")
+        raise argparse.ArgumentTypeError(f"{shown(word)} is not name=value, name=@file.npy or @file.npz")
     return Given(name, text)
 
 
@@ -73,7 +73,7 @@ def destination(word: str) -> Destination:
     if word.endswith(".npz") and not (sign and path):
         return Destination(None, word)
     if not name or not path:
-        raise argparse.ArgumentTypeError(f"{shown(word)} is none of name=file.npy and file.npz")
+        raise argparse.ArgumentTypeError(f"{shown(word)} is not name=file.npy or file.npz")
     return Destination(name, path)
 
 
@@ -88,7 +88,7 @@ def _bits(type_: Type, text: str, what: str) -> int:
     if (found := _BITS.match(word)) and word.startswith(f"{type_}:") and (bits := int(found[1], 16)) >> type_.bits == 0:
         return bits
     if (match := _VALUE.match(word)) is None:
-        raise CommandError(f"{what}: {shown(word)} is no {type_}")
+        raise CommandError(f"{what}: {shown(word)} is not a valid {type_}")
     try:
         return literal_bits(type_, match[2], negative=bool(match[1]))
     except ValueError as error:
@@ -112,7 +112,7 @@ def _param(param: Param, text: str) -> Any:
 
 def _dim(dim: Dim, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_NUMBER:
-        raise CommandError(f"dim {name_text(dim.name)}: {shown(text)} is no whole number")
+        raise CommandError(f"dim {name_text(dim.name)}: {shown(text)} is not a whole number")
     return int(text)
 
 
@@ -123,7 +123,7 @@ def _list(memory: Memory, text: str) -> Array:
     numbers = _numbers(memory.type.scalar, text, what)
     lanes = memory.type.lanes
     if numbers.size % lanes:
-        raise CommandError(f"{what}: {numbers.size} numbers are no whole vectors of {lanes} components")
+        raise CommandError(f"{what}: {numbers.size} numbers are not whole vectors of {lanes} components")
     return numbers.reshape(-1, lanes) if lanes > 1 else numbers
 
 
@@ -173,7 +173,7 @@ def _read_archive(path: str) -> Iterator[tuple[str, Array]]:
                 with archive.open(info) as file:
                     count, dtype = _header(file)
                     if dtype.hasobject or count * dtype.itemsize > info.file_size:
-                        raise CommandError(f"{path}: {info.filename} is no whole array of numbers")
+                        raise CommandError(f"{path}: {info.filename} is not a whole array of numbers")
                 with archive.open(info) as file:
                     yield info.filename.removesuffix(".npy"), np.lib.format.read_array(file, allow_pickle=False)
     except (*_UNREADABLE, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:

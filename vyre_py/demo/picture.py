@@ -30,7 +30,7 @@ def read_picture(path: Path) -> Picture:
         with image.open(path) as opened:
             return np.asarray(opened.convert("RGB"))
     except OSError as error:
-        raise DriverError(f"{path} is no picture that can be read", cause=str(error)) from error
+        raise DriverError(f"{path} is not a picture that can be read", cause=str(error)) from error
 
 
 def write_picture(path: Path, picture: Picture) -> None:

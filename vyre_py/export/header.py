@@ -23,12 +23,12 @@ LAUNCH_STATUSES: Final[Mapping[str, tuple[int, str]]] = {
 }
 STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "ERROR_NULL": (-16, "a buffer that has elements has no address"),
-    "ERROR_ALIGNMENT": (-17, "a buffer's address is no multiple of the size of its elements"),
+    "ERROR_ALIGNMENT": (-17, "a buffer's address is not a multiple of the size of its elements"),
     "ERROR_OVERLAP": (-18, "a buffer that is written shares bytes with another one"),
     "ERROR_SHAPE": (-19, "an axis has not the size that the others ask for"),
     "ERROR_SIZE": (-20, "a size is larger than the code takes, or negative where something is to run, divides by zero, or leaves 64 bits on the way"),
     "ERROR_GRID": (-21, "the grid is larger than the device takes, or its size cannot be computed"),
-    "ERROR_CODE": (-22, "none of the code that is here is for this GPU"),
+    "ERROR_CODE": (-22, "no code here is for this GPU"),
 }
 
 

@@ -200,12 +200,12 @@ class _Planner:
             if not isinstance(step, ArenaStep) or not all(isinstance(names, tuple) for names in (step.reads, step.writes)):
                 self.problems.append(f"step {number} is an ArenaStep with tuples of names, got {shown(step)}")
                 continue
-            self.problems += [f"step {number} names {shown(n)}, which is no value" for n in (*step.reads, *step.writes) if not self.knows(n)]
+            self.problems += [f"step {number} names {shown(n)}, which is not a value" for n in (*step.reads, *step.writes) if not self.knows(n)]
         for what, names in (("input", self.inputs), ("output", self.outputs)):
-            self.problems += [f"{what} {shown(name)} is no value" for name in names if not self.knows(name)]
+            self.problems += [f"{what} {shown(name)} is not a value" for name in names if not self.knows(name)]
         for value in self.values.values():
             said = [("view_of", value.view_of), ("takes", value.takes)]
-            self.problems += [f"{value.name!r} says {how}={shown(name)}, which is no value" for how, name in said if name and not self.knows(name)]
+            self.problems += [f"{value.name!r} says {how}={shown(name)}, which is not a value" for how, name in said if name and not self.knows(name)]
             if value.view_of and (value.takes or value.zeroed):
                 self.problems.append(f"{value.name!r} is a view: what it is a view of may be zeroed, or take another value's place")
             if value.takes and (value.zeroed or value.name in self.inputs):

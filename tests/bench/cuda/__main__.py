@@ -54,7 +54,7 @@ def _open(name: str, dry: bool) -> CudaDevice:
     except vp.DeviceUnavailable as error:
         raise SystemExit(str(error)) from None
     if not isinstance(device, CudaDevice):
-        raise SystemExit(f"{device.name} is no NVIDIA GPU: the rows are about cuda devices (--dry runs them without one)")
+        raise SystemExit(f"{device.name} is not an NVIDIA GPU: the rows are about cuda devices (--dry runs them without one)")
     return device
 
 

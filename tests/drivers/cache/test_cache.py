@@ -537,7 +537,7 @@ def test_a_bundle_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_bundles_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     cache = filled(tmp_path / "a")
     os.mkfifo(tmp_path / "fifo")
-    for path, words in ((tmp_path, "regular"), (tmp_path / "fifo", "regular"), (tmp_path / "absent", "ENOENT"), ("", "no path"), ("a\0b", "no path")):
+    for path, words in ((tmp_path, "regular"), (tmp_path / "fifo", "regular"), (tmp_path / "absent", "ENOENT"), ("", "not a path"), ("a\0b", "not a path")):
         with pytest.raises(CacheError, match=words):
             cache.import_(path)
     for path in (tmp_path, tmp_path / "absent" / "b", tmp_path / "fifo" / "b", "/", ""):
@@ -601,7 +601,7 @@ def test_what_is_kept_leaves_room_for_what_is_written_until_the_next_look() -> N
 def test_the_two_kinds_of_files_are_not_taken_for_each_other(tmp_path: Path) -> None:
     cache = filled(tmp_path / "a", 1)
     cache.export(tmp_path / "b")
-    with pytest.raises(CacheError, match="no bundle"):
+    with pytest.raises(CacheError, match="not a bundle"):
         cache.import_(entry_file(cache, key(0)))
     shutil.copy(tmp_path / "b", entry_file(cache, key(0)))
     entry_file(cache, key(0)).chmod(0o600)

@@ -310,8 +310,8 @@ def test_the_directory_is_a_link(cache: DiskCache, tmp_path: Path) -> None:
 def test_the_directory_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     os.mkfifo(tmp_path / "fifo")
-    off(DiskCache(tmp_path / "file"), "no directory")
-    off(DiskCache(tmp_path / "fifo"), "no directory")
+    off(DiskCache(tmp_path / "file"), "not a directory")
+    off(DiskCache(tmp_path / "fifo"), "not a directory")
     off(DiskCache(tmp_path / "file" / "below"), "cannot be made")
     off(DiskCache(tmp_path / ("n" * 300)), "cannot be made")
 

@@ -147,7 +147,7 @@ def test_values_shorter_than_planned(device: Device) -> None:
         assert np.array_equal(chain["s"].read(), -xs) and chain["bins"].read().sum() == rows
         assert chain["k"].shape == (rows,) and len(chain.steps) == 4
     assert device.telemetry.allocations == allocated
-    for wrong, words in [({"x": 10}, "planned with 9 rows, got 10"), ({"x": -1}, "got -1"), ({"h": 3}, "is no input and no view"), (7, "a mapping of names")]:
+    for wrong, words in [({"x": 10}, "planned with 9 rows, got 10"), ({"x": -1}, "got -1"), ({"h": 3}, "is neither an input"), (7, "a mapping of names")]:
         with pytest.raises(BindingError, match=words):
             chain.set_actual_len(wrong)  # type: ignore[arg-type]  # the mistake under test
     assert chain["s"].shape == (7,)
@@ -280,11 +280,11 @@ REFUSED = {
     "'a' (f32, read) is missing": ([(DOUBLE, {"out": "h", "n": 5})], {}),
     "there is no argument 'z'": ([(DOUBLE, {"a": "x", "out": "h", "z": 1})], {}),
     "step 1, add": ([(DOUBLE, {"a": "x", "out": "h"}), (ADD, {"a": "h", "b": "short", "out": "y"})], {"inputs": {"x": XS, "short": XS[:3]}}),
-    "zeroed 'q' is no value": ([(DOUBLE, {"a": "x", "out": "h"})], {"zeroed": ("q",)}),
-    "output 'q' is no value": ([(DOUBLE, {"a": "x", "out": "h"})], {"outputs": ("q",)}),
+    "zeroed 'q' is not a value": ([(DOUBLE, {"a": "x", "out": "h"})], {"zeroed": ("q",)}),
+    "output 'q' is not a value": ([(DOUBLE, {"a": "x", "out": "h"})], {"outputs": ("q",)}),
     "steps: a tuple or list of them is needed": (DOUBLE, {}),
     "outputs: a tuple or list": ([(DOUBLE, {"a": "x", "out": "h"})], {"outputs": "h"}),
-    "zeroed [] is no value": ([(DOUBLE, {"a": "x", "out": "h"})], {"zeroed": [[]]}),
+    "zeroed [] is not a value": ([(DOUBLE, {"a": "x", "out": "h"})], {"zeroed": [[]]}),
     "inputs go as a mapping": ([], {"inputs": [XS]}),
     "view 'v' is (value, type, shape)": ([], {"views": {"v": "x"}}),
     "says view_of='q'": ([(DOUBLE, {"a": "v", "out": "h"})], {"views": {"v": ("q", vp.f32, (5,))}}),

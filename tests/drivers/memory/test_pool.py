@@ -151,5 +151,5 @@ def test_settings_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bytes_from("VYRE_DEVICE_POOL_BYTES", 7) == 1024
     for wrong in ("1 MiB", "-1", "0x10", "\u0663"):
         monkeypatch.setenv("VYRE_DEVICE_POOL_BYTES", wrong)
-        with pytest.raises(DriverError, match=r"VYRE_DEVICE_POOL_BYTES=.* is no number of bytes"):
+        with pytest.raises(DriverError, match=r"VYRE_DEVICE_POOL_BYTES=.* is not a number of bytes"):
             bytes_from("VYRE_DEVICE_POOL_BYTES", 7)

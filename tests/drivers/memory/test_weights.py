@@ -88,7 +88,7 @@ def test_both_kinds_side_by_side_and_more_later(device: Device) -> None:
     size, full, bound = weights.size_bytes, weights.full_bytes, weights["u"].allocation
     for wrong, type_, words in (
         ({"u": np.ones(3)}, vp.f16, "'u' is here already"), ({"w": np.ones(3)}, vp.f32, "f16 or bf16, got f32"), ({"w": np.ones(3)}, {}, "'w' has no type"),
-        ({"w": np.ones(3)}, {"w": vp.f16, "x": vp.f16}, "'x' is no array"), ({"w": "text"}, vp.f16, "is a str"),
+        ({"w": np.ones(3)}, {"w": vp.f16, "x": vp.f16}, "'x' is not an array"), ({"w": "text"}, vp.f16, "is a str"),
     ):
         with pytest.raises(BindingError, match=words):
             weights.add(wrong, type=type_)
@@ -151,7 +151,7 @@ def test_what_are_no_weights_is_refused(strict_device: Device) -> None:
     ones = np.ones(3)
     for arrays, type_, problem in (
         ({"a": ones}, vp.f32, "kept as f16 or bf16, got f32"), ({"a": ones}, np.float16, "kept as f16 or bf16"), ([ones], vp.f16, "a mapping of names"),
-        ({1: ones}, vp.f16, "a mapping of names"), ({"a": np.array(["x"])}, vp.f16, "no numbers"), ({"a": np.array([1j])}, vp.f16, "none of the"),
+        ({1: ones}, vp.f16, "a mapping of names"), ({"a": np.array(["x"])}, vp.f16, "no numbers"), ({"a": np.array([1j])}, vp.f16, "not a type of the"),
     ):
         with pytest.raises(BindingError, match=problem):
             strict_device.weights(arrays, type=type_)

@@ -74,7 +74,7 @@ def test_names_that_are_none_are_refused(telemetry: Telemetry) -> None:
         with pytest.raises(vp.DriverError, match="not read from a function"):
             telemetry.gauge(wrong, lambda: 0)
     for wrong in ("launchs", "streams", "bytes_allocated"):
-        with pytest.raises(vp.DriverError, match="is no counter"):
+        with pytest.raises(vp.DriverError, match="is not a counter"):
             telemetry.record(launches=1, **{wrong: 1})
     assert not any(telemetry.snapshot().values())
 

@@ -155,9 +155,9 @@ def test_memory_that_may_only_be_read(cpu: Device) -> None:
     ("array", "words"),
     [
         (np.arange(6.0).reshape(2, 3).T, "C-contiguous"),
-        (np.zeros(3, np.clongdouble), "none of the language's"),
+        (np.zeros(3, np.clongdouble), "not a type of the language"),
         (Owner(np.arange(3.0), vp.f64, (dlpack.CUDA, 0)), "not on cpu:0"),
-        (Owner(np.frombuffer(bytes(33), np.uint8)[1:], vp.f32), "no multiple of 4"),
+        (Owner(np.frombuffer(bytes(33), np.uint8)[1:], vp.f32), "not a multiple of 4"),
         (object(), "neither __dlpack__"),
     ],
 )

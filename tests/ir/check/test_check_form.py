@@ -46,7 +46,7 @@ MALFORMED: dict[str, Callable[[Program], object]] = {
     "abstract statement": lambda p: with_body(p, Statement(None, ())),
     "statement of another class": lambda p: with_body(p, type("Barrier2", (Barrier,), {"effect": Barrier.effect})(None, ())),
     "unfilled statement": lambda p: with_body(p, object.__new__(Let)),
-    "operand that is no atom": lambda p: with_body(p, Store(None, untyped((ZERO, 1.5)), p.memories[0])),
+    "operand that is not an atom": lambda p: with_body(p, Store(None, untyped((ZERO, 1.5)), p.memories[0])),
     "operands in a list": lambda p: with_body(p, Store(None, untyped([ZERO, ONE]), p.memories[0])),
     "result where none is due": lambda p: with_body(p, Barrier(Value(1, u32), ())),
     "no result where one is due": lambda p: with_body(p, Get(None, (), Variable(0, u32))),

@@ -231,9 +231,9 @@ def optimised(program: Program) -> Optimised:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_checker_refuses_it(kind: type[Statement]) -> None:
-    with pytest.raises(ValidationError, match=f"V101 a {kind.__name__} is no statement of the language") as caught:
+    with pytest.raises(ValidationError, match=f"V101 a {kind.__name__} is not a statement of the language") as caught:
         check(with_a(kind))
-    (place,) = (d.place for d in caught.value.diagnostics if "no statement" in d.message)
+    (place,) = (d.place for d in caught.value.diagnostics if "not a statement of" in d.message)
     assert place is not None and place.line == 9
 
 

@@ -158,8 +158,8 @@ def test_bools_there_and_back() -> None:
 WRONG: list[tuple[Type, Any, str]] = [
     (bool_, 1, "1 is not a bool"),
     (bool_, "yes", "is not a bool"),
-    (i32, True, "a bool is no i32"),
-    (f32, np.False_, "a bool is no f32"),
+    (i32, True, "a bool is not a valid i32"),
+    (f32, np.False_, "a bool is not a valid f32"),
     (i8, 1.0, "1.0 is not an integer"),
     (u64, None, "None is not an integer"),
     (f16, "1.5", "is not a number"),

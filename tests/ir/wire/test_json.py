@@ -57,7 +57,7 @@ def problem(value: Any, rule: dict[str, Any]) -> str | None:
 
 def _type(value: Any, wanted: str, rule: dict[str, Any]) -> str | None:
     fits = isinstance(value, _KINDS[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
-    return None if fits else f"{value!r} is no {wanted}"
+    return None if fits else f"{value!r} is not a {wanted}"
 
 
 def _properties(value: Any, wanted: dict[str, Any], rule: dict[str, Any]) -> str | None:
