@@ -29,6 +29,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "stream": (lambda v: v is None or hasattr(v, "__cuda_stream__"), "an object with __cuda_stream__"),
     "max_output_bytes": (lambda v: v is None or is_count(v), "a whole number of bytes"),
     "races": (lambda v: isinstance(v, bool), "true or false"),
+    "unwritten": (lambda v: isinstance(v, bool), "true or false"),
     "cluster": (_is_cluster, "three positive whole numbers, workgroups along x, y, z"),
 }
 
@@ -43,7 +44,8 @@ class DispatchConfig:
     seconds; `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA
     GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `races`, on the reference device, raises RaceError
     where two invocations race for an element of memory; the code that runs is looked at, which with `CompileOptions(opt=0)` is the Program as it was
-    written.
+    written. `unwritten`, there too, raises UnwrittenRead at the end of a launch that read elements of workgroup or private arrays which nothing had
+    written: zeros, as the language has it, and mostly a store that was forgotten. Both may be asked for; a race comes first.
     Raises Unsupported for a value that no device takes.
     """
 
@@ -57,6 +59,7 @@ class DispatchConfig:
     fixpoint_limit: int | None = None
     cluster: tuple[int, int, int] | None = None
     races: bool = False
+    unwritten: bool = False
 
     def __post_init__(self) -> None:
         wrong = [

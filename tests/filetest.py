@@ -19,6 +19,7 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
                  those whose expected values are computed are no files: `write_filetests.py` writes their text when tests are collected
     races/   // run: ...             as in run/, on the reference device, which watches for races; nothing is expected of Programs that have one:
              // races: R101 words       in the finding about it, with its places and help
+    unwritten/  // unwritten: R102 words    alike, of Programs that read what nothing has written, which the reference device watches for there
     passes/  // pass: fold              then the Program, `// ---- becomes`, and the Program that comes out
     lower/   // lower: sm_90            a target's name, and numerics and options if need be: sm_90 fast persistent; then, for the text that it emits:
              // contains: text          in this order
@@ -47,7 +48,7 @@ from tree import TESTS
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.check import check
-from vyre_py.ir.language.errors import Diagnostic, ProgramError, RaceError
+from vyre_py.ir.language.errors import Diagnostic, ProgramError, RaceError, UnwrittenRead
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import decode, scalar_of
@@ -59,14 +60,14 @@ from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
     "UPDATE", "WATCHING", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
-    "run_pass", "run_program", "run_races", "text_of",
+    "run_pass", "run_program", "run_watched", "text_of",
 ]  # fmt: skip
 
 ROOT: Final = TESTS / "filetests"
 GOLDEN: Final = TESTS / "golden"
 UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
 
-_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races"
+_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races|unwritten"
 _DIRECTIVE: Final = re.compile(rf"//[ ]?({_WORDS}):[ \t]*(.*)|//[ ]?(golden)[ \t]*$")
 _MISTAKEN: Final = re.compile(r"//[ ]?([a-z][a-z ]*):")
 _BECOMES: Final = "// ---- becomes"
@@ -74,6 +75,11 @@ _BECOMES: Final = "// ---- becomes"
 _LEVELS: Final = {"reference": (0, 3)}
 
 WATCHING: Final = DispatchConfig(races=True)
+# What a folder's Programs are watched for, by the word that says what is found: how they run, what is raised, and its name.
+_WATCHES: Final[Mapping[str, tuple[DispatchConfig, type[ProgramError], str]]] = {
+    "races": (WATCHING, RaceError, "race"),
+    "unwritten": (DispatchConfig(unwritten=True), UnwrittenRead, "unwritten read"),
+}
 
 _NUMERICS: Final = ("strict", "fast", "native")
 
@@ -334,27 +340,27 @@ def _near(got: Array, want: Array, ulp: int, absolute: float, loose: bool) -> Ar
     return np.asarray(near)
 
 
-# ---------------------------------------------------------------- races
+# ---------------------------------------------------------------- races, unwritten
 
 
-def run_races(case: Case) -> None:
-    """Runs a Program's cases while the reference device watches: it finds what is expected, or nothing. Raises Failure."""
-    expected = case.all("races")
+def run_watched(case: Case, word: str) -> None:
+    """Runs a Program's cases while the reference device watches for what a word says: it finds what is expected, or nothing. Raises Failure."""
+    expected, (config, error_class, what) = case.all(word), _WATCHES[word]
     if not expected:
-        run_program(case, "reference", WATCHING)
+        run_program(case, "reference", config)
         return
     program = case.parse()
     for directive in case.all("run") or case.fail(case.line, "no run directive follows this Program"):
         arguments = Arguments(program, directive.text, partial(case.fail, directive.line)).read()
         for opt in _LEVELS["reference"]:
             try:
-                run_on("reference", program, arguments, opt, WATCHING)
-            except RaceError as error:
+                run_on("reference", program, arguments, opt, config)
+            except error_class as error:
                 missing = [d.text for d in expected if d.text not in str(error)]
                 if missing:
                     case.fail(directive.line, f"opt {opt}: {missing} not in what is found:\n{error}")
             else:
-                case.fail(directive.line, f"opt {opt}: no race is found")
+                case.fail(directive.line, f"opt {opt}: no {what} is found")
 
 
 # ---------------------------------------------------------------- passes

@@ -21,10 +21,10 @@ from filetest import (
     run_lower,
     run_pass,
     run_program,
-    run_races,
+    run_watched,
 )
 
-from vyre_py.ir.language.errors import RaceError
+from vyre_py.ir.language.errors import RaceError, UnwrittenRead
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.errors import Unsupported
 
@@ -61,10 +61,10 @@ def test_run(path: Path, kind: str) -> None:
         raise Failure("\n".join(problems))
 
 
-@pytest.mark.parametrize("path", files("races"), ids=lambda path: path.stem)
-def test_races(path: Path) -> None:
+@pytest.mark.parametrize(("path", "word"), [pytest.param(path, word, id=path.stem) for word in ("races", "unwritten") for path in files(word)])
+def test_watched(path: Path, word: str) -> None:
     for case in read_cases(path):
-        run_races(case)
+        run_watched(case, word)
 
 
 @pytest.mark.parametrize("path", files("lower"), ids=lambda path: path.stem)
@@ -170,7 +170,33 @@ RACING = """program racing(n) workgroup(4) over(n) {
 )
 def test_the_runner_notices_races(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises((Failure, RaceError), match=why):
-        run_races(one(tmp_path, text))
+        run_watched(one(tmp_path, text), "races")
+
+
+UNWRITTEN = """program forgot(n) workgroup(4) over(n) {
+  workgroup w: u32[4]
+  buffer y: u32[n] write
+  if local_id.x < n / 2 {
+    w[local_id.x] = 1
+  }
+  barrier
+  y[global_id.x] = w[local_id.x]
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (UNWRITTEN + "// run: n = 4 ==> y = [1, 1, 0, 0]", "R102"),
+        (UNWRITTEN + "// unwritten: R102 w[3]\n// run: n = 4", r"one.vir:11: opt 0: .'R102 w.3.'. not in what is found:\nR102 w.2."),
+        (UNWRITTEN + "// unwritten: R102 w[2]\n// run: n = 4\n// run: n = 8", "one.vir:12: opt 0: no unwritten read is found"),
+        (AXPY + "// run: x = [1] ==> y = [3]", r"y\[0\] = 2.0, expected 3.0"),
+    ],
+)
+def test_the_runner_notices_unwritten_reads(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises((Failure, UnwrittenRead), match=why):
+        run_watched(one(tmp_path, text), "unwritten")
 
 
 def test_a_need_may_be_missing_but_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

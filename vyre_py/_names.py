@@ -10,8 +10,8 @@ __all__ = ["LAZY", "TABLES"]
 _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.builder.program_builder": ("ProgramBuilder",),
     "vyre_py.ir.language.errors": (
-        "ParseError", "ProgramError", "ProgramWarning", "RaceError", "ValidationError", "VyreError", "WireError", "Diagnostic",
-        "Place", "Missing",
+        "ParseError", "ProgramError", "ProgramWarning", "RaceError", "UnwrittenRead", "ValidationError", "VyreError", "WireError",
+        "Diagnostic", "Place", "Missing",
     ),
     "vyre_py.ir.builder.expressions": ("const", "Expr"),
     "vyre_py.ir.language.program": ("Program",),

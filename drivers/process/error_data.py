@@ -25,6 +25,7 @@ from vyre_py.ir.language.errors import (
     Place,
     ProgramError,
     RaceError,
+    UnwrittenRead,
     ValidationError,
     VyreError,
     WireError,
@@ -46,7 +47,8 @@ _PROGRAM: Final[Mapping[str, Any]] = {"diagnostics": Diagnostic}
 # these go along as they are.
 _CLASSES: Final[Mapping[type[VyreError], Mapping[str, Any]]] = {
     VyreError: {},
-    ProgramError: _PROGRAM, ParseError: _PROGRAM, ValidationError: _PROGRAM, RaceError: _PROGRAM, WireError: {**_PROGRAM, "where": None},
+    ProgramError: _PROGRAM, ParseError: _PROGRAM, ValidationError: _PROGRAM, RaceError: _PROGRAM,
+    UnwrittenRead: _PROGRAM, WireError: {**_PROGRAM, "where": None},
     LoweringError: {}, Unsupported: {"who": "", "items": Missing}, ToolchainError: {"tool": "", "text": ""}, ArtifactError: {"part": "", "path": ""},
     DriverError: _DRIVER, DeviceUnavailable: _DRIVER, OutOfMemory: _DRIVER, BindingError: {**_DRIVER, "problems": str},
     LaunchError: _DRIVER, DispatchTimeout: _DRIVER, DeviceLost: _DRIVER, CacheError: _DRIVER,

@@ -45,7 +45,7 @@ class ReferenceLaunch(Launch):
         plan = self.plan
         plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
-        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes, races=plan.config.races)
+        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes, races=plan.config.races, unwritten=plan.config.unwritten)
         plan.device.telemetry.launches += self.counted
         self._record.count()
 
@@ -69,7 +69,7 @@ class ReferenceDevice(Device):
     """The interpreter as a device."""
 
     kind: ClassVar[str] = "reference"
-    honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"races"}
+    honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"races", "unwritten"}
 
     def __init__(self, ordinal: int) -> None:
         super().__init__(ordinal, Target("reference"), _LIMITS, f"NumPy {np.__version__} interpreter on {platform.machine()}")

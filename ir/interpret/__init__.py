@@ -28,7 +28,7 @@ class HasProgram(Protocol):
         """The Program to run."""
 
 
-def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mapping[str, int], *, races: bool = False) -> None:
+def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mapping[str, int], *, races: bool = False, unwritten: bool = False) -> None:
     """Runs a Program to its end; the arrays of written buffers are changed in place.
 
     `arguments` maps each buffer's name to a C-contiguous array of its exact dtype and shape (uint8 will do for bool; of vectors,
@@ -39,11 +39,17 @@ def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mappin
 
     With `races` it watches for invocations that race (`ir.interpret.races` says what a race is), and raises RaceError at the first that is seen. That takes
     32 bytes for each element of a memory that is stored to, for each of reads, writes and atomics there, and makes accesses some times slower.
+    With `unwritten` it watches for reads of elements of workgroup and private arrays that nothing has written (`ir.interpret.unwritten` says which count),
+    runs to the end, and raises UnwrittenRead if there were any. That takes a byte for each element of those arrays in a batch, and each access looks up
+    where it goes once more. With both, a race is raised before anything that was read unwritten.
     """
     program = optimised.program
     bound = Arguments(program, arguments, sizes)
-    watch = Watch(program) if races else None
+    watch = Watch(program, races, unwritten) if races or unwritten else None
     # Inactive lanes compute on whatever they hold, so a NaN, an overflow or a division by zero says nothing.
     with np.errstate(all="ignore"):
-        for lanes in Batches(program, bound):
+        batches = Batches(program, bound)
+        for lanes in batches:
             (Machine(program, bound, lanes) if watch is None else WatchedMachine(program, bound, lanes, watch)).run()
+    if watch is not None and watch.unwritten is not None:
+        watch.unwritten.require_none(bound, batches.groups)

@@ -18,16 +18,14 @@ from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.interpret.invocations import apart, element_text, invocation_text, workgroup_text
 from vyre_py.ir.language.errors import Diagnostic, RaceError
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.text.lexer import written_name
 
-__all__ = ["AGAINST", "AccessKind", "History", "Race", "Touch", "invocation"]
-
-_LOCAL_BITS: Final = 10  # a workgroup has 1024 invocations at most (V504)
+__all__ = ["AGAINST", "AccessKind", "History", "Race", "Touch"]
 
 
 class AccessKind(Enum):
@@ -44,11 +42,6 @@ AGAINST: Final[Mapping[AccessKind, tuple[AccessKind, ...]]] = {
     AccessKind.WRITE: (AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC),
     AccessKind.ATOMIC: (AccessKind.WRITE,),
 }
-
-
-def invocation(group: Array, local: Array) -> Array:
-    """The number of each invocation in the grid, from those of its workgroup and within that."""
-    return group << _LOCAL_BITS | local
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ class History:
     def racing(self, touch: Touch, number: int) -> Array:
         """Whether access `number` of each element is one that nothing orders before this of another invocation."""
         who, when = self._kept(number, touch.at)
-        unordered = (when >= touch.grid_since) & (_apart(who, touch.who) | (when >= touch.since))
+        unordered = (when >= touch.grid_since) & (apart(who, touch.who) | (when >= touch.since))
         found: Array = unordered & (who != touch.who)
         return found
 
@@ -86,8 +79,8 @@ class History:
         while touch.at.size:
             (first, when_first), (second, when_second) = self._kept(0, touch.at), self._kept(1, touch.at)
             known, full = when_first >= touch.grid_since, when_second >= touch.grid_since
-            decided = full & _apart(first, second)
-            elsewhere = _apart(first, touch.who)
+            decided = full & apart(first, second)
+            elsewhere = apart(first, touch.who)
             over = ~elsewhere & (when_first < touch.since)
             anew = ~decided & (~known | over)
             beside = ~decided & ~anew & (elsewhere | (~full & (first != touch.who)))
@@ -105,12 +98,6 @@ class History:
         self.when[number][touch.at] = touch.now
 
 
-def _apart(a: Array, b: Array) -> Array:
-    """Whether invocations are of different workgroups."""
-    apart: Array = (a ^ b) >> _LOCAL_BITS != 0
-    return apart
-
-
 @dataclass(frozen=True, slots=True)
 class Race:
     """Two accesses that nothing orders: of an element, given by its number in the memory or in the workgroup's share of it, what each does, by whom, and
@@ -125,10 +112,11 @@ class Race:
 
     def error(self, program: Program, groups: tuple[int, int, int]) -> RaceError:
         """The finding, at the place of the later access; and one at the place of the earlier, where that is another statement."""
-        element = f"{written_name(self.memory.name)}[{', '.join(map(str, np.unravel_index(self.element, self.extents)))}]"
-        (later, earlier), shared = (self._name(who, program.workgroup, groups) for who in self.who), self.who[0] >> _LOCAL_BITS == self.who[1] >> _LOCAL_BITS
-        group = _place(self.who[0] >> _LOCAL_BITS, groups)
-        of_other = "" if shared else f" of workgroup {_place(self.who[1] >> _LOCAL_BITS, groups)}"
+        element = element_text(self.memory, self.extents, self.element)
+        later, earlier = (invocation_text(who, program.workgroup) for who in self.who)
+        group, other = (workgroup_text(who, groups) for who in self.who)
+        shared = group == other
+        of_other = "" if shared else f" of workgroup {other}"
         between = "without a barrier between them" if shared else "and nothing orders two workgroups"
         does, did = self.does
         said = f"{element}: invocation {later} of workgroup {group} {does.value} it, invocation {earlier}{of_other} {did.value} it, {between}"
@@ -138,10 +126,6 @@ class Race:
             found.append(Diagnostic("R101", said, program.place(self.statements[1])))
         return RaceError(found)
 
-    @staticmethod
-    def _name(who: int, workgroup: tuple[int, int, int], groups: tuple[int, int, int]) -> str:
-        return _place(who & (1 << _LOCAL_BITS) - 1, workgroup)
-
     def _help(self, shared: bool) -> str:
         if not shared:
             return "use atomics, give each workgroup elements of its own, or part the work by b.grid_barrier() or a second launch"
@@ -150,10 +134,3 @@ class Race:
         if self.statements[0] < self.statements[1]:
             return "put b.barrier() between a turn of the loop and the next (in text: barrier)"
         return "put b.barrier() between them (in text: barrier); what many add to, an atomic adds to"
-
-
-def _place(number: int, extents: tuple[int, int, int]) -> str:
-    """Where an invocation or workgroup is, along as many axes as there are."""
-    x, y, z = extents
-    axes = (number % x, number // x % y, number // (x * y))
-    return str(axes[0]) if y == z == 1 else f"({', '.join(map(str, axes if z > 1 else axes[:2]))})"

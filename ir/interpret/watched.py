@@ -1,4 +1,4 @@
-"""The machine that watches for races as it runs."""
+"""The machine that watches, as it runs, for races and for reads of what nothing has written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from vyre_py.ir.interpret.arguments import Arguments
+from vyre_py.ir.interpret.invocations import invocation
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.machine import Machine, Step
 from vyre_py.ir.interpret.memory import of_lanes
-from vyre_py.ir.interpret.races import AGAINST, AccessKind, History, Race, Touch, invocation
+from vyre_py.ir.interpret.races import AGAINST, AccessKind, History, Race, Touch
+from vyre_py.ir.interpret.unwritten import UnwrittenReads
 from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
     Atomic,
@@ -32,11 +34,14 @@ __all__ = ["Watch", "WatchedMachine"]
 
 
 class Watch:
-    """What is known of the accesses of one run, over all its batches. `stored` are the memories that can be raced for; `statements` has the index of the
-    statement of each moment, `grid_since` the moment of the last grid barrier."""
+    """What is known of the accesses of one run, over all its batches. `stored` are the memories that can be raced for, none where `races` are not watched
+    for; `statements` has the index of the statement of each moment, `grid_since` the moment of the last grid barrier. `unwritten` are the reads of what
+    nothing had written, if they are watched for."""
 
-    def __init__(self, program: Program) -> None:
-        self.stored = {s.memory for s in program.body if isinstance(s, Store) and s.memory.space in (Space.BUFFER, Space.WORKGROUP)}
+    def __init__(self, program: Program, races: bool, unwritten: bool) -> None:
+        shared = (Space.BUFFER, Space.WORKGROUP) if races else ()
+        self.stored = {s.memory for s in program.body if isinstance(s, Store) and s.memory.space in shared}
+        self.unwritten = UnwrittenReads(program) if unwritten else None
         self.histories: dict[tuple[Memory, AccessKind], History] = {}
         self.statements: list[int] = [-1]
         self.grid_since = 0
@@ -58,7 +63,8 @@ def _bits(values: Array, like: Array) -> Array:
 
 
 class WatchedMachine(Machine):
-    """A machine that raises RaceError at the first access that races with an earlier one."""
+    """A machine that raises RaceError at the first access that races with an earlier one, and takes reads of what nothing has written up, each where its
+    watch asks for it."""
 
     steps: ClassVar[Handlers[Step]]
 
@@ -68,27 +74,33 @@ class WatchedMachine(Machine):
         self.watch = watch
         self.who = invocation(lanes.first + lanes.group, lanes.local_index.astype(np.int64))
         self.since = np.zeros(lanes.group_count, np.int64)  # when each workgroup was last at a barrier
+        reads = watch.unwritten
+        # Those memories are of this batch alone: each begins as zeros again in the next.
+        self.written = {m: np.zeros(len(self.banks[m].flat), np.bool_) for m in reads.watched} if reads is not None else {}
 
     # ---- what watched statements do, and then as the machine does
 
     def _watch_load(self, index: int, s: Load) -> int:
-        if (touch := self._touch(index, s, self.active)[0]) is not None:
-            self._take(s, touch, AccessKind.READ)
+        self._race_for(index, s, self.active, AccessKind.READ)
+        self._take_written(index, s, self.active, AccessKind.READ)
         return self._load(index, s)
 
     def _watch_uniform_load(self, index: int, s: UniformLoad) -> int:
+        first = self.active & (self.lanes.local_index == 0)
         self._pass_barrier(index)
-        if (touch := self._touch(index, s, self.active & (self.lanes.local_index == 0))[0]) is not None:
-            self._take(s, touch, AccessKind.READ)
+        self._race_for(index, s, first, AccessKind.READ)
+        self._take_written(index, s, first, AccessKind.READ)
         self._pass_barrier(index)
         return self._uniform_load(index, s)
 
     def _watch_atomic(self, index: int, s: Atomic) -> int:
-        if (touch := self._touch(index, s, self.active)[0]) is not None:
-            self._take(s, touch, AccessKind.ATOMIC)
+        self._race_for(index, s, self.active, AccessKind.ATOMIC)
+        only_writes = s.op.name == "exchange" and (s.result is None or s.result.id not in self.used)
+        self._take_written(index, s, self.active, AccessKind.WRITE if only_writes else AccessKind.ATOMIC)
         return self._atomic(index, s)
 
     def _watch_store(self, index: int, s: Store) -> int:
+        self._take_written(index, s, self.active, AccessKind.WRITE)
         touch, lanes = self._touch(index, s, self.active)
         if touch is None:
             return self._store(index, s)
@@ -128,6 +140,28 @@ class WatchedMachine(Machine):
             return None, lanes
         since = self.since[self.lanes.group[lanes]]
         return Touch(of_lanes(lanes, offset), self.who[lanes], since, self.watch.grid_since, self.watch.next_moment(index)), lanes
+
+    def _race_for(self, index: int, s: MemoryStatement, mask: Array, access: AccessKind) -> None:
+        """Holds what the lanes in a mask do against what was done before, and takes it up."""
+        if (touch := self._touch(index, s, mask)[0]) is not None:
+            self._take(s, touch, access)
+
+    def _take_written(self, index: int, s: MemoryStatement, mask: Array, access: AccessKind) -> None:
+        """Takes reads of what nothing has written up, and then what is written, by the lanes in a mask."""
+        if (written := self.written.get(s.memory)) is None:
+            return
+        offset, inside = self.banks[s.memory].locate(self._atoms(s.indices))
+        lanes = np.flatnonzero(mask & inside)
+        at = of_lanes(lanes, offset)
+        if access is not AccessKind.WRITE and (fresh := ~written[at]).any():
+            at_fresh, who = at[fresh], self.who[lanes[fresh]]
+            if access is AccessKind.ATOMIC:  # of several at one element the first finds it as it was
+                first = np.sort(np.unique(at_fresh, return_index=True)[1])
+                at_fresh, who = at_fresh[first], who[first]
+            assert self.watch.unwritten is not None
+            self.watch.unwritten.add(index, s, at_fresh % prod(self.banks[s.memory].extents), who)
+        if access is not AccessKind.READ:
+            written[at] = True
 
     def _take(self, s: MemoryStatement, touch: Touch, access: AccessKind, changed: Array | None = None) -> None:
         """Holds accesses against those before them, and takes them up. `changed` are the writes that another value is there for."""

@@ -6,6 +6,7 @@
     |  +- WireError                      bytes, JSON or flat arrays
     |  +- ValidationError                a Program that breaks a rule, or a wrong call on a builder
     |  +- RaceError                      invocations that race, seen while the Program ran
+    |  +- UnwrittenRead                  reads of what nothing had written, seen while the Program ran
     +- InterpretError                    vyre_py.ir.interpret
     +- LoweringError                     a valid Program could not be lowered; more of them in vyre_py.lowering.errors
     |  +- Unsupported                    a target, a walk or a device lacks something
@@ -22,8 +23,8 @@ from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
 
 __all__ = [
-    "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported", "ValidationError",
-    "VyreError", "WireError", "printable", "remade", "shown",
+    "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported",
+    "UnwrittenRead", "ValidationError", "VyreError", "WireError", "printable", "remade", "shown",
 ]  # fmt: skip
 
 
@@ -188,6 +189,12 @@ class ValidationError(ProgramError):
 class RaceError(ProgramError):
     """Two invocations that race for an element of memory, seen while the Program ran: a finding at the place of the later access, and one at that of the
     earlier. What the Program had written by then stays written."""
+
+
+@public
+class UnwrittenRead(ProgramError):
+    """Elements of workgroup or private arrays that a Program read, as it ran, before anything had written them: a finding for each statement that did, at
+    its place, with the first such read. The Program has run to its end."""
 
 
 @public

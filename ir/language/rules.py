@@ -137,6 +137,8 @@ _ROWS: tuple[Rule, ...] = (
     Rule("V599", "there are more findings", "A report stays readable.", "mend these first"),
     Rule("R101", "invocations race for an element", "One invocation writes it, another reads or writes it, and nothing orders the two accesses. On a device it then holds either value. A barrier orders the invocations of a workgroup, a grid_barrier those of the grid. Atomics do not race with each other or with reads, and writes of equal values do not race.",
          "put b.barrier() between them (in text: barrier)"),
+    Rule("R102", "an element is read that nothing has written", "Workgroup and private arrays begin as zeros on every device, so the Program is valid, and who means those zeros has made no mistake. Mostly, though, a store was forgotten, or it goes to other elements. `DispatchConfig(unwritten=True)` asks for this finding; no run has it otherwise. An array that atomics change and nothing stores to counts from its zeros, and is left out.",
+         "store to it first, with b.barrier() before others read it (in text: barrier), unless the zeros are meant"),
 )
 
 RULES: Final[Mapping[str, Rule]] = {row.code: row for row in _ROWS}

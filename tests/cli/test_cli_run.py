@@ -490,6 +490,35 @@ def test_run_looks_at_the_program_as_it_is_written(capsys: pytest.CaptureFixture
     assert said(capsys, "run", "race.vyre", "--races", "x=1,2,3")[0] == 0
 
 
+UNWRITTEN = """program difference(n) workgroup(64) {
+  buffer x: f32[n] read
+  buffer y: f32[n] write
+  workgroup w: f32[65]
+  w[local_id.x] = x[global_id.x]
+  barrier
+  y[global_id.x] = w[local_id.x + 1] - w[local_id.x]
+}
+"""
+
+
+def test_run_finds_a_forgotten_store(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VYRE_DEVICE", "cpu")
+    Path("forgot.vir").write_text(UNWRITTEN, encoding="utf-8")
+    Path("racing.vir").write_text(UNWRITTEN.replace("  barrier\n", ""), encoding="utf-8")
+    Path("mended.vir").write_text(UNWRITTEN.replace("  barrier\n", "  w[64] = 0.0\n  barrier\n"), encoding="utf-8")
+    status, out, err = said(capsys, "run", "forgot.vir", "--unwritten", "x=1,2,3", "--out", "y=y.npy")
+    assert (status, out, Path("y.npy").exists()) == (1, "", False)
+    assert "R102 w[64]: invocation 63 of workgroup 0 reads it, and nothing has written it\n  forgot.vir:7:20" in err
+    status, out, _ = said(capsys, "run", "forgot.vir", "--unwritten", "--races", "--json", "x=1,2,3")
+    found = json.loads(out)["error"]["diagnostics"]
+    assert (status, [(d["code"], d["line"]) for d in found]) == (1, [("R102", 7)])
+    assert said(capsys, "run", "forgot.vir", "x=1,2,3")[0] == said(capsys, "run", "forgot.vir", "--races", "x=1,2,3")[0] == 0
+    status, _, err = said(capsys, "run", "racing.vir", "--unwritten", "--races", "x=1,2,3")
+    assert (status, "R101 w[" in err, "R102" in err) == (1, True, False)
+    status, out, err = said(capsys, "run", "mended.vir", "--unwritten", "--races", "--json", "x=1,2,3")
+    assert (status, err, json.loads(out)["device"]) == (0, "", "reference:0")
+
+
 def test_only_the_reference_device_finds_races(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = said(capsys, "run", "axpy.vir", "--races", "--device", "cpu", "a=1", "x=1,2", "y=1,2")
     assert (status, "cpu:0 does not support dispatch option races" in err) == (1, True)

@@ -25,7 +25,16 @@ from vyre_py.drivers.errors import (
     OutOfMemory,
 )
 from vyre_py.ir.check import check
-from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
+from vyre_py.ir.language.errors import (
+    Diagnostic,
+    ParseError,
+    Place,
+    RaceError,
+    UnwrittenRead,
+    ValidationError,
+    VyreError,
+    WireError,
+)
 from vyre_py.ir.language.types import TYPES, Type
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
@@ -41,7 +50,8 @@ PROGRAM = parse("""program axpy(n) workgroup(64) {
 PLACE = Place("a.vir", 3, 4, 2, "  x = y", ("a", "b"))
 FOUND = Diagnostic("V201", "f32 + u32", PLACE, "convert one side")
 ERRORS: tuple[VyreError, ...] = (
-    ParseError(FOUND), ValidationError([FOUND, FOUND]), RaceError([FOUND, FOUND]), WireError(FOUND, "/body/3"),
+    ParseError(FOUND), ValidationError([FOUND, FOUND]), RaceError([FOUND, FOUND]), UnwrittenRead([FOUND, FOUND]),
+    WireError(FOUND, "/body/3"),
     Unsupported("wgsl", [Missing("op exp", PLACE, "use another"), "type f64"]), ToolchainError("llvm", "no", "text"),
     ArtifactError("header", "short", "a.vyre"),
     DeviceUnavailable("no", status="S", meaning="m", cause="c", remedy="r"), OutOfMemory("no", asked=7, free=3), BindingError("axpy", ["one", "two"]),

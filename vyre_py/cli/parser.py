@@ -139,6 +139,7 @@ def _runs(commands: _Commands) -> None:
     run.add_argument("--out", action="append", type=destination, default=[], metavar="NAME=FILE.npy", help="keep a result; or FILE.npz for all of them")
     run.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end the kernel after so long; on cpu and cuda, as Ctrl-C ends it")
     run.add_argument("--races", action="store_true", help="watch for invocations that race for an element of memory; on the device reference, which it takes")
+    run.add_argument("--unwritten", action="store_true", help="watch for reads of workgroup and private arrays where nothing has written; there, too")
     run.add_argument("--time", action="store_true", help="say how long it took")
     bench.add_argument("--repeat", type=_count, default=9, metavar="N", help="how many rounds of launches are timed (default %(default)s)")
 

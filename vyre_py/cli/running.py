@@ -33,16 +33,16 @@ Array = np.ndarray[Any, Any]
 _SHOWN: Final = 8  # elements of each result
 
 
-def opened(arguments: argparse.Namespace, interruptible: bool = False, races: bool = False) -> tuple[Pipeline, dict[str, Any]]:
-    """The code in a file on the device that was asked for, and the arguments for it; `interruptible` where the device has that; with `races` on the one
-    that watches for them, as it was written unless a level was asked for. Raises what reading, compiling and loading raise."""
+def opened(arguments: argparse.Namespace, interruptible: bool = False, watched: bool = False) -> tuple[Pipeline, dict[str, Any]]:
+    """The code in a file on the device that was asked for, and the arguments for it; `interruptible` where the device has that; `watched` on the one
+    that watches for races and their like, as it was written unless a level was asked for. Raises what reading, compiling and loading raise."""
     from vyre_py.drivers.registry import device
 
     code = read_code(arguments.file)
     options = compile_options(arguments)
-    found = device(arguments.device or ("reference" if races else None))
+    found = device(arguments.device or ("reference" if watched else None))
     if isinstance(code, Program):
-        opt = 0 if races and arguments.opt is None else options.opt
+        opt = 0 if watched and arguments.opt is None else options.opt
         pipeline = found.compile_native(code, replace(options, opt=opt, interruptible=interruptible and "timeout" in found.honoured_options))
     elif options != CompileOptions():
         raise CommandError(f"{label_of(arguments.file)}: this code is compiled already, and options that change code come too late")
@@ -85,10 +85,11 @@ def _require_results(destinations: list[Destination], buffers: Mapping[str, Memo
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the code in a file once, keeps results where that is asked for, and shows them."""
-    pipeline, values = opened(arguments, interruptible=True, races=arguments.races)
+    pipeline, values = opened(arguments, interruptible=True, watched=arguments.races or arguments.unwritten)
     written = {m.name: m for m in pipeline.artifact.interface.buffers if m.access.writes}
     _require_results(arguments.out, written)
-    timed = pipeline.dispatch_timed(values, config=DispatchConfig(timeout=arguments.timeout, races=arguments.races))
+    config = DispatchConfig(timeout=arguments.timeout, races=arguments.races, unwritten=arguments.unwritten)
+    timed = pipeline.dispatch_timed(values, config=config)
     results: dict[str, Array] = timed.results
     write_results(arguments.out, results)
     data = [_result_data(written[name], array) for name, array in results.items()]

@@ -29,7 +29,16 @@ from vyre_py.drivers.process import worker_process
 from vyre_py.drivers.process.channel import MAX_FRAME, Channel
 from vyre_py.drivers.process.error_data import ErrorDataBroken, describe, rebuild
 from vyre_py.drivers.process.shared_memory import SharedMemory
-from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, RaceError, ValidationError, VyreError, WireError
+from vyre_py.ir.language.errors import (
+    Diagnostic,
+    ParseError,
+    Place,
+    RaceError,
+    UnwrittenRead,
+    ValidationError,
+    VyreError,
+    WireError,
+)
 from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
 
 SPECIMENS: list[VyreError] = [
@@ -45,6 +54,7 @@ SPECIMENS: list[VyreError] = [
     ToolchainError("ptxas", "bad", "text"),
     ArtifactError("part sm_90", "it was damaged", "a.vyre"),
     ValidationError([Diagnostic("V201", "m", Place("f", 1), "h"), Diagnostic("V202", "n")]), RaceError(Diagnostic("R101", "m", Place("f", 1))),
+    UnwrittenRead([Diagnostic("R102", "m", Place("f", 1)), Diagnostic("R102", "n")]),
     ParseError(Diagnostic("P101", "m")),
     WireError(Diagnostic("W101", "m"), where=17),
     WireError(Diagnostic("W101", "m"), where="/body/3"),
