@@ -19,6 +19,7 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.builder.program_builder import ProgramBuilder
+from vyre_py.ir.check.limits import MAX_RANK
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
@@ -31,7 +32,6 @@ __all__ = [
     "GROUP", "PIECES", "Axis", "Move", "StridedCopy", "Tiling", "copy_by_program", "copy_program", "copy_strided", "divided", "simplified", "widened",
 ]  # fmt: skip
 
-MAX_RANK: Final = 8
 # Widest first.
 _WORDS: Final[Mapping[int, Type]] = {word.size_bytes: word for word in (u64, u32, u16, u8)}
 _GROUP_LOG2: Final = 8

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_NAME",
     "MAX_NESTING",
+    "MAX_RANK",
     "MAX_STATEMENTS",
     "MAX_WORKGROUP",
     "MAX_WORKGROUP_Z",
@@ -36,6 +37,7 @@ __all__ = [
 
 MAX_NESTING: Final = 256
 MAX_NAME: Final = 256
+MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64
 

@@ -20,14 +20,14 @@ from math import prod
 from typing import Final
 
 from vyre_py.ir.check.findings import Findings, quoted
+from vyre_py.ir.check.limits import MAX_RANK
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
 from vyre_py.ir.language.program import Program
 
-__all__ = ["MAX_RANK", "check_memory"]
+__all__ = ["check_memory"]
 
-MAX_RANK: Final = 8
 _COMPONENTS: Final = (2, 3, 4)
 
 _ACCESS: Final = {Space.WORKGROUP: Access.READ_WRITE, Space.PRIVATE: Access.READ_WRITE, Space.TABLE: Access.READ}
