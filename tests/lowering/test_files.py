@@ -118,8 +118,8 @@ def test_compile_writes_to_standard_output(program: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("copy.vir", "b.vir", "-o", "out.vyre"), "-o names a folder, and 'out.vyre' is none"),
-        (("copy.vir", "b.vir", "-o", "copy.vir"), "-o names a folder, and 'copy.vir' is none"),
+        (("copy.vir", "b.vir", "-o", "out.vyre"), "-o names a folder, and 'out.vyre' is not"),
+        (("copy.vir", "b.vir", "-o", "copy.vir"), "-o names a folder, and 'copy.vir' is not"),
         (("copy.vir", "copy.vir", "-o", "d"), "copy.vir and copy.vir would both become 'd/copy.vyre'"),
         (("copy.vir", "d/copy.vir"), "copy.vir and d/copy.vir would both become 'copy.vyre'"),
         (("-", "-", "-o", "d"), "standard input can be read once only"),
