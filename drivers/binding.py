@@ -16,6 +16,7 @@ from vyre_py.drivers.memory.host_arrays import components_of, host_array, own_vi
 from vyre_py.drivers.outputs import output_problems
 from vyre_py.drivers.sharing.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
 from vyre_py.ir.language.dims import (
+    GROUPS_LIMIT,
     SIZE_LIMIT,
     WORD_LIMIT,
     Dim,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "solve_grid"]
 
-_GROUPS_LIMIT: Final = 1 << 63  # so that a signed word counts them
-
 READ_ONLY: Final = "its memory may only be read: a constant's, bytes, or another library's that allows no writes"
 
 # An argument of a buffer slot: resident already, or a host array that dispatch will stage.
@@ -61,19 +60,12 @@ class BindingPlan:
 
     def overlaps(self, buffers: Mapping[str, Buffer], changed: Container[str]) -> list[str]:
         """A sentence for every written buffer that shares bytes with another argument, where one of the two was `changed`."""
-        found = []
-        for memory in self.interface.buffers:
-            if not memory.access.writes or memory.name not in buffers:
-                continue
-            for other in self.interface.buffers:
-                # A pair of written buffers is reported once, by the first of the two.
-                if other is memory or other.name not in buffers or (other.access.writes and other.name < memory.name):
-                    continue
-                if memory.name not in changed and other.name not in changed:
-                    continue
-                if buffers[memory.name].overlaps(buffers[other.name]):
-                    found.append(f"{memory.name!r} is written and overlaps {other.name!r}; bind separate memory, or copy one of them")
-        return found
+        return [
+            f"{written.name!r} is written and overlaps {other.name!r}; bind separate memory, or copy one of them"
+            for written, other in self.interface.apart()
+            if written.name in buffers and other.name in buffers and (written.name in changed or other.name in changed)
+            if buffers[written.name].overlaps(buffers[other.name])
+        ]
 
     def require_sizes(self) -> None:
         """Raises BindingError for axes that counted as none, where something is to run all the same."""
@@ -351,7 +343,7 @@ def solve_grid(
         elif count * step.workgroup[axis] >= WORD_LIMIT:
             problems.append(f"the grid along {'xyz'[axis]} is {count * step.workgroup[axis]} invocations; fewer than 2^32 are needed{cure}")
         counts.append(count)
-    if not problems and prod(counts) >= _GROUPS_LIMIT:
+    if not problems and prod(counts) >= GROUPS_LIMIT:
         problems.append(f"the grid has {prod(counts)} workgroups; fewer than 2^63 are needed")
     if problems:
         raise BindingError("grid", problems)

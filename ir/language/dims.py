@@ -15,8 +15,8 @@ import numpy as np
 from vyre_py.ir.language.types import Type, u32
 
 __all__ = [
-    "DEFAULT_WORKGROUP", "DIM_OPS", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op", "dims_of",
-    "evaluate_dim", "evaluate_extent", "is_count", "is_size",
+    "DEFAULT_WORKGROUP", "DIM_OPS", "GROUPS_LIMIT", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op",
+    "dims_of", "evaluate_dim", "evaluate_extent", "is_count", "is_size",
 ]
 
 DEFAULT_WORKGROUP: Final = (256, 1, 1)
@@ -25,6 +25,8 @@ MAX_DIM_TERMS: Final = 64
 SIZE_LIMIT: Final = 1 << 48
 # What 32 bits count: sizes used as u32, invocations along an axis, and all sizes of a buffer that is indexed with 32 bits alone are below it.
 WORD_LIMIT: Final = 1 << 32
+# All workgroups of a grid are fewer, so that a signed word counts them.
+GROUPS_LIMIT: Final = 1 << 63
 
 
 def is_count(value: Any) -> bool:

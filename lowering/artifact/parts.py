@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +114,12 @@ class Interface:
     buffers: tuple[Memory, ...]
     wide: frozenset[str] = frozenset()
     doc: str = ""
+
+    def apart(self) -> Iterator[tuple[Memory, Memory]]:
+        """The pairs of buffers that must not share memory: one that is written, and another; of two that are written, the first declared comes first."""
+        for number, memory in enumerate(self.buffers):
+            if memory.access.writes:
+                yield from ((memory, other) for at, other in enumerate(self.buffers) if at > number or (at < number and not other.access.writes))
 
 
 @public

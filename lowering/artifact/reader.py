@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from vyre_py.ir.check.facts import CAPABILITIES
-from vyre_py.ir.check.limits import MAX_NAME, MAX_WORKGROUP, MAX_WORKGROUP_Z, SPACE_LIMITS_BYTES
-from vyre_py.ir.check.limits import MAX_RANK
+from vyre_py.ir.check.limits import MAX_NAME, MAX_RANK, MAX_WORKGROUP, MAX_WORKGROUP_Z, SPACE_LIMITS_BYTES
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param, Space

@@ -1,4 +1,5 @@
-"""Arguments in C: the struct that a caller fills, and the function that binds it, as binding does in Python.
+"""Arguments in C: the struct that a caller fills, and the function that binds it, as binding does in Python (`drivers/binding.py`). Both follow the interface,
+the layout and the limits of sizes; the checks are written in each language, since Python's name every mismatch and C's give the first one's status.
 
 It solves the dims from the shapes and compares every other axis; refuses sizes that the code does not take, and memory that is not there, not aligned, or
 overlaps what is written; computes the grid, chooses the entry, and packs the argument block.
@@ -12,7 +13,7 @@ from typing import Final
 
 from vyre_py.export.names import Names, commented
 from vyre_py.export.sizes import Sizes
-from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp, dims_of
+from vyre_py.ir.language.dims import GROUPS_LIMIT, SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp, dims_of
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.text.declaration_printer import print_dim
@@ -27,7 +28,6 @@ _C_TYPES: Final[Mapping[str, str]] = {
     "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double",
 }  # fmt: skip
 _SPELLED: Final[Mapping[str, str]] = {"bool": "0 is false", "f16": "as its bits", "bf16": "as its bits"}
-_GROUPS_LIMIT: Final = 1 << 63  # as `drivers.binding.solve_grid`
 
 _COUNT: Final = """\
 /* How many components an array has, of which no axis may have more than all may have; 0 where it has too many. */
@@ -205,11 +205,10 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
             self._refuse(f"count[{number}] && !address[{number}]", "NULL")
             if memory.type.scalar.size_bytes > 1:
                 self._refuse(f"count[{number}] && address[{number}] % {memory.type.scalar.size_bytes}", "ALIGNMENT")
-        for number, memory in enumerate(self.interface.buffers):
-            for other, beside in enumerate(self.interface.buffers):
-                if memory.access.writes and other != number and not (beside.access.writes and other < number):
-                    pair = f"address[{number}] < address[{other}] + count[{other}] && address[{other}] < address[{number}] + count[{number}]"
-                    self._refuse(f"count[{number}] && count[{other}] && {pair}", "OVERLAP")
+        for pair in self.interface.apart():
+            number, other = (self._number(memory.name) for memory in pair)
+            meet = f"address[{number}] < address[{other}] + count[{other}] && address[{other}] < address[{number}] + count[{number}]"
+            self._refuse(f"count[{number}] && count[{other}] && {meet}", "OVERLAP")
 
     def _grid(self) -> None:
         step = self.step
@@ -222,7 +221,7 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
             self._refuse(f"groups > {_u64(min(self.limits.workgroups[axis], (WORD_LIMIT - 1) // width))}", "GRID")
             self._say(f"plan->groups[{axis}] = groups;")
         pair = "plan->groups[0] * plan->groups[1]"
-        self._refuse(f"plan->groups[2] && {pair} > {_u64(_GROUPS_LIMIT - 1)} / plan->groups[2]", "GRID")
+        self._refuse(f"plan->groups[2] && {pair} > {_u64(GROUPS_LIMIT - 1)} / plan->groups[2]", "GRID")
         self._say("if (!plan->groups[0] || !plan->groups[1] || !plan->groups[2])", "    return VYRE_OK; /* nothing to run */")
         self._refuse("negative", "SIZE")
 
