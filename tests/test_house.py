@@ -47,7 +47,10 @@ CROWDED: Final = 17  # modules of one folder, without its `__init__`
 # Floor -> modules that stand in several of its folders, and why: the folders are parallel, so the same name is the same thing.
 PARALLEL: Final[dict[str, dict[str, str]]] = {
     "ir": {
+        "angles": "what they give (evaluate), and the same written out in other ops (math)",
         "comparisons": "what they give (evaluate), and which can give one thing only (check)",
+        "float_parts": "what they give (evaluate), and the same written out in other ops (math)",
+        "interpolation": "what it gives (evaluate), and the same written out in other ops (math)",
         "memory": "what is allowed (check), and what happens (interpret)",
         "packing": "what it gives (evaluate), and the same written out in other ops (math)",
         "types": "what they are (language), and the rules of them (check)",

@@ -17,6 +17,7 @@ on_path()
 
 import vir_atomics  # noqa: E402 - the path above must stand first
 import vir_conversions  # noqa: E402 - as above
+import vir_float_functions  # noqa: E402 - as above
 import vir_math  # noqa: E402 - as above
 import vir_scalars  # noqa: E402 - as above
 import vir_vectors  # noqa: E402 - as above
@@ -24,7 +25,9 @@ import vir_vectors  # noqa: E402 - as above
 __all__ = ["FILES"]
 
 # A file's name, without its ending, and what makes its text.
-FILES: Final[Mapping[str, Callable[[], str]]] = {**vir_scalars.FILES, **vir_conversions.FILES, **vir_vectors.FILES, **vir_atomics.FILES, **vir_math.FILES}
+FILES: Final[Mapping[str, Callable[[], str]]] = {
+    **vir_scalars.FILES, **vir_float_functions.FILES, **vir_conversions.FILES, **vir_vectors.FILES, **vir_atomics.FILES, **vir_math.FILES,
+}
 
 
 def main(names: list[str]) -> int:

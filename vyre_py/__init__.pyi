@@ -110,7 +110,7 @@ from vyre_py.native import compile_native as compile_native
 from vyre_py.ops.sobol import Sobol as Sobol
 from vyre_py.ops.sobol import sobol_program as sobol_program
 
-__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'ArrayHandle', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'CacheWarning', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceInfo', 'DeviceLost', 'DeviceUnavailable', 'Diagnostic', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Entry', 'Event', 'Executor', 'Expr', 'Graph', 'Image', 'Interface', 'Launch', 'LaunchError', 'LayerSnapshot', 'Limits', 'LoweringError', 'Missing', 'OutOfMemory', 'ParseError', 'Part', 'Pending', 'Pipeline', 'Place', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'SequenceStep', 'Size', 'Snapshot', 'Sobol', 'Stages', 'Step', 'StoreSnapshot', 'Target', 'Timed', 'ToolchainError', 'Trace', 'Type', 'Unsupported', 'UnwrittenRead', 'ValidationError', 'VariableHandle', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'cos', 'cosh', 'cross', 'ctz', 'device', 'devices', 'disk_cache', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fill_step', 'floor', 'fma', 'fract', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mul_hi', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'popcount', 'pow', 'prometheus_text', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'sobol_program', 'splat', 'sqrt', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
+__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'ArrayHandle', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'CacheWarning', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceInfo', 'DeviceLost', 'DeviceUnavailable', 'Diagnostic', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Entry', 'Event', 'Executor', 'Expr', 'Graph', 'Image', 'Interface', 'Launch', 'LaunchError', 'LayerSnapshot', 'Limits', 'LoweringError', 'Missing', 'OutOfMemory', 'ParseError', 'Part', 'Pending', 'Pipeline', 'Place', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'SequenceStep', 'Size', 'Snapshot', 'Sobol', 'Stages', 'Step', 'StoreSnapshot', 'Target', 'Timed', 'ToolchainError', 'Trace', 'Type', 'Unsupported', 'UnwrittenRead', 'ValidationError', 'VariableHandle', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'copysign', 'cos', 'cosh', 'cross', 'ctz', 'degrees', 'device', 'devices', 'disk_cache', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fill_step', 'floor', 'fma', 'fract', 'frexp_fraction', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mix', 'modf_fraction', 'mul_hi', 'nextafter', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'popcount', 'pow', 'prometheus_text', 'radians', 'remainder', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturate', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'smoothstep', 'sobol_program', 'splat', 'sqrt', 'step', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
 
 __version__: str
 
@@ -381,3 +381,36 @@ def erf(x: _Operand) -> Expr:
 
 def erfc(x: _Operand) -> Expr:
     """1 - erf(x), without loss for large x."""
+
+def step(edge: _Operand, x: _Operand) -> Expr:
+    """0 where x < edge, else 1; for NaN too."""
+
+def smoothstep(low: _Operand, high: _Operand, x: _Operand) -> Expr:
+    """t * t * (3 - 2 * t) for t = clamp((x - low) / (high - low), 0, 1), each step rounded; 0 where t is NaN."""
+
+def mix(a: _Operand, b: _Operand, t: _Operand) -> Expr:
+    """Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so a for t = 0 and b for t = 1."""
+
+def saturate(x: _Operand) -> Expr:
+    """clamp(x, 0, 1); 0 for NaN."""
+
+def degrees(x: _Operand) -> Expr:
+    """Radians in degrees: x * c, rounded once, for the c of the type nearest to 180 / pi."""
+
+def radians(x: _Operand) -> Expr:
+    """Degrees in radians: x * c, rounded once, for the c of the type nearest to pi / 180."""
+
+def copysign(x: _Operand, y: _Operand) -> Expr:
+    """The magnitude of x with the sign of y; a NaN y counts as positive."""
+
+def nextafter(x: _Operand, y: _Operand) -> Expr:
+    """The number beside x toward y, as C's nextafter: y where they are equal, NaN where either is."""
+
+def modf_fraction(x: _Operand) -> Expr:
+    """The fraction of C's modf, x - trunc(x) with the sign of x, exact; a zero for infinities. Its whole part is trunc(x)."""
+
+def frexp_fraction(x: _Operand) -> Expr:
+    """The fraction of C's frexp: x by a power of two, its magnitude from 0.5 up to 1; zeros, infinities and NaN stay."""
+
+def remainder(x: _Operand, y: _Operand) -> Expr:
+    """IEEE's remainder, exact: x - n * y for the whole number n nearest to x / y, the even one of two; a zero has x's sign."""

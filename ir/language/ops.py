@@ -12,7 +12,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.evaluate import bits, comparisons, conversions, fused, integers, numbers, packing, vectors
+from vyre_py.ir.evaluate import (
+    angles,
+    bits,
+    comparisons,
+    conversions,
+    float_parts,
+    fused,
+    integers,
+    interpolation,
+    numbers,
+    packing,
+    vectors,
+)
 from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result
 from vyre_py.ir.language.types import (
     SCALARS,
@@ -66,6 +78,11 @@ def _row(
 
 def _math(name: str, code: int, expansion: str, doc: str, operands: int = 1, **rest: Any) -> Op:
     return _row(name, code, (_T,) * operands, Result.T, _MATH, None, doc, expands=_MATH, through=f32, expansion=expansion, **rest)
+
+
+def _exact(name: str, code: int, evaluate: Callable[..., Array], expansion: str, doc: str, names: tuple[str, ...] = ("x",), **rest: Any) -> Op:
+    """An op over floats whose every step is rounded or exact, so that all strict targets give the same bits."""
+    return _row(name, code, (_T,) * len(names), Result.T, _FLOAT, evaluate, doc, names=names, expands=_FLOAT, expansion=f"exact.{expansion}", **rest)
 
 
 # Form, type of the components, what packing does. Codes count from the first, so a new form is a row of its own below.
@@ -178,6 +195,17 @@ _CALCULATIONS: tuple[Op, ...] = (
     _math("hypot", 104, "roots.hypot", "sqrt(x^2 + y^2) without overflow on the way.", 2),
     _math("erf", 105, "erf.erf", "The error function."),
     _math("erfc", 106, "erf.erfc", "1 - erf(x), without loss for large x."),
+    _exact("step", 123, interpolation.step, "interpolation.step", "0 where x < edge, else 1; for NaN too.", ("edge", "x")),
+    _exact("smoothstep", 124, interpolation.smoothstep, "interpolation.smoothstep", "t * t * (3 - 2 * t) for t = clamp((x - low) / (high - low), 0, 1), each step rounded; 0 where t is NaN.", ("low", "high", "x")),
+    _exact("mix", 125, interpolation.mix, "interpolation.mix", "Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so a for t = 0 and b for t = 1.", ("a", "b", "t")),
+    _exact("saturate", 126, interpolation.saturate, "interpolation.saturate", "clamp(x, 0, 1); 0 for NaN.", laws=Law.PROJECTION),
+    _exact("degrees", 127, angles.degrees, "angles.degrees", "Radians in degrees: x * c, rounded once, for the c of the type nearest to 180 / pi."),
+    _exact("radians", 128, angles.radians, "angles.radians", "Degrees in radians: x * c, rounded once, for the c of the type nearest to pi / 180."),
+    _exact("copysign", 129, float_parts.copysign, "float_parts.copysign", "The magnitude of x with the sign of y; a NaN y counts as positive.", ("x", "y"), moves_bits=True),
+    _exact("nextafter", 130, float_parts.nextafter, "float_parts.nextafter", "The number beside x toward y, as C's nextafter: y where they are equal, NaN where either is.", ("x", "y"), moves_bits=True),
+    _exact("modf_fraction", 131, float_parts.modf_fraction, "float_parts.modf_fraction", "The fraction of C's modf, x - trunc(x) with the sign of x, exact; a zero for infinities. Its whole part is trunc(x)."),
+    _exact("frexp_fraction", 132, float_parts.frexp_fraction, "float_parts.frexp_fraction", "The fraction of C's frexp: x by a power of two, its magnitude from 0.5 up to 1; zeros, infinities and NaN stay."),
+    _exact("remainder", 133, float_parts.remainder, "remainder.remainder", "IEEE's remainder, exact: x - n * y for the whole number n nearest to x / y, the even one of two; a zero has x's sign.", ("x", "y")),
 )
 
 # name, code of its first axis, level, doc; each has three axes

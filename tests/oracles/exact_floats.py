@@ -189,6 +189,58 @@ def sign(f: Format, a: Bits) -> Bits:
     return a if f.is_nan(a) or not f.magnitude(a) else f.one | (a & f.sign)
 
 
+def clamp(f: Format, x: Bits, low: Bits, high: Bits) -> Bits:
+    return least(f, greatest(f, x, low), high)
+
+
+def saturate(f: Format, x: Bits) -> Bits:
+    return clamp(f, x, 0, f.one)
+
+
+def smoothstep(f: Format, low: Bits, high: Bits, x: Bits) -> Bits:
+    t = saturate(f, div(f, sub(f, x, low), sub(f, high, low)))
+    two, three = f.rounded(Fraction(2)), f.rounded(Fraction(3))
+    return mul(f, mul(f, t, t), sub(f, three, mul(f, two, t)))
+
+
+# 50 digits: the nearest number of every format follows from them.
+_PI = Fraction("3.1415926535897932384626433832795028841971693993751")
+
+
+def _nan_or(f: Format, *bits: Bits) -> bool:
+    return any(f.is_nan(b) for b in bits)
+
+
+def nextafter(f: Format, a: Bits, b: Bits) -> Bits:
+    x, y = f.value(a), f.value(b)
+    if _nan_or(f, a, b):
+        return f.nan
+    if x == y:
+        return b
+    if x == 0:
+        return 1 | (b & f.sign)
+    return a + 1 if (y > x) == (x > 0) else a - 1
+
+
+def modf_fraction(f: Format, a: Bits) -> Bits:
+    if not f.is_finite(a):
+        return f.nan if f.is_nan(a) else a & f.sign
+    return f.rounded(abs(Fraction(f.value(a))) % 1) | (a & f.sign)
+
+
+def frexp_fraction(f: Format, a: Bits) -> Bits:
+    return f.rounded(Fraction(math.frexp(f.value(a))[0]), a & f.sign) if f.is_finite(a) else a
+
+
+def remainder(f: Format, a: Bits, b: Bits) -> Bits:
+    if _nan_or(f, a, b) or f.is_inf(a) or not f.magnitude(b):
+        return f.nan
+    if f.is_inf(b):
+        return a
+    x, y = Fraction(f.value(a)), Fraction(f.value(b))
+    return f.rounded(x - round(x / y) * y, a & f.sign)
+
+
 FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
     "add": add,
     "sub": sub,
@@ -201,7 +253,7 @@ FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
     "sign": sign,
     "min": least,
     "max": greatest,
-    "clamp": lambda f, x, low, high: least(f, greatest(f, x, low), high),
+    "clamp": clamp,
     "sqrt": sqrt,
     "rsqrt": lambda f, a: div(f, f.one, sqrt(f, a)),
     "floor": floor,
@@ -218,4 +270,15 @@ FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
     "is_nan": Format.is_nan,
     "is_inf": Format.is_inf,
     "is_finite": Format.is_finite,
+    "step": lambda f, edge, x: 0 if f.value(x) < f.value(edge) else f.one,
+    "smoothstep": smoothstep,
+    "mix": lambda f, a, b, t: fma(f, t, b, fma(f, neg(f, t), a, a)),
+    "saturate": saturate,
+    "degrees": lambda f, a: mul(f, a, f.rounded(180 / _PI)),
+    "radians": lambda f, a: mul(f, a, f.rounded(_PI / 180)),
+    "copysign": lambda f, a, b: f.magnitude(a) | (0 if f.is_nan(b) else b & f.sign),
+    "nextafter": nextafter,
+    "modf_fraction": modf_fraction,
+    "frexp_fraction": frexp_fraction,
+    "remainder": remainder,
 }

@@ -1,4 +1,5 @@
-"""rem of floats: C's fmod, exact, by integers on the bit patterns; so subnormals count whatever a device does to them.
+"""rem of floats, C's fmod: exact, by integers on the bit patterns; so subnormals count whatever a device does to them. And remainder, IEEE's, which
+is made of it.
 
 Both magnitudes become full words X 2^a and D 2^b with their top bits set, and (X 2^(a - b)) mod D is taken a whole word of
 the shift a turn: 8 turns at most for f32, 32 for f64, after a first one. A turn divides two words by one through a reciprocal that is made once: N. Moeller and
@@ -8,58 +9,23 @@ words as digits (D. E. Knuth, The Art of Computer Programming 2, 4.3.1, algorith
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from vyre_py.ir.language.nodes import Atom, Const
-from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, u32, u64
+from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math.builder import MathBuilder
+from vyre_py.ir.math.exact.words import NARROW, Words, words_of
 
-__all__ = ["rem"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """A float format in words of its own width: `fraction` bits below the exponent."""
-
-    type: Type
-    word: Type
-    fraction: int
-
-    @property
-    def infinity(self) -> int:
-        """The bits of infinity."""
-        return (1 << (self.word.bits - 1)) - (1 << self.fraction)
-
-
-_FORMATS: Final = {f32: _Format(f32, u32, 23), f64: _Format(f64, u64, 52)}
-_THROUGH_F32: Final = frozenset({f16, bf16})
-
-
-class _Words:
-    """Arithmetic on the words of a format."""
-
-    def __init__(self, m: MathBuilder, format_: _Format) -> None:
-        self.m, self.format, self.t = m, format_, format_.word
-
-    def __call__(self, name: str, *operands: Atom | int) -> Atom:
-        return self.m(name, *[Const(self.t, a) if isinstance(a, int) else a for a in operands])
-
-    def pick(self, condition: Atom, a: Atom | int, b: Atom | int) -> Atom:
-        """a where the condition is true, else b."""
-        return self.m("select", condition, *[Const(self.t, x) if isinstance(x, int) else x for x in (a, b)])
+__all__ = ["rem", "remainder"]
 
 
 def rem(m: MathBuilder, x: Atom, y: Atom) -> Atom:
     """x - trunc(x / y) * y, exact, with the sign of x; NaN for an infinite x and for y = 0, x for an infinite y."""
-    if x.type in _THROUGH_F32:
+    if x.type in NARROW:
         # Exact too: the result is a multiple of the smaller unit of the two, and not above either.
         return m.cast(rem(m, m.cast(x, f32), m.cast(y, f32)), x.type)
-    form = _FORMATS[x.type]
-    w = _Words(m, form)
-    magnitude = (1 << (form.word.bits - 1)) - 1
+    w = words_of(m, x.type)
+    form = w.format
     bits = m.bitcast(x, form.word)
-    a, b = w("and", bits, magnitude), w("and", m.bitcast(y, form.word), magnitude)
+    a, b = w("and", bits, form.magnitude), w("and", m.bitcast(y, form.word), form.magnitude)
     # y is neither 0 nor NaN: one unsigned comparison.
     defined = m("logical_and", w("lt", a, form.infinity), w("lt", w("sub", b, 1), form.infinity))
     out = m.out
@@ -67,13 +33,27 @@ def rem(m: MathBuilder, x: Atom, y: Atom) -> Atom:
     out.if_(m("logical_and", defined, w("ge", a, b)))
     out.set(result, _reduced(w, a, b))
     out.end()
-    return m.bitcast(w("or", out.get(result), w("and", bits, magnitude + 1)), x.type)
+    return m.bitcast(w("or", out.get(result), w("and", bits, form.sign)), x.type)
 
 
-def _reduced(w: _Words, a: Atom, b: Atom) -> Atom:
+def remainder(m: MathBuilder, x: Atom, y: Atom) -> Atom:
+    """x - n * y for the whole number n nearest to x / y, the even one of two; exact, a zero with the sign of x; NaN where rem's is."""
+    if x.type in NARROW:
+        return m.cast(remainder(m, m.cast(x, f32), m.cast(y, f32)), x.type)
+    size = m("abs", y)
+    # Less even multiples of y: below 2 |y|, and twice |y| may be infinite. Where |y| - rest is rounded, rest is too small to be asked about.
+    rest: Atom = rem(m, m("abs", x), m("add", size, size))
+    less = m("sub", rest, size)
+    nearest = m("select", m("ge", less, m("sub", size, less)), m("sub", less, size), less)
+    rest = m("select", m("gt", rest, m("sub", size, rest)), nearest, rest)
+    w = words_of(m, x.type)
+    return m.bitcast(w("xor", m.bitcast(rest, w.t), w.split(x)[1]), x.type)
+
+
+def _reduced(w: Words, a: Atom, b: Atom) -> Atom:
     """The bits of a mod b, of the bits of finite a >= b > 0."""
     width = w.t.bits
-    (x, upper), (d, lower) = _unpacked(w, a), _unpacked(w, b)
+    (x, upper), (d, lower) = w.normalised(a), w.normalised(b)
     shift = w("sub", upper, lower)
     reciprocal = _reciprocal(w, d)
     # x < 2 d, as both have their top bits set. Then the part of the shift that is no whole word: by two shifts, since one by
@@ -90,19 +70,7 @@ def _reduced(w: _Words, a: Atom, b: Atom) -> Atom:
     return _packed(w, out.get(rest), lower)
 
 
-def _unpacked(w: _Words, bits: Atom) -> tuple[Atom, Atom]:
-    """A magnitude as a word with its top bit set, and a number that counts its exponent: 1 for the least normal one's, and below 0, wrapped,
-    for subnormal ones."""
-    fraction = w.format.fraction
-    field = w("shr", bits, fraction)
-    normal = w("ne", field, 0)
-    significand = w("or", w("and", bits, (1 << fraction) - 1), w.pick(normal, 1 << fraction, 0))
-    zeros = w("clz", significand)
-    exponent = w("sub", w("max", field, 1), w("sub", zeros, w.t.bits - 1 - fraction))
-    return w("shl", significand, zeros), exponent
-
-
-def _packed(w: _Words, rest: Atom, exponent: Atom) -> Atom:
+def _packed(w: Words, rest: Atom, exponent: Atom) -> Atom:
     """The bits of a remainder whose top bit would count `exponent`; exact, since a remainder is a multiple of both operands' units."""
     zeros = w("clz", rest)
     below = w("sub", w("add", zeros, 1), exponent)  # how far under the least normal number; wrapped where it is not
@@ -114,7 +82,7 @@ def _packed(w: _Words, rest: Atom, exponent: Atom) -> Atom:
     return w.pick(w("eq", rest, 0), 0, made)
 
 
-def _remainder(w: _Words, upper: Atom, lower: Atom, d: Atom, reciprocal: Atom) -> Atom:
+def _remainder(w: Words, upper: Atom, lower: Atom, d: Atom, reciprocal: Atom) -> Atom:
     """(upper, lower) mod d for upper < d."""
     middle = w("mul", reciprocal, upper)
     quotient_low = w("add", middle, lower)
@@ -125,7 +93,7 @@ def _remainder(w: _Words, upper: Atom, lower: Atom, d: Atom, reciprocal: Atom) -
     return w.pick(w("ge", rest, d), w("sub", rest, d), rest)
 
 
-def _reciprocal(w: _Words, d: Atom) -> Atom:
+def _reciprocal(w: Words, d: Atom) -> Atom:
     """floor((B^2 - 1) / d) - B for B = 2^width, that is (~d, B - 1) / d, with two digits of half a word."""
     half = w.t.bits // 2
     ones = (1 << half) - 1

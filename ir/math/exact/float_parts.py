@@ -1,0 +1,54 @@
+"""Signs, fractions and exponents of floats, and the numbers beside them: exact, and but for `modf_fraction` by integers on the bit patterns, so
+subnormals count whatever a device does to them."""
+
+from __future__ import annotations
+
+from vyre_py.ir.language.nodes import Atom, const
+from vyre_py.ir.language.types import f32
+from vyre_py.ir.math.builder import MathBuilder
+from vyre_py.ir.math.exact.words import NARROW, Words, words_of
+
+__all__ = ["copysign", "frexp_fraction", "modf_fraction", "nextafter"]
+
+
+def copysign(m: MathBuilder, x: Atom, y: Atom) -> Atom:
+    """The magnitude of x with the sign of y."""
+    w = words_of(m, x.type)
+    return w.joined(w.split(x)[0], w.split(y)[1])
+
+
+def nextafter(m: MathBuilder, x: Atom, y: Atom) -> Atom:
+    """The number beside x toward y; y where they are equal."""
+    w = words_of(m, x.type)
+    (size, sign), (other, sign_of_other) = w.split(x), w.split(y)
+    # Away from zero, where y lies beyond x on the same side of it.
+    away = m("logical_and", m("eq", sign, sign_of_other), m("gt", other, size))
+    moved = w("or", w.pick(away, w("add", size, 1), w("sub", size, 1)), sign)
+    moved = w.pick(w("eq", size, 0), w("or", sign_of_other, 1), moved)
+    whole = w("or", other, sign_of_other)
+    same = m("logical_or", m("eq", w("or", size, sign), whole), w("eq", w("or", size, other), 0))
+    nan = w("gt", w("max", size, other), w.format.infinity)
+    return m.bitcast(w.pick(nan, x.type.canonical_nan, w.pick(same, whole, moved)), x.type)
+
+
+def modf_fraction(m: MathBuilder, x: Atom) -> Atom:
+    """x - trunc(x) with the sign of x; a zero for infinities."""
+    rest = m("select", m("is_inf", x), const(x.type, 0.0), m("sub", x, m("trunc", x)))
+    return copysign(m, rest, x)
+
+
+def _regular(w: Words, magnitude: Atom) -> Atom:
+    """Whether these are the bits of a finite number other than 0."""
+    return w("lt", w("sub", magnitude, 1), w.format.infinity - 1)
+
+
+def frexp_fraction(m: MathBuilder, x: Atom) -> Atom:
+    """x by the power of two that takes its magnitude to 0.5 up to 1; zeros, infinities and NaN stay."""
+    if x.type in NARROW:
+        return m.cast(frexp_fraction(m, m.cast(x, f32)), x.type)
+    w = words_of(m, x.type)
+    magnitude, sign = w.split(x)
+    fraction = w.format.fraction
+    significand = w("shr", w.normalised(magnitude)[0], w.t.bits - 1 - fraction)
+    made = w("or", w("and", significand, (1 << fraction) - 1), (w.format.bias - 1) << fraction)
+    return w.joined(w.pick(_regular(w, magnitude), made, magnitude), sign)
