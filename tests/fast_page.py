@@ -26,7 +26,7 @@ Made from `lowering/llvm/gpu/accuracy.py` by `python tests/pages.py`; changes be
 A Program that computes nothing in floating point is strict everywhere, and its code is the same under all numerics.
 
 * **Contraction**: `a * b + c`, `a * b - c` and `c - a * b` are computed as one fused multiply-add, which rounds once, where the product is used by
-  sums and differences alone; of two products in a sum the first is fused. So are those of `dot`, `length` and `cross`. It happens before ops are
+  sums and differences alone; of two products in a sum the first is fused. So are those of ops across components (`dot`). It happens before ops are
   expanded, so that no expansion loses the rounding errors that it is built on.
 * **Flushing**: ops that compute, compare or convert f32 may take a subnormal argument for a zero of its sign, and give such a zero for a
   subnormal result. So a subnormal divisor counts as 0, and `log` of a subnormal number is -inf. Loads, stores, `select` and `bitcast` keep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vyre_py.ir.evaluate.numbers import add, mul, sqrt, sub
+from vyre_py.ir.evaluate.numbers import add, div, mul, sqrt, sub
 from vyre_py.ir.language.types import Array, Type
 
 __all__: list[str] = []  # through the package
@@ -31,6 +31,19 @@ def dot(t: Type, a: Array, b: Array) -> Array:
 
 def length(t: Type, a: Array) -> Array:
     return sqrt(t, dot(t, a, a))
+
+
+def distance(t: Type, a: Array, b: Array) -> Array:
+    return length(t, sub(t, a, b))
+
+
+def normalize(t: Type, a: Array) -> Array:
+    return div(t, a, length(t.scalar, a)[:, np.newaxis])
+
+
+def reflect(t: Type, i: Array, n: Array) -> Array:
+    across = dot(t.scalar, n, i)
+    return sub(t, i, mul(t, add(t.scalar, across, across)[:, np.newaxis], n))
 
 
 def cross(t: Type, a: Array, b: Array) -> Array:

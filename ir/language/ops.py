@@ -206,6 +206,9 @@ _CALCULATIONS: tuple[Op, ...] = (
     _exact("modf_fraction", 131, float_parts.modf_fraction, "float_parts.modf_fraction", "The fraction of C's modf, x - trunc(x) with the sign of x, exact; a zero for infinities. Its whole part is trunc(x)."),
     _exact("frexp_fraction", 132, float_parts.frexp_fraction, "float_parts.frexp_fraction", "The fraction of C's frexp: x by a power of two, its magnitude from 0.5 up to 1; zeros, infinities and NaN stay."),
     _exact("remainder", 133, float_parts.remainder, "remainder.remainder", "IEEE's remainder, exact: x - n * y for the whole number n nearest to x / y, the even one of two; a zero has x's sign.", ("x", "y")),
+    _row("distance", 136, (_T, _T), Result.COMPONENT, _FLOAT, vectors.distance, "length(a - b).", laws=Law.COMMUTES, lanes=_VECTOR, names=("a", "b"), expansion="exact.geometry.distance"),
+    _row("normalize", 137, (_T,), Result.T, _FLOAT, vectors.normalize, "v / length(v), each step rounded; NaN for the zero vector.", lanes=_VECTOR, names=("v",), expansion="exact.geometry.normalize"),
+    _row("reflect", 138, (_T, _T), Result.T, _FLOAT, vectors.reflect, "i - 2 * dot(n, i) * n, each step rounded: what comes in at i, turned at a surface whose normal n has length 1.", lanes=_VECTOR, names=("i", "n"), expansion="exact.geometry.reflect"),
 )
 
 # name, code of its first axis, level, doc; each has three axes

@@ -111,6 +111,26 @@ def length(t: Type, a: tuple[Number, ...]) -> Number:
     return floats.sqrt(FORMATS[t], dot(t, a, a))
 
 
+def _less(t: Type, a: tuple[Number, ...], b: tuple[Number, ...]) -> tuple[Number, ...]:
+    return tuple(floats.sub(FORMATS[t], x, y) for x, y in zip(a, b, strict=True))
+
+
+def distance(t: Type, a: tuple[Number, ...], b: tuple[Number, ...]) -> Number:
+    """The length of the difference of floats."""
+    return length(t, _less(t, a, b))
+
+
+def normalize(t: Type, a: tuple[Number, ...]) -> tuple[Number, ...]:
+    """Each component by the length."""
+    return tuple(floats.div(FORMATS[t], x, length(t, a)) for x in a)
+
+
+def reflect(t: Type, i: tuple[Number, ...], n: tuple[Number, ...]) -> tuple[Number, ...]:
+    """i less twice its part along n."""
+    twice = floats.mul(FORMATS[t], FORMATS[t].rounded(Fraction(2)), dot(t, n, i))
+    return _less(t, i, tuple(floats.mul(FORMATS[t], twice, x) for x in n))
+
+
 def cross(t: Type, a: tuple[Number, ...], b: tuple[Number, ...]) -> tuple[Number, ...]:
     """Of three components."""
     first = _products(t, (a[1], a[2], a[0]), (b[2], b[0], b[1]))

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice, product
 from typing import Any, Final
 
-from exact_conversions import cast_oracle, cross, dot, length
+from exact_conversions import cast_oracle, cross, distance, dot, length, normalize, reflect
 from exact_floats import FORMATS
 from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, literal, oracle, result_of
@@ -308,6 +308,11 @@ def _products(t: Type) -> str:
     if t.is_float:
         outputs["length2"] = t, "length(a.zw)", lambda x: length(t, x[2:])
         outputs["length4"] = t, "length(a)", lambda x: length(t, x)
+        outputs["distance2"] = t, "distance(a.xw, b.xw)", lambda x, y: distance(t, (x[0], x[3]), (y[0], y[3]))
+        outputs["distance4"] = t, "distance(a, b)", lambda x, y: distance(t, x, y)
+        outputs["normalize3"] = vector_of(t, 3), "normalize(b.wxy)", lambda y: normalize(t, (y[3], y[0], y[1]))
+        outputs["reflect2"] = vector_of(t, 2), "reflect(a.yx, b.zw)", lambda x, y: reflect(t, (x[1], x[0]), y[2:])
+        outputs["reflect4"] = vector_of(t, 4), "reflect(a, b)", lambda x, y: reflect(t, x, y)
     remarks = [_NEAR if t is not f16 and t.bits > 16 else "// tolerance on wgpu: ulp 2 abs 0.01", *_need(t)] if t.is_float else []
     return columns(f"over_{t}", _numbers(t, 4), outputs, remarks)
 

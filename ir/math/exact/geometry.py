@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import reduce
 from itertools import pairwise
 
-from vyre_py.ir.language.nodes import Atom
+from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.math.builder import MathBuilder
 
-__all__ = ["Components", "all_", "any_", "cross", "dot", "length"]
+__all__ = ["Components", "all_", "any_", "cross", "distance", "dot", "length", "normalize", "reflect"]
 
 Components = tuple[Atom, ...]
 
@@ -22,6 +22,24 @@ def dot(m: MathBuilder, a: Components, b: Components) -> Components:
 def length(m: MathBuilder, a: Components) -> Components:
     """sqrt(dot(a, a))."""
     return (m("sqrt", *dot(m, a, a)),)
+
+
+def distance(m: MathBuilder, a: Components, b: Components) -> Components:
+    """length(a - b)."""
+    return length(m, tuple([m("sub", x, y) for x, y in zip(a, b, strict=True)]))
+
+
+def normalize(m: MathBuilder, a: Components) -> Components:
+    """a / length(a): NaN for the zero vector."""
+    (size,) = length(m, a)
+    return tuple([m("div", x, size) for x in a])
+
+
+def reflect(m: MathBuilder, i: Components, n: Components) -> Components:
+    """i - 2 * dot(n, i) * n, from left to right."""
+    (across,) = dot(m, n, i)
+    twice = m("mul", const(across.type, 2.0), across)
+    return tuple([m("sub", x, m("mul", twice, y)) for x, y in zip(i, n, strict=True)])
 
 
 def cross(m: MathBuilder, a: Components, b: Components) -> Components:

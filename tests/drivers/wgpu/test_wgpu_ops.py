@@ -263,6 +263,10 @@ def scale_of(op: Op, arrays: list[Array]) -> Array | None:
         wide = [np.abs(x.astype(np.float64)) for x in arrays]
         if op.name in ("dot", "length"):
             return (wide[0] * wide[-1]).sum(axis=1) if op.name == "dot" else None
+        if op.name == "normalize":
+            return np.full(1, 4.0)
+        if op.name == "reflect":
+            return wide[0] + 2 * (wide[0] * wide[1]).sum(axis=1)[:, None] * wide[1]
         return 2 * (wide[0].max(axis=1) * wide[1].max(axis=1))[:, None] if op.name == "cross" else None
 
 

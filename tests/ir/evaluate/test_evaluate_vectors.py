@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exact_conversions import CODES, cross, dot, length, packed, stored, taken, unpacked
+from exact_conversions import CODES, cross, distance, dot, length, normalize, packed, reflect, stored, taken, unpacked
 from exact_floats import FORMATS
 from exact_samples import EDGES, Number, array, drawn, numbers, same
 
@@ -118,12 +118,15 @@ def test_a_scalar_is_splat(t: Type, count: int) -> None:
 
 
 @pytest.mark.parametrize("t", [t for t in VECTORS if t.kind is not Kind.BOOL], ids=str)
-def test_dot_length_and_cross_round_each_step(t: Type) -> None:
+def test_products_and_lengths_round_each_step(t: Type) -> None:
     a, b = random_vectors(t, seed=5, count=400), random_vectors(t, seed=6, count=400)
     left, right, scalar = elements(t, a), elements(t, b), t.scalar
     check(scalar, evaluate(OPS["dot"], scalar, left, right), [(dot(scalar, x, y),) for x, y in zip(a, b, strict=True)])
     if t.is_float:
         check(scalar, evaluate(OPS["length"], scalar, left), [(length(scalar, x),) for x in a])
+        check(scalar, evaluate(OPS["distance"], scalar, left, right), [(distance(scalar, x, y),) for x, y in zip(a, b, strict=True)])
+        check(t, evaluate(OPS["normalize"], t, left), [normalize(scalar, x) for x in a])
+        check(t, evaluate(OPS["reflect"], t, left, right), [reflect(scalar, x, y) for x, y in zip(a, b, strict=True)])
     if t.lanes == 3:
         check(t, evaluate(OPS["cross"], t, left, right), [cross(scalar, x, y) for x, y in zip(a, b, strict=True)])
 
@@ -198,6 +201,6 @@ def test_a_row_with_an_odd_shape_is_evaluated_here() -> None:
     """Rows that are neither lanewise nor conversions: each has a test of its own above."""
     odd = {name for name, row in OPS.items() if row.evaluate is not None and not row.is_lanewise and row.result is not Result.GIVEN}
     packing: set[Any] = {f"{way}{form}" for way in ("pack", "unpack") for form in FORMS}
-    assert odd == {"vec2", "vec3", "vec4", "dot", "length", "cross", "all", "any"} | packing
+    assert odd == {"vec2", "vec3", "vec4", "dot", "length", "cross", "all", "any", "distance", "normalize", "reflect"} | packing
     assert OPS["cast"].is_lanewise and not OPS["bitcast"].is_lanewise and not OPS["swizzle"].is_lanewise
     assert OPS["unpack4x8_uint"].result_type((u32,)) is TYPES["u32x4"] and OPS["unpack4x8_sint"].fixed is vector_of(i32, 4) and u8.lanes == 1
