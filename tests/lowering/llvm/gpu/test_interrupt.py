@@ -65,7 +65,7 @@ def same(program, arguments, sizes, *all_options, launched=2):
 def test_run_filetests(path, options, monkeypatch, busy):
     """The reference device with the walk in the interpreter's place. Programs without a loop are left to the test with both options."""
 
-    def run(code, arguments, sizes, races):
+    def run(code, arguments, sizes, **watches):
         values = {name: value if value.ndim else value[()] for name, value in arguments.items()}
         program = code.program
         has_loops = any(isinstance(s, (For, Loop)) for s in program.body)

@@ -101,7 +101,7 @@ def test_filetests_run_as_ptx(path, monkeypatch):
     number = files("run").index(path)
     runs = count(number)
 
-    def run(code, arguments, sizes, races):
+    def run(code, arguments, sizes, **watches):
         at = next(runs)
         options = NVVM if at % 3 else QUICK
         given = {name: value if value.ndim else value[()] for name, value in arguments.items()}
@@ -120,7 +120,7 @@ def test_floats_become_integers_as_ptx_converts_them(name, codegen, monkeypatch)
     """Each file whole, by both compilers: the machine's own saturation, and what it makes of NaN where 64 bits take part."""
     found = set()
 
-    def run(code, arguments, sizes, races):
+    def run(code, arguments, sizes, **watches):
         options = CompileOptions(codegen=codegen)
         run_as_ptx(code.program, "sm_90", options, arguments, sizes)
         found.update(re.findall(r"cvt\.rzi\.\w+\.\w+", ptx_of(code.program, options=options)))

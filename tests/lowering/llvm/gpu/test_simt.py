@@ -69,7 +69,7 @@ def test_run_filetests(path, monkeypatch):
     """The reference device with the walk in the interpreter's place."""
     ran = []
 
-    def run(code, arguments, sizes, races):
+    def run(code, arguments, sizes, **watches):
         ran.append(code)
         prepared = prepare(code.program, TARGET, CompileOptions())
         simt_host.run(prepared, {name: value if value.ndim else value[()] for name, value in arguments.items()}, sizes)
