@@ -20,13 +20,13 @@ from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import Type, bool_, i32, i64, u32, u64, vector_of
+from vyre_py.ir.language.types import Type, i32, i64, u32, u64, vector_of
 from vyre_py.ir.language.widths import INDEX_TYPES
 
 __all__ = ["Emitter"]
 
 # Operands that are no number's business: any type goes.
-_FREE: Final = (Pattern.ANY, Pattern.LANES)
+_FREE: Final = (Pattern.ANY, Pattern.LANES, Pattern.COMPONENT)
 _COUNT: Final = Const(u32, 0)
 # What a Python number becomes as an index: the first of these that holds it.
 _LITERAL_TYPES: Final = (u32, i32, u64, i64)
@@ -88,7 +88,7 @@ class Emitter:
         common = self._common(row, operands)
         atoms: list[Atom] = []
         for operand, pattern in zip(operands, row.operands, strict=True):
-            wanted = bool_ if pattern is Pattern.BOOL else u32 if pattern is Pattern.U32 else common
+            wanted = pattern.beside(common) if common is not None else pattern.fixed
             if isinstance(operand, Expr):
                 atom = self._own(operand)
                 meets = pattern is Pattern.T and common is not None and common.is_vector and atom.type is common.scalar

@@ -11,7 +11,7 @@ from typing import Final
 
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.op import Op, Operand, Result
-from vyre_py.ir.language.types import Kind, Type, f32, i32, u32, vector_of
+from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
 __all__ = ["PYTHON", "TEXT", "Dialect", "refusal"]
 
@@ -91,8 +91,18 @@ def _condition(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: 
 
 def _count(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
     for pattern, actual in zip(op.operands, operands, strict=False):
-        if pattern in (Operand.U32, Operand.LANES) and actual.scalar is not u32:
-            return f"a u32 is needed where {actual} stands", dialect.cast(u32)
+        wanted = pattern.fixed
+        if wanted is not None and wanted is not bool_ and actual.scalar is not wanted:
+            return f"{'an' if wanted is i32 else 'a'} {wanted} is needed where {actual} stands", dialect.cast(wanted)
+    return None
+
+
+def _component(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    t = op.operand_type(operands)
+    for pattern, actual in zip(op.operands, operands, strict=False):
+        if pattern is Operand.COMPONENT and t is not None and t.scalar in op.of and actual is not t.scalar:
+            help = "take a component: v.x" if actual.scalar is t.scalar else dialect.cast(t.scalar)
+            return f"a scalar {t.scalar} is needed where {actual} stands", help
     return None
 
 
@@ -145,5 +155,5 @@ def _family(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dia
 
 # In this order: the first that has something to say does.
 _CASES: Final[tuple[Callable[[Op, tuple[Type, ...], Type | None, Dialect], _Why], ...]] = (
-    _conversion, _condition, _count, _bitwise_floats, _mixed, _shape, _family,
+    _conversion, _condition, _count, _bitwise_floats, _mixed, _component, _shape, _family,
 )

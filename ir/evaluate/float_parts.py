@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vyre_py.ir.evaluate.arrays import through_f32
+from vyre_py.ir.evaluate.arrays import aligned, through_f32
 from vyre_py.ir.evaluate.conversions import canonical_bits
+from vyre_py.ir.language.narrowing import is_narrow
 from vyre_py.ir.language.types import Array, Type
 
 __all__: list[str] = []  # through the package
@@ -47,6 +48,19 @@ def modf_fraction(t: Type, x: Array) -> Array:
 def frexp_fraction(t: Type, x: Array) -> Array:
     fraction: Array = np.frexp(x)[0]
     return fraction
+
+
+def frexp_exponent(t: Type, x: Array) -> Array:
+    wide = x.astype(np.float32) if is_narrow(x.dtype) else x
+    # What C leaves open: the exponent of infinities and NaN.
+    return np.where(np.isfinite(wide), np.frexp(wide)[1], 0).astype(np.int32)
+
+
+@through_f32
+def ldexp(t: Type, x: Array, e: Array) -> Array:
+    # For f16 and bf16 too: what f32 rounds is far below the least of their numbers.
+    scaled: Array = np.ldexp(*aligned(x, e))
+    return scaled
 
 
 @through_f32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vyre_py.ir.evaluate.comparisons import lt
 from vyre_py.ir.evaluate.numbers import add, div, mul, sqrt, sub
 from vyre_py.ir.language.types import Array, Type
 
@@ -44,6 +45,15 @@ def normalize(t: Type, a: Array) -> Array:
 def reflect(t: Type, i: Array, n: Array) -> Array:
     across = dot(t.scalar, n, i)
     return sub(t, i, mul(t, add(t.scalar, across, across)[:, np.newaxis], n))
+
+
+def refract(t: Type, i: Array, n: Array, eta: Array) -> Array:
+    s = t.scalar
+    one, across = np.ones(1, np.float32).astype(t.dtype), dot(s, n, i)
+    k = sub(s, one, mul(s, mul(s, eta, eta), sub(s, one, mul(s, across, across))))
+    along = add(s, mul(s, eta, across), sqrt(s, k))
+    bent = sub(t, mul(t, eta[:, np.newaxis], i), mul(t, along[:, np.newaxis], n))
+    return np.where(lt(s, k, np.zeros_like(one))[:, np.newaxis], np.zeros_like(bent), bent)
 
 
 def cross(t: Type, a: Array, b: Array) -> Array:

@@ -8,7 +8,7 @@ from enum import Enum, IntEnum, IntFlag, auto
 from functools import lru_cache
 from typing import Final
 
-from vyre_py.ir.language.types import Array, Type, bool_, u32, unsigned_of, vector_of
+from vyre_py.ir.language.types import Array, Type, bool_, i32, u32, unsigned_of, vector_of
 
 __all__ = ["AtomicOp", "Law", "Level", "Op", "Operand", "Result"]
 
@@ -42,8 +42,22 @@ class Operand(Enum):
     T = "T"
     BOOL = "bool"  # a bool, or a vector of bools with as many components as T
     U32 = "u32"  # a u32, or a vector of u32 with as many components as T
+    I32 = "i32"  # an i32, or a vector of i32 with as many components as T
+    COMPONENT = "component of T"
     ANY = "any"  # any type, independent of T
     LANES = "lanes"  # a u32 constant that names components: `swizzle_bits`
+
+    @property
+    def fixed(self) -> Type | None:
+        """The type of one component, where it does not depend on T."""
+        return _FIXED.get(self)
+
+    def beside(self, t: Type) -> Type:
+        """A type that an operand so marked may have where T is `t`: one component for all, where it need not have as many."""
+        return t.scalar if self is Operand.COMPONENT else self.fixed or t
+
+
+_FIXED: Final[Mapping[Operand, Type]] = {Operand.BOOL: bool_, Operand.U32: u32, Operand.I32: i32, Operand.LANES: u32}
 
 
 class Result(Enum):
@@ -52,6 +66,7 @@ class Result(Enum):
     T = "T"
     BOOL = "bool"  # per component
     UNSIGNED = "unsigned T"
+    I32 = "i32"  # per component
     COMPONENT = "component of T"
     VECTOR = "vector of T"  # with as many components as there are operands
     FIXED = "fixed"  # the row's `fixed`
@@ -106,7 +121,7 @@ class Op:
     @property
     def is_lanewise(self) -> bool:
         """Whether each component of the result depends on the same component of the operands alone."""
-        return (self.result in (Result.T, Result.BOOL, Result.UNSIGNED) and len(self.lanes) == _MAX_LANES) or self.name == "cast"
+        return (self.result in (Result.T, Result.BOOL, Result.UNSIGNED, Result.I32) and len(self.lanes) == _MAX_LANES) or self.name == "cast"
 
     def operand_type(self, operands: tuple[Type, ...]) -> Type | None:
         """T, or None where the row has no operand marked so."""
@@ -125,8 +140,10 @@ class Op:
                 fits = actual is t
             elif pattern is Operand.ANY:
                 fits = True
+            elif pattern is Operand.COMPONENT:
+                fits = t is not None and actual is t.scalar
             else:
-                wanted = bool_ if pattern is Operand.BOOL else u32
+                wanted = pattern.beside(actual)
                 # A vector chooses by one bool, or component by component.
                 fits = actual is wanted or (t is not None and t.is_vector and actual is vector_of(wanted, t.lanes) and pattern is not Operand.LANES)
             if not fits:
@@ -147,6 +164,7 @@ _RESULTS: Final[Mapping[Result, Callable[[Type, int], Type]]] = {
     Result.T: lambda t, count: t,
     Result.BOOL: lambda t, count: vector_of(bool_, t.lanes),
     Result.UNSIGNED: lambda t, count: unsigned_of(t),
+    Result.I32: lambda t, count: vector_of(i32, t.lanes),
     Result.COMPONENT: lambda t, count: t.scalar,
     Result.VECTOR: vector_of,
 }

@@ -60,7 +60,7 @@ def _bitcasts(source: Type, target: Type) -> bool:
     return source.total_bits == target.total_bits and source is not target and Kind.BOOL not in kinds
 
 
-_T, _B, _A, _U, _L = Operand.T, Operand.BOOL, Operand.ANY, Operand.U32, Operand.LANES
+_T, _B, _A, _U, _I, _C, _L = Operand.T, Operand.BOOL, Operand.ANY, Operand.U32, Operand.I32, Operand.COMPONENT, Operand.LANES
 _INT = frozenset(t for t in SCALARS.values() if t.is_integer)
 _FLOAT = frozenset(t for t in SCALARS.values() if t.is_float)
 _MATH = _FLOAT - {f64}
@@ -206,9 +206,12 @@ _CALCULATIONS: tuple[Op, ...] = (
     _exact("modf_fraction", 131, float_parts.modf_fraction, "float_parts.modf_fraction", "The fraction of C's modf, x - trunc(x) with the sign of x, exact; a zero for infinities. Its whole part is trunc(x)."),
     _exact("frexp_fraction", 132, float_parts.frexp_fraction, "float_parts.frexp_fraction", "The fraction of C's frexp: x by a power of two, its magnitude from 0.5 up to 1; zeros, infinities and NaN stay."),
     _exact("remainder", 133, float_parts.remainder, "remainder.remainder", "IEEE's remainder, exact: x - n * y for the whole number n nearest to x / y, the even one of two; a zero has x's sign.", ("x", "y")),
+    _row("frexp_exponent", 134, (_T,), Result.I32, _FLOAT, float_parts.frexp_exponent, "The exponent of C's frexp: x = frexp_fraction(x) * 2^e; 0 for zeros, infinities and NaN.", expands=_FLOAT, expansion="exact.float_parts.frexp_exponent"),
+    _row("ldexp", 135, (_T, _I), Result.T, _FLOAT, float_parts.ldexp, "x * 2^e for any e, rounded once, as C's scalbn.", names=("x", "e"), expands=_FLOAT, expansion="exact.float_parts.ldexp"),
     _row("distance", 136, (_T, _T), Result.COMPONENT, _FLOAT, vectors.distance, "length(a - b).", laws=Law.COMMUTES, lanes=_VECTOR, names=("a", "b"), expansion="exact.geometry.distance"),
     _row("normalize", 137, (_T,), Result.T, _FLOAT, vectors.normalize, "v / length(v), each step rounded; NaN for the zero vector.", lanes=_VECTOR, names=("v",), expansion="exact.geometry.normalize"),
     _row("reflect", 138, (_T, _T), Result.T, _FLOAT, vectors.reflect, "i - 2 * dot(n, i) * n, each step rounded: what comes in at i, turned at a surface whose normal n has length 1.", lanes=_VECTOR, names=("i", "n"), expansion="exact.geometry.reflect"),
+    _row("refract", 139, (_T, _T, _C), Result.T, _FLOAT, vectors.refract, "eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i) * dot(n, i)), each step rounded; 0 where k < 0.", lanes=_VECTOR, names=("i", "n", "eta"), expansion="exact.geometry.refract"),
 )
 
 # name, code of its first axis, level, doc; each has three axes

@@ -21,7 +21,7 @@ from vyre_py.ir.language.nodes import Atom, Const, Let, Value
 from vyre_py.ir.language.op import Op, Result
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import Kind, Type, bool_, u32, vector_of
+from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Cursor, Failed
 from vyre_py.ir.text.lexer import literal_bits
 from vyre_py.ir.text.tokens import Tokens
@@ -30,7 +30,6 @@ __all__ = ["MAX_PARTS", "Open", "Operand", "OperandParser"]
 
 Span = tuple[int, int]
 MAX_PARTS: Final = 4096  # of one statement
-_U32: Final = (Pattern.U32, Pattern.LANES)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +148,7 @@ class OperandParser(Cursor):
         t, known, sure = _operand_type(row, operands), [], True
         for operand, pattern in zip(operands, row.operands, strict=True):
             if type(operand) is Open:
-                wanted = t if pattern is Pattern.T else u32 if pattern in _U32 else None
+                wanted = t if pattern is Pattern.T else _beside(pattern, t)
                 sure = sure and operand.digits != ""
                 known.append(self.fix(operand, wanted) if wanted is not None else operand)
             else:
@@ -248,7 +247,14 @@ def _operand_type(row: Op, operands: tuple[Operand, ...]) -> Type | None:
     return None
 
 
+def _beside(pattern: Pattern, t: Type | None) -> Type | None:
+    """The type of a number that the row does not mark T, beside a T that may not be known yet; None also for a bool, which says so itself."""
+    if pattern is Pattern.COMPONENT:
+        return t.scalar if t is not None else None
+    return pattern.fixed if pattern is not Pattern.BOOL else None
+
+
 def _likely_type(row: Op, operands: tuple[Operand, ...]) -> Type | None:
     """The type of an op's result as far as it is known; whether the row accepts its operands is seen when all have types."""
-    likely = {Result.BOOL: bool_, Result.UNSIGNED: u32, Result.FIXED: row.fixed}
+    likely = {Result.BOOL: bool_, Result.UNSIGNED: u32, Result.I32: i32, Result.FIXED: row.fixed}
     return likely.get(row.result, _operand_type(row, operands))

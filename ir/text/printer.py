@@ -55,7 +55,6 @@ __all__ = ["print_program"]
 MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 _LEVEL_ATOM: Final = LEVEL_UNARY + 1
-_COUNTS: Final = (Operand.U32, Operand.LANES)
 _PLAIN: Final = (Break, Continue, Return, Barrier, GridBarrier)
 
 
@@ -195,7 +194,7 @@ class _Printer:
         op, args = statement.op, statement.args
         shared = iter(self._group([a for a, pattern in zip(args, op.operands, strict=True) if pattern is Operand.T]))
         texts = [
-            next(shared) if pattern is Operand.T else self._atom(a, u32 if pattern in _COUNTS else None)
+            next(shared) if pattern is Operand.T else self._atom(a, pattern.fixed)
             for a, pattern in zip(args, op.operands, strict=True)
         ]
         if op is OPS["swizzle"] and (names := _component_names(statement)):

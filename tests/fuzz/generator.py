@@ -260,8 +260,9 @@ class _Generator:
         if pattern is Operand.LANES:
             assert given is not None  # a swizzle's result is written out
             return const(u32, sum(self.source.below(t.lanes) << 2 * k for k in range(given.lanes)))
-        if pattern in (Operand.BOOL, Operand.U32):
-            one = bool_ if pattern is Operand.BOOL else u32
+        if pattern is Operand.COMPONENT:
+            return draw(t.scalar)  # type: ignore[no-any-return]  # one of two methods of this class
+        if (one := pattern.fixed) is not None:
             each = TYPES[f"{one.name}x{t.lanes}"] if t.is_vector and self.chance(2) else one
             return draw(each)  # type: ignore[no-any-return]  # one of two methods of this class
         return draw(t)  # type: ignore[no-any-return]  # as above

@@ -131,6 +131,16 @@ def reflect(t: Type, i: tuple[Number, ...], n: tuple[Number, ...]) -> tuple[Numb
     return _less(t, i, tuple(floats.mul(FORMATS[t], twice, x) for x in n))
 
 
+def refract(t: Type, i: tuple[Number, ...], n: tuple[Number, ...], eta: Number) -> tuple[Number, ...]:
+    """GLSL's formula."""
+    f, across = FORMATS[t], dot(t, n, i)
+    k = floats.sub(f, f.one, floats.mul(f, floats.mul(f, eta, eta), floats.sub(f, f.one, floats.mul(f, across, across))))
+    if f.value(k) < 0:
+        return (0,) * len(i)
+    along = floats.add(f, floats.mul(f, eta, across), floats.sqrt(f, k))
+    return _less(t, tuple(floats.mul(f, eta, x) for x in i), tuple(floats.mul(f, along, x) for x in n))
+
+
 def cross(t: Type, a: tuple[Number, ...], b: tuple[Number, ...]) -> tuple[Number, ...]:
     """Of three components."""
     first = _products(t, (a[1], a[2], a[0]), (b[2], b[0], b[1]))

@@ -232,6 +232,12 @@ def frexp_fraction(f: Format, a: Bits) -> Bits:
     return f.rounded(Fraction(math.frexp(f.value(a))[0]), a & f.sign) if f.is_finite(a) else a
 
 
+def ldexp(f: Format, a: Bits, e: int) -> Bits:
+    if not f.is_finite(a) or not f.magnitude(a):
+        return a
+    return f.rounded(Fraction(f.value(a)) * Fraction(2) ** min(max(e, -5000), 5000))
+
+
 def remainder(f: Format, a: Bits, b: Bits) -> Bits:
     if _nan_or(f, a, b) or f.is_inf(a) or not f.magnitude(b):
         return f.nan
@@ -280,5 +286,7 @@ FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
     "nextafter": nextafter,
     "modf_fraction": modf_fraction,
     "frexp_fraction": frexp_fraction,
+    "frexp_exponent": lambda f, a: math.frexp(f.value(a))[1] if f.is_finite(a) else 0,
+    "ldexp": ldexp,
     "remainder": remainder,
 }

@@ -16,7 +16,7 @@ from vyre_py.ir.language.nodes import Access, Atom, Const, Space
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_bits
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import TYPES, Type, bool_, u32, vector_of
+from vyre_py.ir.language.types import TYPES, Type, u32, vector_of
 
 __all__ = ["Signature", "arguments_of", "assert_same_results", "differing", "program_of", "run", "signatures"]
 
@@ -59,11 +59,9 @@ def _generic(op: Op) -> Iterator[Signature]:
     for scalar in sorted(op.of, key=str):
         for lanes in sorted(op.lanes):
             t = vector_of(scalar, lanes)
-            whole = {Operand.T: t, Operand.BOOL: bool_, Operand.U32: u32}
-            yield Signature(op, tuple([whole[o] for o in op.operands]))
-            if lanes > 1 and set(op.operands) != {Operand.T}:
-                each = whole | {Operand.BOOL: vector_of(bool_, lanes), Operand.U32: vector_of(u32, lanes)}
-                yield Signature(op, tuple([each[o] for o in op.operands]))
+            yield Signature(op, tuple([o.beside(t) for o in op.operands]))
+            if lanes > 1 and any(o.fixed for o in op.operands):
+                yield Signature(op, tuple([vector_of(o.fixed, lanes) if o.fixed else o.beside(t) for o in op.operands]))
 
 
 def signatures(op: Op) -> list[Signature]:
@@ -93,6 +91,8 @@ def arguments_of(s: Signature, rng: np.random.Generator, count: int) -> dict[str
     if s.operands[1:2] == s.operands[:1]:
         made["x1"][: count // 8] = made["x0"][: count // 8]
     for k, t in enumerate(s.operands):
+        if s.op.operands[k] is Operand.I32:
+            made[f"x{k}"] = np.where(rng.integers(0, 8, made[f"x{k}"].shape) == 0, made[f"x{k}"], rng.integers(-300, 300, made[f"x{k}"].shape)).astype(t.dtype)
         if s.op.operands[k] is Operand.U32:
             made[f"x{k}"] = np.where(rng.integers(0, 4, made[f"x{k}"].shape) == 0, made[f"x{k}"], rng.integers(0, 66, made[f"x{k}"].shape)).astype(t.dtype)
     return made

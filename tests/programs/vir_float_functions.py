@@ -13,15 +13,15 @@ from vir_scalars import Result, columns, edges, everyday, nans, oracle, result_o
 from vir_text import NEEDS_F64, NO_SPECIALS, call, file_text, number
 
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.types import Type, f64, vector_of
+from vyre_py.ir.language.types import Type, f64, i32, vector_of
 
 __all__ = ["FILES"]
 
-_OF_ONE: Final = ("saturate", "degrees", "radians", "modf_fraction", "frexp_fraction")
+_OF_ONE: Final = ("saturate", "degrees", "radians", "modf_fraction", "frexp_fraction", "frexp_exponent")
 _OF_TWO: Final = ("step", "copysign", "nextafter", "remainder")
 _OF_THREE: Final = ("smoothstep", "mix")
 # Of which WGSL's devices give the bits too: those that compare, choose and move them.
-_BITS: Final = ("step", "saturate", "copysign", "nextafter", "frexp_fraction")
+_BITS: Final = ("step", "saturate", "copysign", "nextafter", "frexp_fraction", "frexp_exponent")
 
 _Rows = Sequence[tuple[Number, ...]]
 
@@ -62,12 +62,32 @@ def _steps(t: Type) -> list[tuple[Number, ...]]:
     return [(*pair, number(t, text)) for pair in ends for text in ("0", "1", "0.5", "-1", "2.75", "0.3")]
 
 
+def _exponents(t: Type) -> list[int]:
+    """Small ones, and such as lead to the least numbers, the greatest, and past them."""
+    f = FORMATS[t]
+    return [0, 1, -1, f.bias, -f.bias, -f.bias - f.fraction, 1 - f.fraction // 2, 2 * f.bias + f.fraction, -2 * f.bias - f.fraction, i32.maximum, i32.minimum]
+
+
+def _scaled(t: Type, numbers: Sequence[Number], exponents: Sequence[int], remarks: Sequence[str] = ()) -> str:
+    """Each number by each power of two; and in vectors, by one power for all components and by one for each."""
+    x, e = zip(*product(numbers, exponents), strict=True)
+    scalars = columns("scaled", {"x": (t, x), "e": (i32, e)}, {"ldexp": (t, "ldexp(x, e)", oracle(t, "ldexp"))}, remarks)
+    pairs = [(x[k : k + 2], e[k : k + 2]) for k in range(0, len(x) - 1, 2)]
+    v, counts, one = vector_of(t, 2), vector_of(i32, 2), exponents[0]
+    outputs: dict[str, Result] = {
+        "each": (v, "ldexp(x, e)", partial(_lanewise, oracle(t, "ldexp"))),
+        "one": (v, f"ldexp(x, {one})", lambda x: tuple(oracle(t, "ldexp")(a, one) for a in x)),
+    }
+    return scalars + "\n" + columns("scaled_vectors", {"x": (v, [a for a, _ in pairs]), "e": (counts, [b for _, b in pairs])}, outputs, remarks)
+
+
 def _special_file(t: Type) -> str:
     numbers = [*edges(t), *nans(t)]
     few = [0, FORMATS[t].sign, number(t, "-2.5"), FORMATS[t].infinity - 1, FORMATS[t].infinity, FORMATS[t].nan]
     cases = [
         _case(t, "of_one", _OF_ONE, [(x,) for x in numbers]), _case(t, "of_two", _OF_TWO, [*product(edges(t), repeat=2), *_neighbours(t)]),
         _case(t, "of_three", _OF_THREE, [*_steps(t), *[row for k, row in enumerate(product(few, repeat=3)) if k % 3 == 0]]),
+        _scaled(t, numbers, _exponents(t)),
     ]
     return file_text(f"Functions of {t} that simpler ops compute, with all special values; exact.", cases, [NO_SPECIALS])
 
@@ -87,6 +107,7 @@ def _finite_file(t: Type) -> str:
         _case(t, f"of_{vector_of(t, lanes)}", names, rows, lanes, [near])
         for lanes, names, rows in ((2, _OF_ONE, [(x,) for x in numbers]), (3, _OF_TWO, pairs), (4, _OF_THREE, _steps(t)[:24]))
     ]
+    cases.append(_scaled(t, numbers, [0, 1, -1, 4, -3]))
     title = f"Functions of {t} that simpler ops compute, of everyday numbers, scalars and vectors; on wgpu within the bounds that WGSL gives."
     return file_text(title, cases, [NEEDS_F64] if t is f64 else [])
 

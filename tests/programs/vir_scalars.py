@@ -62,7 +62,7 @@ def oracle(t: Type, name: str) -> Callable[..., Number]:
 def result_of(t: Type, name: str) -> Type:
     """The type of the op's result over operands of a type."""
     row = OPS[name]
-    found = row.result_type(tuple([u32 if o.value == "u32" else t for o in row.operands]))
+    found = row.result_type(tuple([o.beside(t) for o in row.operands]))
     assert found is not None
     return found
 

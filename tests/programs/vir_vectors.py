@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice, product
 from typing import Any, Final
 
-from exact_conversions import cast_oracle, cross, distance, dot, length, normalize, reflect
+from exact_conversions import cast_oracle, cross, distance, dot, length, normalize, reflect, refract
 from exact_floats import FORMATS
 from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, literal, oracle, result_of
@@ -299,6 +299,10 @@ def _ops_file() -> str:
 # ---------------------------------------------------------------- ops across components
 
 
+def _product(t: Type, x: Vector, y: Vector) -> Vector:
+    return _lanewise(oracle(t, "mul"), x, y)
+
+
 def _products(t: Type) -> str:
     """dot, length and cross of two, three and four components."""
     outputs: dict[str, Result] = {
@@ -312,6 +316,8 @@ def _products(t: Type) -> str:
         outputs["distance4"] = t, "distance(a, b)", lambda x, y: distance(t, x, y)
         outputs["normalize3"] = vector_of(t, 3), "normalize(b.wxy)", lambda y: normalize(t, (y[3], y[0], y[1]))
         outputs["reflect2"] = vector_of(t, 2), "reflect(a.yx, b.zw)", lambda x, y: reflect(t, (x[1], x[0]), y[2:])
+        outputs["refract2"] = vector_of(t, 2), "refract(a.xy, b.yw, 0.5)", lambda x, y: refract(t, x[:2], (y[1], y[3]), number(t, "0.5"))
+        outputs["refract4"] = vector_of(t, 4), "refract(a * a.wwww, b, a.w)", lambda x, y: refract(t, _product(t, x, x[3:] * 4), y, x[3])
         outputs["reflect4"] = vector_of(t, 4), "reflect(a, b)", lambda x, y: reflect(t, x, y)
     remarks = [_NEAR if t is not f16 and t.bits > 16 else "// tolerance on wgpu: ulp 2 abs 0.01", *_need(t)] if t.is_float else []
     return columns(f"over_{t}", _numbers(t, 4), outputs, remarks)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.math.builder import MathBuilder
 
-__all__ = ["Components", "all_", "any_", "cross", "distance", "dot", "length", "normalize", "reflect"]
+__all__ = ["Components", "all_", "any_", "cross", "distance", "dot", "length", "normalize", "reflect", "refract"]
 
 Components = tuple[Atom, ...]
 
@@ -40,6 +40,16 @@ def reflect(m: MathBuilder, i: Components, n: Components) -> Components:
     (across,) = dot(m, n, i)
     twice = m("mul", const(across.type, 2.0), across)
     return tuple([m("sub", x, m("mul", twice, y)) for x, y in zip(i, n, strict=True)])
+
+
+def refract(m: MathBuilder, i: Components, n: Components, eta: Components) -> Components:
+    """eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i)^2); zeros where k < 0, and nothing passes."""
+    (ratio,), (across,) = eta, dot(m, n, i)
+    zero, one = const(ratio.type, 0.0), const(ratio.type, 1.0)
+    k = m("sub", one, m("mul", m("mul", ratio, ratio), m("sub", one, m("mul", across, across))))
+    along = m("add", m("mul", ratio, across), m("sqrt", k))
+    none = m("lt", k, zero)
+    return tuple([m("select", none, zero, m("sub", m("mul", ratio, x), m("mul", along, y))) for x, y in zip(i, n, strict=True)])
 
 
 def cross(m: MathBuilder, a: Components, b: Components) -> Components:

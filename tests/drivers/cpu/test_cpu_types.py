@@ -108,8 +108,7 @@ def results_of(t: Type, name: str) -> list[tuple[tuple[Type, ...], Type | None, 
     row = OPS[name]
     if row.is_query or row.result is Result.VECTOR or Operand.LANES in row.operands:
         return []
-    kinds = {Operand.BOOL: vector_of(bool_, t.lanes), Operand.U32: u32}
-    operands = tuple(kinds.get(o, t) for o in row.operands)
+    operands = tuple(vector_of(bool_, t.lanes) if o is Operand.BOOL else o.beside(t) for o in row.operands)
     found = [(operands, given, row.result_type(operands, given)) for given in (TYPES.values() if row.result is Result.GIVEN else (None,))]
     return [(operands, given, result) for operands, given, result in found if result is not None]
 

@@ -20,7 +20,7 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Const, Space
-from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.op import Op, Result
 from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import (
@@ -90,9 +90,8 @@ def from_text(text: str) -> Program:
 def cases_of(op: Op) -> list[Case]:
     """Every choice of scalar types that a row accepts, with the type that is written out where one is."""
     written = (*SCALARS.values(), None) if op.result is Result.GIVEN else (None,)
-    fixed = {Operand.BOOL: bool_, Operand.U32: u32}
     chosen = itertools.product(SCALARS.values(), written)
-    found = [(tuple(fixed.get(pattern, t) for pattern in op.operands), given) for t, given in chosen]
+    found = [(tuple(pattern.beside(t) for pattern in op.operands), given) for t, given in chosen]
     return [(op, types, given) for types, given in found if op.result_type(types, given) is not None and vector_free(op, types, given)]
 
 
@@ -242,7 +241,7 @@ def vector_cases() -> Iterator[Case]:
         if op.evaluate is None or op.name == "swizzle":
             continue
         for t in (*SCALARS.values(), *MANY):
-            types = tuple({Operand.BOOL: vector_of(bool_, t.lanes), Operand.U32: vector_of(u32, t.lanes)}.get(pattern, t) for pattern in op.operands)
+            types = tuple(vector_of(pattern.fixed, t.lanes) if pattern.fixed else pattern.beside(t) for pattern in op.operands)
             by_components = op.is_lanewise or op.name == "bitcast"
             for given in (*SCALARS.values(), *MANY) if op.result is Result.GIVEN else (None,):
                 result = op.result_type(types, given)

@@ -15,7 +15,7 @@ import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Else, For, If, Let, Load, Store
-from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.op import Result
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, vector_of
@@ -154,6 +154,8 @@ def test_what_meets_a_vector_stands_for_all_components() -> None:
         c[0] = vp.extract_bits(q, 1, vp.splat(vp.cast(s, vp.u32), 2))
         acc += 1
         x[7] = v**2
+        x[8] = vp.ldexp(v, -3)
+        x[9] = vp.refract(v, s, 0.5)
     assert lines_of(b.program)[6:-1] == [
         "var acc: f32x3 = 0.0f32.xxx",
         "x[0] = 2.0f32.xxx * v + s.xxx",
@@ -166,6 +168,8 @@ def test_what_meets_a_vector_stands_for_all_components() -> None:
         "c[0] = extract_bits(q, 1, cast(s, u32).xx)",
         "acc = acc + 1.0f32.xxx",
         "x[7] = pow(v, 2.0f32.xxx)",
+        "x[8] = ldexp(v, -3)",
+        "x[9] = refract(v, s.xxx, 0.5f32)",
     ]
 
 
@@ -234,9 +238,8 @@ def test_every_function_emits_its_op(name: str) -> None:
     row = OPS[name]
     lanes = max(row.lanes)
     with vp.ProgramBuilder("one") as b:
-        types = {Operand.BOOL: vp.bool_, Operand.U32: vp.u32}
         marked = vector_of(min(row.of, key=str), lanes)
-        operands = [b.param(f"p{k}", types.get(pattern, marked)) for k, pattern in enumerate(row.operands)]
+        operands = [b.param(f"p{k}", pattern.beside(marked)) for k, pattern in enumerate(row.operands)]
         result = getattr(vp, name)(*operands)
         assert result.type is row.result_type(tuple(o.type for o in operands))
         assert getattr(vp, name).__doc__
@@ -341,6 +344,8 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("V201", "vp.cast(x, vp.u32x3)", lambda s: vp.cast(s.v, vp.u32)),
     ("V201", "vp.cast(x, vp.f32)", lambda s: vp.exp(vp.cast(s.f, vp.f64))),
     ("V201", "take a component", lambda s: s.x[vp.splat(s.i, 2)]),
+    ("V201", "vp.cast(x, vp.i32)", lambda s: vp.ldexp(s.f, s.i)),
+    ("V201", "v.x", lambda s: vp.refract(s.v, s.v, s.v)),
     ("V202", "x[i].x", lambda s: s.vectors[s.i, 0]),
     ("B108", "x[i]", lambda s: s.x + 1),
     ("B108", "x[i]", lambda s: np.float32(2) * s.x),

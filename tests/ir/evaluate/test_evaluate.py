@@ -21,7 +21,7 @@ from exact_samples import EDGES, Number, array, drawn, every, numbers, same, sam
 from vyre_py.ir.evaluate import fused
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, bool_, f16, f32, f64, i32, i64, u32, u64
+from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, bool_, f16, f32, f64, i32, i64, u64
 
 FLOATS = list(FORMATS)
 # Over vectors, or of a given type: test_evaluate_vectors.py, and the tests of casts and bitcasts below.
@@ -59,7 +59,7 @@ BIT_COUNTS = [0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 2
 @pytest.mark.parametrize(("name", "t"), T_ROWS, ids=str)
 def test_op(name: str, t: Type) -> None:
     row = OPS[name]
-    types = tuple(u32 if o is Operand.U32 else t for o in row.operands)
+    types = tuple(o.beside(t) for o in row.operands)
     if Operand.U32 in row.operands:
         values = [EDGES[t] + drawn(t, 40, seed=1), EDGES[t][::-1] + drawn(t, 40, seed=2)][: row.operands.count(Operand.T)]
         rows = [(*v, offset, count) for v in zip(*values, strict=True) for offset in BIT_COUNTS for count in BIT_COUNTS]
@@ -87,7 +87,7 @@ def test_select_keeps_bits(t: Type) -> None:
 def test_operands_broadcast(name: str) -> None:
     row = OPS[name]
     for t in sorted(row.of, key=str):
-        types = tuple({Operand.BOOL: bool_, Operand.U32: u32}.get(o, t) for o in row.operands)
+        types = tuple(o.beside(t) for o in row.operands)
         result = row.result_type(types)
         assert result is not None and row.evaluate is not None
         columns = [array(o, drawn(o, 50, seed=k)) for k, o in enumerate(types)]

@@ -8,7 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exact_conversions import CODES, cross, distance, dot, length, normalize, packed, reflect, stored, taken, unpacked
+from exact_conversions import (
+    CODES,
+    cross,
+    distance,
+    dot,
+    length,
+    normalize,
+    packed,
+    reflect,
+    refract,
+    stored,
+    taken,
+    unpacked,
+)
 from exact_floats import FORMATS
 from exact_samples import EDGES, Number, array, drawn, numbers, same
 
@@ -60,9 +73,7 @@ def test_a_lanewise_row_is_its_scalar_self_in_each_component(row: Op, lanes: int
         others = [p for p in row.operands if p is not Operand.T]
         for spread in product((1, lanes), repeat=len(others)):  # one bool or u32 for all components, or one for each
             widths = iter(spread)
-            types = tuple(
-                vector_of(scalar, lanes) if p is Operand.T else vector_of(bool_ if p is Operand.BOOL else u32, next(widths)) for p in row.operands
-            )
+            types = tuple(vector_of(p.fixed or scalar, lanes if p is Operand.T else next(widths)) for p in row.operands)
             result = row.result_type(types)
             single = row.result_type(tuple(t.scalar for t in types))
             assert result is not None and single is not None and result.scalar is single and result.lanes == lanes
@@ -126,6 +137,11 @@ def test_products_and_lengths_round_each_step(t: Type) -> None:
         check(scalar, evaluate(OPS["length"], scalar, left), [(length(scalar, x),) for x in a])
         check(scalar, evaluate(OPS["distance"], scalar, left, right), [(distance(scalar, x, y),) for x, y in zip(a, b, strict=True)])
         check(t, evaluate(OPS["normalize"], t, left), [normalize(scalar, x) for x in a])
+        # Small numbers, so that most rays pass.
+        f, small = FORMATS[scalar], [tuple(x & ~(FORMATS[scalar].infinity >> 1) if k % 3 else x for x in row) for k, row in enumerate(a)]
+        eta = [x for (x,) in random_vectors(scalar, seed=7, count=400 - 2)] + [f.one, 0]
+        bent = evaluate(OPS["refract"], t, elements(t, small), right, array(scalar, eta))
+        check(t, bent, [refract(scalar, x, y, e) for x, y, e in zip(small, b, eta, strict=True)])
         check(t, evaluate(OPS["reflect"], t, left, right), [reflect(scalar, x, y) for x, y in zip(a, b, strict=True)])
     if t.lanes == 3:
         check(t, evaluate(OPS["cross"], t, left, right), [cross(scalar, x, y) for x, y in zip(a, b, strict=True)])
@@ -201,6 +217,6 @@ def test_a_row_with_an_odd_shape_is_evaluated_here() -> None:
     """Rows that are neither lanewise nor conversions: each has a test of its own above."""
     odd = {name for name, row in OPS.items() if row.evaluate is not None and not row.is_lanewise and row.result is not Result.GIVEN}
     packing: set[Any] = {f"{way}{form}" for way in ("pack", "unpack") for form in FORMS}
-    assert odd == {"vec2", "vec3", "vec4", "dot", "length", "cross", "all", "any", "distance", "normalize", "reflect"} | packing
+    assert odd == {"vec2", "vec3", "vec4", "dot", "length", "cross", "all", "any", "distance", "normalize", "reflect", "refract"} | packing
     assert OPS["cast"].is_lanewise and not OPS["bitcast"].is_lanewise and not OPS["swizzle"].is_lanewise
     assert OPS["unpack4x8_uint"].result_type((u32,)) is TYPES["u32x4"] and OPS["unpack4x8_sint"].fixed is vector_of(i32, 4) and u8.lanes == 1

@@ -663,7 +663,7 @@ def test_ops_that_only_their_expansion_defines_are_refused() -> None:
             continue
         k = Kernel(over=4)
         out = k.buffer("out", f32, 4)
-        value = k(name, *(const(bool_, True) if o.name == "BOOL" else const(f32, 0.5) for o in row.operands))
+        value = k(name, *(const(o.beside(f32), True if o.fixed is bool_ else 1) for o in row.operands))
         k.store(out, (k("global_id.x"),), value if value.type is f32 else const(f32, 1.0))
         if name in EXPANDED_ONLY:
             with pytest.raises(InterpretError, match=f"{name} has to be expanded"):

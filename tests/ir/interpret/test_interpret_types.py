@@ -15,7 +15,7 @@ from vyre_py.ir.interpret import InterpretError
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Const, Param, Space, const
-from vyre_py.ir.language.op import Operand, Result
+from vyre_py.ir.language.op import Result
 from vyre_py.ir.language.ops import OPS, swizzle_bits
 from vyre_py.ir.language.types import (
     SCALARS,
@@ -239,7 +239,7 @@ def computed(name: str, t: Type, given: Type | None, varying: list[bool]) -> Non
     """An op in a Program gives what its row says, its operands the same for all invocations or not."""
     row = OPS[name]
     k = Kernel(over=COUNT)
-    types = [{Operand.BOOL: bool_, Operand.U32: u32}.get(o, t) for o in row.operands]
+    types = [o.beside(t) for o in row.operands]
     columns = [random_array(np.random.default_rng(j), o, (COUNT,)) for j, o in enumerate(types)]
     if name == "swizzle":
         args: list[Any] = [k.load(k.buffer("a0", t, COUNT), (k("global_id.x"),)), const(u32, swizzle_bits("yx"))]

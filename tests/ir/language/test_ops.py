@@ -34,8 +34,7 @@ from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.wgsl.ops import QUERIES, ROWS
 
 CALCULATIONS = [row for row in OPS.values() if row.evaluate is not None and row.result is not Result.GIVEN]
-SPEAKS_OF_T = {Result.T, Result.BOOL, Result.UNSIGNED, Result.COMPONENT, Result.VECTOR}
-BY_COMPONENT = {Operand.BOOL: bool_, Operand.U32: u32}
+SPEAKS_OF_T = {Result.T, Result.BOOL, Result.UNSIGNED, Result.I32, Result.COMPONENT, Result.VECTOR}
 
 # ---------------------------------------------------------------- laws
 
@@ -58,7 +57,7 @@ def equal(a: Array, b: Array) -> bool:
 
 def apply(row: Op, t: Type, *args: Array) -> Array:
     assert row.evaluate is not None
-    operands = tuple(BY_COMPONENT.get(p, t) for p in row.operands)
+    operands = tuple(p.beside(t) for p in row.operands)
     result_type = row.result_type(operands)
     assert result_type is not None
     with np.errstate(all="ignore"):
@@ -152,25 +151,28 @@ def test_a_sign_between_two_operands_is_one_op_for_each_type() -> None:
 def test_what_a_row_accepts(row: Op) -> None:
     for t in TYPES.values():
         accepted = t.scalar in row.of and t.lanes in row.lanes
-        result = row.result_type(tuple(BY_COMPONENT.get(p, t) for p in row.operands))
+        result = row.result_type(tuple(p.beside(t) for p in row.operands))
         assert (result is not None) == accepted
         if result is None:
             continue
         expected = {
-            Result.T: (t.scalar, t.lanes), Result.BOOL: (bool_, t.lanes), Result.COMPONENT: (t.scalar, 1), Result.VECTOR: (t.scalar, len(row.operands)),
+            Result.T: (t.scalar, t.lanes), Result.BOOL: (bool_, t.lanes), Result.I32: (i32, t.lanes), Result.COMPONENT: (t.scalar, 1),
+            Result.VECTOR: (t.scalar, len(row.operands)),
             Result.UNSIGNED: (SCALARS.get(f"u{t.bits}"), t.lanes), Result.FIXED: (row.fixed and row.fixed.scalar, row.fixed and row.fixed.lanes),
         }[row.result]  # fmt: skip
         assert (result.scalar, result.lanes) == expected
         # The operands beside T: one for all components, or one for each, and no other number of them.
         for at, pattern in enumerate(row.operands):
             for other in TYPES.values():
-                types = tuple(other if k == at else BY_COMPONENT.get(p, t) for k, p in enumerate(row.operands))
+                types = tuple(other if k == at else p.beside(t) for k, p in enumerate(row.operands))
                 if pattern is Operand.T:
                     fits = other is t or (row.operands.count(Operand.T) == 1 and other.scalar in row.of and other.lanes in row.lanes)
+                elif pattern is Operand.COMPONENT:
+                    fits = other is t.scalar
                 else:
-                    fits = other.scalar is BY_COMPONENT[pattern] and other.lanes in (1, t.lanes)
+                    fits = other.scalar is pattern.fixed and other.lanes in (1, t.lanes)
                 assert (row.result_type(types) is not None) == fits, types
-        operands = tuple(BY_COMPONENT.get(p, t) for p in row.operands)
+        operands = tuple(p.beside(t) for p in row.operands)
         assert row.result_type(operands[:-1]) is None and row.result_type((*operands, t)) is None
         assert row.result_type(operands, t) is None  # a type is written out for conversions only
 
@@ -193,7 +195,7 @@ def test_a_row_is_lanewise_where_every_vector_gives_a_vector_of_its_length(row: 
         assert row.is_lanewise == (row.name == "cast")
         return
     scalar = min(row.of, key=str)
-    found = [row.result_type(tuple(BY_COMPONENT.get(p, vector_of(scalar, n)) for p in row.operands)) for n in (1, 2, 3, 4)]
+    found = [row.result_type(tuple(p.beside(vector_of(scalar, n)) for p in row.operands)) for n in (1, 2, 3, 4)]
     assert row.is_lanewise == ([t.lanes if t else 0 for t in found] == [1, 2, 3, 4])
 
 

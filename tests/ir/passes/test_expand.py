@@ -30,7 +30,7 @@ def assert_expands(s: Signature, arguments: dict[str, np.ndarray]) -> None:
 def test_the_composites() -> None:
     of_integers = {"extract_bits", "insert_bits", "saturating_add", "saturating_mul", "saturating_sub"}
     of_floats = {"rem", "remainder", "rsqrt", "step", "smoothstep", "mix", "saturate", "degrees", "radians"}
-    parts = {"copysign", "nextafter", "modf_fraction", "frexp_fraction"}
+    parts = {"copysign", "nextafter", "modf_fraction", "frexp_fraction", "frexp_exponent", "ldexp"}
     assert set(COMPOSITES) == of_integers | of_floats | parts
 
 
@@ -99,7 +99,17 @@ def test_a_remainder_takes_few_turns() -> None:
     assert all(t.bits <= 32 for t in types), "f32 needs no wider word"
 
 
-@pytest.mark.parametrize("name", ["rsqrt", "saturate", "degrees", "radians", "modf_fraction", "frexp_fraction"])
+@pytest.mark.parametrize("name", ["rsqrt", "saturate", "degrees", "radians", "modf_fraction", "frexp_fraction", "frexp_exponent"])
 @pytest.mark.parametrize("type_", [f16, bf16], ids=str)
 def test_every_number_of_two_bytes(type_: Type, name: str) -> None:
     assert_expands(Signature(OPS[name], (type_,)), {"x0": np.arange(1 << 16, dtype=np.uint16).view(type_.dtype)})
+
+
+@pytest.mark.parametrize("type_", [f16, bf16, f32, f64], ids=str)
+def test_scaling_to_and_from_the_smallest_numbers(type_: Type) -> None:
+    rng = np.random.default_rng(type_.bits)
+    word, count = f"u{type_.size_bytes}", 1 << 16
+    x = np.arange(count, dtype=np.uint16).view(word) if type_.bits == 16 else rng.integers(0, 256, (count, type_.size_bytes), dtype=np.uint8).view(word)[:, 0]
+    reach = {f16: 50, bf16: 280, f32: 300, f64: 2200}[type_]
+    s = Signature(OPS["ldexp"], (type_, SCALARS["i32"]))
+    assert_expands(s, {"x0": x.view(type_.dtype), "x1": rng.integers(-reach, reach, count).astype(np.int32)})

@@ -20,7 +20,7 @@ from vyre_py.ir.check import check
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
-from vyre_py.ir.language.nodes import Access, Atom, Const, Get, Let, Space, Store, Value, Variable, const
+from vyre_py.ir.language.nodes import Access, Atom, Const, For, Get, Let, Space, Store, Value, Variable, const
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Program
@@ -201,8 +201,7 @@ class Maker:
     def operand(self, pattern: Operand, type_: Type) -> Atom:
         if pattern is Operand.LANES:  # not all of them name components of the operand, or fit the result
             return Const(u32, self.r.choice((0, 1, 6, 27, 228, 255, 256, 0xFFFFFFFF))) if self.r.random() < 0.9 else self.atom(u32)
-        wanted = {Operand.BOOL: bool_, Operand.U32: u32}.get(pattern)
-        return self.atom(type_ if wanted is None else vector_of(wanted, self.r.choice((1, type_.lanes))))
+        return self.atom(pattern.beside(type_) if pattern.fixed is None else vector_of(pattern.fixed, self.r.choice((1, type_.lanes))))
 
     def type(self) -> Type:
         return self.r.choice(list((SCALARS if self.r.random() < 0.6 else TYPES).values()))
@@ -350,6 +349,33 @@ def test_swizzles_pick_after_any_expression() -> None:
     text = round_trip(program)
     for written in ('"global_id".y', "(v + v.zyx).xy", "a.xxx.z", "-v.y", "(-v).z", "global_id.y.xx", "-1.5f32.xx", "-(1.5f32.xx)", "swizzle(v, 77, f32x2)"):
         assert written in text
+
+
+def test_step_is_an_op_and_a_word_of_loops() -> None:
+    program = parse("""program steps(n) {
+  buffer x: f32[n] read_write
+  for step in 0u32..9 step 2 {
+    x[step] = step(x[0], 0.5)
+  }
+}""")
+    ops = [s.op.name for s in program.body if isinstance(s, Let)]
+    loop = next(s for s in program.body if isinstance(s, For))
+    assert ops == ["step"] and isinstance(loop.args[2], Const) and loop.args[2].value == 2
+    assert parse(str(program)) == program
+
+
+def test_literals_of_operands_that_are_of_other_types() -> None:
+    program = parse("""program others(n) {
+  buffer x: f32x2[n] read_write
+  let v = x[0]
+  x[0] = ldexp(v, -3)
+  x[1] = refract(v, v.yx, 0.5)
+  x[2] = refract(vec2(1.0, 0.0), v, 2.0)
+}""")
+    scaled, bent, other = [s for s in program.body if isinstance(s, Let) and s.op.name in ("ldexp", "refract")]
+    literals = [scaled.args[1], bent.args[2], other.args[2]]
+    assert [(a.type, a.value) for a in literals if isinstance(a, Const)] == [(i32, -3), (f32, 0.5), (f32, 2.0)]
+    assert parse(str(program)) == program
 
 
 def test_literals_in_vectors_take_types_from_the_context() -> None:

@@ -48,8 +48,7 @@ def cases_of(op: Op) -> Iterator[tuple[tuple[Type, ...], Type | None]]:
     for t, result in itertools.product(TYPES.values(), given):
         bools = (vector_of(bool_, t.lanes), bool_) if Operand.BOOL in op.operands else (bool_,)
         for condition in dict.fromkeys(bools):
-            by_pattern = {Operand.BOOL: condition, Operand.U32: u32, Operand.LANES: u32}
-            types = tuple(by_pattern.get(pattern, t) for pattern in op.operands)
+            types = tuple(condition if pattern is Operand.BOOL else pattern.beside(t) for pattern in op.operands)
             if op.result_type(types, result) is not None:
                 yield types, result
 

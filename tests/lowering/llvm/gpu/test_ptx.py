@@ -125,7 +125,7 @@ def every_op(t) -> Program:
     outs = {x: a.memory(f"out_{x}", Space.BUFFER, x, (DimConst(1000),), Access.WRITE) for x in memories}
     loads = {x: [a.load(m, (const(u32, k),)) for k in range(3)] for x, m in memories.items()}
     for at, (row, given) in enumerate((row, given) for row in OPS.values() for given in (None, *memories)):
-        kinds = [bool_ if o is Operand.BOOL else u32 if o is Operand.U32 else t for o in row.operands]
+        kinds = [o.beside(t) for o in row.operands]
         result = row.result_type(tuple(kinds), given)
         if result in outs and Operand.LANES not in row.operands:
             value = a.let(row, tuple(loads[x][k % 3] for k, x in enumerate(kinds)), given)
