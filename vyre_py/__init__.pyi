@@ -389,7 +389,7 @@ def smoothstep(low: _Operand, high: _Operand, x: _Operand) -> Expr:
     """t * t * (3 - 2 * t) for t = clamp((x - low) / (high - low), 0, 1), each step rounded; 0 where t is NaN."""
 
 def mix(a: _Operand, b: _Operand, t: _Operand) -> Expr:
-    """Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so a for t = 0 and b for t = 1."""
+    """Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so of finite ends a for t = 0 and b for t = 1."""
 
 def saturate(x: _Operand) -> Expr:
     """clamp(x, 0, 1); 0 for NaN."""

@@ -197,7 +197,7 @@ _CALCULATIONS: tuple[Op, ...] = (
     _math("erfc", 106, "erf.erfc", "1 - erf(x), without loss for large x."),
     _exact("step", 123, interpolation.step, "interpolation.step", "0 where x < edge, else 1; for NaN too.", ("edge", "x")),
     _exact("smoothstep", 124, interpolation.smoothstep, "interpolation.smoothstep", "t * t * (3 - 2 * t) for t = clamp((x - low) / (high - low), 0, 1), each step rounded; 0 where t is NaN.", ("low", "high", "x")),
-    _exact("mix", 125, interpolation.mix, "interpolation.mix", "Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so a for t = 0 and b for t = 1.", ("a", "b", "t")),
+    _exact("mix", 125, interpolation.mix, "interpolation.mix", "Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so of finite ends a for t = 0 and b for t = 1.", ("a", "b", "t")),
     _exact("saturate", 126, interpolation.saturate, "interpolation.saturate", "clamp(x, 0, 1); 0 for NaN.", laws=Law.PROJECTION),
     _exact("degrees", 127, angles.degrees, "angles.degrees", "Radians in degrees: x * c, rounded once, for the c of the type nearest to 180 / pi."),
     _exact("radians", 128, angles.radians, "angles.radians", "Degrees in radians: x * c, rounded once, for the c of the type nearest to pi / 180."),
