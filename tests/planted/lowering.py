@@ -397,8 +397,8 @@ ARGUMENTS: Final = (
         "overlap_of_written_alone",
         "A written buffer may overlap one that is only read.",
         "vyre_py.drivers.binding",
-        "if buffers[memory.name].overlaps(buffers[other.name]):",
-        "if other.access.writes and buffers[memory.name].overlaps(buffers[other.name]):",
+        "if buffers[written.name].overlaps(buffers[other.name])",
+        "if other.access.writes and buffers[written.name].overlaps(buffers[other.name])",
         Suite("test_devices.py", "bind_refuses and cpu"),
     ),
 )

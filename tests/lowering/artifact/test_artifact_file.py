@@ -200,7 +200,7 @@ def through_a_file(folder: Path) -> Callable[..., dict[str, Array]]:
     return run
 
 
-@pytest.mark.parametrize(("kind", "every"), [("reference", 9), ("cpu", 20), ("wgpu", 20), ("cuda", 5)])
+@pytest.mark.parametrize(("kind", "every"), [("reference", 9), ("cpu", 20), ("wgpu", 12), ("cuda", 5)])
 def test_loaded_artifacts_run_right(kind: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_device(kind)
     monkeypatch.setattr("filetest.run_on", through_a_file(tmp_path))
