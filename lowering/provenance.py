@@ -22,7 +22,7 @@ from vyre_py.lowering.llvm.cpu.host_targets import NATIVE, machine_number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["contract", "made_by"]
+__all__ = ["contract", "made_by", "version_of"]
 
 # Raised whenever the same Program, target and options lower to other code, or drivers read code in another way: two checkouts' files may be equally old.
 _CONTRACT: Final = "5"
@@ -32,12 +32,13 @@ _COMPILED_BY_LLVM: Final = frozenset({"ptx", "host"})
 
 
 @lru_cache(maxsize=64)
-def _version(package: str) -> str:
+def version_of(package: str, otherwise: str = "none") -> str:
+    """The version of an installed package, or what is said of one that is not installed."""
     try:
         with importing:  # what reads the version's file
             return version(package)
     except PackageNotFoundError:
-        return "none"
+        return otherwise
 
 
 @lru_cache(maxsize=1)
@@ -70,7 +71,7 @@ def _fields(program: Program, target: Target, options: CompileOptions) -> Iterat
     yield "vyre-py", contract()
     yield "options", _options(options)
     if target.kind in _COMPILED_BY_LLVM:
-        yield "llvmlite", _version("llvmlite")
+        yield "llvmlite", version_of("llvmlite")
     if target.kind == "ptx" and options.codegen == "nvvm":
         with importing:
             # Loads the library, which compiling will do too.

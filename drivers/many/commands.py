@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -49,7 +50,7 @@ WAIT: Final = CommandKind("wait", "syncs", captured=False)
 DRIVER: Final = CommandKind("driver", captured=False)  # calls about handles rather than memory
 
 
-class Command:
+class Command(ABC):
     """A launch, or a step of a sequence: call it to enqueue it. Within a capture it becomes part of the graph instead.
 
     A class of commands has its `_kind`, `_device`, `_title`, which errors call it, `_bound`, `_run` and, where arguments can change, `_copy` and `_follow`.
@@ -59,12 +60,14 @@ class Command:
     _kind: ClassVar[CommandKind]
 
     @property
+    @abstractmethod
     def _device(self) -> Device:
-        raise NotImplementedError
+        """Where it runs."""
 
     @property
+    @abstractmethod
     def _title(self) -> str:
-        raise NotImplementedError
+        """What errors call it."""
 
     def __call__(self) -> None:
         """Enqueues it."""
@@ -74,12 +77,12 @@ class Command:
             self._run()
 
     def _run(self) -> None:
-        """Enqueues it, and asks for no capture."""
+        """Enqueues it, and asks for no capture. Classes that have a `__call__` of their own have no need of it."""
         raise NotImplementedError
 
+    @abstractmethod
     def _bound(self) -> dict[str, Buffer]:
         """The buffers that it uses now, by name."""
-        raise NotImplementedError
 
     def _copy(self) -> Command:
         """The same command with arguments of its own, for a graph. Itself where they cannot change."""

@@ -6,7 +6,6 @@ import shlex
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,12 +14,12 @@ import numpy as np
 from vyre_py.drivers.errors import DispatchTimeout
 from vyre_py.drivers.process.channel import ChannelBroken, MessageTooLarge, whole_of
 from vyre_py.drivers.process.worker_process import WorkerFailed, WorkerLate, WorkerLost, WorkerProcess, to_plain
-from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import ProgramError, VyreError, shown
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.provenance import version_of
 
 __all__ = ["Task"]
 
@@ -92,16 +91,9 @@ def _keep(task: Task, text: str) -> tuple[Path | None, str]:
         program = folder / "program.vyre"
         program.write_bytes(task.data)
         again = " ".join(["vyre-py compile", shlex.quote(str(program)), *[f"--target {target}" for target in task.targets]])
-        lines = [text, "", f"to see it again: {again}", f"options: {to_plain(task.options) or 'none'}", *[f"{name} {_version(name)}" for name in _VERSIONS]]
+        versions = [f"{name} {version_of(name, 'from a checkout')}" for name in _VERSIONS]
+        lines = [text, "", f"to see it again: {again}", f"options: {to_plain(task.options) or 'none'}", *versions]
         (folder / "report.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         return None, f"the Program could not be kept ({error}); it is in program_bytes of this error"
     return folder, f"the Program is kept; to see it again: {again}"
-
-
-def _version(package: str) -> str:
-    try:
-        with importing:  # what reads the version's file
-            return version(package)
-    except PackageNotFoundError:
-        return "from a checkout"

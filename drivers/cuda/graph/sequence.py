@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from vyre_py.drivers.cuda.launch.launch import BoundKernel, CudaLaunch
 from vyre_py.drivers.cuda.memory.copies import Work, copy_work, fill_work
 from vyre_py.drivers.cuda.native.call_list import Call
-from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
+from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, NativeStep
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.many.commands import Command
@@ -50,9 +50,8 @@ def command_of(device: CudaDevice, step: Command) -> NativeCommand | BoundKernel
         return launch.kernel
     assert isinstance(step, SequenceStep)
     step.require_memory()
-    if type(step) not in _WORK:
-        command: NativeCommand = step.command()  # type: ignore[attr-defined]  # products and strided copies, which are steps of this device alone
-        return command
+    if isinstance(step, NativeStep):
+        return step.command()
     size, work = _WORK[type(step)](step)
     stream = int(device.context.stream)
     calls = tuple([Call(device.context.function(name), (*arguments, stream)) for name, arguments in work])

@@ -134,7 +134,7 @@ def copy_strided(device: CudaDevice, source: Buffer, target: Buffer, copy: Strid
     found = parts(copy, begin % WIDTHS[0], end % WIDTHS[0])
     launches = [(function(part.kernel), part.groups, part.block(begin, end)) for part in found]
     if (recording := device._recording) is not None:
-        recording.take(StridedStep(source, target, copy, launches))
+        recording.take(StridedStep(device, source, target, copy, launches))
     else:
         _enqueue(device, source, target, copy, launches)
 
@@ -162,17 +162,17 @@ class StridedStep(SequenceStep):
     """A strided copy as a step of its own: its launches keep the parameters that they have."""
 
     _kind = COPY
-    __slots__ = ("_blocks", "_launches", "_strided")
+    __slots__ = ("_blocks", "_cuda", "_launches", "_strided")
 
-    def __init__(self, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
-        super().__init__(source.device, "strided copy", {"source": source, "target": target})
+    def __init__(self, device: CudaDevice, source: Buffer, target: Buffer, copy: StridedCopy, launches: _Launches) -> None:
+        super().__init__(device, "strided copy", {"source": source, "target": target})
+        self._cuda = device
         self._strided, self._launches = copy, launches
         self._blocks = [ctypes.create_string_buffer(block, len(block)) for _, _, block in launches]
 
     def command(self) -> NativeCommand:
         """The launches as a row."""
-        device: CudaDevice = self.device  # type: ignore[assignment]  # only a CudaDevice makes such a step
-        launch, stream = device.context.function("cuLaunchKernel"), int(device.context.stream)
+        launch, stream = self._cuda.context.function("cuLaunchKernel"), int(self._cuda.context.stream)
         calls = tuple([
             Call(launch, (function, groups, 1, 1, GROUP, 1, 1, 0, stream, 0, 0), LAUNCH, ctypes.addressof(held), len(held))
             for (function, groups, _), held in zip(self._launches, self._blocks, strict=True)
@@ -180,5 +180,4 @@ class StridedStep(SequenceStep):
         return NativeCommand(self._kind, self.name, calls, self.buffers, self._kind.counts(self._strided.size_bytes), self)
 
     def _run(self) -> None:
-        device: CudaDevice = self.device  # type: ignore[assignment]  # as in `command`
-        _enqueue(device, self.buffers["source"], self.buffers["target"], self._strided, self._launches)
+        _enqueue(self._cuda, self.buffers["source"], self.buffers["target"], self._strided, self._launches)

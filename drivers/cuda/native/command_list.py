@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.memory import relief
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
-__all__ = ["CommandList", "Failure", "NativeCommand", "perform"]
+__all__ = ["CommandList", "Failure", "NativeCommand", "NativeStep", "perform"]
 
 # From which call of a command failed, its status, and what was tried, the error.
 Failure = Callable[[int, int, str], DriverError]
@@ -53,6 +53,14 @@ class NativeCommand(NamedTuple):
     def require_ready(self) -> None:
         """Raises BindingError when a buffer was freed."""
         require_memory(self.name, self.buffers)
+
+
+@runtime_checkable
+class NativeStep(Protocol):
+    """A step of a sequence that only this kind of device has: it makes its row itself."""
+
+    def command(self) -> NativeCommand:
+        """The step as a row."""
 
 
 class CommandList:
