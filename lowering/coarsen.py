@@ -390,7 +390,7 @@ def coarsen(optimised: Optimised) -> Coarsened | None:
     coarsener = _Coarsener(optimised, own, elements, streams)
     coarsener.write()
     made = coarsener.finish()
-    new = Optimised(made, analyse(made), tuple(coarsener.proven), optimised.report)
+    new = Optimised(made, analyse(made), tuple(coarsener.proven), optimised.report, functions=optimised.functions)
     return Coarsened(new, elements, needs_of(element_rows(new), made.body, needs), coarsener.adjacent)
 
 

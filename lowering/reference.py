@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vyre_py.ir.passes import Optimised, annotate
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.parts import Entry, Image
@@ -16,5 +18,6 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     """Keeps the Program, strict under fast too, since that is within every bound of fast; the text says of each access whether its check was
     removed. Raises Unsupported for options that mean nothing here."""
     options.refuse("the reference device", frozenset({"workgroup", "opt"}), numerics=("strict", "fast"))
-    image, entry = Image("program", program=optimised), Entry(optimised.program.name)
+    # The interpreter calls an op's own expansion, whatever made the code.
+    image, entry = Image("program", program=replace(optimised, functions={})), Entry(optimised.program.name)
     return Lowered((image,), (entry,), 0, print_program(optimised.program, annotate(optimised)))

@@ -50,7 +50,7 @@ def assemble(ptx: str, arch: str, level: int = 3) -> None:
 
 # A directive of the module's head, which stands once; and what declares a name that other modules may have as well.
 _HEAD = re.compile(r"^\.(?:version|target|address_size).*$", re.MULTILINE)
-_DECLARED = re.compile(r"\.(?:global|shared|const)\b[^;{}=()]*?\s([\w$]+)\s*\[")
+_DECLARED = re.compile(r"\.(?:(?:global|shared|const)\b[^;{}=()]*?\s([\w$]+)\s*\[|func\s*\([^()]*\)\s*([\w$]+)\s*\()")
 
 
 def assemble_together(modules: Sequence[str], arch: str, level: int = 3) -> None:
@@ -59,7 +59,7 @@ def assemble_together(modules: Sequence[str], arch: str, level: int = 3) -> None
     bodies = []
     for number, ptx in enumerate(modules):
         body = _HEAD.sub("", ptx)
-        for name in set(_DECLARED.findall(body)):
+        for name in {name for names in _DECLARED.findall(body) for name in names if name}:
             body = re.sub(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", f"{name}_of_{number}", body)
         bodies.append(body)
     assemble("\n".join([*_HEAD.findall(modules[0]), *bodies]), arch, level)

@@ -35,7 +35,7 @@ def interpret(optimised: HasProgram, arguments: Mapping[str, Any], sizes: Mappin
     with one more axis, the components), and each param's name to a Python number, or to a NumPy scalar or 0-d array of its exact
     dtype; a vector to a list of numbers or an array of its components. `sizes` maps each dim's name to its size. Bounds facts that
     passes may have proven are not looked at: every index is checked. Raises InterpretError, before anything has run, for arguments
-    that do not fit and for a Program with ops that are yet to be expanded.
+    that do not fit and for a Program with ops over vectors that only an expansion defines.
 
     With `races` it watches for invocations that race (`ir.interpret.races` says what a race is), and raises RaceError at the first that is seen. That takes
     32 bytes for each element of a memory that is stored to, for each of reads, writes and atomics there, and makes accesses some times slower.

@@ -13,6 +13,7 @@ from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, DimExpr, evaluate_d
 from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Param, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Kind, Type, element
+from vyre_py.ir.math.called import signature_of
 
 __all__ = ["Arguments", "axis_of_components", "storage_dtype"]
 
@@ -43,7 +44,7 @@ class Arguments:
         self._atoms: dict[Atom, Array] = {}
         self._atoms.update(param_values(program, arguments).items())
         for statement in program.body:
-            if isinstance(statement, Let) and statement.op.evaluate is None and not statement.op.is_query:
+            if isinstance(statement, Let) and statement.op.evaluate is None and not statement.op.is_query and signature_of(statement) is None:
                 raise InterpretError(f"{statement.op.name} has to be expanded before the Program is interpreted")
 
     def size(self, expression: DimExpr, evaluate: Callable[[DimExpr, Mapping[str, int]], int] = evaluate_dim) -> int:

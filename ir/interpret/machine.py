@@ -7,6 +7,7 @@ batch may be an array of one element. The second axis of a vector is its compone
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,6 +44,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size
+from vyre_py.ir.math.called import Signature, function_program, parameters_of, result_of, signature_of
 
 __all__ = ["Machine", "Step"]
 
@@ -79,7 +81,7 @@ class Machine:
 
     steps: ClassVar[Handlers[Step]]
 
-    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes) -> None:
+    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, active: Array | None = None) -> None:
         self.program = program
         self.arguments = arguments
         self.lanes = lanes
@@ -88,7 +90,7 @@ class Machine:
         self.values: list[Array] = [nothing] * program.value_count
         self.variables: list[Array] = [nothing] * program.variable_count
         self.used = {a.id for s in program.body for a in s.args if isinstance(a, Value)}
-        self.active: Array = np.ones(lanes.count, np.bool_)
+        self.active: Array = np.ones(lanes.count, np.bool_) if active is None else active
         # The whole body is a loop of one turn, which Return leaves.
         body = _Turns(self.active, self.active, len(program.body), -1)
         self.blocks: list[_ActiveBlock] = [body]
@@ -139,10 +141,23 @@ class Machine:
             self._bind(s, self.lanes.query(s.op.name))
         elif (size := whole_size(s)) is not None:
             self._bind(s, np.array([self.arguments.size(size)], s.bound.type.dtype))
-        else:
-            assert s.op.evaluate is not None  # Arguments refuses what is not expanded
+        elif s.op.evaluate is not None:
             self._bind(s, s.op.evaluate(s.bound.type, *self._atoms(s.args)))
+        else:
+            self._bind(s, self._call(s))
         return index + 1
+
+    def _call(self, s: Let) -> Array:
+        """The result of an op that a function computes, for the lanes that are on."""
+        signature = signature_of(s)
+        assert signature is not None  # Arguments refuses what is not expanded
+        callee, arguments = _callee(signature)
+        machine = Machine(callee, arguments, self.lanes, self.active)
+        for memory, atom in zip(parameters_of(callee), s.args, strict=True):
+            machine.banks[memory] = Bank.of_each(memory, arguments, self.lanes, self._atom(atom))
+        result = machine.banks[result_of(callee)] = Bank.of_each(result_of(callee), arguments, self.lanes, np.zeros(1, s.bound.type.dtype))
+        machine.run()
+        return result.flat
 
     def _load(self, index: int, s: Load) -> int:
         self._bind(s, self.banks[s.memory].load(self._atoms(s.indices)))
@@ -252,6 +267,13 @@ class Machine:
         for turns in self.loops:
             turns.live, turns.now = turns.live & staying, turns.now & staying
         return self.blocks[-1].close
+
+
+@lru_cache(maxsize=64)
+def _callee(signature: Signature) -> tuple[Program, Arguments]:
+    """A function's Program, and its tables. Its buffers hold nothing: each call has its own."""
+    program = function_program(signature)
+    return program, Arguments(program, {m.name: np.zeros(1, m.type.dtype) for m in program.buffers}, {})
 
 
 Machine.steps = Handlers("the interpreter", {

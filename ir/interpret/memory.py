@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Self
 
 import numpy as np
 
@@ -41,6 +42,14 @@ class Bank:
         count = share * (lanes.count if private else lanes.group_count)
         self.flat = np.zeros((count, *axis_of_components(memory.type)), storage_dtype(memory.type))
         self.base = (np.arange(lanes.count, dtype=np.int64) if private else lanes.group) * share
+
+    @classmethod
+    def of_each(cls, memory: Memory, arguments: Arguments, lanes: Lanes, values: Array) -> Self:
+        """A memory of one element, of which each lane has its own: the one in `values`, or the only one there."""
+        made = cls(memory, arguments, lanes)
+        made.flat = of_lanes(np.arange(lanes.count), values).astype(storage_dtype(memory.type), copy=memory.access.writes)
+        made.base = np.arange(lanes.count, dtype=np.int64)
+        return made
 
     def locate(self, indices: tuple[Array, ...]) -> tuple[Array, Array]:
         """Where the elements lie (anywhere at all for those outside), and which are inside, each axis by itself."""

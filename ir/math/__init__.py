@@ -21,7 +21,7 @@ from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.exact.geometry import Components
 from vyre_py.ir.math.exact.packing import PACKING
 
-__all__ = ["EXPANSIONS", "VECTOR_EXPANSIONS", "Components", "MathBuilder"]
+__all__ = ["EXPANSIONS", "VECTOR_EXPANSIONS", "Components", "MathBuilder", "expanded"]
 
 
 def _named(op: Op) -> Any:
@@ -36,3 +36,11 @@ VECTOR_EXPANSIONS: Final[Mapping[str, Callable[..., Components]]] = {
     **{name: _named(op) for name, op in _WRITTEN.items() if not op.is_lanewise},
     **PACKING,
 }
+
+
+def expanded(m: MathBuilder, op: Op, args: tuple[Atom, ...]) -> Atom:
+    """Writes an op of `EXPANSIONS` over scalars out, in the type that it goes through."""
+    type_, written = args[0].type, EXPANSIONS[op.name]
+    if op.through is None or op.through is type_:
+        return written(m, *args)
+    return m.cast(written(m, *[m.cast(a, op.through) for a in args]), type_)

@@ -1,16 +1,23 @@
-"""expand: ops that the op table leaves to `ir/math` become the statements that compute them."""
+"""expand: ops that the op table leaves to `ir/math` become the statements that compute them, or stay as calls of a function that does (`ir.math.called`)."""
 
 from __future__ import annotations
+
+from collections import Counter
+from typing import Final
 
 from vyre_py.ir.language.nodes import Atom, Const, Let
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import u32
-from vyre_py.ir.math import EXPANSIONS, MathBuilder
+from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.math import MathBuilder, expanded
 from vyre_py.ir.passes.lets import rewrite_lets
 
 __all__ = ["expand"]
+
+# So many uses of an op over one type are written out, where passes know most about them; the others call, if each would be so many statements.
+_WRITTEN_OUT: Final = 16
+_LONG: Final = 24
 
 
 def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
@@ -18,25 +25,36 @@ def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
     return m.out.let(OPS["swizzle"], (atom, Const(u32, lane)), atom.type.scalar) if atom.type.is_vector else atom
 
 
-def _expanded(m: MathBuilder, op: Op, args: tuple[Atom, ...]) -> Atom:
-    """The op of scalars."""
-    type_, written = args[0].type, EXPANSIONS[op.name]
-    if op.through is None or op.through is type_:
-        return written(m, *args)
-    return m.cast(written(m, *[m.cast(a, op.through) for a in args]), type_)
+class _Expansion:
+    """Writes ops of one Program, and counts how often it has."""
+
+    def __init__(self, *, calls: bool) -> None:
+        self._calls = calls
+        self._uses: Counter[tuple[Op, Type]] = Counter()
+        self._long: set[tuple[Op, Type]] = set()
+
+    def __call__(self, m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
+        lanes = let.bound.type.lanes
+        if lanes == 1:
+            return self._scalar(m, let.op, args)
+        made = [self._scalar(m, let.op, tuple([_component(m, a, lane) for a in args])) for lane in range(lanes)]
+        return m(f"vec{lanes}", *made)
+
+    def _scalar(self, m: MathBuilder, op: Op, args: tuple[Atom, ...]) -> Atom:
+        key = op, args[0].type
+        if key in self._long and self._uses[key] >= _WRITTEN_OUT:
+            return m(op.name, *args)
+        before = len(m.out.body)
+        made = expanded(m, op, args)
+        self._uses[key] += 1
+        if self._calls and args[0].type.is_float and len(m.out.body) - before >= _LONG:
+            self._long.add(key)
+        return made
 
 
-def _written(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
-    lanes = let.bound.type.lanes
-    if lanes == 1:
-        return _expanded(m, let.op, args)
-    made = [_expanded(m, let.op, tuple([_component(m, a, lane) for a in args])) for lane in range(lanes)]
-    return m(f"vec{lanes}", *made)
-
-
-def expand(program: Program, names: frozenset[str]) -> Program:
-    """The Program with every op that is in `names` and `expands` over its type written out, vectors component by component; the same
-    object without any."""
+def expand(program: Program, names: frozenset[str], *, calls: bool = True) -> Program:
+    """The Program with ops that are in `names` and `expands` over their type written out, vectors component by component; the same object without any.
+    With `calls`, a long one that is there often stays, over scalars, for functions to compute."""
 
     def wanted(let: Let) -> bool:
         if let.op.name not in names:
@@ -44,4 +62,4 @@ def expand(program: Program, names: frozenset[str]) -> Program:
         type_ = let.op.operand_type(tuple([a.type for a in let.args]))
         return type_ is not None and type_.scalar in let.op.expands
 
-    return rewrite_lets(program, wanted, _written)
+    return rewrite_lets(program, wanted, _Expansion(calls=calls))

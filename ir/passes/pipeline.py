@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import Final
 
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
 from vyre_py.ir.language.assembler import Overgrown
-from vyre_py.ir.language.nodes import Memory, MemoryStatement
+from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.math.called import Signature, function_program, signature_of
 from vyre_py.ir.passes.bounds.guards import guards
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.cse import cse
@@ -84,7 +85,7 @@ class Optimised:
 
     `proven[i]` has bit k set where the index of axis k of access i is known to lie inside, so that it needs no check; it is 0 for
     other statements. `written_first` holds the workgroup arrays whose elements are all known to be written before any is read: they need no zeros
-    to begin with. All of it, and `uniformity`, hold for this very Program.
+    to begin with. All of it, and `uniformity`, hold for this very Program. `functions` has what ops that were left to functions compute, ready likewise.
     """
 
     program: Program
@@ -92,14 +93,15 @@ class Optimised:
     proven: tuple[int, ...]
     report: PassReport
     written_first: frozenset[Memory] = frozenset()
+    functions: Mapping[Signature, Optimised] = field(default_factory=dict)
 
 
 class _Run:
     """A Program on its way through the passes, with a step for each that changed it or was asked for by its level."""
 
-    def __init__(self, checked: Checked) -> None:
-        self.checked = checked
-        self.program = checked.program
+    def __init__(self, program: Program, known: Uniformity | None = None) -> None:
+        self.given, self.known = program, known
+        self.program = program
         self.steps: list[PassStep] = []
 
     def take(self, name: str, one: Rewrite, *, silent: bool = False) -> None:
@@ -120,7 +122,7 @@ class _Run:
         proven = bounds(program) if proves else (0,) * len(program.body)
         removed = sum([bits.bit_count() for bits in proven])
         report = PassReport(tuple(self.steps), axis_checks(program) - removed, removed)
-        uniformity = self.checked.uniformity if program is self.checked.program else analyse(program)
+        uniformity = self.known if self.known is not None and program is self.given else analyse(program)
         return Optimised(program, uniformity, proven, report, written_first(program, uniformity) if proves else frozenset())
 
 
@@ -136,11 +138,20 @@ def optimise(
     statements. Raises Overgrown where those are more than a Program may have, or more than `most` when a first round of the passes has made them
     fewer, or far more than that before it.
     """
-    run = _Run(checked)
+    run = _Run(checked.program, checked.uniformity)
     run.take("scalarise", scalarise, silent=True)
     for rewrite in fast:
         run.take("fast", rewrite, silent=True)
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
+    made = _finished(run, legal, level, most)
+    called = dict.fromkeys([signature_of(s) for s in made.program.body if isinstance(s, Let) and s.op.name in expand])
+    rest = (lambda p: expand_ops(p, expand, calls=False), *legal)  # an expansion may be of ops that the target lacks
+    functions = {signature: _finished(_Run(function_program(signature)), rest, level) for signature in called if signature is not None}
+    return replace(made, functions=functions) if functions else made
+
+
+def _finished(run: _Run, legal: Sequence[Rewrite], level: int, most: int | None = None) -> Optimised:
+    """Takes what the target lacks out of a Program, and runs the passes of a level."""
     for rewrite in legal:
         run.take("legalise", rewrite, silent=True)
     if most is not None and len(run.program.body) > _HOPELESS * most:
@@ -159,7 +170,7 @@ def optimise(
 
 def unoptimised(checked: Checked, *, expand: frozenset[str]) -> Optimised:
     """The Program as it was written, vectors included, but for the ops named in `expand`."""
-    run = _Run(checked)
+    run = _Run(checked.program, checked.uniformity)
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
     return run.result(proves=False)
 

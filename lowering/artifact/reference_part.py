@@ -16,6 +16,7 @@ from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import ProgramError, WireError
 from vyre_py.ir.language.nodes import Let, Memory, Param, Space
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.math.called import signature_of
 from vyre_py.ir.passes import Optimised, PassReport, PassStep
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.written import written_first
@@ -125,7 +126,7 @@ def read_program(section: Section, data: bytes, said: tuple[int, int, int], layo
         checked = check(Program.from_bytes(data))
     except ProgramError as error:
         raise section.fault(f"its Program: {error}") from error
-    if any(isinstance(s, Let) and s.op.evaluate is None and not s.op.is_query for s in checked.program.body):
+    if any(isinstance(s, Let) and s.op.evaluate is None and not s.op.is_query and signature_of(s) is None for s in checked.program.body):
         raise section.fault("its Program has ops that are yet to be expanded")
     program = _declared(section, checked.program, _names(section, checked.program, names), layout, interface)
     facts = bounds(program) if proven else (0,) * len(program.body)

@@ -9,6 +9,7 @@ from typing import Final
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.nodes import Let, Memory, Space
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.math.called import signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
@@ -27,15 +28,16 @@ def symbol_of(program: Program) -> str:
     return "vyre_" + _NOT_IN_SYMBOLS.sub("_", program.name)[:_SYMBOL_LENGTH]
 
 
-def _missing_ops(program: Program) -> Iterator[Missing]:
+def _missing_ops(optimised: Optimised) -> Iterator[Missing]:
+    program, functions = optimised.program, optimised.functions
     for index, statement in enumerate(program.body):
-        if isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in NVPTX_EMITTERS:
+        if isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in NVPTX_EMITTERS and signature_of(statement) not in functions:
             yield Missing(f"op {statement.op.name}", program.place(index))
 
 
-def require_ops(who: str, program: Program) -> None:
-    """Raises Unsupported that names every op without a row in the table."""
-    if missing := list(_missing_ops(program)):
+def require_ops(who: str, optimised: Optimised) -> None:
+    """Raises Unsupported that names every op without a row in the table, or a function."""
+    if missing := list(_missing_ops(optimised)):
         raise Unsupported(who, missing)
 
 

@@ -165,7 +165,11 @@ class Writer:
         self.declare(f"declare void @{function}({', '.join(t for t, _ in arguments)})")
         self.line(f"call void @{function}({', '.join(f'{t} {n}' for t, n in arguments)})")
 
-    def finish(self, signature: str) -> None:
-        """Adds the function to the module: `signature` is all of "define ..." before the brace."""
+    def function(self, signature: str) -> str:
+        """The whole function: `signature` is all of "define ..." before the brace."""
         entry = ["entry:", *self._locals, f"  br label %{self._first}", f"{self._first}:"]
-        self.module.functions.append("\n".join([f"{signature} {{", *entry, *self._lines, "}"]))
+        return "\n".join([f"{signature} {{", *entry, *self._lines, "}"])
+
+    def finish(self, signature: str) -> None:
+        """Adds the function to the module."""
+        self.module.functions.append(self.function(signature))

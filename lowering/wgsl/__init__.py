@@ -34,8 +34,8 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     if options.numerics == "strict" and not exact:
         raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding to the device: leave numerics out, or take another")])
     layout = lay_out(optimised.program)
-    require_expressible(optimised.program, layout)
+    require_expressible(optimised, layout)
     kernel = Kernel(optimised, layout)
     text = kernel.text()
-    image = Image("wgsl", text.encode("ascii"), kernel.arrays.tables)
+    image = Image("wgsl", text.encode("ascii"), kernel.tables)
     return Lowered((image,), (Entry(ENTRY_POINT),), kernel.arrays.workgroup_bytes, text, "strict" if exact else "native")

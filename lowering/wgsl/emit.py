@@ -2,12 +2,14 @@
 
 Every name is ours: values are `v7`, variables `m3`, params `p0`, sizes `d2`, buffers `b0` with their element offsets `o0`, workgroup and
 private arrays `a1`. The kernel's head, which names what the body used, is written last.
+
+One module because functions, which ops are left to, are written by the same walk as kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from vyre_py.ir.check.facts import is_told
 from vyre_py.ir.language.dims import DimConst, DimExpr
@@ -39,12 +41,22 @@ from vyre_py.ir.language.nodes import (
 )  # fmt: skip
 from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, u32
 from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.math.called import Signature, parameters_of, signature_of
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
-from vyre_py.lowering.wgsl.memory import Array, Arrays, arrays_of, atomic_lines, atomic_text, is_one_call, zero_lines
+from vyre_py.lowering.wgsl.memory import (
+    Array,
+    Arrays,
+    arrays_of,
+    atomic_lines,
+    atomic_text,
+    is_one_call,
+    table_lines,
+    zero_lines,
+)
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
@@ -72,13 +84,15 @@ _INPUTS: Final = (
 
 
 class Kernel:
-    """Writes one kernel: `text` once, and `arrays` with sizes and tables."""
+    """Writes one kernel: `text` once, and `arrays` with sizes. Its functions' tables come behind its own: `tables` holds all, after `text`."""
 
-    def __init__(self, optimised: Optimised, layout: Layout) -> None:
+    _emitters: ClassVar[Mapping[type[Statement], Callable[..., None]]]
+
+    def __init__(self, optimised: Optimised, layout: Layout, tables: bytes = b"") -> None:
         self._optimised = optimised
         self._program = optimised.program
         self._layout = layout
-        self.arrays: Arrays = arrays_of(self._program, layout)
+        self.arrays: Arrays = arrays_of(self._program, layout, tables)
         buffers = len(layout.buffers)
         scalars = [(number, slot, scalar_word(buffers, slot)) for number, slot in enumerate(layout.scalars)]
         self._params = {slot.name: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.PARAM}
@@ -90,6 +104,7 @@ class Kernel:
         self._lines: list[str] = []
         self._indent = 1
         self._hidden = 0
+        self.tables = self.arrays.tables
 
     # ---- lines
 
@@ -163,6 +178,9 @@ class Kernel:
             if name == "workgroup_size":
                 # A variable, for the same reason as in `_operands`.
                 self._named["size"] = "var size = vec3<u32>({}u, {}u, {}u);".format(*self._program.workgroup)
+        elif (signature := signature_of(statement)) in self._optimised.functions:
+            assert signature is not None  # none of them is
+            text = f"{signature.name}({', '.join(self._operands(statement))})"
         else:
             form = form_of(statement)
             assert form is not None  # `legal.require_expressible`
@@ -340,25 +358,56 @@ class Kernel:
                 open_blocks[-1] = index
             elif statement.opens:
                 open_blocks.append(index)
-            EMITTERS[type(statement)](self, index, statement)
+            self._emitters[type(statement)](self, index, statement)
             index += 1
             if type(statement) in _LEAVES:
                 # What stands after it in its block is never reached, and compilers refuse it.
                 index = program.match[open_blocks[-1]] if open_blocks else end
 
+    def _function(self, signature: Signature, optimised: Optimised) -> str:
+        """A function that an op is left to."""
+        made = CalledFunction(optimised, lay_out(optimised.program), self.tables)
+        text = made.definition(signature)
+        self._helpers |= made._helpers
+        self.tables = made.tables
+        return text
+
     def text(self) -> str:
         """The module. Call it once."""
         x, y, z = self._program.workgroup
         self._body()
+        functions = [self._function(*function) for function in self._optimised.functions.items()]
         helpers = [HELPERS[name] for name in with_requirements(self._helpers)]
         head = [*_GRID, *self.arrays.head, *self._named.values(), *zero_lines(self.arrays, self._optimised.written_first, x * y * z)]
         parts = [
             f"struct Block {{\n  words: array<vec4<u32>, {block_words(self._layout) // 4}>,\n}}",
-            "\n".join(["@group(0) @binding(0) var<uniform> block: Block;", *self.arrays.module]),
+            "\n".join(["@group(0) @binding(0) var<uniform> block: Block;", *self.arrays.module, *table_lines(self.tables, self._layout)]),
             *helpers,
+            *functions,
             f"@compute @workgroup_size({x}, {y}, {z})\nfn {ENTRY_POINT}(\n" + "".join(f"  {text},\n" for text in _INPUTS) + ") {",
         ]
         return "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
+
+
+class CalledFunction(Kernel):
+    """Writes the function that an op is left to."""
+
+    def definition(self, signature: Signature) -> str:
+        """The function. Call it once."""
+        self._body()
+        operands = ", ".join(f"x{k}: {value_type(memory.type)}" for k, memory in enumerate(parameters_of(self._program)))
+        head = [f"  {text}" for text in self._named.values()]
+        return "\n".join([f"fn {signature.name}({operands}) -> {value_type(signature.result)} {{", *head, *self._lines, "}"])
+
+    def _load(self, index: int, statement: Load | UniformLoad) -> None:
+        parameters = parameters_of(self._program)
+        if statement.memory in parameters:
+            self._line(f"let v{statement.bound.id} = x{parameters.index(statement.memory)};")
+        else:
+            super()._load(index, statement)
+
+    def _store(self, index: int, statement: Store) -> None:
+        self._line(f"return {self._atom(statement.value)};")
 
 
 def _known(atom: Atom) -> int | None:
@@ -376,3 +425,5 @@ EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl",
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
 }, without=WITHOUT_GRID_BARRIER)  # fmt: skip
+Kernel._emitters = EMITTERS
+CalledFunction._emitters = {**EMITTERS, Load: CalledFunction._load, Store: CalledFunction._store}

@@ -8,6 +8,8 @@ from typing import Final
 from vyre_py.ir.language.nodes import Atomic, End, Let, Memory, Param
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f64
+from vyre_py.ir.math.called import signature_of
+from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.legal.floats import narrow_floats
@@ -63,7 +65,8 @@ def legalise(program: Program, target: Target) -> Program:
 _MAX_NESTING: Final = 120
 
 
-def _missing(program: Program, layout: Layout) -> Iterator[Missing]:
+def _missing(optimised: Optimised, layout: Layout) -> Iterator[Missing]:
+    program, functions = optimised.program, optimised.functions
     if block_words(layout) > MAX_WORDS:
         yield Missing(f"{len(layout.scalars)} scalar arguments and sizes", help=f"at most {MAX_WORDS - len(layout.buffers) - 3} fit the uniform block")
     depth = 0
@@ -74,12 +77,12 @@ def _missing(program: Program, layout: Layout) -> Iterator[Missing]:
                 yield Missing(f"blocks more than {_MAX_NESTING} deep", program.place(index), "merge conditions")
         elif isinstance(statement, End):
             depth -= 1
-        elif isinstance(statement, Let) and not statement.op.is_query and form_of(statement) is None:
+        elif isinstance(statement, Let) and not statement.op.is_query and form_of(statement) is None and signature_of(statement) not in functions:
             types = ", ".join(dict.fromkeys(a.type.name for a in (*statement.args, statement.bound)))
             yield Missing(f"op {statement.op.name} over {types}", program.place(index))
 
 
-def require_expressible(program: Program, layout: Layout) -> None:
+def require_expressible(optimised: Optimised, layout: Layout) -> None:
     """Raises Unsupported, naming everything that WGSL cannot say."""
-    if missing := list(_missing(program, layout)):
+    if missing := list(_missing(optimised, layout)):
         raise Unsupported("wgsl", missing)

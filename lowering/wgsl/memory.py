@@ -22,7 +22,7 @@ from vyre_py.lowering.wgsl.ops import ROWS
 from vyre_py.lowering.wgsl.types import packed_bits, value_type, zero
 from vyre_py.lowering.wgsl.uniform_block import offset_word, word_text
 
-__all__ = ["READ", "READ_WRITE", "Array", "Arrays", "arrays_of", "atomic_lines", "atomic_text", "is_one_call", "zero_lines"]
+__all__ = ["READ", "READ_WRITE", "Array", "Arrays", "arrays_of", "atomic_lines", "atomic_text", "is_one_call", "table_lines", "zero_lines"]
 
 # How buffers are declared. A driver may turn the first into the second: see `drivers.wgpu.module`.
 READ: Final = "var<storage, read>"
@@ -168,12 +168,12 @@ class Arrays:
 class _Declarations:
     """Collects the arrays of a Program, memory by memory."""
 
-    def __init__(self, layout: Layout, atomic: frozenset[Memory]) -> None:
+    def __init__(self, layout: Layout, atomic: frozenset[Memory], tables: bytes) -> None:
         self._atomic = atomic
         self._numbers = {slot.name: number for number, slot in enumerate(layout.buffers)}
         self.module: list[str] = []
         self.head: list[str] = []
-        self.tables = bytearray()
+        self.tables = bytearray(tables)
 
     def buffer(self, memory: Memory) -> Array:
         number = self._numbers[memory.name]
@@ -204,11 +204,11 @@ class _Declarations:
         return array
 
 
-def arrays_of(program: Program, layout: Layout) -> Arrays:
-    """The arrays of a Program."""
+def arrays_of(program: Program, layout: Layout, tables: bytes = b"") -> Arrays:
+    """The arrays of a Program; its tables come after those in `tables`."""
     accesses = [s for s in program.body if isinstance(s, MemoryStatement)]
     used = dict.fromkeys([s.memory for s in accesses])
-    made = _Declarations(layout, frozenset(s.memory for s in accesses if isinstance(s, Atomic) or (isinstance(s, Store) and _is_packed(s.memory))))
+    made = _Declarations(layout, frozenset(s.memory for s in accesses if isinstance(s, Atomic) or (isinstance(s, Store) and _is_packed(s.memory))), tables)
     by_memory: dict[Memory, Array] = {}
     for number, memory in enumerate(m for m in program.memories if m in used):
         if memory.space is Space.BUFFER:
@@ -217,13 +217,16 @@ def arrays_of(program: Program, layout: Layout) -> Arrays:
             by_memory[memory] = made.table(memory)
         else:
             by_memory[memory] = made.own(memory, number)
-    if made.tables:
-        made.module.append(f"@group(0) @binding({len(layout.buffers) + 1}) {READ} {_TABLES}: array<u32>;")
     workgroup = tuple(a for a in by_memory.values() if a.memory.space is Space.WORKGROUP)
     types = dict.fromkeys(s.memory.type for s in accesses if is_told(s))
     told = {type_: made.own(_one_element(type_), len(program.memories) + number) for number, type_ in enumerate(types)}
     size = sum(max(a.element.size_bytes, WORD_BYTES) * element_count(a.memory) for a in (*workgroup, *told.values()))
     return Arrays(by_memory, tuple(made.module), tuple(made.head), workgroup, told, size, bytes(made.tables))
+
+
+def table_lines(tables: bytes, layout: Layout) -> list[str]:
+    """The declaration of what holds all tables, if there are any."""
+    return [f"@group(0) @binding({len(layout.buffers) + 1}) {READ} {_TABLES}: array<u32>;"] if tables else []
 
 
 def _one_element(type_: Type) -> Memory:

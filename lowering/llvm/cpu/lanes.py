@@ -5,17 +5,33 @@ pocl: they divide a body into barrier-free regions, each a loop over the chunks 
 `void vyre_kernel(ptr block, ptr scratch, i64 first, i64 end, i32 x, i32 y, i32 z)`: it runs workgroups first to end, numbered with x
 fastest, of a grid of x * y * z; `block` is the argument block of `lowering.layout`, `scratch` memory of the thread, aligned to 64 bytes,
 which holds workgroup memory, private arrays and all that lives across barriers.
+
+One module because functions, which ops are left to, are written by the same walk as kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from vyre_py.ir.language.nodes import Atomic, Barrier, Get, Let, Load, Set, Space, Store, UniformLoad, Var, Variable
+from vyre_py.ir.language.nodes import (
+    Atomic,
+    Barrier,
+    Get,
+    Let,
+    Load,
+    Set,
+    Space,
+    Statement,
+    Store,
+    UniformLoad,
+    Var,
+    Variable,
+)
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.widths import whole_size
+from vyre_py.ir.math.called import Signature, parameters_of, signature_of
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
@@ -26,6 +42,7 @@ from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calcu
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
+from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, llvm_type
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import WIDEST_BYTES
@@ -53,13 +70,11 @@ class LaneKernel:
 class _LaneWalk:
     """Writes one kernel, statement by statement."""
 
-    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
-        self.state = State(optimised, width, rows, options)
-        self.w = self.state.w
-        # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
-        self.state.module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
-        if options.debug:
-            self.state.module.line_tables = LineTables(self.state.module, "object")
+    handlers: ClassVar[Mapping[type[Statement], Callable[..., int]]]
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.w = state.w
         self.lines = lines_of(self.state.module, self.state.program)
         self.w.place = self.lines.head
         self.memories = Memories(self.state)
@@ -142,7 +157,7 @@ class _LaneWalk:
         control = CONTROL.get(type(statement))
         if control is not None:
             return control(self.control, index, statement)
-        return HANDLERS[type(statement)](self, index, statement)
+        return self.handlers[type(statement)](self, index, statement)
 
     # ---- regions
 
@@ -274,10 +289,26 @@ class _LaneWalk:
             value = self.state.query(s.op.name)
         elif (size := whole_size(s)) is not None:
             value = self.state.size(size, s.bound.type)
+        elif (signature := signature_of(s)) in self.state.optimised.functions:
+            assert signature is not None  # none of them is
+            value = self._call(signature, [self.state.operand(a) for a in s.args])
         else:
             value = calculate(self.w, s.op.name, s.bound.type, [self.state.operand(a) for a in s.args])
         self.state.bind(s, value)
         return index + 1
+
+    def _call(self, signature: Signature, operands: Sequence[LaneValue]) -> LaneValue:
+        """The result of a function: of all lanes that are on, at once; of all lanes, where they agree on the operands."""
+        w, width = self.w, self.state.width
+        same = all(operand.is_uniform for operand in operands)
+        mask = None if same else self.state.mask
+        on = "-1" if mask is None else w.mask_bits(mask)
+        given = ", ".join([f"i{width} {on}", *[f"{llvm_type(o.type, width)} {w.vector(o)}" for o in operands]])
+        type_ = llvm_type(signature.result, width)
+        made = w.let(f"call {type_} @{signature.name}({given})")
+        if same and width > 1:
+            return LaneValue(Variability.UNIFORM, signature.result, w.let(f"extractelement {type_} {made}, i64 0"))
+        return w.varying(signature.result, made)
 
     def barrier(self, index: int, s: Barrier) -> int:
         """Emits nothing: all chunks have finished the region before."""
@@ -303,6 +334,8 @@ class _LaneWalk:
         """The kernel's text: an inner function, whose pointers are known to be apart, and the outer one that finds them."""
         state = self.state
         self.kernel()
+        for signature, function in state.optimised.functions.items():
+            _FunctionWalk(signature, function, state).define()
         areas = {**state.areas, "%saved": state.saved_bytes} if state.saved_bytes else dict(state.areas)
         buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
         pointers = [name for name, _ in buffers] + list(areas)
@@ -323,14 +356,61 @@ class _LaneWalk:
         return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
 
 
+class _FunctionWalk(_LaneWalk):
+    """Writes a function that an op is left to: it takes the lanes that are on, as bits, and a vector for each operand."""
+
+    def __init__(self, signature: Signature, optimised: Optimised, caller: State) -> None:
+        super().__init__(State(optimised, caller.width, caller.w.rows, _PLAIN, caller.module, f"{signature.name}_"))
+        self.signature = signature
+        self.parameters = {memory: f"%x{k}" for k, memory in enumerate(parameters_of(optimised.program))}
+        self.result = ""
+
+    def define(self) -> None:
+        """Adds the function to its caller's module."""
+        w, state, width = self.w, self.state, self.state.width
+        (region,) = state.plan.regions.values()  # without barriers a body is one
+        state.region = region
+        done = w.label("done")
+        state.mask = "%on" if width == 1 else w.let(f"bitcast i{width} %on to {w.mask_type}")
+        self.control.enter_region(region.stop, region.escapes, done)
+        index = region.start
+        while index < region.stop:
+            index = self._statement(index)
+        self.control.leave_run()
+        w.block(done)
+        type_ = llvm_type(self.signature.result, width)
+        w.end(f"ret {type_} {self.result}")
+        operands = ", ".join([f"i{width} %on", *[f"{llvm_type(memory.type, width)} {name}" for memory, name in self.parameters.items()]])
+        state.module.define(w.function(f"define internal {type_} @{self.signature.name}({operands}) noinline nounwind willreturn memory(none)"))
+
+    def load(self, index: int, s: Load | UniformLoad) -> int:
+        """A load, or an operand."""
+        if s.memory not in self.parameters:
+            return super().load(index, s)
+        self.state.bind(s, self.w.varying(s.bound.type, self.parameters[s.memory]))
+        return index + 1
+
+    def store(self, index: int, s: Store) -> int:
+        """The result: nothing else is stored."""
+        self.result = self.w.vector(self.state.operand(s.value))
+        return index + 1
+
+
 HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
 }, apart=CONTROL, without=WITHOUT_GRID_BARRIER)  # fmt: skip
+_LaneWalk.handlers = HANDLERS
+_FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}
 
 
 def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN) -> LaneKernel:
     """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`); of the
     options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic. Raises Unsupported
     for a Program that is too long."""
-    return _LaneWalk(optimised, width, rows, options).module()
+    module = ModuleText()
+    # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
+    module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
+    if options.debug:
+        module.line_tables = LineTables(module, "object")
+    return _LaneWalk(State(optimised, width, rows, options, module)).module()

@@ -63,7 +63,7 @@ class Memories:
         for number, memory in enumerate(state.program.memories):
             name = f"%m{number}"
             if memory.space is Space.TABLE:
-                name = self._table(f"@t{number}", memory)
+                name = self._table(f"@{state.prefix}t{number}", memory)
             elif memory.space is Space.WORKGROUP:
                 state.area(name, self.size_bytes(memory))
             elif memory.space is Space.PRIVATE:

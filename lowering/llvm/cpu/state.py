@@ -34,16 +34,18 @@ class State:
     `mask` is the lanes that are on at the current statement, of which there is always at least one. `region` is the region being
     written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
     of its first lane (i32). `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
+    `prefix` begins the names of tables.
     """
 
-    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions) -> None:
+    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions, module: ModuleText, prefix: str = "") -> None:
         self.optimised = optimised
+        self.prefix = prefix
         self.program = optimised.program
         self.uniformity = optimised.uniformity
         self.proven = optimised.proven
         self.written_first = optimised.written_first
         self.width = width
-        self.module = ModuleText()
+        self.module = module
         self.w = LaneWriter(self.module, width, rows)
         self.plan: Plan = plan_regions(self.program, self.uniformity, width)
         self.layout: Layout = lay_out(self.program, options)

@@ -113,7 +113,7 @@ def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> No
         missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
     if missing:
         raise Unsupported(who, missing)
-    require_ops(who, optimised.program)
+    require_ops(who, optimised)
 
 
 def _module(options: CompileOptions) -> ModuleText:

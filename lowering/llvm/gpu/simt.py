@@ -45,6 +45,7 @@ from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size
+from vyre_py.ir.math.called import Signature, parameters_of, result_of, signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
@@ -114,6 +115,9 @@ class _SimtWalk:
         self.blocks: list[Block] = []
         self.words: dict[SlotKind, str] = {}
         self.groups: list[str] = []
+        self.prefix = ""  # of the names of its tables
+        self.parameters: dict[Memory, str] = {}  # of a function: the names of its operands
+        self.result: Memory | None = None
         self.layout = layout
         self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
         self.loops = Loops(self.w)
@@ -168,8 +172,9 @@ class _SimtWalk:
             elif memory.space is Space.WORKGROUP:
                 self.bases[memory] = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {offsets[memory]})"
             elif memory.space is Space.TABLE:
-                self.module.add_global(f"@table_{index} = internal addrspace(1) constant {bytes_literal(memory.data)}, align {WORKGROUP_ALIGN}")
-                self.bases[memory] = f"@table_{index}"
+                name = f"@{self.prefix}table_{index}"
+                self.module.add_global(f"{name} = internal addrspace(1) constant {bytes_literal(memory.data)}, align {WORKGROUP_ALIGN}")
+                self.bases[memory] = name
         if zeros:
             self._clear_workgroup(zeros)
         if any(is_told(s) for s in self.program.body):
@@ -251,6 +256,10 @@ class _SimtWalk:
             self.values[s.bound.id] = self._query(s.op)
         elif (size := whole_size(s)) is not None:
             self.values[s.bound.id] = self._size(size, u64)
+        elif (signature := signature_of(s)) in self.optimised.functions:
+            assert signature is not None  # none of them is
+            operands = [f"{llvm_type(a.type)} {self.atom(a)}" for a in s.args]
+            self.values[s.bound.id] = self.w.let(f"call {llvm_type(signature.result)} @{signature.name}({', '.join(operands)})")
         else:
             names = self.loops.operands(index, [self.atom(a) for a in s.args])
             self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, names)
@@ -309,6 +318,9 @@ class _SimtWalk:
         return w.let(f"icmp ne {memory} {frozen}, 0") if type_.kind is Kind.BOOL else frozen
 
     def load(self, index: int, s: Load | UniformLoad) -> None:
+        if s.memory in self.parameters:
+            self.values[s.bound.id] = self.parameters[s.memory]
+            return
         if index in self.rows:
             self._load_row(index, s)
         if index in self.done:
@@ -381,6 +393,9 @@ class _SimtWalk:
         return self.w.let(f"zext i1 {value} to {memory_type(type_)}") if type_.kind is Kind.BOOL else value
 
     def store(self, index: int, s: Store) -> None:
+        if s.memory is self.result:
+            self.w.end(f"ret {llvm_type(s.memory.type)} {self.atom(s.value)}")
+            return
         if index in self.rows:
             self._store_row(index, s)
         if index in self.done:
@@ -479,6 +494,20 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
 })  # fmt: skip
 
 
+def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:
+    """Adds the function that an op is left to."""
+    walk = _SimtWalk(optimised, module, _PLAIN, lay_out(optimised.program), None, says_unchanged=False)
+    walk.prefix = f"{signature.name}_"
+    walk.parameters = {memory: f"%x{k}" for k, memory in enumerate(parameters_of(optimised.program))}
+    walk.result = result_of(optimised.program)
+    walk.memories()
+    for index, statement in enumerate(walk.program.body):
+        _HANDLERS[type(statement)](walk, index, statement)
+    operands = ", ".join(f"{llvm_type(memory.type)} {name}" for memory, name in walk.parameters.items())
+    head = f"define internal {llvm_type(signature.result)} @{signature.name}({operands})"
+    module.define(walk.w.function(f"{head} noinline nounwind{attributes}"))
+
+
 def write_kernel(
     optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None,
     says_unchanged: bool = False,
@@ -507,6 +536,8 @@ def write_kernel(
         w.require_room(index + 1, len(walk.program.body))
     w.end("ret void")
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
+    for signature, function in optimised.functions.items():
+        _write_function(signature, function, module, subnormals)
     if options.persistent:
         body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
         flag = walk.words.get(SlotKind.CANCEL, "")

@@ -60,7 +60,9 @@ _ORDER: Final = r'(?: syncscope\("\w+"\))? monotonic'
 
 # An instruction: its result, the whole of it, its name, and what is attached to it.
 _INSTRUCTION: Final = re.compile(r"  (?:(%[\w.]+) = )?((\w+)(?: .*?)?)((?:, !\w+(?:\.\w+)* !\d+)*)")
-_FUNCTION: Final = re.compile(r'define (ptx_kernel|internal) void @(\w+)\((.*)\)( alwaysinline)?((?: "[\w.-]+"="[^"]*")*)( !dbg !\d+)? \{')
+_FUNCTION: Final = re.compile(
+    r'define (ptx_kernel|internal) (\w+) @(\w+)\((.*)\)( alwaysinline| noinline nounwind)?((?: "[\w.-]+"="[^"]*")*)( !dbg !\d+)? \{'
+)
 _ATTRIBUTE: Final = re.compile(r'"([\w.-]+)"="([^"]*)"')
 _PARAMETER: Final = re.compile(r"ptr(?: addrspace\((\d)\))?((?: \w+)*? (%[\w.]+))")
 _GLOBAL: Final = re.compile(r'(@\w+) = (?:external|internal) addrspace\(\d\) (?:global|constant) (\[\d+ x i8\])(?: c".*")?, align \d+')
@@ -136,7 +138,7 @@ class _Rewriter:
         found = _FUNCTION.fullmatch(self._line)
         if found is None:
             raise self._unknown("this function")
-        kind, name, given, inline, attributes, place = found.groups(default="")
+        kind, result, name, given, inline, attributes, place = found.groups(default="")
         named = {key: value for key, value in _ATTRIBUTE.findall(attributes) if key != _OPTIONAL}
         size = named.pop(_WORKGROUP, "")
         if named:
@@ -150,7 +152,7 @@ class _Rewriter:
             words = ", ".join([function, '!"kernel", i32 1', *axes])
             self._annotations.append(f"!{{{words}}}")
             kind = required = ""
-        head = " ".join(filter(None, ["define", kind, f"void @{name}({', '.join(map(''.join, parameters))})"]))
+        head = " ".join(filter(None, ["define", kind, f"{result} @{name}({', '.join(map(''.join, parameters))})"]))
         self._functions.append(f"{head}{inline}{required}{place} {{")
 
     def _parameter(self, text: str) -> tuple[str, str]:
@@ -270,6 +272,10 @@ class _Rewriter:
         given = [text if isinstance(text, str) else self._pointer(text[1], text[2], "i8") for text in arguments]
         self._put(f"call void @{found[1]}({', '.join(given)})")
 
+    def function(self, result: str, found: re.Match[str]) -> None:
+        """A call of a function of this module that takes and gives values."""
+        self._put(f"{result} = {found[0]}")
+
     def assembly(self, result: str, found: re.Match[str]) -> None:
         self._put(found[0])
 
@@ -346,6 +352,7 @@ _ROWS: Final[tuple[tuple[str, str, _Write], ...]] = (
     ("fptrunc", r"(fptrunc) (float) (\S+) to half", _Rewriter.simple),
     ("call", r"call void @llvm\.memset\.p0\.i64\(ptr (%[\w.]+), (i8 0, i64 \d+, i1 false)\)", _Rewriter.memset),
     ("call", r"call void @((?!llvm\.)\w+)\((.*)\)", _Rewriter.workgroup),
+    ("call", r"call \w+ @fn_\w+\((?:(?!ptr ).)*\)", _Rewriter.function),
     ("call", r'call void asm sideeffect "[^"]*", "[^"]*"\((?:(?!ptr ).)*\)', _Rewriter.assembly),
     ("call", r"call (\w+) @(llvm\.[\w.]+)\(((?:(?!ptr ).)*)\)", _Rewriter.intrinsic),
 )
