@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import vyre_py as vp
 from vyre_py.ir.language.program import Program
 
-__all__ = ["AXPY", "ENDLESS", "GOOD", "IDLE", "PATIENCE", "RIGHT", "XS", "idle", "is_alive", "settled", "works"]
+__all__ = ["AXPY", "ENDLESS", "GOOD", "IDLE", "PATIENCE", "RIGHT", "XS", "idle", "is_alive", "settled", "used_seconds", "works"]
 
 AXPY = Program.from_text("""
 program axpy(n) workgroup(64) {
@@ -70,3 +71,9 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def used_seconds(pid: int) -> float:
+    """The processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
