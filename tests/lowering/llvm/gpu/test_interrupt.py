@@ -19,6 +19,7 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.nodes import Else, End, For, Get, If, Let, Load, Loop, Region, Set, Var
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.passes.expand import expand
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
@@ -60,22 +61,27 @@ def same(program, arguments, sizes, *all_options, launched=2):
     return want
 
 
+def has_loops(program):
+    return any(isinstance(s, (For, Loop)) for s in program.body)
+
+
 @pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("options", [INTERRUPTIBLE, BOTH], ids=["interruptible", "both"])
 def test_run_filetests(path, options, monkeypatch, busy):
     """The reference device with the walk in the interpreter's place. Programs without a loop are left to the test with both options."""
+    walk = simt_host.Walk()
 
     def run(code, arguments, sizes, **watches):
         values = {name: value if value.ndim else value[()] for name, value in arguments.items()}
         program = code.program
-        has_loops = any(isinstance(s, (For, Loop)) for s in program.body)
-        if has_grid_barrier(program) if options.persistent else not has_loops:
+        if has_grid_barrier(program) if options.persistent else not has_loops(program):
             return interpret(code, arguments, sizes)
-        return simt_host.run(prepare(program, TARGET, options), values, sizes, options=options)
+        return walk.run(prepare(program, TARGET, options), values, sizes, options)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     for case in read_cases(path):
-        run_program(case, "reference")
+        if options.persistent or has_loops(expand(case.parse(), EXPANDED_ONLY)):
+            run_program(case, "reference")
 
 
 @pytest.mark.parametrize("seed", range(16))
