@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from filetest import ROOT, WATCHING, Case, read_cases
 from filetest_arguments import Arguments
+from tree import ROOT as TREE
 
 import vyre_py as vp
 from vyre_py.demo import programs
@@ -59,6 +60,25 @@ def test_the_demo_without_a_barrier_races(name: str) -> None:
     run(program, arguments, BOTH)
     count, found_none = unnoticed(str(program), arguments)
     assert (found_none, count > 0) == (not_needed, True)
+
+
+# Example -> its arguments, and the barriers as above.
+EXAMPLES: Final[Mapping[str, tuple[Mapping[str, Any], set[int]]]] = {
+    "09_matmul": ({"left": np.random.default_rng(9).random((20, 34), np.float32), "right": np.random.default_rng(10).random((34, 18), np.float32)}, set()),
+    "10_stencil": ({"source": np.random.default_rng(11).random((20, 18), np.float32)}, set()),
+    # It parts atomics and loads, which are no race in this language.
+    "11_histogram": ({"values": np.arange(5000, dtype=np.uint16).astype(np.uint8), "counts": np.zeros(256, np.uint32)}, {0}),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_without_a_barrier_races(name: str) -> None:
+    source = (TREE / "examples" / f"{name}.py").read_text("utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(source[: source.index("\ndevice = ")], name, "exec"), names)
+    arguments, not_needed = EXAMPLES[name]
+    run(names["b"].program, arguments, BOTH)
+    assert unnoticed(str(names["b"].program), arguments)[1] == not_needed
 
 
 def test_every_program_of_the_demo_that_has_a_barrier_is_here() -> None:
