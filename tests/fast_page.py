@@ -36,7 +36,7 @@ A Program that computes nothing in floating point is strict everywhere, and its 
 * **f16 and bf16** go through f32: to the bound of f32 comes the rounding to the type, half a ULP of it. The subnormal numbers of bf16
   are those of f32 and are flushed with them; those of f16 are not, and are kept. Neither type is contracted. On hosts, as in
   strict, `rsqrt` of them rounds to the type twice.
-* **f64** is strict but for contraction.
+* **f64** is strict but for contraction, its transcendental functions included: they are expanded as in strict, and nothing in them is contracted.
 * `unpack4x8snorm` and its kind divide as `div` does.
 
 `r` is the exact result for the arguments `x` and `y` after flushing, all of f32. A ULP is the spacing of f32 at `r`, or at the

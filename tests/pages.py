@@ -35,7 +35,7 @@ from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning 
 from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result  # noqa: E402 - as above
 from vyre_py.ir.language.ops import ATOMICS, OPS  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
-from vyre_py.ir.math import EXPANSIONS  # noqa: E402 - as above
+from vyre_py.ir.math import WRITTEN_FOR  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
@@ -127,13 +127,17 @@ def _where(op: Op) -> str:
 
 
 def _accuracy(op: Op) -> str:
-    """How far an expansion's result may be from the exact one, as its module says."""
-    if op.through is None:
+    """How far an expansion's result may be from the exact one, as its modules say."""
+    if not op.through:
         return "to the same bits"
-    said = sys.modules[EXPANSIONS[op.name].__module__].__doc__ or ""
-    found = re.search(rf"^\| {op.name} \| (\d+) ULP \|", said, flags=re.MULTILINE) or re.search(r"at most (\d+) ULP", said)
-    assert found is not None, f"the module of {op.name} does not say how accurate it is"
-    return f"at most {found[1]} ULP"
+    bounds = {_bound(op.name, sys.modules[written.__module__].__doc__ or "") for written in WRITTEN_FOR[op.name].values()}
+    return f"at most {max(bounds)} ULP"
+
+
+def _bound(name: str, said: str) -> int:
+    found = re.search(rf"^\| {name} \| (\d+) ULP \|", said, flags=re.MULTILINE) or re.search(r"at most (\d+) ULP", said)
+    assert found is not None, f"a module of {name} does not say how accurate it is"
+    return int(found[1])
 
 
 # Capability -> an element type and a statement that ask for it, and for nothing else that a target may lack.

@@ -63,7 +63,6 @@ def _bitcasts(source: Type, target: Type) -> bool:
 _T, _B, _A, _U, _I, _C, _L = Operand.T, Operand.BOOL, Operand.ANY, Operand.U32, Operand.I32, Operand.COMPONENT, Operand.LANES
 _INT = frozenset(t for t in SCALARS.values() if t.is_integer)
 _FLOAT = frozenset(t for t in SCALARS.values() if t.is_float)
-_MATH = _FLOAT - {f64}
 _NUMERIC = _INT | _FLOAT
 _BOOL = frozenset({bool_})
 _ALL = frozenset(SCALARS.values())
@@ -77,7 +76,7 @@ def _row(
 
 
 def _math(name: str, code: int, expansion: str, doc: str, operands: int = 1, **rest: Any) -> Op:
-    return _row(name, code, (_T,) * operands, Result.T, _MATH, None, doc, expands=_MATH, through=f32, expansion=expansion, **rest)
+    return _row(name, code, (_T,) * operands, Result.T, _FLOAT, None, doc, expands=_FLOAT, through=(f32, f64), expansion=expansion, **rest)
 
 
 def _exact(name: str, code: int, evaluate: Callable[..., Array], expansion: str, doc: str, names: tuple[str, ...] = ("x",), **rest: Any) -> Op:
@@ -239,8 +238,8 @@ OPS: Final[Mapping[str, Op]] = {
 
 # Ops that only their expansion defines.
 EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)
-# Those of them that are approximated, in one type.
-TRANSCENDENTAL: Final = frozenset(name for name, row in OPS.items() if row.through is not None)
+# Those of them that are approximated, in f32 or f64.
+TRANSCENDENTAL: Final = frozenset(name for name, row in OPS.items() if row.through)
 
 
 def _compare_exchange(old: Array, expected: Array, desired: Array) -> Array:

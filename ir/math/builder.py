@@ -8,14 +8,19 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Value, const
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.types import Type, f32, i32, u32
+from vyre_py.ir.language.types import Type, f32, f64, i32, i64, u32, u64
 
-__all__ = ["MathBuilder", "float_", "int_", "word"]
+__all__ = ["MathBuilder", "double", "float_", "int_", "long_int", "long_word", "word"]
 
 
 def float_(value: float) -> Const:
     """An f32 constant; the number rounds once."""
     return const(f32, value)
+
+
+def double(value: float) -> Const:
+    """An f64 constant."""
+    return const(f64, value)
 
 
 def int_(value: int) -> Const:
@@ -26,6 +31,16 @@ def int_(value: int) -> Const:
 def word(value: int) -> Const:
     """A u32 constant."""
     return const(u32, value)
+
+
+def long_int(value: int) -> Const:
+    """An i64 constant."""
+    return const(i64, value)
+
+
+def long_word(value: int) -> Const:
+    """A u64 constant."""
+    return const(u64, value)
 
 
 class MathBuilder:
@@ -47,19 +62,19 @@ class MathBuilder:
         return self.out.let(OPS["bitcast"], (x,), type_)
 
     def polynomial(self, x: Atom, coefficients: Sequence[float]) -> Atom:
-        """c[0] + x (c[1] + x (c[2] + ...)), one fused multiply-add a step."""
-        total: Atom = float_(coefficients[-1])
+        """c[0] + x (c[1] + x (c[2] + ...)) of the type of x, one fused multiply-add a step."""
+        total: Atom = const(x.type, coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
-            total = self("fma", total, x, float_(coefficient))
+            total = self("fma", total, x, const(x.type, coefficient))
         return total
 
-    def table(self, name: str, words: Sequence[int]) -> Memory:
-        """The u32 table of this name and content, declared once in a Program; a name that is taken gets a mark."""
-        data = b"".join(entry.to_bytes(4, "little") for entry in words)
+    def table(self, name: str, type_: Type, words: Sequence[int]) -> Memory:
+        """The table of this name, unsigned type and content, declared once in a Program; a name that is taken gets a mark."""
+        data = b"".join(entry.to_bytes(type_.size_bytes, "little") for entry in words)
         taken = {m.name: m for m in self.out.memories}
         while name in taken:
             there = taken[name]
-            if there.space is Space.TABLE and there.type is u32 and there.data == data:
+            if there.space is Space.TABLE and there.type is type_ and there.data == data:
                 return there
             name += "'"
-        return self.out.memory(name, Space.TABLE, u32, (DimConst(len(words)),), Access.READ, data)
+        return self.out.memory(name, Space.TABLE, type_, (DimConst(len(words)),), Access.READ, data)

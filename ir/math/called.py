@@ -15,7 +15,7 @@ from vyre_py.ir.language.nodes import Access, Let, Memory, Space, const
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
-from vyre_py.ir.math import EXPANSIONS, MathBuilder, expanded
+from vyre_py.ir.math import EXPANSIONS, MathBuilder
 
 __all__ = ["Signature", "function_program", "parameters_of", "result_of", "signature_of"]
 
@@ -54,7 +54,7 @@ def function_program(signature: Signature) -> Program:
     # Both read and written, so that nothing takes an operand to be the same for all invocations.
     taken = [out.memory(f"x{k}", Space.BUFFER, type_, (_ONE,), Access.READ_WRITE) for k, type_ in enumerate(signature.operands)]
     given = out.memory("result", Space.BUFFER, signature.result, (_ONE,), Access.WRITE)
-    out.store(given, _FIRST, expanded(MathBuilder(out), signature.op, tuple([out.load(memory, _FIRST) for memory in taken])))
+    out.store(given, _FIRST, EXPANSIONS[signature.op.name](MathBuilder(out), *[out.load(memory, _FIRST) for memory in taken]))
     return out.finish()
 
 

@@ -1,4 +1,4 @@
-"""Sums of two f32 that stand for more bits than one holds: the upper part is the sum rounded to f32, the lower what that lost.
+"""Sums of two f32, or of two f64, that stand for more bits than one holds: the upper part is the sum rounded to the type, the lower what that lost.
 
 T. J. Dekker, A floating-point technique for extending the available precision (1971); the products by fused multiply-add.
 Compilers that take numbers for exact would cancel both: `lowering.wgsl.rounding` knows their form.

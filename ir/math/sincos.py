@@ -126,7 +126,7 @@ def _reduce_large(m: MathBuilder, bits: Atom, high: Variable, low: Variable, qua
 
 def _turns(m: MathBuilder, bits: Atom) -> tuple[Value, Value]:
     """|x| / (2 pi) modulo 1 as a 64-bit fraction: its upper and lower words. The upper two bits are the quadrant."""
-    words = m.table(_TABLE_NAME, _TABLE)
+    words = m.table(_TABLE_NAME, u32, _TABLE)
     # |x| = significand * 2^(exponent - 32), the significand a full word.
     significand = m("shl", m("or", bits, word(1 << 23)), word(8))
     exponent = m("and", m("sub", m("shr", bits, word(23)), word(126)), word(0xFF))

@@ -9,8 +9,8 @@ from vyre_py.ir.language.nodes import Atom, Const, Let
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, u32
-from vyre_py.ir.math import MathBuilder, expanded
+from vyre_py.ir.language.types import SCALARS, Type, u32
+from vyre_py.ir.math import EXPANSIONS, MathBuilder
 from vyre_py.ir.passes.lets import rewrite_lets
 
 __all__ = ["expand"]
@@ -45,21 +45,21 @@ class _Expansion:
         if key in self._long and self._uses[key] >= _WRITTEN_OUT:
             return m(op.name, *args)
         before = len(m.out.body)
-        made = expanded(m, op, args)
+        made = EXPANSIONS[op.name](m, *args)
         self._uses[key] += 1
         if self._calls and args[0].type.is_float and len(m.out.body) - before >= _LONG:
             self._long.add(key)
         return made
 
 
-def expand(program: Program, names: frozenset[str], *, calls: bool = True) -> Program:
-    """The Program with ops that are in `names` and `expands` over their type written out, vectors component by component; the same object without any.
-    With `calls`, a long one that is there often stays, over scalars, for functions to compute."""
+def expand(program: Program, names: frozenset[str], of: frozenset[Type] = frozenset(SCALARS.values()), *, calls: bool = True) -> Program:
+    """The Program with ops that are in `names` and `expands` over their type, one `of` these, written out, vectors component by component; the same
+    object without any. With `calls`, a long one that is there often stays, over scalars, for functions to compute."""
 
     def wanted(let: Let) -> bool:
         if let.op.name not in names:
             return False
         type_ = let.op.operand_type(tuple([a.type for a in let.args]))
-        return type_ is not None and type_.scalar in let.op.expands
+        return type_ is not None and type_.scalar in let.op.expands & of
 
     return rewrite_lets(program, wanted, _Expansion(calls=calls))

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from vyre_py.ir.language.nodes import Atomic, End, Let, Memory, Param
+from vyre_py.ir.language.ops import TRANSCENDENTAL
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f64
 from vyre_py.ir.math.called import signature_of
 from vyre_py.ir.passes import Optimised
+from vyre_py.ir.passes.expand import expand
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
 from vyre_py.lowering.legal.floats import narrow_floats
@@ -18,12 +20,14 @@ from vyre_py.lowering.legal.integers import narrow_integers
 from vyre_py.lowering.legal.split64 import missing_words, split_words
 from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.emit import EMITTERS
-from vyre_py.lowering.wgsl.ops import form_of
+from vyre_py.lowering.wgsl.ops import ROWS, form_of
 from vyre_py.lowering.wgsl.uniform_block import MAX_WORDS, block_words
 
 __all__ = ["legalise", "require_expressible"]
 
 _NO_F64: Final = "f64 is there for devices with the features shader-f64 and shader-int64, as target wgsl:f64"
+# Functions that WGSL has, but over f64.
+_NOT_OF_F64: Final = frozenset(TRANSCENDENTAL & ROWS.keys())
 _NO_ATOMIC: Final = "WGSL has atomics on 32-bit elements"
 
 
@@ -58,6 +62,7 @@ def legalise(program: Program, target: Target) -> Program:
     """
     if missing := list(_lacking(program, target)):
         raise Unsupported(target.name, missing)
+    program = expand(program, _NOT_OF_F64, frozenset({f64}), calls=False)
     return split_words(narrow_integers(narrow_floats(narrow_indices(program))))
 
 

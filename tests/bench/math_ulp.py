@@ -2,10 +2,12 @@
 
     python tests/bench/math_ulp.py cuda                     every function, all 2^32 f32, all f16 and bf16
     python tests/bench/math_ulp.py cpu tan erfc --stride 97 these two, every 97th f32
+    python tests/bench/math_ulp.py cpu --types f64          every function over a million drawn f64, and hard ones
     python tests/bench/math_ulp.py --table                  only rewrites ir/math/ULP.md
 
 Results are compared with f64 functions of the same arguments: on cuda by PyTorch, in the GPU's memory, where the f32 results already
-lie; elsewhere by NumPy. Updates `ir/math/ulp.json` and `ir/math/ULP.md`. The exit status is 1 where an error is above 1 ULP or a special
+lie; elsewhere by NumPy. Those of f64 are compared with x87's 80 bits, and the worst with mpmath; where a device's f64 is not strict, they are not
+measured. Updates `ir/math/ulp.json` and `ir/math/ULP.md`. The exit status is 1 where an error is above 1 ULP or a special
 result is wrong, for devices that promise that.
 """
 
@@ -28,14 +30,17 @@ from tree import on_path
 
 on_path()
 
-from math_harness import BINARY, REFERENCES, UNARY, errors, program_of, samples, widened  # noqa: E402 - the path above must stand first
+from math_double import HAS_WIDE, WIDE_ULP, error, exact, hard, wide  # noqa: E402 - the path above must stand first
+from math_double import errors as errors_f64  # noqa: E402 - as above
+from math_double import samples as samples_f64  # noqa: E402 - as above
+from math_harness import BINARY, REFERENCES, UNARY, errors, program_of, samples, widened  # noqa: E402 - as above
 from math_ulp_page import FIGURES, Measured, read_measured, ulp_page, write_measured  # noqa: E402 - as above
 
 import vyre_py as vp  # noqa: E402 - as above
 from vyre_py.drivers.device import Device  # noqa: E402 - as above
 from vyre_py.drivers.memory.buffer import Buffer  # noqa: E402 - as above
 from vyre_py.ir.language.program import Program  # noqa: E402 - as above
-from vyre_py.ir.language.types import SCALARS, Type, f32  # noqa: E402 - as above
+from vyre_py.ir.language.types import SCALARS, Type, f32, f64  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
 
 BOUND_ULP: Final = 1.0
@@ -44,6 +49,8 @@ STRIDE: Final = 251  # of f32 arguments where they are compared on the host: a p
 CHUNK: Final = {"cuda": 1 << 26}
 HOST_CHUNK: Final = 1 << 21
 PAIRS: Final = 1 << 20
+DRAWN: Final = 1 << 20  # of f64
+LOOKED_AT: Final = 200  # of the worst f64, by mpmath
 
 # ---------------------------------------------------------------- the f64 side
 
@@ -200,10 +207,38 @@ def pairs(device: Device, name: str, type_: Type) -> Tally:
     return tally
 
 
+def drawn(device: Device, name: str) -> Tally:
+    """A function of f64 over drawn arguments, and hard ones."""
+    if not HAS_WIDE:
+        raise SystemExit("f64 is measured on machines whose long double has 80 bits")
+    operands = [np.concatenate(parts) for parts in zip(samples_f64(name, DRAWN), hard(name), strict=True)]
+    pipeline = device.compile_native(program_of(name, f64))
+    got = pipeline.dispatch({**{f"x{k}": x for k, x in enumerate(operands)}, "out": np.zeros_like(operands[0])})["out"]
+    found = errors_f64(got, wide(name, *operands))
+    wrong = np.flatnonzero(np.isinf(found))
+    tally = Tally(arguments=len(got), wrong=len(wrong))
+    if len(wrong):
+        tally.first_wrong = f"f({', '.join(float(x[wrong[0]]).hex() for x in operands)}) = {float(got[wrong[0]])}"
+    found[~np.isfinite(found)] = 0
+    for k in np.argsort(-found)[:LOOKED_AT]:
+        arguments = tuple([float(x[k]) for x in operands])
+        if not np.isfinite(arguments).all():
+            continue
+        off = error(float(got[k]), exact(name, *arguments))
+        if abs(off - found[k]) > WIDE_ULP:
+            raise SystemExit(f"{name}{arguments}: {off} ULP by mpmath, {found[k]} by 80 bits")
+        if off > tally.worst:
+            tally.worst, tally.at = off, arguments
+    return tally
+
+
 def measure(device: Device, name: str, type_: Type, stride: int) -> tuple[Measured, str]:
     """Measures one function, and says in a line what was found."""
     start = time.perf_counter()
-    tally = pairs(device, name, type_) if name in BINARY else sweep(device, name, type_, stride if type_ is f32 else 1)
+    if type_ is f64:
+        tally = drawn(device, name)
+    else:
+        tally = pairs(device, name, type_) if name in BINARY else sweep(device, name, type_, stride if type_ is f32 else 1)
     # Without the zeros at the end of a significand.
     at = tuple([re.sub(r"\.?0*p", "p", x.hex()) for x in tally.at])
     found = Measured(name, str(type_), device.kind, tally.arguments, round(tally.worst, 4), at, tally.wrong)
@@ -216,12 +251,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures the transcendental functions of a device against f64.")
     parser.add_argument("device", nargs="?", help="cuda, cpu, wgpu or reference")
     parser.add_argument("functions", nargs="*", metavar="function", help="which; all by default")
-    parser.add_argument("--types", default="f32,f16,bf16", help="separated by commas")
+    parser.add_argument("--types", default="f32,f16,bf16,f64", help="separated by commas")
     parser.add_argument("--stride", type=int, help=f"every which f32: 1 on cuda, {STRIDE} elsewhere")
     parser.add_argument("--table", action="store_true", help="only rewrite the page")
     given = parser.parse_args()
     given.types = given.types.split(",")
-    unknown = [name for name in given.functions if name not in (*UNARY, *BINARY)] + [name for name in given.types if name not in ("f32", "f16", "bf16")]
+    unknown = [name for name in given.functions if name not in (*UNARY, *BINARY)] + [name for name in given.types if name not in ("f32", "f16", "bf16", "f64")]
     if unknown or not (given.device or given.table):
         parser.error(f"no such function or type: {', '.join(unknown)}" if unknown else "which device?")
     return given
@@ -235,7 +270,7 @@ def main() -> int:
         device = vp.device(given.device)
         print(device, flush=True)
         stride = given.stride or (1 if device.kind == "cuda" else STRIDE)
-        for type_ in (SCALARS[name] for name in given.types):
+        for type_ in (SCALARS[name] for name in given.types if name != "f64" or device.kind in STRICT):
             for name in given.functions or (*UNARY, *BINARY):
                 try:
                     found, line = measure(device, name, type_, stride)

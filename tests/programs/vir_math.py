@@ -14,9 +14,9 @@ import numpy as np
 from exact_floats import FORMATS, Format
 from exact_samples import Number
 from vir_scalars import Result, columns
-from vir_text import NO_SPECIALS, call, file_text, number
+from vir_text import NEEDS_F64, NO_SPECIALS, call, file_text, number
 
-from vyre_py.ir.language.types import Type, bf16, f16, f32, vector_of
+from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, vector_of
 
 __all__ = ["FILES", "GROUPS"]
 
@@ -130,6 +130,23 @@ _PAIRS: Final[tuple[tuple[str, str], ...]] = (
     ("3e38", "-1"), ("1e-40", "1e-40"), ("1e-40", "-1"), ("-1e-45", "1e-45"), ("1e-10", "1e10"), ("1e10", "1e-10"), ("0.001", "-0.001"), ("100", "0.01"),
     ("-1e-20", "-1e20"), ("7", "1"), ("9", "-0.5"), ("12345.678", "0.75"),
 )  # fmt: skip
+# Of f64 also those at its own ends.
+_WIDE_NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "exponentials": (
+        "308.2", "308.3", "-307.8", "-323.4", "-323.7", "709.7", "709.8", "710.4", "710.5", "-708.5", "-745.1", "-745.2", "1023.9", "1024", "-1022.5",
+        "-1074.4", "-1075.5", "1e300", "-1e300", "1e-17", "1e-310",
+    ),
+    "logarithms": ("1e300", "1e-300", "1e-310", "5e-324", "2.2250738585072014e-308", "1.0000000000000002", "0.9999999999999999", "-1e-300", "1e15"),
+    "angles": (
+        "1e-9", "1e-310", "1.5707963267948966", "-3.141592653589793", "1048576.5", "-1e15", "1e22", "5.319372648326541e255", "1.7e308", "0.9999999999999999",
+    ),
+    "errors": ("1e-20", "5.9", "6.1", "26.5", "27.2", "-5.8", "1e-310"),
+}  # fmt: skip
+_WIDE_PAIRS: Final = (
+    ("2", "-1074"), ("2", "-1075.5"), ("2", "1023.9"), ("2", "1024"), ("10", "308"), ("10", "-323"), ("1.0000000000000002", "3e18"),
+    ("0.9999999999999999", "6e18"), ("-1", "9007199254740991"), ("-1", "9007199254740993"), ("1e-310", "0.5"), ("1e300", "1e300"), ("1e-300", "1e-300"),
+    ("1e-310", "-1e-310"), ("1.7e308", "-1"), ("-5e-324", "5e-324"), ("1e-160", "1e160"), ("3e-320", "4e-320"),
+)  # fmt: skip
 _SPECIAL: Final = ("0", "-0", "1", "-1", "inf", "-inf", "nan")
 
 
@@ -153,7 +170,9 @@ def _inputs(t: Type, rows: Sequence[Sequence[Number]]) -> dict[str, tuple[Type, 
 
 
 def _rows(t: Type, group: str) -> list[tuple[Number, ...]]:
-    texts = [(text,) for text in _NUMBERS[group]] if group in _NUMBERS else _PAIRS
+    texts: list[tuple[str, ...]] = [(text,) for text in _NUMBERS[group]] if group in _NUMBERS else [*_PAIRS]
+    if t is f64:
+        texts += [(text,) for text in _WIDE_NUMBERS[group]] if group in _WIDE_NUMBERS else _WIDE_PAIRS
     return [tuple(_number(t, text) for text in row) for row in texts]
 
 
@@ -181,11 +200,15 @@ def _special_angles(t: Type) -> list[str]:
     return [parts, columns("angles_of_points", _inputs(t, pairs), _outputs(t, ("atan2",)), near)]
 
 
+def _needs(t: Type) -> list[str]:
+    return [NEEDS_F64] if t is f64 else []
+
+
 def _file(t: Type, ulp: int) -> str:
     title = f"The transcendental functions on {t}, against mpmath: {ulp} ULP, special values exact."
     ordinary = [_group(t, group, [f"// tolerance: ulp {ulp}"]) for group in GROUPS]
     poles = columns("ones", _inputs(t, [(_number(t, "1"),), (_number(t, "-1"),)]), _outputs(t, _EXACT_AT_ONE))
-    return file_text(title, [*ordinary, *[_special_group(t, group) for group in GROUPS], poles, *_special_angles(t)], [NO_SPECIALS])
+    return file_text(title, [*ordinary, *[_special_group(t, group) for group in GROUPS], poles, *_special_angles(t)], [NO_SPECIALS, *_needs(t)])
 
 
 # ---------------------------------------------------------------- on WebGPU
@@ -208,7 +231,9 @@ _PAIRS_NEAR: Final = (128, "0.00001")
 
 
 def _near(t: Type, ulp: int, absolute: str) -> list[str]:
-    """f16 and bf16 are computed in f32 and rounded: what f32 is off by moves a result to a neighbour."""
+    """f16 and bf16 are computed in f32 and rounded: what f32 is off by moves a result to a neighbour. f64 is expanded everywhere."""
+    if t is f64:
+        return ["// tolerance: ulp 1", "// tolerance on wgpu: ulp 4096 abs 1e-13"]
     return [f"// tolerance: ulp {2 if t is f32 else 1}", f"// tolerance on wgpu: ulp {ulp if t is f32 else 2} abs {absolute}"]
 
 
@@ -218,7 +243,7 @@ def _everyday_file(t: Type) -> str:
         programs.append(columns(title, _inputs(t, [(_number(t, text),) for text in texts]), _outputs(t, names), _near(t, ulp, absolute)))
     pairs = [(_number(t, a), _number(t, b)) for a, b in _EVERYDAY_PAIRS]
     programs.append(columns("two_operands", _inputs(t, pairs), _outputs(t, GROUPS["two_operands"]), _near(t, *_PAIRS_NEAR)))
-    return file_text(f"The transcendental functions on everyday {t} numbers, on wgpu as near as its own functions are.", programs)
+    return file_text(f"The transcendental functions on everyday {t} numbers, on wgpu as near as its own functions are.", programs, _needs(t))
 
 
 def _vectors_file() -> str:
@@ -241,7 +266,7 @@ def _each(name: str, f: Format, *operands: tuple[Number, ...]) -> tuple[Number, 
 
 
 FILES: Final[Mapping[str, Callable[[], str]]] = {
-    **{f"math_{t}": partial(_file, t, ulp) for t, ulp in ((f32, 2), (f16, 1), (bf16, 1))},
-    **{f"math_{t}_everyday": partial(_everyday_file, t) for t in (f32, f16, bf16)},
+    **{f"math_{t}": partial(_file, t, ulp) for t, ulp in ((f32, 2), (f16, 1), (bf16, 1), (f64, 1))},
+    **{f"math_{t}_everyday": partial(_everyday_file, t) for t in (f32, f16, bf16, f64)},
     "math_vectors": _vectors_file,
 }

@@ -19,9 +19,11 @@ from ptxas import assemble
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.ops import TRANSCENDENTAL
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.nodes import Access, Space
+from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Array, Type, bf16, f16, f32
+from vyre_py.ir.language.types import Array, Type, bf16, f16, f32, f64
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.dce import dce
 from vyre_py.ir.passes.scalarise import scalarise
@@ -133,6 +135,18 @@ def test_expansions_stay_what_they_are(target: str, op: str, type_: Type) -> Non
     program = check(program_of(op, type_))
     texts = [print_program(prepare(program, parse_target(target), options).program) for options in (FAST, CompileOptions())]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("target", ["sm_90", "cpu:x86-64-v3"])
+def test_functions_of_f64_stay_what_they_are(target: str) -> None:
+    out = Assembler("functions")
+    n, i = out.dim("n"), out.let(OPS["global_id.x"], ())
+    x = out.load(out.memory("x", Space.BUFFER, f64, (n,), Access.READ), (i,))
+    for name in sorted(TRANSCENDENTAL):
+        out.store(out.memory(name, Space.BUFFER, f64, (n,), Access.READ_WRITE), (i,), out.let(OPS[name], (x,) * len(OPS[name].operands)))
+    program = check(out.finish())
+    texts = [print_program(prepare(program, parse_target(target), options).program) for options in (FAST, CompileOptions())]
+    assert texts[0] == texts[1] and "exp(" not in texts[0]
 
 
 # ---------------------------------------------------------------- bounds

@@ -1,0 +1,141 @@
+"""The coefficients of `ir/math/double`: what each polynomial approximates, and how its coefficients are made.
+
+    python tests/math_coefficients.py [NAME ...]    prints them, with the greatest error they leave; all without a name
+
+A polynomial has the least squares of relative errors at the Chebyshev points of its interval (near enough the minimax one: L. N. Trefethen,
+Approximation Theory and Approximation Practice, 2013, chapter 16). The first coefficients are rounded to f64 one after another, each before
+what is left is fitted anew, so that the later ones make up for it. Computed by mpmath with 60 digits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import mpmath
+
+__all__ = ["POLYNOMIALS", "Polynomial", "coefficients", "greatest_error"]
+
+_DIGITS: Final = 60
+_ROUNDED_SINGLY: Final = 4  # the rounding of later ones is far below that of the result
+_POINTS: Final = 4  # for each coefficient
+
+_Number = Any  # mpmath has no types
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """`function` from `low` to `high`, by so many coefficients. `weight` is how much of an error is seen in the result, relative to it."""
+
+    function: Callable[[_Number], _Number]
+    low: str
+    high: str
+    count: int
+    weight: Callable[[_Number], _Number]
+
+
+def _points(p: Polynomial, count: int) -> list[_Number]:
+    """Chebyshev points of the interval: an even number, so that its middle, where some functions are 0 / 0, is none of them."""
+    low, high = mpmath.mpf(p.low), mpmath.mpf(p.high)
+    return [(low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
+
+
+def coefficients(p: Polynomial) -> list[float]:
+    """The coefficients, that of the lowest power first."""
+    with mpmath.workdps(_DIGITS):
+        samples = [(x, p.function(x), p.weight(x)) for x in _points(p, _POINTS * p.count)]
+        fixed: list[_Number] = []
+        for _ in range(min(_ROUNDED_SINGLY, p.count)):
+            powers = range(len(fixed), p.count)
+            rows = mpmath.matrix([[weight * x**k for k in powers] for x, _, weight in samples])
+            rest = mpmath.matrix([weight * (value - _at(fixed, x)) for x, value, weight in samples])
+            found = [mpmath.mpf(float(c)) for c in mpmath.lu_solve(rows, rest)]
+            fixed.append(found[0])
+        return [float(c) for c in fixed + found[1:]]
+
+
+def greatest_error(p: Polynomial, made: list[float]) -> float:
+    """The greatest relative error of the result."""
+    with mpmath.workdps(_DIGITS):
+        exact = [mpmath.mpf(c) for c in made]
+        return float(max(abs((p.function(x) - _at(exact, x)) * p.weight(x)) for x in _points(p, 400)))
+
+
+def _at(made: list[_Number], x: _Number) -> _Number:
+    total = mpmath.mpf(0)
+    for c in reversed(made):
+        total = total * x + c
+    return total
+
+
+def _over_square(function: Callable[[_Number], _Number]) -> Callable[[_Number], _Number]:
+    """(f(x)/x - 1)/x^2 of x^2, for an odd f."""
+    return lambda z: (function(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z
+
+
+def _odd(function: Callable[[_Number], _Number], high: str, count: int) -> Polynomial:
+    """The tail of an odd function in x^2, up to an x^2."""
+    return Polynomial(_over_square(function), "0", high, count, lambda z: z * mpmath.sqrt(z) / function(mpmath.sqrt(z)))
+
+
+def _scaled_erfc(x: _Number) -> _Number:
+    return mpmath.exp(x**2) * mpmath.erfc(x) * (x + 1.5)
+
+
+_ERFC_MIDDLE: Final = 0.8432254562445743
+_QUARTER: Final = "0.6265"  # (pi/4 + 0.006)^2
+_LN2: Final = math.log(2.0)
+
+POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
+    "exp": Polynomial(lambda r: (mpmath.expm1(r) - r) / r**2, "-0.3467", "0.3467", 10, lambda r: r**2 / mpmath.exp(r)),
+    "expm1": Polynomial(lambda r: (mpmath.expm1(r) - r) / r**2, "-0.3467", "0.3467", 11, lambda r: r**2 / mpmath.expm1(r)),
+    "exp2": Polynomial(lambda r: (mpmath.power(2, r) - 1 - r * mpmath.mpf(_LN2)) / r**2, "-0.5001", "0.5001", 10, lambda r: r**2 / mpmath.power(2, r)),
+    # Of s^2 for s = f / (2 + f): log1p(f) = 2 s + s^3 of this.
+    "log": Polynomial(lambda z: 2 * _over_square(mpmath.atanh)(z), "0", "0.02945", 7, lambda z: z / 2),
+    # Of s^2: log2(1 + f) = s (A + s^2 (A / 3 + s^2 of this)) for A = 2 / log(2).
+    "log2_tail": Polynomial(
+        lambda z: (mpmath.atanh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1 - z / 3) / z**2 * 2 / mpmath.log(2), "0", "0.02945", 8, lambda z: z**2 * mpmath.log(2) / 2
+    ),
+    "sinh": _odd(mpmath.sinh, "0.1202", 6),
+    "cosh": Polynomial(lambda z: (mpmath.cosh(mpmath.sqrt(z)) - 1) / z, "0", "0.1202", 6, lambda z: z / mpmath.cosh(mpmath.sqrt(z))),
+    "tanh": _odd(mpmath.tanh, "0.1296", 9),
+    "sin": _odd(mpmath.sin, _QUARTER, 6),
+    "cos": Polynomial(lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1 + z / 2) / z**2, "0", _QUARTER, 6, lambda z: z**2 / mpmath.cos(mpmath.sqrt(z))),
+    "tan": Polynomial(
+        lambda b: mpmath.tan(mpmath.sqrt(b + 0.3125)) / mpmath.sqrt(b + 0.3125) - 1.125, "-0.3125", "0.314", 16,
+        lambda b: mpmath.sqrt(b + 0.3125) / mpmath.tan(mpmath.sqrt(b + 0.3125)),
+    ),
+    "asin": _odd(mpmath.asin, "0.25", 13),
+    "atan": Polynomial(
+        lambda b: mpmath.atan(mpmath.sqrt(b + 0.5)) / mpmath.sqrt(b + 0.5) - 0.890625, "-0.5", "0.5", 22,
+        lambda b: mpmath.sqrt(b + 0.5) / mpmath.atan(mpmath.sqrt(b + 0.5)),
+    ),
+    "asinh": _odd(mpmath.asinh, "0.25", 12),
+    "atanh": _odd(mpmath.atanh, "0.25", 14),
+    # erf(x)/x - 1 of x^2 - 1/2.
+    "erf": Polynomial(
+        lambda b: mpmath.erf(mpmath.sqrt(b + 0.5)) / mpmath.sqrt(b + 0.5) - 1, "-0.5", "0.5", 13,
+        lambda b: mpmath.sqrt(b + 0.5) / mpmath.erf(mpmath.sqrt(b + 0.5)),
+    ),
+    # exp(x^2) erfc(x) (x + 3/2) of t = 1 - 4 / (x + 3/2), from x = 1/2 to 27.3, less about what it is for t = 0.
+    "erfc": Polynomial(lambda t: _scaled_erfc(4 / (1 - t) - 1.5) - mpmath.mpf(_ERFC_MIDDLE), "-1", "0.8612", 25, lambda t: 1 / _scaled_erfc(4 / (1 - t) - 1.5)),
+    # 1 / cbrt(1 - e).
+    "cbrt": Polynomial(lambda e: (mpmath.power(1 - e, -mpmath.mpf(1) / 3) - 1) / e, "-0.1022", "0.1022", 3, lambda e: e),
+}  # fmt: skip
+
+
+def main(names: list[str]) -> int:
+    """Prints the named ones."""
+    for name in names or POLYNOMIALS:
+        made = coefficients(POLYNOMIALS[name])
+        worst = greatest_error(POLYNOMIALS[name], made)
+        print(f"{name}: 2^{math.log2(worst):.1f}, {worst * 2.0**53:.4f} ULP")
+        print(f"    {', '.join(map(repr, made))},")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
