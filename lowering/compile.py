@@ -18,6 +18,7 @@ from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
 from vyre_py.ir.passes.contract import contract
+from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
@@ -25,6 +26,7 @@ from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
+from vyre_py.lowering.legal.through_memory import missing_together, through_memory
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
 from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.lowered import Lowered
@@ -47,6 +49,36 @@ Legal = Callable[[Program, Target], Program]
 
 def _floats(program: Program, target: Target) -> Program:
     return narrow_floats(program)
+
+
+def _by_memory(program: Program, target: Target, why: str) -> Program:
+    """The Program without subgroup ops. Raises Unsupported for those that workgroup memory is no way for."""
+    if missing := list(missing_together(program, why)):
+        raise Unsupported(target.name, missing)
+    return through_memory(expand_subgroups(program, lambda s: s.op.name == "shuffle"))
+
+
+def _ptx_subgroups(program: Program, target: Target) -> Program:
+    return _by_memory(program, target, "subgroups go through workgroup memory here")
+
+
+def _host_subgroups(program: Program, target: Target) -> Program:
+    if not program.subgroup:
+        return program
+    try:
+        with importing:
+            from vyre_py.lowering.llvm.cpu.host import lanes_for
+            from vyre_py.lowering.llvm.cpu.permutes import takes
+    except ImportError:
+        return program  # `_lower` says what is missing
+    width = lanes_for(program, target)
+    if width % program.subgroup == 0:
+        return expand_subgroups(program, takes)
+    return _by_memory(program, target, f"with {width} SIMD lanes, subgroups of {program.subgroup} go through workgroup memory")
+
+
+def _wgsl_subgroups(program: Program, target: Target) -> Program:
+    return _by_memory(program, target, "subgroups go through workgroup memory on WebGPU")
 
 
 def _host(program: Program, target: Target) -> Program:
@@ -82,20 +114,22 @@ class _Kind:
 
     `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `legal` rewrites what the
-    target lacks, `fast` what it computes faster under the numerics of that name. It takes `most` statements, where it has a limit of its own.
+    target lacks, `subgroups` what it lacks of those, `fast` what it computes faster under the numerics of that name. It takes `most` statements, where it has
+    a limit of its own.
     """
 
     module: str
     table: str = ""
     legal: Legal | None = None
     fast: Legal | None = None
+    subgroups: Legal | None = None
     most: int | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind("vyre_py.lowering.llvm.gpu.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, MOST_LINES),
-    "host": _Kind("vyre_py.lowering.llvm.cpu.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, MOST_LINES),
-    "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl),
+    "ptx": _Kind("vyre_py.lowering.llvm.gpu.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES),
+    "host": _Kind("vyre_py.lowering.llvm.cpu.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES),
+    "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups),
     "reference": _Kind("vyre_py.lowering.reference"),
 }
 TARGET_KINDS: Final = tuple(_KINDS)
@@ -126,6 +160,7 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     try:
         return optimise(
             checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
+            subgroups=_for(kind.subgroups, target),
         )  # fmt: skip
     except Overgrown as error:
         help_ = f"at most {error.most:,} are compiled, counting what vectors, ops and types that it lacks become: write loops, or several Programs"
@@ -168,7 +203,7 @@ def compile_for(
     prepared = {} if prepared is None else prepared
     parts: list[Part] = []
     for target in targets:
-        key = _preparation(target, options)
+        key = _preparation(plain, target, options)
         if key not in prepared:
             prepared[key] = _prepared(checked, target, options)
         optimised, stages = prepared[key]
@@ -195,10 +230,10 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
     return optimised, watch.stages
 
 
-def _preparation(target: Target, options: CompileOptions) -> tuple[object, ...]:
-    """The key of a result of `prepare`: every architecture of PTX has the same, unless numerics are fast."""
+def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
+    """The key of a result of `prepare`: every architecture of PTX has the same, unless numerics are fast or there are subgroups."""
     kind = _KINDS[target.kind]
-    return (target,) if target.kind == "wgsl" or options.numerics == "fast" else (kind.table, kind.legal)
+    return (target,) if target.kind == "wgsl" or options.numerics == "fast" or program.subgroup else (kind.table, kind.legal)
 
 
 # Effects of statements that an invocation executes at most once, and not together with others.

@@ -32,8 +32,8 @@ from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
 from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
 from vyre_py.ir.language import describe  # noqa: E402 - as above
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
-from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result  # noqa: E402 - as above
-from vyre_py.ir.language.ops import ATOMICS, OPS  # noqa: E402 - as above
+from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result, SubgroupOp  # noqa: E402 - as above
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
 from vyre_py.ir.math import WRITTEN_FOR  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
@@ -86,6 +86,20 @@ The last columns say which targets compile such a Program: a `no` is the error `
 _ATOMICS_HEAD: Final = """\
 On elements of buffers and workgroup memory, relaxed. Each gives the old value; outside of the memory nothing is changed and the result is 0.
 The order in which invocations come is not fixed, so sums of floats may differ in their last bits; all else is exact.
+"""
+
+_SUBGROUPS_HEAD: Final = """\
+A Program says in its head how many invocations make a subgroup: `subgroup(S)`, S a power of two from 1 to 128 that divides the workgroup. S is the Program's
+number, not the device's, so each op has one meaning everywhere: invocation k of a workgroup, by `local_index`, is lane k % S of subgroup k / S. All S lanes
+take part, always: an op is legal where a subgroup comes to it together (V405), and there is no mask of active lanes. Ops order no memory.
+
+A shuffle and a match move or compare every component of a vector alike; a reduction or scan works component by component. Floats are folded in the order that
+the row says, so the bits are the same everywhere, but for the rounding of WGSL. A lane that does not exist gives zero. A mask is a `u32` for S up to 32, of
+whose bits lane k has bit k; for S = 64 a `u32x2`, for S = 128 a `u32x4`, with lane k in bit k % 32 of component k / 32. In Python a reduction is
+`b.subgroup_reduce("add", x)`, a scan `b.subgroup_scan("add", x, exclusive=True)`, and every other op the builder's method of its name.
+
+The identity, with which an exclusive scan begins, is 0 for add, or and xor, 1 for mul, all bits for and; for min the greatest value of the type and for max the
+least, for floats the infinities.
 """
 
 _ERRORS_HEAD: Final = f"""# Errors
@@ -190,8 +204,13 @@ def _op_row(op: Op) -> tuple[str, ...]:
 
 
 def _atomic_row(op: AtomicOp) -> tuple[str, ...]:
-    types = f"{_code(describe.atomic_signature(op))}, {describe.accepted(op)}"
-    return _code(f"atomic_{op.name}"), _code(describe.atomic_spelling(op)), types, _cell(op.doc)
+    types = f"{_code(describe.signature(op))}, {describe.accepted(op)}"
+    return _code(describe.full_name(op)), _code(describe.spelling(op)), types, _cell(op.doc)
+
+
+def _subgroup_row(op: SubgroupOp) -> tuple[str, ...]:
+    types = f"{_code(describe.signature(op))}, {describe.accepted(op)}"
+    return _code(describe.spelling(op)), types, _cell(op.doc), describe.how_uniform(op)
 
 
 def _law(text: str) -> str:
@@ -222,6 +241,9 @@ def ops_page() -> str:
             ("atomic", "spelled", "types", "meaning"),
             map(_atomic_row, ATOMICS.values()),
         ),
+        "## Subgroups\n",
+        _SUBGROUPS_HEAD,
+        _table(("op", "types", "meaning", "uniformity"), map(_subgroup_row, SUBGROUPS.values())),
     ]
     return "\n".join(parts)
 

@@ -135,7 +135,8 @@ _BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "operands": lambda: _numbers(codes.OPERAND_KINDS),
     "statements": lambda: _code_table(0, codes.OP_BASE),
     "ops": lambda: _code_table(codes.OP_BASE, codes.ATOMIC_BASE),
-    "atomics": lambda: _code_table(codes.ATOMIC_BASE, 1 << 16),
+    "atomics": lambda: _code_table(codes.ATOMIC_BASE, codes.SUBGROUP_BASE),
+    "subgroups": lambda: _code_table(codes.SUBGROUP_BASE, 1 << 16),
     "rules": _rules,
     "dump": _dump,
 }
@@ -181,7 +182,6 @@ def _wire() -> Iterator[tuple[str, bytes]]:
     yield "half", good[: len(good) // 2]
     yield "a bit flipped", good[:200] + bytes([good[200] ^ 1]) + good[201:]
     yield "a bit of the digest flipped", good[:-1] + bytes([good[-1] ^ 1])
-    yield "a reserved field in use", _edited("reserved", 1)
     yield "four billion statements", _edited("statements", (1 << 32) - 1)
     yield "a statement that is none", _edited("codes", 0x7FF, 1)
     yield "a type that is none", _edited("types", 0x3F, 1)

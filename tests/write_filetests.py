@@ -20,6 +20,7 @@ import vir_conversions  # noqa: E402 - as above
 import vir_float_functions  # noqa: E402 - as above
 import vir_math  # noqa: E402 - as above
 import vir_scalars  # noqa: E402 - as above
+import vir_subgroups  # noqa: E402 - as above
 import vir_vectors  # noqa: E402 - as above
 
 __all__ = ["FILES"]
@@ -27,6 +28,7 @@ __all__ = ["FILES"]
 # A file's name, without its ending, and what makes its text.
 FILES: Final[Mapping[str, Callable[[], str]]] = {
     **vir_scalars.FILES, **vir_float_functions.FILES, **vir_conversions.FILES, **vir_vectors.FILES, **vir_atomics.FILES, **vir_math.FILES,
+    **vir_subgroups.FILES,
 }
 
 

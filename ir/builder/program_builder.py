@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from vyre_py.ir.builder.blocks import Block, Ended
-from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Operand, fail, number, require_type, warn
 from vyre_py.ir.builder.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.builder.hints import axes_hint
 from vyre_py.ir.builder.sizes import Size, as_size
+from vyre_py.ir.builder.subgroup_emitter import SubgroupEmitter
 from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.check.comparisons import decided_comparisons
@@ -30,7 +30,7 @@ _SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_di
 
 
 @public
-class ProgramBuilder(Emitter):
+class ProgramBuilder(SubgroupEmitter):
     """Builds one Program inside a `with` block; `program` is there afterwards.
 
         with ProgramBuilder("axpy") as b:
@@ -40,16 +40,19 @@ class ProgramBuilder(Emitter):
             i = b.global_id(0)
             y[i] = a * x[i] + y[i]
 
-    `workgroup` is the workgroup size along x, y, z. Every wrong call raises ValidationError at the caller's line.
+    `workgroup` is the workgroup size along x, y, z. `subgroup` is how many invocations make a subgroup: a power of two up to 128 that divides the
+    workgroup, or 0 for a Program without subgroups. Every wrong call raises ValidationError at the caller's line.
     """
 
-    def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "") -> None:
+    def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "", *, subgroup: int = 0) -> None:
         sizes = tuple(workgroup) if isinstance(workgroup, Sequence) else (workgroup,)
         if not isinstance(name, str) or not name or not 1 <= len(sizes) <= 3 or any(not isinstance(s, int) or s < 1 for s in sizes):
             message = f"a name and a workgroup size of 1 to 3 positive whole numbers are needed, got {name!r} and {workgroup!r}"
             fail("B108", message, "ProgramBuilder('axpy', workgroup=(16, 16))")
         x, y, z = [*sizes, 1, 1][:3]
-        self._a = Assembler(name, (x, y, z))
+        if not isinstance(subgroup, int) or subgroup < 0:
+            fail("B108", f"a subgroup's size is a whole number, got {shown(subgroup)}", "ProgramBuilder('sum', workgroup=256, subgroup=32)")
+        self._a = Assembler(name, (x, y, z), subgroup)
         self._a.doc = doc
         self._a.place = user_place()
         self._a.note(None)

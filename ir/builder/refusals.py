@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.language.describe import family
-from vyre_py.ir.language.op import Op, Operand, Result
+from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
-__all__ = ["PYTHON", "TEXT", "Dialect", "refusal"]
+__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +157,15 @@ def _family(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dia
 _CASES: Final[tuple[Callable[[Op, tuple[Type, ...], Type | None, Dialect], _Why], ...]] = (
     _conversion, _condition, _count, _bitwise_floats, _mixed, _component, _shape, _family,
 )
+
+
+def refusal_together(op: SubgroupOp, operands: tuple[Type, ...], dialect: Dialect = TEXT) -> tuple[str, str]:
+    """The message and the help for a subgroup op that does not accept operands of these types, which are as many as it takes."""
+    name = f"subgroup_{op.name}"
+    written = f"{name}({', '.join(map(str, operands))})"
+    for wrong in (t for t in operands[1:] if t is not u32):
+        return f"{written}: a u32 is needed where {wrong} stands", "take a component: v.x" if wrong.is_vector else dialect.cast(u32)
+    t = operands[0]
+    if t.scalar in op.of:
+        return f"{written}: {name} takes scalars", "take the components: v.x, v.y"
+    return f"{written}: {name} takes {family(op.of)}", dialect.cast(vector_of(bool_ if op.of == {bool_} else f32 if f32 in op.of else u32, t.lanes))

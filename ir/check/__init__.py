@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vyre_py.ir.check.comparisons import decided_comparisons
+from vyre_py.ir.check.convergence import check_convergence
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.findings import Findings
 from vyre_py.ir.check.form import check_form
@@ -19,7 +20,7 @@ from vyre_py.ir.check.memory import check_memory
 from vyre_py.ir.check.scope import check_scope
 from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.types import check_types
-from vyre_py.ir.check.uniformity import Uniformity, check_uniformity
+from vyre_py.ir.check.uniformity import Uniformity
 from vyre_py.ir.language.errors import Diagnostic, ValidationError
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
@@ -71,7 +72,7 @@ def check(program: Program) -> Checked:
         raise findings.error()
     if not findings.count:  # an access at fault says nothing of where it goes
         check_grid(program, findings)
-    uniformity = check_uniformity(program, findings)
+    uniformity = check_convergence(program, findings)
     findings.raise_if_any()
     warnings = Findings(program)
     for index, message in decided_comparisons(program):

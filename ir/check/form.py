@@ -29,8 +29,8 @@ from vyre_py.ir.language.nodes import (
     Var,
     Variable,
 )
-from vyre_py.ir.language.op import AtomicOp, Op
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.language.types import SCALARS, TYPES
@@ -42,6 +42,7 @@ _TYPE_IDS = frozenset(map(id, TYPES.values()))
 _OP_IDS = frozenset(map(id, OPS.values()))
 _SCALAR_IDS = frozenset(map(id, SCALARS.values()))
 _ATOMIC_IDS = frozenset(map(id, ATOMICS.values()))
+_SUBGROUP_IDS = frozenset(map(id, SUBGROUPS.values()))
 
 
 def _is_type(thing: object) -> bool:
@@ -82,7 +83,8 @@ _Fields = tuple[tuple[str, Callable[[object], bool]], ...]
 
 # What a statement may hold beside its operands -> whether a thing is such.
 _HELD: Final[Mapping[type, Callable[[object], bool]]] = {
-    Op: lambda thing: id(thing) in _OP_IDS, AtomicOp: lambda thing: id(thing) in _ATOMIC_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text,
+    Op: lambda thing: id(thing) in _OP_IDS, AtomicOp: lambda thing: id(thing) in _ATOMIC_IDS,
+    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text,
 }  # fmt: skip
 
 _FORMS: Final[Mapping[type[Statement], _Fields]] = {
@@ -218,6 +220,7 @@ class _FormCheck:
             type(p.workgroup) is tuple and len(p.workgroup) == 3 and all(type(n) is int for n in p.workgroup),
             "the workgroup is not three whole numbers",
         )
+        self.expect(_is_count(p.subgroup), "the subgroup's size is not a whole number")
         if self.expect(_is_grid(p.grid), "the grid is not three extents"):
             for extent in p.grid.extents:
                 self.dim(HEAD, extent)

@@ -6,6 +6,7 @@ Laws:
 * V502: a body has at most `MAX_STATEMENTS` statements.
 * V503: a name has at most `MAX_NAME` characters.
 * V504: a workgroup is at least 1 along each axis, at most `MAX_WORKGROUP_Z` along z, and at most `MAX_WORKGROUP` in all.
+* V509: a subgroup has a power of two of invocations, at most `MAX_SUBGROUP`, that divides the workgroup.
 * V505, V506, V507: the arrays of a workgroup, of an invocation, and the tables stay below their sum of bytes.
 """
 
@@ -28,6 +29,7 @@ __all__ = [
     "MAX_NESTING",
     "MAX_RANK",
     "MAX_STATEMENTS",
+    "MAX_SUBGROUP",
     "MAX_WORKGROUP",
     "MAX_WORKGROUP_Z",
     "SPACE_LIMITS_BYTES",
@@ -40,6 +42,7 @@ MAX_NAME: Final = 256
 MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64
+MAX_SUBGROUP: Final = 128
 
 # Space -> (the rule, what all memories of that space may take together).
 SPACE_LIMITS_BYTES: Final = {
@@ -94,6 +97,9 @@ def check_limits(program: Program, findings: Findings) -> None:
     x, y, z = program.workgroup
     if min(program.workgroup) < 1 or z > MAX_WORKGROUP_Z or x * y * z > MAX_WORKGROUP:
         findings.add("V504", HEAD, f"a workgroup of {number(x)} x {number(y)} x {number(z)}")
+    size = program.subgroup
+    if size and (size > MAX_SUBGROUP or size & (size - 1) or x * y * z % size):
+        findings.add("V509", HEAD, f"a subgroup of {number(size)} in a workgroup of {number(x * y * z)}")
     for space, (code, limit) in SPACE_LIMITS_BYTES.items():
         arrays = [memory for memory in program.memories if memory.space is space]
         size = sum(map(_size_bytes, arrays))

@@ -13,6 +13,7 @@ Laws, for a Program of sound form:
 * V209: a constant size is from 0 to 2^48 - 1, and from 0 to 2^32 - 1 where it is used as a value other than whole; a size without dims is not
   negative, and none divides by the constant 0.
 * V210: a swizzle's pattern is a constant, and names components that its operand has, one for each component of the result.
+* V211: a subgroup op, and a query about lanes and subgroups, stands in a Program that has subgroups.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.ir.builder.refusals import refusal
+from vyre_py.ir.builder.refusals import refusal, refusal_together
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
@@ -45,6 +46,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Var,
 )
@@ -147,6 +149,8 @@ class _Types:
 
     def let(self, index: int, s: Let) -> None:
         op = s.op
+        if op.name.startswith("subgroup_"):
+            self.subgroups(index, op.name)
         if not self.arity(index, s, len(op.operands), op.name):
             return
         operands = tuple([a.type for a in s.args])
@@ -182,6 +186,22 @@ class _Types:
             for operand in s.operands:
                 self.stored(index, operand, s.memory.type, f"an element of {quoted(s.memory.name)}")
             self.result(index, s, s.memory.type, f"an element of {quoted(s.memory.name)}")
+
+    def subgroups(self, index: int, name: str) -> None:
+        if not self.program.subgroup:
+            self.findings.add("V211", index, f"{name} is used, and the Program has no subgroups")
+
+    def together(self, index: int, s: Subgroup) -> None:
+        name, op = f"subgroup_{s.op.name}", s.op
+        self.subgroups(index, name)
+        if not self.arity(index, s, op.operands, name):
+            return
+        operands = tuple([a.type for a in s.args])
+        type_ = op.result_type(operands, self.program.subgroup)
+        if type_ is None:
+            self.findings.add("V201", index, *refusal_together(op, operands))
+        else:
+            self.result(index, s, type_, name)
 
     def write(self, index: int, s: Var | Set) -> None:
         name = variable_text(self.program, s.variable)
@@ -226,6 +246,7 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     Get: _Types.get,
     If: _Types.branch,
     For: _Types.count,
+    Subgroup: _Types.together,
     **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier), _Types.plain),
 })  # fmt: skip
 

@@ -1,11 +1,4 @@
-"""Uniformity: which values are equal, and which code is reached together, over the grid, a workgroup, or a subgroup.
-
-Laws, for a Program of sound form and scope:
-
-* V401: all invocations of a workgroup reach a Barrier together.
-* V402: all invocations of a workgroup reach a UniformLoad together.
-* V403: the indices of a UniformLoad are the same for the whole workgroup.
-* V404: all invocations of the grid reach a GridBarrier together.
+"""Uniformity: which values are equal, and which code is reached together, over the grid, a workgroup, or a subgroup. `convergence` checks what has to be.
 
 The analysis is a graph with one node per value, per variable and per control segment (a stretch of a block whose statements
 are all reached by the same invocations), and one edge per dependence. Levels flow along the edges to the least fixed point:
@@ -18,22 +11,26 @@ skip the block keep the old value. Control reconverges at the end of a block, wi
 * a break skips the rest of its loop, with later turns, and reconverges behind the loop;
 * a continue skips the rest of the turn;
 * a return skips all that follows, and the later turns of every loop around it.
+
+In a Program with subgroups of S lanes, what counts up lane by lane from a multiple of S in each subgroup (local_index does) is the same for a subgroup once
+it is divided by S or a multiple of it, and where rows of a workgroup are whole subgroups, so are the places along y and z.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
-from vyre_py.ir.check.findings import Findings, atom_text, place_text, quoted
-from vyre_py.ir.language.effects import SYNCHRONISES
+from vyre_py.ir.check.findings import place_text, quoted
 from vyre_py.ir.language.nodes import (
     Atom,
     Atomic,
     Barrier,
     Break,
+    Const,
     Continue,
     Else,
     End,
@@ -47,17 +44,19 @@ from vyre_py.ir.language.nodes import (
     Region,
     Return,
     Set,
-    Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
 )
 from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.walks import Handlers
 
-__all__ = ["Analysis", "Uniformity", "analyse", "check_uniformity"]
+__all__ = ["Analysis", "Uniformity", "analyse"]
 
 _LEVELS: Final = tuple(Level)
 _VARYING: Final = int(Level.VARYING)  # plain numbers inside: an enum's comparisons cost ten times as much
@@ -109,6 +108,10 @@ class Analysis:
         self.raised: list[int] = []
         self.visits = 0
         self.current = self.segment(_NONE)
+        self.subgroup = program.subgroup
+        # What a subgroup agrees on is agreed on by the workgroup that it is.
+        self.within = int(Level.WORKGROUP if self.subgroup == prod(program.workgroup) else Level.SUBGROUP)
+        self.counting: set[int] = set()  # values that count up by 1 from lane to lane, from a multiple of S on
         self.blocks: list[_BlockSegments] = []
         self.loops: list[_BlockSegments] = []
         self.control: list[int] = []  # by statement: its segment
@@ -174,8 +177,34 @@ class Analysis:
     def _let(self, index: int, s: Let) -> None:
         result = s.bound.id
         if s.op.level is not None:
-            self.level[result] = int(s.op.level)
-        self._feed(s.args, result)
+            self.level[result] = self._place(s.op.name, result) if self.subgroup else int(s.op.level)
+        elif self.counting and self._parts_subgroups(s):
+            self.level[result] = self.within
+        else:
+            self._feed(s.args, result)
+
+    def _place(self, name: str, result: int) -> int:
+        """The level of a query in a Program with subgroups."""
+        query, _, axis = name.partition(".")
+        if query == "subgroup_id":
+            return self.within
+        if query in ("local_id", "global_id"):
+            # Rows, or planes, that are whole subgroups: one subgroup has one place along the axes that are outside them.
+            inner = self.program.workgroup[: "xyz".index(axis)]
+            if inner and prod(inner) % self.subgroup == 0:
+                return self.within
+        if query == "local_index" or (axis == "x" and query in ("local_id", "global_id") and self.program.workgroup[0] % self.subgroup == 0):
+            self.counting.add(result)
+        return int(OPS[name].level or 0)
+
+    def _parts_subgroups(self, s: Let) -> bool:
+        """Whether an op forgets the lane of a value that counts up lane by lane: a quotient, a shift or a mask."""
+        if len(s.args) != 2 or not isinstance(s.args[0], Value) or s.args[0].id not in self.counting or not isinstance(s.args[1], Const):
+            return False
+        constant, size = s.args[1].bits, self.subgroup
+        if s.op.name == "div":
+            return constant > 0 and constant % size == 0
+        return 1 << constant % u32.bits >= size if s.op.name == "shr" else s.op.name == "and" and constant & (size - 1) == 0
 
     def _load(self, index: int, s: Load) -> None:
         if s.memory.access.writes:
@@ -188,6 +217,9 @@ class Analysis:
 
     def _atomic(self, index: int, s: Atomic) -> None:
         self.level[s.bound.id] = _VARYING
+
+    def _together(self, index: int, s: Subgroup) -> None:
+        self.level[s.bound.id] = self.within if s.op.level is Level.SUBGROUP else _VARYING
 
     def _var(self, index: int, s: Var) -> None:
         self._feed(s.args, self.variables + s.variable.id)
@@ -295,7 +327,9 @@ class Analysis:
         """Where a difference between invocations begins."""
         statement = self.program.body[index]
         if isinstance(statement, Let):
-            return statement.op.name
+            return statement.op.name if statement.op.is_query else "the number of the subgroup"
+        if isinstance(statement, Subgroup):
+            return f"what subgroup_{statement.op.name} gave, which each subgroup has for itself"
         if isinstance(statement, Atomic):
             return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
         if isinstance(statement, UniformLoad):
@@ -306,22 +340,6 @@ class Analysis:
 
 _ESCAPES: Final = (Break, Continue, Return)
 
-
-@dataclass(frozen=True, slots=True)
-class _Together:
-    """What a kind of statement is called, the level that its control keeps to, which invocations that are, and the code of its rule."""
-
-    code: str
-    what: str
-    level: Level
-    whole: str
-
-
-_TOGETHER: Final[Mapping[type[Statement], _Together]] = {
-    Barrier: _Together("V401", "barrier", Level.WORKGROUP, "workgroup"),
-    UniformLoad: _Together("V402", "uniform_load", Level.WORKGROUP, "workgroup"),
-    GridBarrier: _Together("V404", "grid_barrier", Level.GRID, "grid"),
-}
 
 _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the analysis of uniformity", {
     Let: Analysis._let,
@@ -340,31 +358,10 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Return: Analysis._return,
     Continue: Analysis._continue,
     Break: Analysis._break,
+    Subgroup: Analysis._together,
 }, apart=(Store, Barrier, GridBarrier))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:
     """The levels of a Program whose form, blocks and scope are sound, as those of every Checked one are."""
     return Analysis(program).uniformity()
-
-
-def check_uniformity(program: Program, findings: Findings) -> Uniformity:
-    """Reports barriers and uniform loads that not all invocations of a workgroup, or of the grid, take part in, alike."""
-    analysis = Analysis(program)
-    for index, statement in enumerate(program.body):
-        if not SYNCHRONISES[type(statement)]:
-            continue
-        segment = analysis.control[index]
-        rule = _TOGETHER[type(statement)]
-        if analysis.level[segment] > rule.level:
-            message = "" if findings.full else f"this {rule.what} is not reached by a whole {rule.whole} together: {analysis.why(segment)}"
-            findings.add(rule.code, index, message)
-        for atom in statement.args:
-            if isinstance(atom, Value) and analysis.level[atom.id] > Level.WORKGROUP:
-                message = (
-                    ""
-                    if findings.full
-                    else f"the index {atom_text(program, atom)} is not the same for a whole workgroup: {analysis.why(atom.id)}"
-                )
-                findings.add("V403", index, message)
-    return analysis.uniformity()

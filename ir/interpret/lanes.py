@@ -30,8 +30,9 @@ _TOGETHER_BYTES: Final = 1 << 30
 class Lanes:
     """A batch of whole workgroups; lane `w * workgroup invocations + local index` is an invocation of its w-th workgroup."""
 
-    def __init__(self, workgroup: tuple[int, int, int], groups: tuple[int, int, int], first: int, count: int) -> None:
+    def __init__(self, workgroup: tuple[int, int, int], groups: tuple[int, int, int], first: int, count: int, subgroup: int = 0) -> None:
         self.workgroup = workgroup
+        self.subgroup = subgroup
         self.groups = groups
         self.first = first
         self.group_count = count
@@ -58,6 +59,10 @@ class Lanes:
     def _answer(self, name: str) -> Array:
         if name == "local_index":
             return self.local_index
+        if name == "subgroup_lane":
+            return self.local_index % np.uint32(self.subgroup)
+        if name == "subgroup_id":
+            return self.local_index // np.uint32(self.subgroup)
         what, axis_name = name.split(".")
         axis = "xyz".index(axis_name)
         if what == "workgroup_size":
@@ -83,7 +88,7 @@ class Batches:
     """
 
     def __init__(self, program: Program, arguments: Arguments) -> None:
-        self.workgroup = program.workgroup
+        self.workgroup, self.subgroup = program.workgroup, program.subgroup
         extents = [arguments.size(extent, evaluate_extent) for extent in program.grid.extents]
         if program.grid.over:
             extents = [-(-extent // size) for extent, size in zip(extents, program.workgroup, strict=True)]
@@ -105,4 +110,4 @@ class Batches:
     def __iter__(self) -> Iterator[Lanes]:
         total = prod(self.groups)
         for first in range(0, total, self.at_once):
-            yield Lanes(self.workgroup, self.groups, first, min(self.at_once, total - first))
+            yield Lanes(self.workgroup, self.groups, first, min(self.at_once, total - first), self.subgroup)

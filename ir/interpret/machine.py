@@ -36,6 +36,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
@@ -196,6 +197,14 @@ class Machine:
         self.variables[s.variable.id] = value
         return index + 1
 
+    def _together(self, index: int, s: Subgroup) -> int:
+        """Every lane of a subgroup is here, or none; what those compute that are not here is never used."""
+        count, size = self.lanes.count, self.lanes.subgroup
+        operands = [np.broadcast_to(a, (count, *a.shape[1:])).reshape(-1, size, *a.shape[1:]) for a in self._atoms(s.args)]
+        made = s.op.evaluate(s.bound.type, *operands)
+        self._bind(s, made.reshape(count, *made.shape[2:]))
+        return index + 1
+
     def _barrier(self, index: int, s: Barrier) -> int:
         return index + 1  # lockstep: every lane is here, of a grid that waits for itself every one there is (`Batches`)
 
@@ -281,4 +290,5 @@ Machine.steps = Handlers("the interpreter", {
     Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
     Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
+    Subgroup: Machine._together,
 })  # fmt: skip

@@ -38,13 +38,14 @@ from vyre_py.ir.language.nodes import (
     Space,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
     Variable,
     VariableStatement,
 )
-from vyre_py.ir.language.op import AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
@@ -58,7 +59,7 @@ MAX_STATEMENTS: Final = 1_000_000
 class OperandTypeError(Exception):
     """An op does not accept these operand types; callers turn it into a diagnostic with a place."""
 
-    def __init__(self, op: Op, operands: tuple[Type, ...], given: Type | None) -> None:
+    def __init__(self, op: Op | SubgroupOp, operands: tuple[Type, ...], given: Type | None = None) -> None:
         super().__init__(f"{op.name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
         self.op, self.operands, self.given = op, operands, given
 
@@ -77,9 +78,10 @@ class Assembler:
     `place` is recorded with every statement made while it is set: a Place, None, or what `finish` is given Places for.
     """
 
-    def __init__(self, name: str, workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP) -> None:
+    def __init__(self, name: str, workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP, subgroup: int = 0) -> None:
         self.name = name
         self.workgroup = workgroup
+        self.subgroup = subgroup
         self.grid: Grid | None = None
         self.doc = ""
         self.dims: list[Dim] = []
@@ -212,6 +214,16 @@ class Assembler:
         self.emit(Atomic(result, (*indices, *operands), memory, op))
         return result
 
+    def together(self, op: SubgroupOp, args: tuple[Atom, ...], name: str | None = None) -> Value:
+        """result = op(args), by all lanes of the subgroup. Raises OperandTypeError."""
+        operands = tuple([a.type for a in args])
+        type_ = op.result_type(operands, self.subgroup)
+        if type_ is None:
+            raise OperandTypeError(op, operands)
+        result = self.value(type_, name)
+        self.emit(Subgroup(result, args, op))
+        return result
+
     def var(self, type_: Type, first: Atom, name: str | None = None) -> Variable:
         """Declares a variable."""
         made = Variable(self._variables, type_)
@@ -294,6 +306,7 @@ class Assembler:
         return Program(
             self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(match),
             self._values, self._variables, self.value_names, self.variable_names, tuple(self.places) if places is None else places, self.doc, self.declared,
+            self.subgroup,
         )
 
 
@@ -305,7 +318,7 @@ class Rewriter(Assembler):
     """
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program.name, program.workgroup)
+        super().__init__(program.name, program.workgroup, program.subgroup)
         self.program = program
         self.grid, self.doc = program.grid, program.doc
         self.dims, self.params, self.memories = list(program.dims), list(program.params), list(program.memories)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result
+from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import SCALARS, Kind, Type, vector_of
 
-__all__ = ["accepted", "atomic_signature", "atomic_spelling", "family", "how_uniform", "laws", "signature", "spelling"]
+__all__ = ["AnyOp", "accepted", "family", "full_name", "how_uniform", "laws", "signature", "spelling"]
+
+AnyOp = Op | AtomicOp | SubgroupOp
 
 _FAMILIES: Final = (
     (frozenset(Kind), "any type"),
@@ -35,8 +37,17 @@ def _applied(op: Op, *operands: str) -> str:
     return f" {op.infix} ".join(atoms) if len(atoms) == 2 else op.infix + atoms[0]
 
 
-def spelling(op: Op) -> str:
-    """How text writes the op: `x + y`, `fma(a, b, c)`, `cast(x, type)`, `v.zyx`, `local_id.x`."""
+def full_name(op: AnyOp) -> str:
+    """The op's name among all: `add`, `atomic_add`, `subgroup_reduce_add`."""
+    return op.name if isinstance(op, Op) else f"{'atomic' if isinstance(op, AtomicOp) else 'subgroup'}_{op.name}"
+
+
+def spelling(op: AnyOp) -> str:
+    """How text writes the op: `x + y`, `fma(a, b, c)`, `cast(x, type)`, `v.zyx`, `local_id.x`, `atomic_add(memory[i], x)`, `subgroup_shuffle(x, i)`."""
+    if isinstance(op, SubgroupOp):
+        return f"{full_name(op)}({', '.join(op.names)})"
+    if isinstance(op, AtomicOp):
+        return f"{full_name(op)}(memory[i], {'x' if op.operands == 1 else 'expected, desired'})"
     if op.is_query:
         return op.name
     if Operand.LANES in op.operands:
@@ -44,24 +55,17 @@ def spelling(op: Op) -> str:
     return _applied(op, *op.names, *(["type"] if op.result is Result.GIVEN else []))
 
 
-def atomic_spelling(op: AtomicOp) -> str:
-    """How text writes the atomic."""
-    operands = "x" if op.operands == 1 else "expected, desired"
-    return f"atomic_{op.name}(memory[i], {operands})"
-
-
-def signature(op: Op) -> str:
-    """The types of operands and result: `(T, T) -> bool`, `(T) -> u32`."""
+def signature(op: AnyOp) -> str:
+    """The types of operands and result: `(T, T) -> bool`, `(T) -> u32`; of an atomic's, the element's first."""
+    if isinstance(op, SubgroupOp):
+        return f"({', '.join(['T', *['u32'] * (op.operands - 1)])}) -> {'mask' if op.masks else 'T'}"
+    if isinstance(op, AtomicOp):
+        return f"(T{', T' * op.operands}) -> T"
     result = {Result.GIVEN: "type", Result.FIXED: str(op.fixed), Result.VECTOR: f"Tx{len(op.operands)}"}.get(op.result, op.result.value)
     if op.is_query:
         return result
     operands = ["S" if pattern is Operand.ANY else pattern.value for pattern in op.operands if pattern is not Operand.LANES]
     return f"({', '.join(operands)}) -> {result}"
-
-
-def atomic_signature(op: AtomicOp) -> str:
-    """The types of element, operands and result."""
-    return f"(T{', T' * op.operands}) -> T"
 
 
 def family(types: frozenset[Type] | set[Type]) -> str:
@@ -82,10 +86,12 @@ def _listed(types: frozenset[Type] | set[Type]) -> str:
     return ", ".join(name for name, scalar in SCALARS.items() if scalar in types)
 
 
-def accepted(op: Op | AtomicOp) -> str:
+def accepted(op: AnyOp) -> str:
     """What T stands for: "T: integers", "T: vectors of numbers"; for conversions, from which type to which; nothing for a query."""
     if isinstance(op, AtomicOp):
         return f"T: {_listed(op.of)}"
+    if isinstance(op, SubgroupOp):
+        return f"T: {'' if op.vectors else 'one of '}{family(op.of)}"
     if op.result is Result.GIVEN:
         return op.conversions
     if len(op.of) == len(op.lanes) == 1:
@@ -130,6 +136,6 @@ def laws(op: Op) -> tuple[str, ...]:
     return tuple(text + (" (integers only)" if limited and takes_floats else "") for text, limited in found)
 
 
-def how_uniform(op: Op) -> str:
-    """For a query, which invocations get the same answer."""
+def how_uniform(op: Op | SubgroupOp) -> str:
+    """For a query and a subgroup op, which invocations get the same answer."""
     return "" if op.level is None else _UNIFORM[op.level]

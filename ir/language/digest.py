@@ -90,6 +90,7 @@ def code_digest(program: Program) -> bytes:
     lines = [
         _VERSION,
         f"{len(program.dims)} {program.workgroup} {program.grid.over} {' '.join(map(e.dim, program.grid.extents))}",
+        *([f"subgroup {program.subgroup}"] if program.subgroup else []),
         *_params(program),
         *(e.memory(m) for m in program.memories),
         "body",

@@ -30,6 +30,7 @@ class Effect(Flag):
     BRANCHES = auto()  # its block runs under a condition
     REPEATS = auto()  # its block runs any number of times
     ENDLESS = auto()  # may never end
+    CONVERGES = auto()  # all lanes of its subgroup execute it together: it may go, for all of them, and stays where it is
 
 
 class Kinds(dict["type[Statement]", bool]):

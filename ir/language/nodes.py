@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_tran
 
 from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
-from vyre_py.ir.language.op import AtomicOp, Op
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [
-    "STATEMENTS", "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let", "Load",
-    "Loop", "Memory", "MemoryStatement", "Param", "Region", "Return", "Set", "Space", "Statement", "Store", "UniformLoad", "Value", "Var", "Variable",
-    "VariableStatement", "const",
+    "STATEMENTS", "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let",
+    "Load", "Loop", "Memory", "MemoryStatement", "Param", "Region", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "UniformLoad",
+    "Value", "Var", "Variable", "VariableStatement", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -369,7 +369,18 @@ class GridBarrier(Barrier):
     spelling, code = "grid_barrier", 17
 
 
+@_node
+class Subgroup(Statement):
+    """result = what the op gives this lane of what all lanes of its subgroup hand in. It orders no memory."""
+
+    op: SubgroupOp
+    effect = Effect.CONVERGES
+    binds = True
+    payload = MappingProxyType({"op": SubgroupOp})
+
+
 # The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
 STATEMENTS: Final[tuple[type[Statement], ...]] = (
     Let, Load, Store, UniformLoad, Atomic, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier,
+    Subgroup,
 )

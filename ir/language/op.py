@@ -1,4 +1,4 @@
-"""What a row of the op table is: `Op`, and `AtomicOp` for atomics. The rows are in `ops`."""
+"""What a row of the op table is: `Op`, `AtomicOp` for atomics, `SubgroupOp` for what the lanes of a subgroup do together. The rows are in `ops`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from vyre_py.ir.language.types import Array, Type, bool_, i32, u32, unsigned_of, vector_of
 
-__all__ = ["AtomicOp", "Law", "Level", "Op", "Operand", "Result"]
+__all__ = ["AtomicOp", "Law", "Level", "Op", "Operand", "Result", "SubgroupOp", "mask_type"]
 
 
 class Level(IntEnum):
@@ -181,3 +181,51 @@ class AtomicOp:
     of: frozenset[Type]
     evaluate: Callable[..., Array]
     doc: str
+
+
+_MASK_BITS: Final = 32
+
+
+def mask_type(size: int) -> Type:
+    """The type of a mask of a subgroup's lanes: lane k is bit k % 32 of component k // 32. A u32 for up to 32 lanes, u32x2 for 64, u32x4 for 128."""
+    return vector_of(u32, max(1, size // _MASK_BITS))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SubgroupOp:
+    """An op that all lanes of a subgroup execute together. Its first operand is one of the scalar types `of`, or a vector of one if it takes `vectors`.
+
+    A second one, a u32, there is where `index` says how widely it must be the same. `evaluate(result_type, x, *index)` is the meaning, over arrays with the
+    axes (subgroup, lane), and one of components for vectors. `level` says how uniform the result is; `masks` that it is a `mask_type`, where others give
+    the first operand's type. One that `moves_bits` computes nothing. `fold` is the op that a reduction or scan folds with, "" for others.
+    """
+
+    name: str
+    code: int
+    of: frozenset[Type]
+    evaluate: Callable[..., Array]
+    doc: str
+    names: tuple[str, ...]
+    level: Level = Level.VARYING
+    index: Level | None = None
+    vectors: bool = True
+    masks: bool = False
+    moves_bits: bool = False
+    fold: str = ""
+
+    @property
+    def operands(self) -> int:
+        """How many operands it takes."""
+        return len(self.names)
+
+    def result_type(self, operands: tuple[Type, ...], size: int) -> Type | None:
+        """The result's type for operands of these types in subgroups of `size` lanes, or None where the row does not accept them."""
+        if len(operands) != len(self.names) or any(t is not u32 for t in operands[1:]):
+            return None
+        t = operands[0]
+        if t.scalar not in self.of or (t.is_vector and not self.vectors):
+            return None
+        return mask_type(size) if self.masks else t
+
+    def __repr__(self) -> str:
+        return f"<subgroup op {self.name}>"

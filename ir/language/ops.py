@@ -7,7 +7,7 @@ in `passes/bounds` that are about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -23,9 +23,10 @@ from vyre_py.ir.evaluate import (
     interpolation,
     numbers,
     packing,
+    subgroups,
     vectors,
 )
-from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result
+from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import (
     SCALARS,
     Array,
@@ -42,7 +43,7 @@ from vyre_py.ir.language.types import (
     vector_of,
 )
 
-__all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes"]
+__all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes"]
 
 
 def swizzle_bits(names: str) -> int:
@@ -232,6 +233,8 @@ OPS: Final[Mapping[str, Op]] = {
             for k, axis in enumerate("xyz")
         ),
         _row("local_index", 122, (), Result.FIXED, frozenset(), None, "The invocation's number in its workgroup, x fastest.", level=Level.VARYING, fixed=u32),
+        _row("subgroup_lane", 150, (), Result.FIXED, frozenset(), None, "The invocation's number in its subgroup: local_index % S.", level=Level.VARYING, fixed=u32),
+        _row("subgroup_id", 151, (), Result.FIXED, frozenset(), None, "The subgroup's number in its workgroup: local_index / S.", level=Level.SUBGROUP, fixed=u32),
     )
 }
 
@@ -273,5 +276,51 @@ ATOMICS: Final[Mapping[str, AtomicOp]] = {
         _atomic("xor", 7, lambda old, x: old ^ x, "Bitwise exclusive or."),
         _atomic("exchange", 8, lambda old, x: x, "Stores the operand."),
         _atomic("compare_exchange", 9, _compare_exchange, "Stores `desired` where the old value equals `expected`.", 2),
+    )
+}
+
+
+def _together(name: str, code: int, of: frozenset[Type], evaluate: subgroups.Together, doc: str, names: tuple[str, ...] = ("x",), **rest: Any) -> SubgroupOp:
+    return SubgroupOp(name, code, of, evaluate, doc, names, **rest)
+
+
+def _shuffle(name: str, code: int, evaluate: subgroups.Together, doc: str, operand: str, level: Level = Level.VARYING) -> SubgroupOp:
+    return _together(name, code, _ALL, evaluate, doc, ("x", operand), index=level, level=level, moves_bits=True)
+
+
+def _bits(operation: Callable[[Array, Array], Array]) -> Callable[[Type, Array, Array], Array]:
+    return lambda t, a, b: operation(a, b)
+
+
+# Name -> what it folds with, over which types.
+_FOLDS: tuple[tuple[str, Callable[[Type, Array, Array], Array], frozenset[Type]], ...] = (
+    ("add", numbers.add, _NUMERIC), ("mul", numbers.mul, _NUMERIC), ("min", numbers.min_, _NUMERIC), ("max", numbers.max_, _NUMERIC),
+    ("and", _bits(np.bitwise_and), _INT | _BOOL), ("or", _bits(np.bitwise_or), _INT | _BOOL), ("xor", _bits(np.bitwise_xor), _INT | _BOOL),
+)  # fmt: skip
+
+
+def _folds() -> Iterator[SubgroupOp]:
+    for number, (name, fold, of) in enumerate(_FOLDS):
+        doc = f"{name} over all lanes: x = {name}(x, x of lane ^ d) for d = S / 2, ..., 2, 1."
+        yield _together(f"reduce_{name}", 32 + number, of, subgroups.reduction(fold), doc, level=Level.SUBGROUP, fold=name)
+        doc = f"{name} over the lanes up to this one: x = {name}(x, x of lane - d) where there is one, for d = 1, 2, ..., S / 2."
+        yield _together(f"inclusive_{name}", 48 + number, of, subgroups.scan(name, fold, exclusive=False), doc, fold=name)
+        doc = f"{name} over the lanes before this one: inclusive_{name} of lane - 1, in lane 0 the identity."
+        yield _together(f"exclusive_{name}", 64 + number, of, subgroups.scan(name, fold, exclusive=True), doc, fold=name)
+
+
+SUBGROUPS: Final[Mapping[str, SubgroupOp]] = {
+    row.name: row
+    for row in (
+        _shuffle("shuffle", 1, subgroups.shuffle, "x of lane i, its bits as they are; zero where there is no such lane.", "i"),
+        _shuffle("shuffle_xor", 2, subgroups.shuffle_xor, "x of lane ^ mask; zero where there is no such lane.", "mask"),
+        _shuffle("shuffle_up", 3, subgroups.shuffle_up, "x of lane - d; zero where there is no such lane.", "d"),
+        _shuffle("shuffle_down", 4, subgroups.shuffle_down, "x of lane + d; zero where there is no such lane.", "d"),
+        _shuffle("broadcast", 5, subgroups.shuffle, "x of lane i, where all lanes have the same i; zero where there is no such lane.", "i", Level.SUBGROUP),
+        _together("ballot", 6, _BOOL, subgroups.ballot, "The mask of the lanes whose c is true.", ("c",), level=Level.SUBGROUP, vectors=False, masks=True),
+        _together("all", 7, _BOOL, subgroups.all_, "Whether c is true in all lanes.", ("c",), level=Level.SUBGROUP, vectors=False),
+        _together("any", 8, _BOOL, subgroups.any_, "Whether c is true in any lane.", ("c",), level=Level.SUBGROUP, vectors=False),
+        _together("match", 9, _ALL, subgroups.match, "The mask of the lanes whose x is equal to this lane's: -0 is equal to 0, a NaN to nothing, vectors in all components.", masks=True),
+        *_folds(),
     )
 }

@@ -29,6 +29,7 @@ class Program(Portable):
     statement that opened; else -1. Value and variable ids are dense. `names` are for reading and carry no meaning; `places`
     say where each statement was written, if known, and `declared` where each dim, param and memory was, by name, and the
     Program itself by None. Programs are equal when both digests are; they hash accordingly.
+    `subgroup` is how many invocations make a subgroup, 0 where the Program has none: invocation k of a workgroup, x fastest, is lane k % subgroup.
     Made by `ir.language.assembler.Assembler`, the builder, the parser or a decoder; `ir.check.check` says whether one is valid.
     """
 
@@ -47,6 +48,7 @@ class Program(Portable):
     places: Sequence[Place | None] = ()
     doc: str = ""
     declared: Mapping[str | None, Place] = field(default_factory=dict)
+    subgroup: int = 0
 
     @cached_property
     def buffers(self) -> tuple[Memory, ...]:
@@ -168,7 +170,7 @@ class Program(Portable):
         constant_types: Names = (), constant_bits: Numbers = (), sizes: Sequence[Any] = (), regions: Sequence[str] = (),
         dims: Sequence[str] = (), params: Sequence[tuple[str, Any]] = (), memories: Sequence[Mapping[str, Any]] = (),
         workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP, over: Sequence[Any] | None = None, grid: Sequence[Any] | None = None, doc: str = "",
-        value_names: Mapping[int, str] | None = None, variable_names: Mapping[int, str] | None = None,
+        value_names: Mapping[int, str] | None = None, variable_names: Mapping[int, str] | None = None, subgroup: int = 0,
     ) -> Program:
         """The Program that flat arrays describe, for compilers that have no wish for the builder.
 
@@ -177,10 +179,11 @@ class Program(Portable):
 
         Statements, one entry for each in every array:
 
-        * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", or load, store, uniform_load, var, get, set, if, else, end, for,
-          loop, region, break, continue, return, barrier, grid_barrier. Blocks are the statements between if, for, loop or region and their end.
-        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, load, uniform_load, get
-          and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
+        * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", a subgroup op such as "subgroup_shuffle", or load, store,
+          uniform_load, var, get, set, if, else, end, for, loop, region, break, continue, return, barrier, grid_barrier. Blocks are the statements between
+          if, for, loop or region and their end.
+        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, subgroup ops, load,
+          uniform_load, get and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
         * `refs`: the number of the memory that load, store, uniform_load and atomics touch, of the variable that get and set are about and that var declares,
           of the region's name in `regions`; 0 for others, and by default for all.
         * `offsets`: statement k has the operands `operands[offsets[k]:offsets[k + 1]]`; there is one entry more than statements. Indices come first,
@@ -195,6 +198,8 @@ class Program(Portable):
         shape (sizes), access ("read", "write", "read_write"; needed for buffers), and a table's data (bytes). `over` or `grid` holds three sizes: invocations,
         or workgroups, along x, y, z; without either the grid is the shape of the first written buffer, where all stores go to the invocation's own
         element of such a shape (`ir/language/grids.py`).
+
+        `subgroup` is how many invocations make a subgroup, where there are any.
 
         `value_names` and `variable_names` name values and variables by number, for reading.
 
@@ -213,4 +218,5 @@ class Program(Portable):
             name, codes=codes, types=types, refs=refs, operands=operands, offsets=offsets,
             constant_types=constant_types, constant_bits=constant_bits, sizes=sizes, regions=regions, dims=dims, params=params, memories=memories,
             workgroup=workgroup, over=over, grid=grid, doc=doc, value_names=value_names or {}, variable_names=variable_names or {},
+            subgroup=subgroup,
         )

@@ -16,7 +16,7 @@ from vyre_py.ir.language.program import Program
 __all__ = ["dce"]
 
 _LOCAL: Final = (Space.WORKGROUP, Space.PRIVATE)
-_DROPPABLE: Final = at_most(DROPPABLE)
+_DROPPABLE: Final = at_most(DROPPABLE | Effect.CONVERGES)  # what goes, goes for all lanes of a subgroup
 _READS: Final = any_of(Effect.READS)
 _STORES: Final = at_most(Effect.WRITES)
 _GETS: Final = any_of(Effect.GETS)

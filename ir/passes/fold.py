@@ -145,6 +145,10 @@ class _Folder(Rewriter):
         x, y, z = self.program.workgroup
         if kind == "local_index":
             return const(u32, 0) if x * y * z == 1 else None
+        if kind == "subgroup_lane":
+            return const(u32, 0) if self.program.subgroup == 1 else None
+        if kind == "subgroup_id":
+            return const(u32, 0) if self.program.subgroup == x * y * z else None
         size = (x, y, z)["xyz".index(axis)]
         if kind == "workgroup_size":
             return const(u32, size)

@@ -18,6 +18,7 @@ from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.cse import cse
 from vyre_py.ir.passes.dce import dce
 from vyre_py.ir.passes.expand import expand as expand_ops
+from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
@@ -126,12 +127,17 @@ class _Run:
         return Optimised(program, uniformity, proven, report, written_first(program, uniformity) if proves else frozenset())
 
 
+def _all_together(program: Program) -> Program:
+    return expand_subgroups(program, lambda statement: True)
+
+
 def optimise(
     checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = (), most: int | None = None,
+    subgroups: Sequence[Rewrite] = (),
 ) -> Optimised:  # fmt: skip
     """Makes a checked Program ready for a target: vectors become scalars, the ops named in `expand` arithmetic, the rewrites in
-    `legal` take what the target lacks out of it, and the passes of `level` make it better. The rewrites in `fast` give results up for speed;
-    they see the ops that the Program asks for, before any is expanded.
+    `legal` take what the target lacks out of it, `subgroups` what it lacks of those (nothing, if not given), and the passes of `level` make it better. The
+    rewrites in `fast` give results up for speed; they see the ops that the Program asks for, before any is expanded.
 
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under guards, removes
     those that are proven, and says which workgroup arrays are written before they are read. Each pass takes time linear in the number of
@@ -142,6 +148,8 @@ def optimise(
     run.take("scalarise", scalarise, silent=True)
     for rewrite in fast:
         run.take("fast", rewrite, silent=True)
+    for rewrite in subgroups or (_all_together,):
+        run.take("subgroups", rewrite, silent=True)
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
     made = _finished(run, legal, level, most)
     called = dict.fromkeys([signature_of(s) for s in made.program.body if isinstance(s, Let) and s.op.name in expand])

@@ -22,6 +22,7 @@ from vyre_py.ir.language.nodes import (
     Param,
     Set,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
@@ -34,6 +35,7 @@ from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.walks import SCALAR_KINDS, Handlers
 from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.math.exact.packing import bitcast
+from vyre_py.ir.math.together import mask_words
 
 __all__ = ["scalarise"]
 
@@ -150,6 +152,19 @@ class _Scalariser(Rewriter):
             self.store(memory, self.element(s.indices, lane), part)
         return True
 
+    def _together(self, s: Subgroup) -> bool:
+        """Component by component; a mask of more than 32 lanes word by word."""
+        x, type_ = s.args[0], s.bound.type
+        if not x.type.is_vector and not type_.is_vector:
+            return False
+        parts = self.parts(x, 1)
+        if s.op.masks:
+            words = mask_words(self.builder, s.op.name, parts)
+            self.keep(s.bound, words)
+        else:
+            self.keep(s.bound, tuple([self.together(s.op, (part, *[self.atom(a) for a in s.args[1:]])) for part in parts]))
+        return True
+
     def _var(self, s: Var) -> bool:
         old = s.variable
         if not old.type.is_vector:
@@ -185,7 +200,7 @@ def _renewed(memory: Memory) -> Memory:
 
 _RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass scalarise", {
     Let: _Scalariser._let, Load: _Scalariser._load, UniformLoad: _Scalariser._load, Store: _Scalariser._store,
-    Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set,
+    Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set, Subgroup: _Scalariser._together,
 }, apart=SCALAR_KINDS)  # fmt: skip
 
 

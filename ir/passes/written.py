@@ -234,6 +234,8 @@ class _Proof:
         sizes = self.program.workgroup
         if kind == "local_index":
             return lanes.index
+        if not axis:
+            return None
         number = "xyz".index(axis)
         if kind == "workgroup_size":
             return np.array([sizes[number]], u32.dtype)

@@ -27,7 +27,7 @@ class DeclarationParser(ExpressionParser):
     """The grammar of declarations. Each method reads the rest of one, after its first word, and raises Failed."""
 
     def head(self) -> None:
-        """`program name(dims) workgroup(x, y, z) over(x, y, z) {`, where all but the name may be left out."""
+        """`program name(dims) workgroup(x, y, z) subgroup(s) over(x, y, z) {`, where all but the name may be left out."""
         while self.take("\n"):
             pass
         if not self.take("program"):
@@ -41,12 +41,16 @@ class DeclarationParser(ExpressionParser):
             self.names[name] = self.dims[name]
         if self.take("workgroup"):
             a.workgroup = self._extents(self.size, 1)
+        if self.take("subgroup"):
+            self.expect("(")
+            a.subgroup = self.size()
+            self.expect(")")
         if self.words[self.position] in ("over", "grid"):
             self.position += 1
             over = self.words[self.position - 1] == "over"
             one: DimExpr = DimConst(1)
             a.grid = Grid(over, self._extents(self.dim_expression, one))
-        self.expect("{", "`workgroup(`, `over(`, `grid(` or `{`")
+        self.expect("{", "`workgroup(`, `subgroup(`, `over(`, `grid(` or `{`")
 
     def _list(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
         self.expect(opener)

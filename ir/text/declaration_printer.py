@@ -25,6 +25,8 @@ def head_lines(program: Program) -> Iterator[str]:
     """The lines before the body; the grid is left out where it is the default."""
     dims = ", ".join([written_name(d.name) for d in program.dims])
     head = f"program {written_name(program.name)}({dims}) workgroup({_extents([str(n) for n in program.workgroup])})"
+    if program.subgroup:
+        head += f" subgroup({program.subgroup})"
     if program.grid != default_grid(program.memories, program.body):
         head += f" {'over' if program.grid.over else 'grid'}({_extents([print_dim(e) for e in program.grid.extents])})"
     yield head + " {"

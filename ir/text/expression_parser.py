@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from vyre_py.ir.builder.refusals import refusal_together
+from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Value, Variable
-from vyre_py.ir.language.op import Op, Result
-from vyre_py.ir.language.ops import ATOMICS, OPS, swizzle_bits
+from vyre_py.ir.language.op import Op, Result, SubgroupOp
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS, swizzle_bits
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Failed
@@ -18,6 +20,7 @@ from vyre_py.ir.text.lexer import (
     LEVEL_COMPARISON,
     PREFIX,
     QUERIES,
+    WORDS,
     split_literal,
     swizzle_named,
 )
@@ -30,7 +33,10 @@ MAX_NESTING: Final = 64
 _DIGITS: Final = frozenset("0123456789")
 _LITERAL_WORDS: Final = frozenset({"true", "false", "inf", "nan"})
 _BEHIND_NAMES: Final = frozenset("[(.")  # what makes more of a name than a value
-_CALLS: Final = ("dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS), *(name for name, row in OPS.items() if not row.is_query))
+_CALLS: Final = (
+    "dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS), *(f"subgroup_{name}" for name in SUBGROUPS),
+    *(name for name, row in OPS.items() if not row.is_query),
+)
 
 Binding = Value | Variable | Atom | None  # None: its declaration failed, and was reported
 
@@ -147,7 +153,7 @@ class ExpressionParser(OperandParser):
             return self.access(self.assembler.load)
         if kind == "name" and following == "(":
             return self.call()
-        if kind == "name" and (word == "local_index" or (following == "." and word in QUERIES)):
+        if kind == "name" and (word in WORDS or (following == "." and word in QUERIES)):
             return self.query()
         return self.reference()
 
@@ -254,6 +260,8 @@ class ExpressionParser(OperandParser):
             return value
         if name.startswith("atomic_") and name[7:] in ATOMICS:
             return self.atomic(name[7:], at)
+        if name.startswith("subgroup_") and name[9:] in SUBGROUPS:
+            return self.together(SUBGROUPS[name[9:]], at)
         row = OPS.get(name)
         if row is None or row.is_query:
             raise self.unknown("the operation", name, _CALLS, self.place(at))
@@ -283,6 +291,23 @@ class ExpressionParser(OperandParser):
         fixed = tuple([self.fix(operand, memory.type) for operand in operands])
         self.part(first)
         return self.assembler.atomic(ATOMICS[name], memory, indices, fixed)
+
+
+    def together(self, row: SubgroupOp, first: int) -> Operand:
+        """The rest of `subgroup_name(operands)`."""
+        name, given = f"subgroup_{row.name}", self.arguments(")")
+        if len(given) != row.operands:
+            place = self.tokens.place(first, self.position - 1)
+            raise Failed(finding("V202", f"{name} takes {row.operands} operand{'s' * (row.operands != 1)}, got {len(given)}", place, row.doc))
+        if isinstance(given[0], Open):
+            raise Failed(finding("P104", "nothing here fixes the type of this literal", self.tokens.place(*given[0].span)))
+        atoms = (given[0], *[self.fix(index, u32) for index in given[1:]])
+        self.part(first)
+        try:
+            return self.assembler.together(row, atoms)
+        except OperandTypeError as error:
+            message, help = refusal_together(row, error.operands)
+            raise Failed(finding("V201", message, self.tokens.place(first, self.position - 1), help)) from None
 
 
 def _is_unsigned(word: str) -> bool:

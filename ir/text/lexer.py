@@ -13,7 +13,7 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, bf16, decode, element, encode, f16, f32, f64
 
 __all__ = [
-    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "literal_bits",
+    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "WORDS", "literal_bits",
     "literal_text", "malformed", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
 ]  # fmt: skip
 
@@ -26,7 +26,9 @@ LEADING: Final = frozenset({
     "program", "doc", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
     "continue", "return", "barrier", "grid_barrier", "region",
 })  # fmt: skip
-KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan", "local_index"} | frozenset(TYPES)
+# Queries of one word.
+WORDS: Final = frozenset(name for name, row in OPS.items() if row.is_query and "." not in name)
+KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan"} | WORDS | frozenset(TYPES)
 
 LEVEL_COMPARISON: Final = 3
 LEVEL_UNARY: Final = 10

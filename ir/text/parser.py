@@ -1,6 +1,6 @@
 """The parser of `.vir` text: declarations and statements; expressions are in `ir.text.expression_parser`.
 
-    program NAME(DIM, ...) workgroup(x, y, z) over(x, y, z) {     grid(x, y, z) counts workgroups; both may be left out
+    program NAME(DIM, ...) workgroup(x, y, z) over(x, y, z) {     grid(x, y, z) counts workgroups; both may be left out; subgroup(s) behind workgroup
       doc "text"
       param NAME: TYPE
       buffer NAME: TYPE[SIZE, ...] read                            or write, read_write; a SIZE is of dims, + - * ceil_div min max
@@ -231,7 +231,7 @@ class _Parser(DeclarationParser):
             self._store()
         elif following == "=" or (following == "." and word not in QUERIES):
             self._set()
-        elif is_name and word.startswith("atomic_"):
+        elif is_name and word.startswith(("atomic_", "subgroup_")) and following == "(":
             self.settle(self.call())
         elif is_name and following == "(":
             raise self.unexpected("a statement", f"give the value a name: let name = {word}(...)")

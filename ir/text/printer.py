@@ -36,6 +36,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
@@ -271,6 +272,16 @@ class _Printer:
         made = self._effect(index, s, text)
         self._line(made.text, made.remarks)
 
+    def _print_together(self, index: int, s: Subgroup) -> None:
+        def text() -> str:
+            return f"subgroup_{s.op.name}({', '.join([self._atom(a, None if k == 0 else u32).text for k, a in enumerate(s.args)])})"
+
+        if s.result is not None and (self.uses[s.result.id] or s.result.id in self.program.value_names):
+            self._value(index, s, lambda: (text(), _LEVEL_ATOM), nests=False)
+            return
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
     def _print_store(self, index: int, s: Store) -> None:
         made = self._effect(index, s, lambda: f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}")
         self._line(made.text, made.remarks)
@@ -357,6 +368,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     For: _Printer._print_for,
     Loop: _Printer._print_loop,
     Region: _Printer._print_region,
+    Subgroup: _Printer._print_together,
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
 })  # fmt: skip
 

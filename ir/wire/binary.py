@@ -28,7 +28,7 @@ PROGRAM: Final = Record(
     {
         "magic": ("4s", "89 56 59 52"),
         "version": ("H", f"{_VERSION}"),
-        "reserved": ("H", "0"),
+        "subgroup": ("H", "invocations of a subgroup, 0 where there are none"),
         "length": ("I", f"bytes of all, the digest included; at most {_MAX_BYTES}"),
         **{name: ("I", f"how many: {what}") for name, what in COUNTS.items()},
         "name": ("I", "string: the Program's name"),
@@ -38,10 +38,10 @@ PROGRAM: Final = Record(
         "extents": ("3I", "sizes: the grid along x, y, z; three sizes of 0 where none is given and the stores say none, which `check` refuses"),
     },
     [*[Section(column.name, column.count, column.width) for column in COLUMNS], Section("text", "text_bytes"), Section("data", "data_bytes")],
-    magic=b"\x89VYR", versions=[(_VERSION,)], reserved=["reserved"], sealed=True, limit_bytes=_MAX_BYTES,
+    magic=b"\x89VYR", versions=[(_VERSION,)], sealed=True, limit_bytes=_MAX_BYTES,
 )  # fmt: skip
 _CODES: Final[Mapping[Flaw, str]] = {
-    Flaw.BYTES: "W116", Flaw.MAGIC: "W101", Flaw.VERSION: "W102", Flaw.SIZE: "W107", Flaw.LAYOUT: "W103", Flaw.DIGEST: "W104", Flaw.RESERVED: "W109",
+    Flaw.BYTES: "W116", Flaw.MAGIC: "W101", Flaw.VERSION: "W102", Flaw.SIZE: "W107", Flaw.LAYOUT: "W103", Flaw.DIGEST: "W104",
 }  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def pack(program: Program, names: bool = True, places: bool = False) -> bytes:
     flat = verified(program, names, places)
     columns = [getattr(flat, column.name).astype(column.dtype, copy=False).tobytes() for column in COLUMNS]
     counts = {name: flat.count(name) for name in COUNTS}
-    own = {"name": flat.name, "doc": flat.doc, "workgroup": flat.workgroup, "over": bool(flat.over), "extents": flat.extents}
+    own = {"name": flat.name, "doc": flat.doc, "workgroup": flat.workgroup, "subgroup": flat.subgroup, "over": bool(flat.over), "extents": flat.extents}
     try:
         return PROGRAM.write(counts | own, [*columns, flat.text, flat.data])
     except Malformed as bad:
@@ -101,5 +101,5 @@ def _columns(view: memoryview, header: Mapping[str, Any], places: list[int]) -> 
     if header["over"] > 1:
         raise Fault("W105", f"{header['over']} where 0 or 1 is expected", "over")
     text, data, end = places[-3:]
-    own = {name: header[name] for name in ("name", "doc", "workgroup", "extents")}
+    own = {name: header[name] for name in ("name", "doc", "workgroup", "subgroup", "extents")}
     return Flat(**own, over=bool(header["over"]), text=view[text:data], data=view[data:end], **columns)

@@ -12,13 +12,22 @@ import numpy as np
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, Grid
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Var, Variable
-from vyre_py.ir.language.op import AtomicOp, Op
+from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Subgroup, Var, Variable
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.size_table import sizes_of
-from vyre_py.ir.wire.tables import ACCESSES, ATOMICS_BY_CODE, BINDS, KINDS, OPS_BY_CODE, SPACES, TYPES_BY_CODE
+from vyre_py.ir.wire.tables import (
+    ACCESSES,
+    ATOMICS_BY_CODE,
+    BINDS,
+    KINDS,
+    OPS_BY_CODE,
+    SPACES,
+    SUBGROUPS_BY_CODE,
+    TYPES_BY_CODE,
+)
 
 __all__ = ["build"]
 
@@ -36,7 +45,7 @@ class _Builder:
     def __init__(self, flat: Flat) -> None:
         self.flat = flat
         self.strings = flat.strings()
-        self.assembler = Assembler(self.strings[flat.name], flat.workgroup)
+        self.assembler = Assembler(self.strings[flat.name], flat.workgroup, flat.subgroup)
         self.assembler.doc = self.strings[flat.doc]
         self.places: Iterator[Place | None] = iter(self._places()) if len(flat.places) else repeat(None)
         self._declare()
@@ -130,6 +139,10 @@ def _atomic(op: AtomicOp) -> _Maker:
     return lambda b, ref, args: b.assembler.emit(Atomic(next(b.results), args, b.memories[ref], op))
 
 
+def _together(op: SubgroupOp) -> _Maker:
+    return lambda b, ref, args: b.assembler.emit(Subgroup(next(b.results), args, op))
+
+
 # What a statement holds beside its operands -> what its reference counts.
 _REFERENCES: Final[Mapping[type, attrgetter[Any]]] = {Memory: attrgetter("memories"), Variable: attrgetter("variables"), str: attrgetter("strings")}
 
@@ -155,5 +168,6 @@ _MAKERS: Final[Mapping[int, _Maker]] = {
     **{code: _coded(kind) for code, kind in KINDS.items()},
     **{code: _let(op) for code, op in OPS_BY_CODE.items()},
     **{code: _atomic(op) for code, op in ATOMICS_BY_CODE.items()},
+    **{code: _together(op) for code, op in SUBGROUPS_BY_CODE.items()},
     Var.code: lambda b, ref, args: b.var(args),
 }

@@ -29,6 +29,7 @@ Names = Sequence[int] | Sequence[str] | Array
 
 _WORD: Final = (1 << 32) - 1
 _MAX_OPERANDS: Final = 255
+_MOST_SUBGROUP: Final = (1 << 16) - 1
 _SIZE: Final = OPERAND_KINDS["size"]
 _MEMORY_KEYS: Final = frozenset({"name", "space", "type", "shape", "access", "data"})
 _OWN_ACCESS: Final = {Space.WORKGROUP.value: Access.READ_WRITE.value, Space.PRIVATE.value: Access.READ_WRITE.value, Space.TABLE.value: Access.READ.value}
@@ -49,7 +50,7 @@ def from_arrays(
     name: str, *, codes: Names, types: Names, refs: Numbers | None, operands: Numbers, offsets: Numbers, constant_types: Names, constant_bits: Numbers,
     sizes: Sequence[Any], regions: Sequence[str], dims: Sequence[str], params: Sequence[tuple[str, Any]], memories: Sequence[Mapping[str, Any]],
     workgroup: tuple[int, int, int], over: Sequence[Any] | None, grid: Sequence[Any] | None, doc: str,
-    value_names: Mapping[int, str], variable_names: Mapping[int, str],
+    value_names: Mapping[int, str], variable_names: Mapping[int, str], subgroup: int,
 ) -> Program:
     """The Program that the arrays describe: see `Program.from_nodes`. Raises WireError, whose `where` names the entry at fault."""
     head = _Head(dims)
@@ -71,7 +72,8 @@ def from_arrays(
         extents = head.grid(over, grid)
         x, y, z = head.workgroup(workgroup)
         flat = Flat(
-            name=head.string("name", name), doc=head.string("doc", doc), workgroup=(x, y, z), over=None if over is None and grid is None else over is not None,
+            name=head.string("name", name), doc=head.string("doc", doc), workgroup=(x, y, z),
+            subgroup=head.subgroup(subgroup), over=None if over is None and grid is None else over is not None,
             extents=extents, text=b"", data=b"".join(head.data), **(dict(EMPTY) | head.dim_names() | columns),
         )
         arrange(flat, head.strings, head.sizes, None)
@@ -248,3 +250,6 @@ class _Head:
 
     def workgroup(self, sizes: Sequence[int]) -> Sequence[int]:
         return [int(n) for n in _column("workgroup", self.items("workgroup", sizes, 3), _WORD, "<u4")]
+
+    def subgroup(self, size: int) -> int:
+        return int(_column("subgroup", [size], _MOST_SUBGROUP, "<u2")[0])

@@ -95,11 +95,12 @@ EMPTY: Final[Mapping[str, Array]] = {column.name: np.zeros((0, column.per) if co
 @dataclass(slots=True, kw_only=True)
 class Flat:
     """The columns of one Program, named as in `COLUMNS`, and what it has one of: rows of its `name` and `doc` in the strings, `workgroup`,
-    `over` (None: the grid is left to `ir.language.grids`), and the rows of its grid's `extents` in the sizes."""
+    `subgroup`, `over` (None: the grid is left to `ir.language.grids`), and the rows of its grid's `extents` in the sizes."""
 
     name: int
     doc: int
     workgroup: tuple[int, int, int]
+    subgroup: int
     over: bool | None
     extents: tuple[int, int, int]
     constant_bits: Array

@@ -9,14 +9,14 @@ import numpy as np
 
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Value, Var, Variable
+from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Subgroup, Value, Var, Variable
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.size_table import SizeTable
-from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, TYPE_NUMBERS
+from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, SUBGROUP_CODES, TYPE_NUMBERS
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -88,10 +88,12 @@ class _Flattener:
         width, height, depth = p.workgroup
         if min(p.workgroup) < 0 or max(p.workgroup) >= 1 << 32:
             raise _refuse("a workgroup's size is not a number of 32 bits")
+        if not 0 <= p.subgroup < 1 << 16:
+            raise _refuse("a subgroup's size is not a number of 16 bits")
         data = b"".join([memory.data for memory in p.memories])
         text = b""
         made = Flat(
-            name=name, doc=doc, workgroup=(width, height, depth), over=p.grid.over, extents=(x, y, z), text=text, data=data,
+            name=name, doc=doc, workgroup=(width, height, depth), subgroup=p.subgroup, over=p.grid.over, extents=(x, y, z), text=text, data=data,
             **(dict(EMPTY) | columns),
         )
         arrange(made, self.strings, self.sizes, self.constants)
@@ -185,6 +187,10 @@ class _Flattener:
         self.row(s, ATOMIC_CODES[s.op], self.memories[s.memory])
         self.bind(s)
 
+    def together(self, s: Subgroup) -> None:
+        self.row(s, SUBGROUP_CODES[s.op])
+        self.bind(s)
+
     def var(self, s: Var) -> None:
         if s.variable.id != len(self.variables):
             raise _refuse("the variables are not numbered in program order")
@@ -224,5 +230,5 @@ def _coded(kind: type[Statement]) -> _Writer:
 
 _WRITERS: Final[Handlers[_Writer]] = Handlers("the wire format", {
     **{kind: _coded(kind) for kind in KINDS.values()},
-    Let: _Flattener.let, Atomic: _Flattener.atomic, Var: _Flattener.var,
+    Let: _Flattener.let, Atomic: _Flattener.atomic, Var: _Flattener.var, Subgroup: _Flattener.together,
 })  # fmt: skip

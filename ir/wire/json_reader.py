@@ -49,7 +49,7 @@ def _statement_keys(code: int) -> frozenset[str]:
 
 
 _STATEMENT_KEYS: Final[Mapping[int, frozenset[str]]] = {code: _statement_keys(code) for code in CODES.values()}
-_HEAD_KEYS: Final = frozenset((*REQUIRED, *LISTS, "doc", "workgroup", "over", "grid", "place"))
+_HEAD_KEYS: Final = frozenset((*REQUIRED, *LISTS, "doc", "workgroup", "subgroup", "over", "grid", "place"))
 
 
 def from_json(text: str | bytes | bytearray | memoryview) -> Program:
@@ -123,7 +123,8 @@ class _Reader:
         self._each("body", self._statement)
         flat = Flat(
             name=self.strings.add(_text(head["name"], "name")), doc=self.strings.add(_text(head.get("doc", ""), "doc")),
-            workgroup=self._workgroup(head), over=over, extents=extents, text=b"", data=b"".join(self.data), **self._arrays(),
+            workgroup=self._workgroup(head), subgroup=_whole(head.get("subgroup", 0), "/subgroup", 1 << 16),
+            over=over, extents=extents, text=b"", data=b"".join(self.data), **self._arrays(),
         )
         try:
             arrange(flat, self.strings, self.sizes, self.constants)

@@ -93,7 +93,8 @@ class _Writer:
         yield f'{{\n"vyre": {VERSION},\n"name": {self.strings[flat.name]},\n"doc": {self.strings[flat.doc]}'
         place = next(self.places, "")
         yield place.replace(", ", ",\n", 1)
-        yield f',\n"workgroup": {list(flat.workgroup)},\n"{"over" if flat.over else "grid"}": [{", ".join([self.sizes[x] for x in flat.extents])}]'
+        yield f',\n"workgroup": {list(flat.workgroup)}' + (f',\n"subgroup": {flat.subgroup}' if flat.subgroup else "")
+        yield f',\n"{"over" if flat.over else "grid"}": [{", ".join([self.sizes[x] for x in flat.extents])}]'
         for key, rows in (("dims", self._dims()), ("params", self._params()), ("memories", self._memories()), ("body", self._body())):
             yield f',\n"{key}": ['
             for number, row in enumerate(rows):

@@ -8,21 +8,23 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, Var, Variable
-from vyre_py.ir.language.op import AtomicOp, Op
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 
 __all__ = [
     "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
-    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "TYPED",
-    "TYPES_BY_CODE", "TYPE_NUMBERS",
+    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES",
+    "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS",
 ]
 
 OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
 ATOMICS_BY_CODE: Final[Mapping[int, AtomicOp]] = {CODES[f"atomic_{name}"]: row for name, row in ATOMICS.items()}
+SUBGROUPS_BY_CODE: Final[Mapping[int, SubgroupOp]] = {CODES[f"subgroup_{name}"]: row for name, row in SUBGROUPS.items()}
 OP_CODES: Final[Mapping[Op, int]] = {row: code for code, row in OPS_BY_CODE.items()}
 ATOMIC_CODES: Final[Mapping[AtomicOp, int]] = {row: code for code, row in ATOMICS_BY_CODE.items()}
+SUBGROUP_CODES: Final[Mapping[SubgroupOp, int]] = {row: code for code, row in SUBGROUPS_BY_CODE.items()}
 TYPES_BY_CODE: Final[Mapping[int, Type]] = {TYPE_CODES[name]: type_ for name, type_ in TYPES.items()}
 TYPE_NUMBERS: Final[Mapping[Type, int]] = {type_: code for code, type_ in TYPES_BY_CODE.items()}
 SPACES: Final[Mapping[int, Space]] = {SPACE_CODES[space.value]: space for space in Space}
@@ -53,7 +55,7 @@ def _references() -> Array:
 
 # What a statement holds beside its operands -> what its ref counts.
 _REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING}
-_BINDING: Final = [*OPS_BY_CODE, *ATOMICS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
+_BINDING: Final = [*OPS_BY_CODE, *ATOMICS_BY_CODE, *SUBGROUPS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
 
 # By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.
 IS_CODE: Final = _flags(1 << 16, CODES.values())

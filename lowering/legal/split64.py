@@ -20,6 +20,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
@@ -206,4 +207,4 @@ class _Splitter(Rewriter):
 _SPLIT: Final[Handlers[Callable[[_Splitter, Any], None]]] = Handlers("the rewrite of 64-bit integers", {
     Let: _Splitter._let, Load: _Splitter._load, UniformLoad: _Splitter._load, Store: _Splitter._store, Var: _Splitter._var, Get: _Splitter._get,
     Set: _Splitter._set,
-}, apart=SCALAR_KINDS)  # fmt: skip
+}, apart=SCALAR_KINDS, without={Subgroup: "subgroup ops go through workgroup memory first"})  # fmt: skip

@@ -35,6 +35,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Value,
     Var,
@@ -424,6 +425,6 @@ EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl",
     Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic,
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
-}, without=WITHOUT_GRID_BARRIER)  # fmt: skip
+}, without={**WITHOUT_GRID_BARRIER, Subgroup: "subgroup ops go through workgroup memory first"})  # fmt: skip
 Kernel._emitters = EMITTERS
 CalledFunction._emitters = {**EMITTERS, Load: CalledFunction._load, Store: CalledFunction._store}

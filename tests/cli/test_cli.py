@@ -19,7 +19,9 @@ from tree import ROOT
 from vyre_py.__main__ import main
 from vyre_py.cli import doctor
 from vyre_py.ir.check import check
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language import describe
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text
@@ -66,17 +68,19 @@ def test_explain_of_an_unknown_code(code: str, hint: str, capsys: pytest.Capture
 
 # ---------------------------------------------------------------- ops
 
+_ALL_OPS: dict[str, Op | AtomicOp | SubgroupOp] = {describe.full_name(row): row for row in (*OPS.values(), *ATOMICS.values(), *SUBGROUPS.values())}
+
 
 def test_ops_lists_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = said(capsys, "ops")
     assert (status, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == [*OPS, *(f"atomic_{name}" for name in ATOMICS)]
+    assert [line.split()[0] for line in out.splitlines()] == [*_ALL_OPS]
 
 
-@pytest.mark.parametrize("name", [*OPS, *(f"atomic_{name}" for name in ATOMICS)])
+@pytest.mark.parametrize("name", _ALL_OPS)
 def test_ops_shows_each_row(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = said(capsys, "ops", name)
-    row = OPS[name] if name in OPS else ATOMICS[name.removeprefix("atomic_")]
+    row = _ALL_OPS[name]
     assert status == 0 and out.startswith(f"{name}\n") and row.doc in out
 
 

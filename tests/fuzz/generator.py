@@ -67,7 +67,7 @@ ALL_TYPES = tuple(TYPES.values())
 WHOLE_TYPES = tuple(t for t in ALL_TYPES if not t.is_float)  # what is exact on every device
 
 _OPS = [row for row in OPS.values() if not row.is_query]
-_QUERIES = [row for row in OPS.values() if row.is_query]
+_QUERIES = [row for row in OPS.values() if row.is_query and not row.name.startswith("subgroup_")]
 _ATOMIC_GROUPS = (("add", "sub"), ("min",), ("max",), ("and",), ("or",), ("xor",))
 _FLOAT_GROUPS = (("min",), ("max",))  # the order of float additions is unspecified
 _AXES = ("x", "y", "z")

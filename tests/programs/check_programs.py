@@ -95,9 +95,9 @@ def plain() -> Program:
     return a.finish()
 
 
-def loose(*statements: Statement, match: tuple[int, ...] | None = None) -> Program:
+def loose(*statements: Statement, match: tuple[int, ...] | None = None, subgroup: int = 0) -> Program:
     """A Program of these statements alone, with this `match`."""
-    program = Assembler("t").finish()
+    program = Assembler("t", subgroup=subgroup).finish()
     made = match if match is not None else (-1,) * len(statements)
     return replace(program, body=statements, match=made, value_count=sum(s.result is not None for s in statements))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from vyre_py.cli.output import CommandError, say, say_json
 from vyre_py.ir.language import describe
-from vyre_py.ir.language.op import AtomicOp, Op
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.describe import AnyOp
+from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
 
 __all__ = ["explain", "ops"]
@@ -35,23 +36,14 @@ def explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _name(op: Op | AtomicOp) -> str:
-    return f"atomic_{op.name}" if isinstance(op, AtomicOp) else op.name
-
-
-def _signature(op: Op | AtomicOp) -> str:
-    return describe.atomic_signature(op) if isinstance(op, AtomicOp) else describe.signature(op)
-
-
-def _spelling(op: Op | AtomicOp) -> str:
-    return describe.atomic_spelling(op) if isinstance(op, AtomicOp) else describe.spelling(op)
-
-
-def _one(op: Op | AtomicOp) -> str:
+def _one(op: AnyOp) -> str:
     """All that the table says about one op."""
     types = describe.accepted(op)
-    lines = [_name(op), f"  spelled  {_spelling(op)}", f"  types    {_signature(op)}" + (f"   {types}" if types else ""), f"  meaning  {op.doc}"]
-    if isinstance(op, AtomicOp):
+    shown = f"  types    {describe.signature(op)}" + (f"   {types}" if types else "")
+    lines = [describe.full_name(op), f"  spelled  {describe.spelling(op)}", shown, f"  meaning  {op.doc}"]
+    if isinstance(op, SubgroupOp):
+        lines += [f"  uniform  {describe.how_uniform(op)}", "  needs    all lanes of the subgroup there together"]
+    elif isinstance(op, AtomicOp):
         lines.append("  gives    the old value; 0 outside of the memory, which then stays as it is")
     else:
         if op.is_query:
@@ -62,29 +54,34 @@ def _one(op: Op | AtomicOp) -> str:
     return "\n".join(lines)
 
 
-def _data(op: Op | AtomicOp) -> dict[str, Any]:
+def _data(op: AnyOp) -> dict[str, Any]:
     """All that the table says about one op, as JSON."""
-    said = {"name": _name(op), "spelling": _spelling(op), "signature": _signature(op), "types": describe.accepted(op), "meaning": op.doc}
-    if isinstance(op, AtomicOp):
-        return said | {"operator": None, "laws": [], "uniform": None, "expands": False}
+    said = {
+        "name": describe.full_name(op), "spelling": describe.spelling(op), "signature": describe.signature(op), "types": describe.accepted(op),
+        "meaning": op.doc,
+    }
+    if not isinstance(op, Op):
+        uniform = describe.how_uniform(op) if isinstance(op, SubgroupOp) else None
+        return said | {"operator": None, "laws": [], "uniform": uniform, "expands": False}
     uniform = describe.how_uniform(op) if op.is_query else None
     return said | {"operator": op.infix, "laws": list(describe.laws(op)), "uniform": uniform, "expands": bool(op.expands)}
 
 
-def _table(every: Iterable[Op | AtomicOp]) -> str:
-    rows = [(_name(op), _spelling(op), _signature(op), op.doc) for op in every]
+def _table(every: Iterable[AnyOp]) -> str:
+    rows = [(describe.full_name(op), describe.spelling(op), describe.signature(op), op.doc) for op in every]
     wide = [max(len(row[k]) for row in rows) for k in range(3)]
     return "\n".join("  ".join([*(f"{text:{w}s}" for text, w in zip(row, wide, strict=False)), row[3]]) for row in rows)
 
 
 def ops(arguments: argparse.Namespace) -> int:
     """All ops of the language in a table, or one of them: by name, by operator, or a query by its name without the axis."""
-    every: tuple[Op | AtomicOp, ...] = (*OPS.values(), *ATOMICS.values())
+    every: tuple[AnyOp, ...] = (*OPS.values(), *ATOMICS.values(), *SUBGROUPS.values())
     wanted, found = arguments.name, every
     if wanted is not None:
-        found = tuple(op for op in every if wanted in (_name(op), _name(op).partition(".")[0]) or (isinstance(op, Op) and op.infix == wanted))
+        names = {op: describe.full_name(op) for op in every}
+        found = tuple(op for op in every if wanted in (names[op], names[op].partition(".")[0]) or (isinstance(op, Op) and op.infix == wanted))
     if not found:
-        raise CommandError(f"no op is named {wanted[:64]}; {_did_you_mean(wanted, map(_name, every), 'vyre-py ops lists them')}")
+        raise CommandError(f"no op is named {wanted[:64]}; {_did_you_mean(wanted, map(describe.full_name, every), 'vyre-py ops lists them')}")
     if arguments.json:
         say_json({"ops": list(map(_data, found))})
     else:

@@ -232,6 +232,9 @@ class Ranges:
         workgroup = self.program.workgroup
         if kind == "local_index":
             return Range(0, workgroup[0] * workgroup[1] * workgroup[2] - 1)
+        if not axis:
+            lanes = max(1, self.program.subgroup)
+            return Range(0, lanes - 1 if kind == "subgroup_lane" else workgroup[0] * workgroup[1] * workgroup[2] // lanes - 1)
         size = workgroup["xyz".index(axis)]
         groups = WORD_MAX // size  # invocations per axis stay below 2^32
         return {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from llvmlite import binding as llvm
 
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Subgroup
 from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -33,9 +34,10 @@ from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
     from vyre_py.ir.passes import Optimised
 
-__all__ = ["assembly", "choose_lanes", "described", "has_fma", "lower", "target_machine"]
+__all__ = ["assembly", "choose_lanes", "described", "has_fma", "lanes_for", "lower", "target_machine"]
 
 _T = TypeVar("_T")
 
@@ -115,6 +117,16 @@ def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
     return lanes
 
 
+def lanes_for(program: Program, target: Target) -> int:
+    """The lanes that a Program's kernel has: those that the target says, else what suits the CPU, and whole subgroups where these have anything to do
+    together, and no more lanes than there are widths for."""
+    if target.lanes:
+        return target.lanes
+    lanes = choose_lanes(program.workgroup, target.arch)
+    wanted = program.subgroup if any(isinstance(s, Subgroup) for s in program.body) else 1
+    return max(lanes, wanted) if wanted in WIDTHS else lanes
+
+
 def _unknown_symbols(code: bytes) -> list[str]:
     """What an ELF object wants that processes lack; nothing of other formats, which LLVM's linker checks."""
     return sorted(set(read_elf(code).wanted()) - LIBRARY) if code.startswith(b"\x7fELF") else []
@@ -170,7 +182,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for grid barriers, and for bodies that are too long."""
     options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug", "interruptible"}), numerics=("strict", "fast"))
     HANDLERS.require(optimised.program)
-    width = target.lanes or choose_lanes(optimised.program.workgroup, target.arch)
+    width = lanes_for(optimised.program, target)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
     watch = Stopwatch()

@@ -25,6 +25,7 @@ from vyre_py.ir.language.nodes import (
     Space,
     Statement,
     Store,
+    Subgroup,
     UniformLoad,
     Var,
     Variable,
@@ -35,6 +36,7 @@ from vyre_py.ir.math.called import Signature, parameters_of, signature_of
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
+from vyre_py.lowering.llvm.cpu.permutes import Permutes
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
@@ -80,6 +82,7 @@ class _LaneWalk:
         self.memories = Memories(self.state)
         self.rows = Rows(self.memories)
         self.atomics = Atomics(self.memories)
+        self.permutes = Permutes(self.state)
         self.control = Control(self.state)
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
         self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
@@ -328,6 +331,10 @@ class _LaneWalk:
         """An atomic."""
         return self.atomics.atomic(index, s)
 
+    def together(self, index: int, s: Subgroup) -> int:
+        """What the lanes of a subgroup do together."""
+        return self.permutes.together(index, s)
+
     # ---- the module
 
     def module(self) -> LaneKernel:
@@ -399,6 +406,7 @@ class _FunctionWalk(_LaneWalk):
 HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
+    Subgroup: _LaneWalk.together,
 }, apart=CONTROL, without=WITHOUT_GRID_BARRIER)  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}

@@ -241,7 +241,7 @@ def test_every_target_has_every_row() -> None:
     apart = {name for name, row in rows.items() if name not in moves and not row.is_lanewise and row.result is not Result.GIVEN}
     assert set(VECTOR_EXPANSIONS) == apart
     plain = {name for name, row in rows.items() if not row.expands} - apart - moves
-    queries = {name.partition(".")[0] for name, row in OPS.items() if row.is_query}
+    queries = {name.partition(".")[0] for name, row in OPS.items() if row.is_query and not name.startswith("subgroup_")}  # those become others first
     missing = {"llvm": plain - set(EMITTERS), "wgsl": plain - set(ROWS), "wgsl queries": queries - set(QUERIES)}
     assert not any(missing.values()), missing
     unknown = {"llvm": set(EMITTERS) - set(rows), "wgsl": set(ROWS) - set(rows) - {op.name for op in FUNCTIONS.values()}}

@@ -39,11 +39,12 @@ from vyre_py.ir.language.nodes import (
     Space,
     Statement,
     Store,
+    Subgroup,
     Value,
     Variable,
     const,
 )
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
@@ -208,9 +209,9 @@ def test_the_registry_is_complete() -> None:
     assert set(codes.SIZE_CODES) == set(DIM_OPS)
     assert set(codes.SPACE_CODES) == {space.value for space in Space}
     assert set(codes.ACCESS_CODES) == {access.value for access in Access}
-    plain = {name for name in codes.CODES if name not in OPS and not name.startswith("atomic_")}
-    assert set(codes.CODES) == plain | set(OPS) | {f"atomic_{name}" for name in ATOMICS}
-    words = {re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower() for kind in set(STATEMENTS) - {Let, Atomic}}
+    plain = {name for name in codes.CODES if name not in OPS and not name.startswith(("atomic_", "subgroup_"))}
+    assert set(codes.CODES) == plain | set(OPS) | {f"atomic_{name}" for name in ATOMICS} | {f"subgroup_{name}" for name in SUBGROUPS}
+    words = {re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower() for kind in set(STATEMENTS) - {Let, Atomic, Subgroup}}
     assert plain == words
 
 

@@ -1,0 +1,74 @@
+"""Convergence: what waits for others, or takes part with them, is reached by all of them together.
+
+Laws, for a Program of sound form and scope:
+
+* V401: all invocations of a workgroup reach a Barrier together.
+* V402: all invocations of a workgroup reach a UniformLoad together.
+* V403: the indices of a UniformLoad are the same for the whole workgroup.
+* V404: all invocations of the grid reach a GridBarrier together.
+* V405: all lanes of a subgroup reach a Subgroup together.
+* V406: the lane of a broadcast is the same for the whole subgroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.check.findings import Findings, atom_text
+from vyre_py.ir.check.uniformity import Analysis, Uniformity
+from vyre_py.ir.language.nodes import Atom, Barrier, GridBarrier, Statement, Subgroup, UniformLoad, Value
+from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.program import Program
+
+__all__ = ["check_convergence"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """What a kind of statement is called, the level that its control keeps to, which invocations that are, and the code of its rule."""
+
+    code: str
+    what: str
+    level: Level
+    whole: str
+
+
+_TOGETHER: Final[Mapping[type[Statement], _Together]] = {
+    Barrier: _Together("V401", "barrier", Level.WORKGROUP, "workgroup"),
+    UniformLoad: _Together("V402", "uniform_load", Level.WORKGROUP, "workgroup"),
+    GridBarrier: _Together("V404", "grid_barrier", Level.GRID, "grid"),
+    Subgroup: _Together("V405", "subgroup op", Level.SUBGROUP, "subgroup"),
+}
+
+
+def _indices(statement: Statement) -> tuple[str, Level, tuple[Atom, ...]]:
+    """The operands of a statement that must be the same for all that take part, up to which level, and the code of the rule that says so."""
+    if isinstance(statement, Subgroup):
+        return "V406", statement.op.index or Level.VARYING, statement.args[1:]
+    return "V403", Level.WORKGROUP, statement.args
+
+
+def check_convergence(program: Program, findings: Findings) -> Uniformity:
+    """Reports barriers, uniform loads and subgroup ops that not all invocations of a workgroup, of the grid, or of a subgroup take part in, alike."""
+    analysis = Analysis(program)
+    for index, statement in enumerate(program.body):
+        rule = _TOGETHER.get(type(statement))
+        if rule is None:
+            continue
+        segment = analysis.control[index]
+        if analysis.level[segment] > rule.level:
+            what = f"subgroup_{statement.op.name}" if isinstance(statement, Subgroup) else rule.what
+            message = "" if findings.full else f"this {what} is not reached by a whole {rule.whole} together: {analysis.why(segment)}"
+            findings.add(rule.code, index, message)
+        code, level, indices = _indices(statement)
+        for atom in indices:
+            if isinstance(atom, Value) and analysis.level[atom.id] > level:
+                message = (
+                    ""
+                    if findings.full
+                    else f"the index {atom_text(program, atom)} is not the same for a whole {rule.whole}: {analysis.why(atom.id)}"
+                )
+                findings.add(code, index, message)
+    return analysis.uniformity()
