@@ -30,6 +30,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "max_output_bytes": (lambda v: v is None or is_count(v), "a whole number of bytes"),
     "races": (lambda v: isinstance(v, bool), "true or false"),
     "unwritten": (lambda v: isinstance(v, bool), "true or false"),
+    "on_print": (lambda v: v is None or callable(v), "a function that takes a line of text"),
     "cluster": (_is_cluster, "three positive whole numbers, workgroups along x, y, z"),
 }
 
@@ -46,6 +47,7 @@ class DispatchConfig:
     where two invocations race for an element of memory; the code that runs is looked at, which with `CompileOptions(opt=0)` is the Program as it was
     written. `unwritten`, there too, raises UnwrittenRead at the end of a launch that read elements of workgroup or private arrays which nothing had
     written: zeros, as the language has it, and mostly a store that was forgotten. Both may be asked for; a race comes first.
+    `on_print` gets each line that the Program prints, once the launch is waited for; else `device.on_print` does, or the standard output.
     Raises Unsupported for a value that no device takes.
     """
 
@@ -60,6 +62,7 @@ class DispatchConfig:
     cluster: tuple[int, int, int] | None = None
     races: bool = False
     unwritten: bool = False
+    on_print: Callable[[str], object] | None = None
 
     def __post_init__(self) -> None:
         wrong = [

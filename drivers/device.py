@@ -43,6 +43,7 @@ from vyre_py.drivers.observe.telemetry import Telemetry
 from vyre_py.drivers.observe.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
 from vyre_py.drivers.pending import Pending, ThreadPending
 from vyre_py.drivers.pipeline import Pipeline
+from vyre_py.drivers.reports import Reports
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked
 from vyre_py.ir.imports import importing
@@ -93,7 +94,8 @@ class Device(Closing, Stationary, ABC):
 
     Attributes: `kind` ("cuda", "wgpu", "cpu", "reference"), `ordinal`, `target` that it compiles for, `limits`, `telemetry`,
     `description` for people, `is_software` where a program on the CPU stands in for another machine, `dlpack_device` the kind and number that
-    DLPack has for its memory, None where that can't be shared.
+    DLPack has for its memory, None where that can't be shared. `on_print`, None at first, is a function that gets each line which Programs print, in place of
+    the standard output.
     """
 
     travels_as = "send its name, and open it there with vyre_py.device(name)"
@@ -103,7 +105,7 @@ class Device(Closing, Stationary, ABC):
     dlpack_device: tuple[int, int] | None = None
     observes_launches: ClassVar[bool] = False  # whether `_observe` is all that traces of launches need
     honoured_options: ClassVar[frozenset[str]] = frozenset(
-        {"label", "grid", "max_output_bytes", "fixpoint", "fixpoint_limit"}
+        {"label", "grid", "max_output_bytes", "fixpoint", "fixpoint_limit", "on_print"}
     )
 
     def __init__(self, ordinal: int, target: Target, limits: Limits, description: str) -> None:
@@ -121,6 +123,8 @@ class Device(Closing, Stationary, ABC):
         self._closed = False
         self._lost: str | None = None
         self._recording: graph.Recording | None = None
+        self.reports = Reports()
+        self.on_print: Callable[[str], object] | None = None
         observe(self)
 
     @property
@@ -147,7 +151,7 @@ class Device(Closing, Stationary, ABC):
             with watch("check"):
                 program = validated(program)  # before its digest: what breaks a rule may have none, or one that takes forever
         plain = program.program if isinstance(program, Checked) else program
-        key = (plain.code_digest, plain.interface_digest, options, places_digest(plain) if options.debug else b"")
+        key = (plain.code_digest, plain.interface_digest, options, places_digest(plain) if options.debug or plain.reports else b"")
         if (found := self._pipelines.get(key)) is not None:
             self.telemetry.memory_cache_hits += 1
             return found
@@ -432,11 +436,12 @@ class Device(Closing, Stationary, ABC):
     # ---- life
 
     def synchronize(self) -> None:
-        """Waits until everything launched so far is done. Raises what went wrong since the last wait."""
+        """Waits until everything launched so far is done. Raises what went wrong since the last wait, KernelAssertion for a failed assert."""
         self.require_usable()
         self.require_no_capture(f"{self.name} cannot wait")
         self.telemetry.syncs += 1
         self._synchronize()
+        self.reports.settle()
 
     def trace(self, path: str | os.PathLike[str] | None = None, *, nvtx: bool = False, limit: int = EVENT_LIMIT) -> Trace:
         """`vyre_py.trace`, of this device alone."""
@@ -494,6 +499,7 @@ class Device(Closing, Stationary, ABC):
         self._codes.forked()
         self.arenas.forked()
         self.constants.forked()
+        self.reports.forked()
         if "resident" in vars(self):
             self.resident.forked()
 

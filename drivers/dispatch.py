@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.binding import BindingPlan
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.errors import BindingError, DispatchTimeout, KernelAssertion
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.trace import tracing
@@ -116,7 +116,14 @@ class Run:
         if deadline is None or isinstance(self.launch, EmptyLaunch):
             self.launch()
         else:
-            self.pipeline.device._run_by(self.launch, deadline, self.config.timeout or 0.0)
+            try:
+                self.pipeline.device._run_by(self.launch, deadline, self.config.timeout or 0.0)
+            except DispatchTimeout as error:
+                try:
+                    self.settle()
+                except KernelAssertion as failed:
+                    error.add_note(str(failed))
+                raise
 
     def collect(self) -> dict[str, Any]:
         """Waits, and gives the written buffers by name: those that were staged as arrays, resident ones as themselves."""
@@ -127,7 +134,13 @@ class Run:
                 results[name] = self.staged[name].read(self.out.get(name)) if name in self.staged else self.binding.buffers[name]
         if all(name not in self.staged for name in results):
             self.pipeline.device.synchronize()
+        self.settle()
         return results
+
+    def settle(self) -> None:
+        """Shows what the launch printed, and raises KernelAssertion where an assert of it failed."""
+        if self.launch.plan.report is not None:
+            self.launch.plan.report.report.settle()
 
     def finish(self) -> None:
         """Gives what was staged back, once the device is done with it."""

@@ -6,6 +6,7 @@
        +- OutOfMemory        free something, or ask for less
        +- BindingError       the arguments do not fit the Program: `.problems` lists all of them
        +- LaunchError        the launch itself was refused or failed
+       +- KernelAssertion    an assert of the Program failed while it ran
        +- DispatchTimeout    it ran longer than allowed
        +- DeviceLost         the device is gone for this process
        +- CacheError         the disk cache is asked for something that it can't do; reading and writing entries never raise it
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from vyre_py.ir.language.errors import VyreError
+from vyre_py.ir.language.errors import Place, VyreError
 from vyre_py.ir.public import public
 
 __all__ = [
-    "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory", "Status",
+    "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "KernelAssertion", "LaunchError", "OutOfMemory",
+    "Status",
 ]
 
 
@@ -78,6 +81,29 @@ class BindingError(DriverError):
 @public
 class LaunchError(DriverError):
     """The device refused or failed the launch."""
+
+
+@public
+class KernelAssertion(DriverError):
+    """An assert of a Program failed while it ran; the launch went on to its end. A wait for the launch raises it once.
+
+    Attributes: `message` with the values in it; `values`, those of a vector as a tuple; `global_id`, `workgroup_id` and `local_id` of the invocation, along
+    x, y and z; `where`, the place of the assert (file, line and column), "" where that is not known. `others` is how many launches before the same wait
+    had failed asserts besides.
+    """
+
+    def __init__(
+        self, name: str, device: str, message: str, values: tuple[Any, ...], global_id: tuple[int, int, int], workgroup_id: tuple[int, int, int],
+        local_id: tuple[int, int, int], place: Place | None, others: int = 0,
+    ) -> None:  # fmt: skip
+        self.message, self.values, self.others = message, values, others
+        self.global_id, self.workgroup_id, self.local_id = global_id, workgroup_id, local_id
+        self.where = "" if place is None else str(place)
+        said = [f"{what} {ids}" for what, ids in (("global_id", global_id), ("workgroup_id", workgroup_id), ("local_id", local_id))]
+        more = f"; so did asserts of {others} other launches" if others else ""
+        lines = [] if place is None else [f"  {place}", *place.excerpt()]
+        text = f"an assert of {name!r} failed on {device}" + (f": {message}" if message else "")
+        super().__init__("\n".join([text, *lines]), meaning=f"it failed in the invocation {', '.join(said)}{more}; the launch went on to its end")
 
 
 @public

@@ -14,6 +14,7 @@ from vyre_py.drivers.many.commands import LAUNCH, Command
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
+from vyre_py.drivers.reports import ReportHolder, report_of
 from vyre_py.drivers.sharing.exchange import shares_memory, wrap
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import DimExpr, evaluate_dim
@@ -39,8 +40,8 @@ _PLAIN: Final = DispatchConfig()
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """The plan of one launch: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the buffers by slot name,
-    and the argument block.
+    """The plan of one launch: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the argument block, and what
+    holds the report of code that asserts or prints.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
     """
@@ -49,10 +50,18 @@ class LaunchPlan:
     step: Step
     entry: int
     grid: tuple[int, int, int]
-    buffers: Mapping[str, Buffer]
     block: bytearray
     binding: BindingPlan
     config: DispatchConfig = _PLAIN
+    report: ReportHolder | None = None
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """The buffers by slot name: the arguments, and the device's own for what the code reports."""
+        slot = self.step.layout.find(SlotKind.REPORT)
+        if slot is None or self.report is None or self.report.report.buffer is None:
+            return self.binding.buffers
+        return {**self.binding.buffers, slot.name: self.report.report.buffer}
 
     @property
     def label(self) -> str:
@@ -77,7 +86,7 @@ class LaunchPlan:
     def copied(self) -> LaunchPlan:
         """The same plan, with buffers and params of its own."""
         binding = replace(self.binding, buffers=dict(self.binding.buffers))
-        return replace(self, buffers=binding.buffers, block=bytearray(self.block), binding=binding)
+        return replace(self, block=bytearray(self.block), binding=binding)
 
     def record(self) -> LaunchRecord:
         """A record for the launches of this plan."""
@@ -99,7 +108,7 @@ class LaunchPlan:
 
 def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
     """The plan for bound arguments. Where the grid is empty there is nothing to run, so that no size has to be a value. Raises BindingError for a size that
-    is needed and is none, and what `solve_grid` raises."""
+    is needed and is none, and what `solve_grid` raises; OutOfMemory."""
     if binding.interface.wide:
         check_widths(step.layout, binding, device.name)
     grid = solve_grid(step, binding.sizes, config.grid, device.limits.workgroups, device.name)
@@ -117,7 +126,8 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
             data = (0 if empty else _extent(slot, slot.expr, binding)).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
     entry = choose_entry(step, binding.sizes, binding.buffers, config)
-    return LaunchPlan(device, step, entry, grid, binding.buffers, block, binding, config)
+    report = None if empty else report_of(device, step, entry, binding.interface.name, binding.interface.reports, config)
+    return LaunchPlan(device, step, entry, grid, block, binding, config, report)
 
 
 def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig) -> int:

@@ -89,7 +89,10 @@ class Pipeline(Portable):
         config = self._config(config)
         config.refuse(f"a bound launch on {self.device.name}", self.device.honoured_options - _OF_DISPATCHES)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=False)
-        return self._launch(binding, config)
+        launch = self._launch(binding, config)
+        if launch.plan.report is not None:
+            self.device.reports.watch(launch.plan.report)
+        return launch
 
     def _config(self, config: DispatchConfig | None) -> DispatchConfig:
         config = DispatchConfig.given(config)

@@ -24,6 +24,7 @@ from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.legal.asserts import lower_reports, number_reports
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.through_memory import missing_together, through_memory
@@ -32,6 +33,7 @@ from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
+from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
@@ -45,6 +47,7 @@ _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 
 
 Legal = Callable[[Program, Target], Program]
+Reporting = Callable[[Program, CompileOptions], Program]
 
 
 def _floats(program: Program, target: Target) -> Program:
@@ -113,12 +116,13 @@ class _Kind:
     """How a kind of target is reached; each module is imported when it is first needed.
 
     `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
-    expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `legal` rewrites what the
-    target lacks, `subgroups` what it lacks of those, `fast` what it computes faster under the numerics of that name. It takes `most` statements, where it has
-    a limit of its own.
+    expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
+    asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those, `fast` what it computes faster under the numerics
+    of that name. It takes `most` statements, where it has a limit of its own.
     """
 
     module: str
+    reports: Reporting
     table: str = ""
     legal: Legal | None = None
     fast: Legal | None = None
@@ -127,10 +131,10 @@ class _Kind:
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind("vyre_py.lowering.llvm.gpu.nvptx", "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES),
-    "host": _Kind("vyre_py.lowering.llvm.cpu.host", "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES),
-    "wgsl": _Kind("vyre_py.lowering.wgsl", "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups),
-    "reference": _Kind("vyre_py.lowering.reference"),
+    "ptx": _Kind("vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES),
+    "host": _Kind("vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES),
+    "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups),
+    "reference": _Kind("vyre_py.lowering.reference", number_reports),
 }
 TARGET_KINDS: Final = tuple(_KINDS)
 
@@ -160,7 +164,7 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     try:
         return optimise(
             checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
-            subgroups=_for(kind.subgroups, target),
+            subgroups=_for(kind.subgroups, target), reports=lambda program: kind.reports(program, options),
         )  # fmt: skip
     except Overgrown as error:
         help_ = f"at most {error.most:,} are compiled, counting what vectors, ops and types that it lacks become: write loops, or several Programs"
@@ -214,7 +218,7 @@ def compile_for(
 
 def interface_of(program: Program) -> Interface:
     """The interface that callers of a Program bind."""
-    return Interface(program.name, program.dims, program.params, program.buffers, program.widths.names, program.doc)
+    return Interface(program.name, program.dims, program.params, program.buffers, program.widths.names, program.doc, forms_of(program))
 
 
 def _checked(program: Program, watch: Stopwatch) -> Checked:

@@ -37,7 +37,8 @@ _PLAIN: Final = CompileOptions()
 class SlotKind(Enum):
     """The content of a slot. ARRIVALS is for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count their arrivals.
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
-    there in a persistent one: how many workgroups the grid has along x, y and z."""
+    there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
+    driver's own buffer for that (`lowering.reports`), which the code has like an argument."""
 
     BUFFER = "buffer"
     PARAM = "param"
@@ -45,6 +46,7 @@ class SlotKind(Enum):
     ARRIVALS = "arrivals"
     CANCEL = "cancel"
     GROUPS = "groups"
+    REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class Layout:
 
     @property
     def buffers(self) -> tuple[Slot, ...]:
-        """The buffer slots."""
-        return tuple(s for s in self.slots if s.kind is SlotKind.BUFFER)
+        """The slots of arguments that are buffers, and the driver's own buffer where there is one."""
+        return tuple(s for s in self.slots if s.kind in (SlotKind.BUFFER, SlotKind.REPORT))
 
     @property
     def params(self) -> tuple[Slot, ...]:
@@ -125,7 +127,7 @@ def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
     """The layout of a Program's arguments; deterministic."""
     slots: list[Slot] = []
     offset = 0
-    for memory in program.buffers:
+    for memory in [memory for memory in program.buffers if not memory.hidden]:
         slots.append(Slot(SlotKind.BUFFER, memory.name, memory.type, offset, POINTER_BYTES, memory=memory))
         offset += POINTER_BYTES
     for param in program.params:
@@ -146,4 +148,8 @@ def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
     for axis in range(3 if options.persistent else 0):
         slots.append(Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=axis))
         offset += WORD_BYTES
+    for memory in [memory for memory in program.buffers if memory.hidden]:
+        offset += -offset % POINTER_BYTES
+        slots.append(Slot(SlotKind.REPORT, memory.name, memory.type, offset, POINTER_BYTES, memory=memory))
+        offset += POINTER_BYTES
     return Layout(tuple(slots), offset, program.widths.names)

@@ -11,9 +11,13 @@ from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.errors import Missing, Unsupported
 
-__all__ = ["CompileOptions"]
+__all__ = ["MOST_PRINTED", "CompileOptions"]
 
 Numerics = Literal["strict", "fast", "native"]
+
+
+MOST_PRINTED: Final = 1 << 28
+_EVERYWHERE: Final = frozenset({"asserts", "print_bytes"})  # what no target has to honour: the Program is rewritten before
 
 
 def _is_workgroup(value: object) -> bool:
@@ -30,6 +34,8 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "interruptible": (lambda v: isinstance(v, bool), "true or false"),
     "persistent": (lambda v: isinstance(v, bool), "true or false"),
     "dependent": (lambda v: isinstance(v, bool), "true or false"),
+    "asserts": (lambda v: isinstance(v, bool), "true or false"),
+    "print_bytes": (lambda v: type(v) is int and 0 <= v <= MOST_PRINTED, f"a whole number of bytes from 0 to {MOST_PRINTED}"),
 }
 
 
@@ -40,7 +46,8 @@ class CompileOptions(Portable):
 
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for
     the target's default (strict, on wgpu native); `codegen` picks the PTX back end; `opt` is 0 (none) to 3; `debug` keeps source places
-    in the code. Raises Unsupported for a value that no target knows.
+    in the code. `asserts` says whether asserts are in the code; without them their conditions cost nothing. `print_bytes` is the room for what the
+    prints of a launch say until it is waited for; with 0 they are not in the code. Raises Unsupported for a value that no target knows.
 
     For NVIDIA GPUs and CPUs: `interruptible` lets loops look at a flag, so that a dispatch with a timeout can be ended. On a CPU, what a signal handler raises
     ends the kernel as well, as KeyboardInterrupt does; resident buffers then hold what it had written. It costs some 5 % there, in loops of few instructions a
@@ -64,6 +71,8 @@ class CompileOptions(Portable):
     interruptible: bool = False
     persistent: bool = False
     dependent: bool = False
+    asserts: bool = True
+    print_bytes: int = 1 << 16
 
     def __post_init__(self) -> None:
         wrong = [
@@ -88,6 +97,7 @@ class CompileOptions(Portable):
         point those in `numerics` are honoured."""
         if self.numerics in numerics:
             honoured |= {"numerics"}
+        honoured |= _EVERYWHERE
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default and f.name not in honoured]
         if changed:
             raise Unsupported(who, [Missing(f"option {name}={getattr(self, name)!r}") for name in changed])

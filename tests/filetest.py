@@ -14,6 +14,8 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // not on wgpu: why
              // unsupported on wgpu: words      compiling must raise Unsupported with these words
              // needs on wgpu: words            compiling may do so, where the device is one that lacks it
+             // printed: text                   behind a run: the lines that it prints, in order
+             // fails: words                    behind a run: it raises KernelAssertion with these words, and the rest comes out all the same
              // tolerance: ulp 2                for floats, everywhere; on one kind of device: // tolerance on wgpu: ulp 4 abs 0.001
                  finite results only are compared there, subnormals count as zero: WGSL may assume that there are no others
                  those whose expected values are computed are no files: `write_filetests.py` writes their text when tests are collected
@@ -36,8 +38,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -47,6 +49,7 @@ from filetest_arguments import Arguments
 from tree import TESTS
 
 from vyre_py.drivers.config import DispatchConfig
+from vyre_py.drivers.errors import KernelAssertion
 from vyre_py.ir.check import check
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, RaceError, UnwrittenRead
 from vyre_py.ir.language.program import Program
@@ -67,7 +70,7 @@ ROOT: Final = TESTS / "filetests"
 GOLDEN: Final = TESTS / "golden"
 UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
 
-_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races|unwritten"
+_WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races|unwritten|printed|fails"
 _DIRECTIVE: Final = re.compile(rf"//[ ]?({_WORDS}):[ \t]*(.*)|//[ ]?(golden)[ \t]*$")
 _MISTAKEN: Final = re.compile(r"//[ ]?([a-z][a-z ]*):")
 _BECOMES: Final = "// ---- becomes"
@@ -221,11 +224,13 @@ def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
 # ---------------------------------------------------------------- run
 
 
-def run_on(device: str, program: Program, arguments: Mapping[str, Any], opt: int = 3, config: DispatchConfig | None = None) -> dict[str, Array]:
-    """Compiles and runs a Program on the device of this kind; gives the written buffers."""
+def run_on(
+    device: str, program: Program, arguments: Mapping[str, Any], opt: int = 3, config: DispatchConfig | None = None, out: Mapping[str, Array] | None = None,
+) -> dict[str, Array]:  # fmt: skip
+    """Compiles and runs a Program on the device of this kind; gives the written buffers, some of which go to `out`."""
     from device_kinds import open_device
 
-    result: dict[str, Array] = open_device(device).compile_native(program, CompileOptions(opt=opt)).dispatch(arguments, config=config)
+    result: dict[str, Array] = open_device(device).compile_native(program, CompileOptions(opt=opt)).dispatch(arguments, config=config, out=out)
     return result
 
 
@@ -260,11 +265,12 @@ def run_program(case: Case, device: str, config: DispatchConfig | None = None) -
             return
         for opt in _LEVELS.get(device, (3,)):
             try:
-                results = run_on(device, program, arguments, opt, config)
+                results, said = _run_heard(device, program, arguments, opt, config, expected)
             except Unsupported as error:
                 if any(d.text in str(error) for d in case.all(f"needs on {device}")):
                     return
                 raise
+            problems += [f"{case.path.name}:{directive.line}: opt {opt}: {problem}" for problem in _unlike(case, directive, said)]
             for name, value in expected.items():
                 if name not in results:
                     case.fail(directive.line, f"{name} is not written")
@@ -272,6 +278,35 @@ def run_program(case: Case, device: str, config: DispatchConfig | None = None) -
                 problems += [f"{case.path.name}:{directive.line}: opt {opt}: {name}{problem}"] if problem else []
     if problems:
         raise Failure("\n".join(problems))
+
+
+def _run_heard(
+    device: str, program: Program, arguments: Mapping[str, Any], opt: int, config: DispatchConfig | None, expected: Mapping[str, Array]
+) -> tuple[Mapping[str, Array], tuple[list[str], str]]:
+    """The written buffers, and what the Program says: the lines that it prints, and the error of an assert, "" where none fails."""
+    lines: list[str] = []
+    if not program.reports:
+        return run_on(device, program, arguments, opt, config), (lines, "")
+    # Results of a Program whose assert fails come out in place.
+    out = {name: np.empty_like(value) for name, value in expected.items()}
+    try:
+        run_on(device, program, arguments, opt, replace(config or DispatchConfig(), on_print=lines.append), out)
+    except KernelAssertion as error:
+        return out, (lines, str(error))
+    return out, (lines, "")
+
+
+def _unlike(case: Case, run: Directive, said: tuple[list[str], str]) -> Iterator[str]:
+    """How what a Program says differs from what the directives behind its run expect."""
+    last = next((d.line for d in case.directives if d.word == "run" and d.line > run.line), run.line + len(case.text))
+    mine = [d for d in case.directives if run.line < d.line < last]
+    lines, error = said
+    wanted = [d.text for d in mine if d.word == "printed"]
+    if lines != wanted:
+        yield f"it prints {lines}, expected {wanted}"
+    words = [d.text for d in mine if d.word == "fails"]
+    if bool(words) != bool(error) or any(text not in error for text in words):
+        yield f"it fails with {error!r}, expected {words}"
 
 
 def _run_unsupported(case: Case, device: str, program: Program, arguments: Mapping[str, Any], directive: Directive) -> None:

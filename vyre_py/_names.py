@@ -29,7 +29,8 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.drivers.config": ("DispatchConfig",),
     "vyre_py.drivers.device": ("Device", "Limits"),
     "vyre_py.drivers.errors": (
-        "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "LaunchError", "OutOfMemory",
+        "BindingError", "CacheError", "DeviceLost", "DeviceUnavailable", "DispatchTimeout", "DriverError", "KernelAssertion", "LaunchError",
+        "OutOfMemory",
     ),
     "vyre_py.drivers.process.executor": ("Executor",),
     "vyre_py.drivers.many.graph": ("Graph",),

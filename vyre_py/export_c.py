@@ -30,6 +30,9 @@ _REFUSED: Final[Mapping[str, tuple[Callable[[Step], bool], str]]] = {
     "a Program with a grid barrier": (
         lambda s: s.cooperative or s.layout.find(SlotKind.ARRIVALS) is not None, "its workgroups must all run at once, and count themselves in device memory",
     ),
+    "a Program that asserts or prints": (
+        lambda s: s.layout.find(SlotKind.REPORT) is not None, "nobody reads there what it tells: compile with asserts=False and print_bytes=0",
+    ),
     "code compiled with interruptible=True": (lambda s: s.interruptible, "its loops look at a word of the device: compile without the option"),
     "code compiled with persistent=True": (lambda s: s.persistent, "its grid is as large as the device: compile without the option"),
     "code compiled with dependent=True": (lambda s: s.dependent, "it is launched with an attribute: compile without the option"),

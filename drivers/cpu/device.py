@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import ClassVar, Final
 
 from vyre_py.drivers.cores import core_count
-from vyre_py.drivers.cpu.launch import CpuLaunch
+from vyre_py.drivers.cpu.launch import CpuLaunch, ReportingCpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
 from vyre_py.drivers.device import Device, Limits
@@ -106,7 +106,7 @@ class CpuDevice(Device):
         return load_kernel(image, entry)
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[CpuKernel, ...]) -> Launch:
-        return CpuLaunch(self, plan, codes[plan.entry])
+        return (CpuLaunch if plan.report is None else ReportingCpuLaunch)(self, plan, codes[plan.entry])
 
     def _run_by(self, launch: Launch, deadline: float, timeout: float) -> None:
         inner = launch.inner

@@ -20,7 +20,7 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["CpuLaunch"]
+__all__ = ["CpuLaunch", "ReportingCpuLaunch"]
 
 # Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
 # the first workgroups tell, less what the call itself takes.
@@ -167,3 +167,33 @@ class CpuLaunch(Launch):
             if self._arguments is before:
                 self._arguments = after
                 return
+
+
+class ReportingCpuLaunch(CpuLaunch):
+    """A launch of code that asserts or prints: what it told is taken up at once, so that each launch is heard by itself."""
+
+    __slots__ = ()
+
+    def __call__(self) -> None:
+        """As `CpuLaunch`; in a capture nothing was told yet."""
+        try:
+            super().__call__()
+        finally:
+            self._collect()
+
+    _run = __call__
+
+    def run_by(self, deadline: float, timeout: float) -> None:
+        """As `CpuLaunch.run_by`."""
+        try:
+            super().run_by(deadline, timeout)
+        finally:
+            self._collect()
+
+    def _of(self, plan: LaunchPlan) -> CpuLaunch:
+        return ReportingCpuLaunch(self._device, plan, self._kernel)
+
+    def _collect(self) -> None:
+        assert self.plan.report is not None  # `CpuDevice` makes it for no other plan
+        if not self.plan.device.closed:
+            self.plan.report.report.collect()

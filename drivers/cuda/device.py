@@ -67,6 +67,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.gpu.architectures import generation, runs_on
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.options import CompileOptions
@@ -402,7 +403,9 @@ class CudaDevice(Device):
     def _later(self, action: Callable[[], object]) -> bool:
         return self.context.later(action)
 
-    def _dispatcher(self, pipeline: Pipeline) -> Dispatcher:
+    def _dispatcher(self, pipeline: Pipeline) -> Dispatcher | None:
+        if pipeline.part.steps[0].layout.find(SlotKind.REPORT) is not None:
+            return None  # a dispatch has a report of its own
         return self.preparations.dispatcher(pipeline)
 
     def _submit(self, run: Run) -> Pending:

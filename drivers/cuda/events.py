@@ -48,11 +48,13 @@ class CudaEvent(plain.Event):
         return True
 
     def wait(self) -> None:
-        """Waits on the host until it is done. Raises LaunchError for an event of a capture, DeviceLost."""
+        """Waits on the host until it is done, and for what bound launches that assert or print tell. Raises LaunchError for an event of a capture,
+        KernelAssertion, DeviceLost."""
         with self._entered() as context:
             self.device.telemetry.syncs += 1
             (status,) = context.cuda.cuEventSynchronize(self._handle)
         self._require(status)
+        self.device.reports.settle()
 
     @contextmanager
     def _entered(self) -> Iterator[Context]:
@@ -105,6 +107,7 @@ class Stream(Closing, Stationary):
         device.telemetry.syncs += 1
         with context.entered():
             context.ok(context.cuda.cuStreamSynchronize(context.cuda.CUstream(self.raw)), f"{device.name} failed while it ran")
+        device.reports.settle()
 
     def close(self) -> None:
         """Gives the stream back, with what it holds: launches that were moved to it must not be used any more. A device's own streams stay."""

@@ -267,7 +267,7 @@ class Buffer(Closing, Stationary):
         and must not write this memory.
 
         Raises BindingError for any other `out` or `after`, for an event where replays of a graph free the memory, and after `free`; OutOfMemory when the host
-        has none for the result, LaunchError for an event of a capture, DeviceLost.
+        has none for the result, LaunchError for an event of a capture, KernelAssertion where an assert of a launch failed, DeviceLost.
         """
         shape = self.host_shape
         view = None if out is None else result_view(out, shape, self.type)
@@ -294,6 +294,7 @@ class Buffer(Closing, Stationary):
             self.device.telemetry.downloads += 1
             self.device.telemetry.bytes_downloaded += self.size_bytes
         self.device.telemetry.syncs += 1
+        self.device.reports.settle()
         return target if out is None else out
 
     def copy_from(self, source: Buffer) -> None:

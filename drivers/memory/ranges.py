@@ -163,4 +163,5 @@ def download_ranges(device: Device, ranges: Sequence[tuple[Buffer, int, int]]) -
     device.telemetry.downloads += len(reads)
     device.telemetry.bytes_downloaded += sum(whole.nbytes for _, _, whole in reads)
     device.telemetry.syncs += bool(reads)
+    device.reports.settle()
     return results

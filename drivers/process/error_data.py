@@ -16,6 +16,7 @@ from vyre_py.drivers.errors import (
     DeviceUnavailable,
     DispatchTimeout,
     DriverError,
+    KernelAssertion,
     LaunchError,
     OutOfMemory,
 )
@@ -43,14 +44,17 @@ class ErrorDataBroken(Exception):
 _DRIVER: Final[Mapping[str, Any]] = {"status": "", "meaning": "", "cause": "", "remedy": ""}
 _PROGRAM: Final[Mapping[str, Any]] = {"diagnostics": Diagnostic}
 
-# Class -> its fields: the type of which a field holds any number, or a value that stands where none of its type was given. Numbers and texts beyond
-# these go along as they are.
+# Class -> its fields: the type of which a field holds any number (tuple: anything), or a value that stands where none of its type was given.
+# Numbers and texts beyond these go along as they are.
 _CLASSES: Final[Mapping[type[VyreError], Mapping[str, Any]]] = {
     VyreError: {},
     ProgramError: _PROGRAM, ParseError: _PROGRAM, ValidationError: _PROGRAM, RaceError: _PROGRAM,
     UnwrittenRead: _PROGRAM, WireError: {**_PROGRAM, "where": None},
     LoweringError: {}, Unsupported: {"who": "", "items": Missing}, ToolchainError: {"tool": "", "text": ""}, ArtifactError: {"part": "", "path": ""},
     DriverError: _DRIVER, DeviceUnavailable: _DRIVER, OutOfMemory: _DRIVER, BindingError: {**_DRIVER, "problems": str},
+    KernelAssertion: {
+        **_DRIVER, "message": "", "values": tuple, "global_id": int, "workgroup_id": int, "local_id": int, "where": "", "others": 0,
+    },
     LaunchError: _DRIVER, DispatchTimeout: _DRIVER, DeviceLost: _DRIVER, CacheError: _DRIVER,
 }  # fmt: skip
 _BY_NAME: Final = {kind.__name__: kind for kind in _CLASSES}
@@ -69,7 +73,7 @@ _MAX_TEXT: Final = 1 << 14  # characters of one text
 _MAX_ITEMS: Final = 128  # of one tuple
 _MAX_TOTAL: Final = 1 << 18  # characters of all texts of an error
 _MAX_DEPTH: Final = 5  # a place in a finding in a tuple, and what is around it
-_MAX_WHOLE: Final = 1 << 63
+_MAX_WHOLE: Final = 1 << 64
 
 
 class _Describer:
@@ -125,7 +129,7 @@ def rebuild(data: object) -> VyreError:
 def _fitting(value: Any, expected: Any) -> Any:
     """A field's value, or what stands for one that does not fit."""
     if isinstance(expected, type):
-        return value if isinstance(value, tuple) and all(type(item) is expected for item in value) else ()
+        return value if isinstance(value, tuple) and (expected is tuple or all(type(item) is expected for item in value)) else ()
     return value if isinstance(value, _PLAIN if expected is None else type(expected)) else expected
 
 

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import TracebackType
@@ -20,14 +20,17 @@ from vyre_py.drivers.device import Limits
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Host, result_view
-from vyre_py.drivers.process.channel import text_of
+from vyre_py.drivers.process.channel import list_of, text_of
+from vyre_py.drivers.process.error_data import rebuild
 from vyre_py.drivers.process.remote import Remote, RemoteDevice
 from vyre_py.drivers.process.shared_memory import places
 from vyre_py.drivers.process.supervisor import Counters, PendingCall, Session, Supervisor
 from vyre_py.drivers.process.worker_process import Opened, WorkerFailed, to_plain
 from vyre_py.drivers.registry import device as registered
+from vyre_py.drivers.reports import show_line
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked, check
+from vyre_py.ir.language.digest import places_digest
 from vyre_py.ir.language.errors import VyreError, WireError, shown
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.program import Program
@@ -54,6 +57,17 @@ def _seconds(value: object, what: str) -> float | None:
     return None if value > 1e9 else float(value)
 
 
+def _key(program: Program, options: CompileOptions) -> tuple[Any, ...]:
+    """What a compiled Program is known by: errors of asserts name places."""
+    return program.code_digest, program.interface_digest, options, places_digest(program) if program.reports else b""
+
+
+def _told(done: Mapping[str, Any]) -> tuple[list[str], VyreError | None]:
+    """The lines that a Program printed, and the error of an assert. Raises ErrorDataBroken, ChannelBroken."""
+    lines, failed = list_of(done, "printed"), done.get("failed")
+    return [str(line) for line in lines], None if failed is None else rebuild(failed)
+
+
 @dataclass(frozen=True)
 class _PreparedProgram:
     """A Program that was checked, with its options; `name` is what workers know the pipeline by."""
@@ -67,7 +81,7 @@ class _PreparedProgram:
 
     @cached_property
     def name(self) -> str:
-        return hashlib.sha256(repr((self.program.code_digest, self.program.interface_digest, self.options)).encode()).hexdigest()
+        return hashlib.sha256(repr(_key(self.program, self.options)).encode()).hexdigest()
 
     def _bytes(self) -> bytes:
         """The Program, with its places; without what cannot be written, such as names of files that are no text."""
@@ -106,7 +120,7 @@ class _PreparedProgram:
 
 @dataclass(frozen=True, slots=True)
 class _Dispatch:
-    """One dispatch whose arguments fit. `does` is called in the executor's thread."""
+    """One dispatch whose arguments fit. `does` is called in the executor's thread, and so is `say`, with each line that the Program prints."""
 
     prepared: _PreparedProgram
     binding: BindingPlan
@@ -115,6 +129,7 @@ class _Dispatch:
     counters: Counters
     timeout: float | None
     compile_timeout: float | None
+    say: Callable[[str], object]
 
     def does(self, session: Session) -> dict[str, Any]:
         """Sends the host arrays, has the Program run, and takes the results."""
@@ -128,11 +143,17 @@ class _Dispatch:
         for name, array in binding.host.items():
             np.copyto(shared[name], array, casting="no")
             self.counters.bytes_sent += array.nbytes
-        process.ask("dispatch", self._request(dict(zip(shared, offsets, strict=True))), self.timeout)
+        lines, failed = process.ask_for("dispatch", self._request(dict(zip(shared, offsets, strict=True))), self.timeout, _told)
         results = {m.name: self._result(m, shared) for m in binding.interface.buffers if m.access.writes}
         shared.clear()
         process.memory.trim()
         self.counters.dispatches += 1
+        try:
+            for line in lines:
+                self.say(line)
+        finally:  # what a handler raises comes second
+            if failed is not None:
+                raise WorkerFailed(failed, False)
         return results
 
     def _request(self, offsets: Mapping[str, int]) -> dict[str, Any]:
@@ -295,11 +316,11 @@ class Executor(Closing, Stationary):
         for memory in binding.interface.buffers:
             if memory.name not in binding.buffers:
                 device.require_fitting(prod(binding.shapes[memory.name]) * memory.type.size_bytes)
-        sent = {name: value for name, value in to_plain(config).items() if name != "timeout"}
+        sent = {name: value for name, value in to_plain(replace(config, on_print=None)).items() if name != "timeout"}
         if limit is not None and prepared.options.interruptible and "timeout" in device.honoured:
             # The kernel itself looks at the clock's verdict, so that worker and resident memory live on.
             sent["timeout"], limit = limit, limit + _GRACE
-        return _Dispatch(prepared, binding, sent, out or {}, self.counters, limit, self._compile_timeout)
+        return _Dispatch(prepared, binding, sent, out or {}, self.counters, limit, self._compile_timeout, config.on_print or show_line)
 
     def _refuse_lost(self, arguments: Any) -> None:
         """Raises DeviceLost where an argument lies in a worker that is gone."""
@@ -329,7 +350,7 @@ class Executor(Closing, Stationary):
             program = program.program
         elif not isinstance(program, Program) or "code_digest" not in vars(program):
             program = check(program).program  # before its digest: what breaks a rule may have none, or one that takes forever
-        key = key or (program.code_digest, program.interface_digest, options)
+        key = key or _key(program, options)
         with self._lock:
             found = self._known.setdefault(key, _PreparedProgram(program, options))
             self._known.move_to_end(key)

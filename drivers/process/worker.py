@@ -23,7 +23,7 @@ import numpy as np
 from vyre_py.drivers.cache.lookup import compiled, validated
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Device
-from vyre_py.drivers.errors import DeviceLost, DriverError, OutOfMemory
+from vyre_py.drivers.errors import DeviceLost, DriverError, KernelAssertion, OutOfMemory
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.drivers.observe.process_trace import end_process_trace
@@ -54,6 +54,7 @@ Answer = dict[str, Any]
 
 _BYTE: Final = np.dtype(np.uint8)
 _MAX_RANK: Final = 64
+_PRINTED: Final = MAX_FRAME // 16  # characters of lines in an answer, each of which JSON may write as twelve bytes
 _REPORT: Final = "this is a defect of vyre-py: please report it"
 _ORPHAN_MS: Final = 2000  # how often a worker checks that its parent lives: another process may hold its pipe open
 
@@ -67,6 +68,24 @@ def _shape(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) > _MAX_RANK or not all(type(size) is int and 0 <= size < 1 << 63 for size in value):
         raise ChannelBroken("a shape is not whole numbers")
     return tuple(value)
+
+
+class _Lines:
+    """Lines that a Program prints, as many as an answer holds."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._left, self._dropped = _PRINTED, 0
+
+    def add(self, line: str) -> None:
+        self._left -= len(line) + 1
+        if self._left >= 0:
+            self._kept.append(line)
+        else:
+            self._dropped += 1
+
+    def whole(self) -> list[str]:
+        return [*self._kept, f"... {self._dropped} more lines are too much for an answer of the worker"] if self._dropped else self._kept
 
 
 class Worker:
@@ -150,9 +169,13 @@ class Worker:
                 arguments[memory.name] = array
             if memory.access.writes:
                 out[memory.name] = array
-        config = DispatchConfig(**{name: from_plain(value) for name, value in dict(request.get("config", ())).items()})
-        pipeline.dispatch(arguments, config=config, out=out)
-        return {}
+        lines = _Lines()
+        config = DispatchConfig(**{name: from_plain(value) for name, value in dict(request.get("config", ())).items()}, on_print=lines.add)
+        try:
+            pipeline.dispatch(arguments, config=config, out=out)
+        except KernelAssertion as failed:  # the launch went on to its end, and so does the dispatch
+            return {"printed": lines.whole(), "failed": describe(failed)}
+        return {"printed": lines.whole()}
 
     def allocate(self, request: Request) -> Answer:
         """Zeroed resident memory; gives its number."""

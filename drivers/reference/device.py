@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,11 +14,14 @@ from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
-from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.dims import DimConst, Grid
+from vyre_py.ir.interpret import Reports, interpret
+from vyre_py.ir.interpret.reports import Said
+from vyre_py.ir.language.dims import DimConst, Grid, evaluate_extent
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry, Image, Step
 from vyre_py.lowering.layout import Slot, SlotKind
+from vyre_py.lowering.legal.asserts import numbered
+from vyre_py.lowering.reports import Record
 from vyre_py.lowering.target import Target
 
 __all__ = ["ReferenceDevice"]
@@ -45,9 +49,23 @@ class ReferenceLaunch(Launch):
         plan = self.plan
         plan.device.require_usable()
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
-        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes, races=plan.config.races, unwritten=plan.config.unwritten)
+        if plan.report is None:
+            self._interpret(arrays, None)
+        else:
+            report = plan.report.report
+            extents = plan.step.grid.extents if plan.step.grid.over else ()
+            heard = Reports(report.room, tuple([evaluate_extent(extent, plan.binding.sizes) for extent in extents]) or None)
+            try:
+                self._interpret(arrays, heard)
+            finally:
+                report.take([_record(heard.failed)] if heard.failed else [], [*map(_record, heard.printed)], heard.dropped)
         plan.device.telemetry.launches += self.counted
         self._record.count()
+
+    def _interpret(self, arrays: Mapping[str, Host], reports: Reports | None) -> None:
+        plan = self.plan
+        races, unwritten = plan.config.races, plan.config.unwritten
+        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes, races=races, unwritten=unwritten, reports=reports)
 
     def _of(self, plan: LaunchPlan) -> ReferenceLaunch:
         return ReferenceLaunch(plan, self._code)
@@ -58,6 +76,10 @@ class ReferenceLaunch(Launch):
     def _set_slot(self, slot: Slot, data: bytes) -> None:
         type_ = slot.type
         self._params[slot.name] = np.frombuffer(data, type_.dtype, type_.lanes).reshape(host_shape((), type_))
+
+
+def _record(said: Said) -> Record:
+    return Record(numbered(said.message), said.global_id, said.words)
 
 
 def _elements(buffer: Buffer) -> Host:

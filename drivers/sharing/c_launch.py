@@ -144,6 +144,9 @@ def _made(launch: Launch) -> CLaunch:
     device = launch.plan.device
     if device.kind not in DEVICES:
         raise Unsupported(device.name, [Missing("launch.c_address", help=f"devices that have it are {', '.join(DEVICES)}")])
+    if launch.plan.report is not None:
+        help_ = "nobody waits there for what it tells: compile it with CompileOptions(asserts=False, print_bytes=0)"
+        raise Unsupported(device.name, [Missing("launch.c_address of a Program that asserts or prints", help=help_)])
     made: CLaunch = imported(f"vyre_py.drivers.{device.kind}.c_launch").make(launch)
     return made
 

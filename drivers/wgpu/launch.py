@@ -59,7 +59,7 @@ class WgpuLaunch(Launch):
         struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
         struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])
         for slot in layout.scalars:
-            begin = scalar_word(len(self._buffers), slot) * WORD_BYTES
+            begin = scalar_word(layout, slot) * WORD_BYTES
             words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
         try:
             self._block = device.make_block(words)
@@ -166,6 +166,6 @@ class WgpuLaunch(Launch):
     def _set_slot(self, slot: Slot, data: bytes) -> None:
         self._device.require_usable()
         try:
-            self._write(scalar_word(len(self._buffers), slot), data)
+            self._write(scalar_word(self.plan.step.layout, slot), data)
         except self._errors as error:
             raise self._failure(error) from error

@@ -17,11 +17,12 @@ from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
-from vyre_py.ir.language.nodes import Access, Space, Value
+from vyre_py.ir.language.nodes import Access, Atom, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.public import public
+from vyre_py.ir.text.messages import holes
 
 __all__ = ["ProgramBuilder"]
 
@@ -280,6 +281,35 @@ class ProgramBuilder(SubgroupEmitter):
         if not isinstance(name, str):
             fail("B108", f"a region's name is a string, got {shown(name)}", "b.region('blur rows')")
         return Block(self, "b.region", lambda: self._here().region(name))
+
+    def assert_(self, condition: Operand, message: str = "", *values: Operand) -> None:
+        """Where the condition, one bool, is false, the next wait for the launch raises KernelAssertion, with the message, in which each `{}` stands for a
+        value, and where that was. The invocation goes on: what must not run then stands under an `if_`."""
+        decided = self._typed(condition, bool_, "a condition")
+        atoms = self._reported("assert_", message, values)
+        self._here().assert_(decided, message, atoms)
+
+    def trap(self, message: str = "trap", *values: Operand) -> None:
+        """An assertion that always fails, wherever an invocation gets here."""
+        self.assert_(False, message, *values)
+
+    def print(self, message: str, *values: Operand) -> None:
+        """Prints a line on the host once the launch is waited for: the message, in which each `{}` stands for a value; `{{` and `}}` are braces."""
+        atoms = self._reported("print", message, values)
+        self._here().print_(message, atoms)
+
+    def _reported(self, call: str, message: str, values: Sequence[Operand]) -> tuple[Atom, ...]:
+        """The values of a message. One that does not fit them is refused."""
+        example = f"b.{call}({'x < n, ' * (call == 'assert_')}'x is {{}} of {{}}', x, n)"
+        taken = holes(message) if isinstance(message, str) else None
+        if taken is None:
+            fail("V212", f"a message is a string in which braces are {{}}, {{{{ or }}}}, got {shown(message)}", example)
+        if taken != len(values):
+            fail("V212", f"the message {shown(message)} takes {taken} value{'s' * (taken != 1)}, got {len(values)}", example)
+        for value in values:
+            if not isinstance(value, Expr):
+                fail("B106", f"nothing says what type {shown(value)} has in a message", "vp.const(value, type) gives it one; or write it into the message")
+        return tuple([self._own(value) for value in values if isinstance(value, Expr)])
 
     @property
     def bound(self) -> int:

@@ -196,6 +196,7 @@ class _FormCheck:
         self.expect(isinstance(memory.space, Space), f"memory {name} has no space", memory.name)
         self.expect(_is_type(memory.type), f"memory {name} has no type", memory.name)
         self.expect(isinstance(memory.access, Access), f"memory {name} has no access", memory.name)
+        self.expect(memory.hidden is False, f"memory {name} is hidden: the Program was made for a target", memory.name)
         self.expect(isinstance(memory.data, bytes), f"the data of memory {name} is not bytes", memory.name)
         if self.expect(type(memory.shape) is tuple, f"the shape of memory {name} is not a tuple", memory.name):
             for axis in memory.shape:

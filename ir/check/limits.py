@@ -4,7 +4,7 @@ Laws:
 
 * V501: blocks nest at most `MAX_NESTING` deep.
 * V502: a body has at most `MAX_STATEMENTS` statements.
-* V503: a name has at most `MAX_NAME` characters.
+* V503: a name, and the message of an assert or print, has at most `MAX_NAME` characters.
 * V504: a workgroup is at least 1 along each axis, at most `MAX_WORKGROUP_Z` along z, and at most `MAX_WORKGROUP` in all.
 * V509: a subgroup has a power of two of invocations, at most `MAX_SUBGROUP`, that divides the workgroup.
 * V505, V506, V507: the arrays of a workgroup, of an invocation, and the tables stay below their sum of bytes.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
 from vyre_py.ir.language.assembler import MAX_STATEMENTS
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import End, Memory, Region, Space
+from vyre_py.ir.language.nodes import End, Memory, Region, ReportStatement, Space
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -87,6 +87,8 @@ def _check_nesting(program: Program, findings: Findings) -> None:
                 )
         elif type(statement) is End:
             depth -= 1
+        elif isinstance(statement, ReportStatement) and len(statement.message) > MAX_NAME:
+            findings.add("V503", index, f"the message {quoted(statement.message)} has {len(statement.message)} characters")
 
 
 def check_limits(program: Program, findings: Findings) -> None:

@@ -7,13 +7,15 @@ Laws, for a Program of sound form:
 * V203: a result has the type that the row, memory, variable or bounds give.
 * V204: a stored value and an atomic's operands have the element's type; a variable's first and later values have its type.
 * V205: indices are i32, u32, i64 or u64.
-* V206: the condition of an If is one bool.
+* V206: the condition of an If and of an assert is one bool.
 * V207: start, stop and step of a For have one type, i32 or u32.
 * V208: the step of a For is a constant other than 0.
 * V209: a constant size is from 0 to 2^48 - 1, and from 0 to 2^32 - 1 where it is used as a value other than whole; a size without dims is not
   negative, and none divides by the constant 0.
 * V210: a swizzle's pattern is a constant, and names components that its operand has, one for each component of the result.
 * V211: a subgroup op, and a query about lanes and subgroups, stands in a Program that has subgroups.
+* V212: the message of an assert or print has a `{}` for each value.
+* V510: those values take at most `MAX_WORDS` words.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from vyre_py.ir.builder.refusals import refusal, refusal_together
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
+    Assert,
     Atom,
     Atomic,
     Barrier,
@@ -41,6 +44,7 @@ from vyre_py.ir.language.nodes import (
     Load,
     Loop,
     MemoryStatement,
+    Print,
     Region,
     Return,
     Set,
@@ -54,8 +58,9 @@ from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
+from vyre_py.ir.text.messages import MAX_WORDS, holes, words_of
 
 __all__ = ["check_types"]
 
@@ -214,10 +219,13 @@ class _Types:
             self.result(index, s, s.variable.type, name)
 
     def branch(self, index: int, s: If) -> None:
-        if self.arity(index, s, 1, "an if") and s.args[0].type is not bool_:
-            type_ = s.args[0].type
-            help = "one bool decides: all(c) or any(c)" if type_.kind is Kind.BOOL else None
-            self.findings.add("V206", index, f"the condition {atom_text(self.program, s.args[0])} is {type_}", help)
+        if self.arity(index, s, 1, "an if"):
+            self.condition(index, s.args[0])
+
+    def condition(self, index: int, atom: Atom) -> None:
+        if atom.type is not bool_:
+            help = "one bool decides: all(c) or any(c)" if atom.type.kind is Kind.BOOL else None
+            self.findings.add("V206", index, f"the condition {atom_text(self.program, atom)} is {atom.type}", help)
 
     def count(self, index: int, s: For) -> None:
         if not self.arity(index, s, 3, "a for"):
@@ -230,6 +238,21 @@ class _Types:
         elif step.bits == 0:
             self.findings.add("V208", index, "the step is 0")
         self.result(index, s, start.type, "the start")
+
+    def report(self, index: int, s: Assert | Print) -> None:
+        if isinstance(s, Assert):
+            if not s.args:
+                self.findings.add("V202", index, "an assert takes a condition, got no operand")
+                return
+            self.condition(index, s.condition)
+        taken = holes(s.message)
+        if taken is None:
+            self.findings.add("V212", index, f"the message {quoted(s.message)} has a brace that stands alone")
+        elif taken != len(s.values):
+            self.findings.add("V212", index, f"the message {quoted(s.message)} takes {taken} value{'s' * (taken != 1)}, got {len(s.values)}")
+        words = sum([words_of(value.type) for value in s.values])
+        if words > MAX_WORDS:
+            self.findings.add("V510", index, f"the values take {words} words")
 
     def plain(self, index: int, s: Statement) -> None:
         self.arity(index, s, 0, f"a {type(s).__name__}")
@@ -247,6 +270,7 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     If: _Types.branch,
     For: _Types.count,
     Subgroup: _Types.together,
+    **dict.fromkeys(REPORTING_KINDS, _Types.report),
     **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier), _Types.plain),
 })  # fmt: skip
 

@@ -54,7 +54,7 @@ from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 
 __all__ = ["Analysis", "Uniformity", "analyse"]
 
@@ -359,7 +359,7 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Continue: Analysis._continue,
     Break: Analysis._break,
     Subgroup: Analysis._together,
-}, apart=(Store, Barrier, GridBarrier))  # fmt: skip
+}, apart=(Store, Barrier, GridBarrier, *REPORTING_KINDS))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:

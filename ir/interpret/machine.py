@@ -16,7 +16,9 @@ from vyre_py.ir.evaluate.arrays import aligned
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
+from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.language.nodes import (
+    Assert,
     Atom,
     Atomic,
     Barrier,
@@ -31,6 +33,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
+    Print,
     Region,
     Return,
     Set,
@@ -82,8 +85,9 @@ class Machine:
 
     steps: ClassVar[Handlers[Step]]
 
-    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, active: Array | None = None) -> None:
+    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, reports: Reports, active: Array | None = None) -> None:
         self.program = program
+        self.reports = reports
         self.arguments = arguments
         self.lanes = lanes
         self.banks = {m: Bank(m, arguments, lanes) for m in program.memories}
@@ -153,7 +157,7 @@ class Machine:
         signature = signature_of(s)
         assert signature is not None  # Arguments refuses what is not expanded
         callee, arguments = _callee(signature)
-        machine = Machine(callee, arguments, self.lanes, self.active)
+        machine = Machine(callee, arguments, self.lanes, self.reports, self.active)
         for memory, atom in zip(parameters_of(callee), s.args, strict=True):
             machine.banks[memory] = Bank.of_each(memory, arguments, self.lanes, self._atom(atom))
         result = machine.banks[result_of(callee)] = Bank.of_each(result_of(callee), arguments, self.lanes, np.zeros(1, s.bound.type.dtype))
@@ -207,6 +211,14 @@ class Machine:
 
     def _barrier(self, index: int, s: Barrier) -> int:
         return index + 1  # lockstep: every lane is here, of a grid that waits for itself every one there is (`Batches`)
+
+    def _assert(self, index: int, s: Assert) -> int:
+        self.reports.take(s, self._atoms(s.values), self._narrow(self.active, ~self._atom(s.condition)), self.lanes)
+        return index + 1
+
+    def _print(self, index: int, s: Print) -> int:
+        self.reports.take(s, self._atoms(s.values), self.active, self.lanes)
+        return index + 1
 
     # ---- control flow: each gives the index to go on at
 
@@ -291,4 +303,5 @@ Machine.steps = Handlers("the interpreter", {
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
     Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
     Subgroup: Machine._together,
+    Assert: Machine._assert, Print: Machine._print,
 })  # fmt: skip

@@ -13,6 +13,7 @@ from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.machine import Machine, Step
 from vyre_py.ir.interpret.memory import of_lanes
 from vyre_py.ir.interpret.races import AGAINST, AccessKind, History, Race, Touch
+from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.interpret.unwritten import UnwrittenReads
 from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
@@ -68,8 +69,8 @@ class WatchedMachine(Machine):
 
     steps: ClassVar[Handlers[Step]]
 
-    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, watch: Watch) -> None:
-        super().__init__(program, arguments, lanes)
+    def __init__(self, program: Program, arguments: Arguments, lanes: Lanes, reports: Reports, watch: Watch) -> None:
+        super().__init__(program, arguments, lanes, reports)
         watch.begin_batch()
         self.watch = watch
         self.who = invocation(lanes.first + lanes.group, lanes.local_index.astype(np.int64))

@@ -15,6 +15,7 @@ from vyre_py.ir.language.errors import Place, ValidationError
 from vyre_py.ir.language.grids import default_grid
 from vyre_py.ir.language.nodes import (
     Access,
+    Assert,
     Atom,
     Atomic,
     Barrier,
@@ -32,6 +33,7 @@ from vyre_py.ir.language.nodes import (
     Loop,
     Memory,
     Param,
+    Print,
     Region,
     Return,
     Set,
@@ -288,6 +290,14 @@ class Assembler:
     def grid_barrier(self) -> None:
         """Waits for the whole grid."""
         self.emit(GridBarrier(None, ()))
+
+    def assert_(self, condition: Atom, message: str, values: tuple[Atom, ...] = ()) -> None:
+        """Tells the host where the condition is false."""
+        self.emit(Assert(None, (condition, *values), message))
+
+    def print_(self, message: str, values: tuple[Atom, ...] = ()) -> None:
+        """Gives the host a message with values in it."""
+        self.emit(Print(None, values, message))
 
     def finish(self, places: Sequence[Place | None] | None = None) -> Program:
         """The Program, with the places of its statements where they are not those recorded; a grid that was not given is what `ir.language.grids` makes of

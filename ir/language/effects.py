@@ -31,6 +31,7 @@ class Effect(Flag):
     REPEATS = auto()  # its block runs any number of times
     ENDLESS = auto()  # may never end
     CONVERGES = auto()  # all lanes of its subgroup execute it together: it may go, for all of them, and stays where it is
+    REPORTS = auto()  # tells the host something, in an order that it sees
 
 
 class Kinds(dict["type[Statement]", bool]):

@@ -6,6 +6,8 @@ Every operand is an atom: a constant, a param, a dim expression, or the value th
 
 A kind of statement is a class, and its class variables are its row: what text and bytes call it, whether it binds a value, what it holds beside
 operands, whether it opens a block, and its effect. `STATEMENTS` lists the kinds.
+
+One module because the kinds are one table, which is read as a whole.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [
-    "STATEMENTS", "Access", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let",
-    "Load", "Loop", "Memory", "MemoryStatement", "Param", "Region", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "UniformLoad",
-    "Value", "Var", "Variable", "VariableStatement", "const",
+    "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let",
+    "Load", "Loop", "Memory", "MemoryStatement", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
+    "UniformLoad", "Value", "Var", "Variable", "VariableStatement", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -116,7 +118,10 @@ class Access(Enum):
 @_node
 class Memory:
     """An array. `shape` holds dim expressions (constants for all but buffers), last axis contiguous; `data` is a table's
-    elements, little-endian, row by row."""
+    elements, little-endian, row by row.
+
+    In a Program that was made for a target, a `hidden` buffer is no argument: the driver binds memory of its own.
+    """
 
     name: str
     space: Space
@@ -124,6 +129,7 @@ class Memory:
     shape: tuple[DimExpr, ...]
     access: Access
     data: bytes = b""
+    hidden: bool = False
 
     @property
     def rank(self) -> int:
@@ -379,8 +385,49 @@ class Subgroup(Statement):
     payload = MappingProxyType({"op": SubgroupOp})
 
 
+@_node
+class ReportStatement(Statement):
+    """Shared by the statements that tell the host something; none is of this kind itself. `message` holds a `{}` for each of the values
+    (`ir.text.messages`)."""
+
+    message: str
+    effect = Effect.REPORTS
+    payload = MappingProxyType({"message": str})
+
+    @property
+    def values(self) -> tuple[Atom, ...]:
+        """What the message is about."""
+        return self.args
+
+
+@_node
+class Assert(ReportStatement):
+    """Where args[0] is false the host hears of it, and the invocation goes on. Nothing may be concluded from the condition."""
+
+    effect = Effect.REPORTS
+    spelling, code = "assert", 18
+
+    @property
+    def condition(self) -> Atom:
+        """What should hold."""
+        return self.args[0]
+
+    @property
+    def values(self) -> tuple[Atom, ...]:
+        """What the message is about."""
+        return self.args[1:]
+
+
+@_node
+class Print(ReportStatement):
+    """The host gets the message, with the values in it."""
+
+    effect = Effect.REPORTS
+    spelling, code = "print", 19
+
+
 # The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
 STATEMENTS: Final[tuple[type[Statement], ...]] = (
     Let, Load, Store, UniformLoad, Atomic, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier,
-    Subgroup,
+    Subgroup, Assert, Print,
 )

@@ -10,7 +10,7 @@ from vyre_py.ir.cached import cached_property
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, Grid
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Memory, Param, Space, Statement
+from vyre_py.ir.language.nodes import Memory, Param, ReportStatement, Space, Statement
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 
@@ -55,6 +55,11 @@ class Program(Portable):
         """The argument buffers, in order of declaration."""
         return tuple(m for m in self.memories if m.space is Space.BUFFER)
 
+    @cached_property
+    def reports(self) -> tuple[int, ...]:
+        """Which statements tell the host something."""
+        return tuple([index for index, statement in enumerate(self.body) if isinstance(statement, ReportStatement)])
+
     # What reads and writes Programs is imported where it is called: who builds one imports no parser.
 
     @cached_property
@@ -67,7 +72,7 @@ class Program(Portable):
 
     @cached_property
     def code_digest(self) -> bytes:
-        """SHA-256 of what the Program computes: names and places out, region names in."""
+        """SHA-256 of what the Program computes: names and places out, the names of regions and messages in."""
         with importing:
             from vyre_py.ir.language.digest import code_digest
 
@@ -180,19 +185,19 @@ class Program(Portable):
         Statements, one entry for each in every array:
 
         * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", a subgroup op such as "subgroup_shuffle", or load, store,
-          uniform_load, var, get, set, if, else, end, for, loop, region, break, continue, return, barrier, grid_barrier. Blocks are the statements between
-          if, for, loop or region and their end.
+          uniform_load, var, get, set, if, else, end, for, loop, region, break, continue, return, barrier, grid_barrier, assert, print. Blocks are the
+          statements between if, for, loop or region and their end.
         * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, subgroup ops, load,
           uniform_load, get and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
         * `refs`: the number of the memory that load, store, uniform_load and atomics touch, of the variable that get and set are about and that var declares,
-          of the region's name in `regions`; 0 for others, and by default for all.
+          of the region's name, or of the message of an assert or print, in `regions`; 0 for others, and by default for all.
         * `offsets`: statement k has the operands `operands[offsets[k]:offsets[k + 1]]`; there is one entry more than statements. Indices come first,
           outermost axis first, then what is stored or worked in; a for has start, stop and step.
 
         `operands`: 4 * number + kind, where kind 0 is a value, 1 a constant, 2 a param, 3 a size, of that number.
 
         Tables: `constant_types` and `constant_bits` (the bit pattern: `ir.language.types.encode` gives it), `sizes`, each a whole number, the name of a dim, or
-        (op, size, size) with op one of add, sub, mul, ceil_div, min, max; `regions`, the names of regions.
+        (op, size, size) with op one of add, sub, mul, ceil_div, min, max; `regions`, the names of regions, and messages.
 
         Declarations: `dims` by name; `params` as (name, type); `memories` as mappings with name, space ("buffer", "workgroup", "private", "table"), type,
         shape (sizes), access ("read", "write", "read_write"; needed for buffers), and a table's data (bytes). `over` or `grid` holds three sizes: invocations,

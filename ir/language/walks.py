@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from vyre_py.ir.language.errors import Missing, Unsupported
 from vyre_py.ir.language.nodes import (
     STATEMENTS,
+    Assert,
     Atomic,
     Barrier,
     Break,
@@ -18,6 +19,7 @@ from vyre_py.ir.language.nodes import (
     GridBarrier,
     If,
     Loop,
+    Print,
     Region,
     Return,
     Statement,
@@ -26,12 +28,16 @@ from vyre_py.ir.language.nodes import (
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
-__all__ = ["SCALAR_KINDS", "Handlers"]
+__all__ = ["REPORTING_KINDS", "SCALAR_KINDS", "Handlers"]
 
 _H = TypeVar("_H")
 
 # Kinds that have scalars for operands and result, or none: what rewrites vectors has nothing to do there. Of 64 bits only an atomic's can be.
 SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier)
+
+
+# Kinds that `lowering.legal.asserts` makes ordinary statements of, before a target's own rewrites.
+REPORTING_KINDS: Final[tuple[type[Statement], ...]] = (Assert, Print)
 
 
 class Handlers(dict[type[Statement], _H]):

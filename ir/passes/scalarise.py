@@ -20,6 +20,7 @@ from vyre_py.ir.language.nodes import (
     Load,
     Memory,
     Param,
+    ReportStatement,
     Set,
     Store,
     Subgroup,
@@ -32,10 +33,11 @@ from vyre_py.ir.language.op import Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
-from vyre_py.ir.language.walks import SCALAR_KINDS, Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, SCALAR_KINDS, Handlers
 from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.math.exact.packing import bitcast
 from vyre_py.ir.math.together import mask_words
+from vyre_py.ir.text.messages import spread
 
 __all__ = ["scalarise"]
 
@@ -189,6 +191,13 @@ class _Scalariser(Rewriter):
             self.set(part, value)
         return True
 
+    def _report(self, s: ReportStatement) -> bool:
+        if not any(a.type.is_vector for a in s.values):
+            return False
+        args = tuple([part for a in s.args for part in self.parts(a, 1)])
+        self.emit(type(s)(None, args, spread(s.message, [a.type for a in s.values])))
+        return True
+
 
 def _renewed(memory: Memory) -> Memory:
     """The memory of a memory's components."""
@@ -201,6 +210,7 @@ def _renewed(memory: Memory) -> Memory:
 _RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass scalarise", {
     Let: _Scalariser._let, Load: _Scalariser._load, UniformLoad: _Scalariser._load, Store: _Scalariser._store,
     Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set, Subgroup: _Scalariser._together,
+    **dict.fromkeys(REPORTING_KINDS, _Scalariser._report),
 }, apart=SCALAR_KINDS)  # fmt: skip
 
 

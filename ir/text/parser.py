@@ -16,6 +16,8 @@
       loop { break; continue }
       region "name" { return }
       barrier                                                      of the workgroup; grid_barrier, of the whole grid
+      assert EXPRESSION, "message {}", EXPRESSION, ...             the message, and then a value for each {}, may be left out
+      print "message {}", EXPRESSION, ...
     }
 
 Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an
@@ -40,7 +42,7 @@ from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.declaration_parser import DeclarationParser
 from vyre_py.ir.text.expression_parser import Binding
-from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, quote
+from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, quote, unquote
 from vyre_py.ir.text.operand_parser import Operand, Span
 from vyre_py.ir.text.tokens import Tokens
 
@@ -330,6 +332,28 @@ class _Parser(DeclarationParser):
         emit()
         self._open(kind)
 
+    def _assert(self) -> None:
+        condition = self.expression()
+        message = self._message() if self.take(",") else ""
+        settled, *values = self.settle(condition, *self._values())
+        self.assembler.place = self._whole()
+        self.assembler.assert_(settled, message, tuple(values))
+
+    def _print(self) -> None:
+        message = self._message()
+        values = self.settle(*self._values())
+        self.assembler.place = self._whole()
+        self.assembler.print_(message, values)
+
+    def _message(self) -> str:
+        return unquote(self.expect_kind("string", "a message in quotes"))
+
+    def _values(self) -> list[Operand]:
+        values = []
+        while self.take(","):
+            values.append(self.expression())
+        return values
+
     def _whole(self) -> Span:
         """The statement at hand, up to the last token."""
         return self.begin, self.position - 1
@@ -352,6 +376,8 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Parser], None]]] = {
     "for": _Parser._for,
     "loop": _Parser._loop,
     "region": _Parser._region,
+    "assert": _Parser._assert,
+    "print": _Parser._print,
     "break": lambda p: p._plain(p.assembler.break_),
     "continue": lambda p: p._plain(p.assembler.continue_),
     "return": lambda p: p._plain(p.assembler.return_),

@@ -31,7 +31,9 @@ from vyre_py.ir.language.nodes import (
     Loop,
     Memory,
     Param,
+    Print,
     Region,
+    ReportStatement,
     Return,
     Set,
     Statement,
@@ -44,7 +46,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.types import Type, i32, u32
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.text.declaration_printer import head_lines, print_dim
 from vyre_py.ir.text.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
 
@@ -348,6 +350,14 @@ class _Printer:
         self._flush()
         self._open(f"region {quote(s.name)}", self._remarks(index))
 
+    def _print_report(self, index: int, s: ReportStatement) -> None:
+        def text() -> str:
+            said = [quote(s.message), *[self._atom(a).text for a in s.values]] if s.message or s.values or isinstance(s, Print) else []
+            return ", ".join([*[self._atom(a).text for a in s.args[: len(s.args) - len(s.values)]], *said])
+
+        made = self._effect(index, s, text)
+        self._line(f"{s.spelling} {made.text}", made.remarks)
+
     def _print_plain(self, index: int, s: Statement) -> None:
         self._flush()
         self._line(s.spelling, self._remarks(index))
@@ -369,6 +379,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     Loop: _Printer._print_loop,
     Region: _Printer._print_region,
     Subgroup: _Printer._print_together,
+    **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
 })  # fmt: skip
 

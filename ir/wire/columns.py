@@ -20,6 +20,7 @@ from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Strings, arrange
 from vyre_py.ir.wire.nested import SizeError, read_size
 from vyre_py.ir.wire.size_table import SizeTable
+from vyre_py.ir.wire.tables import REFERS, REFERS_STRING
 from vyre_py.ir.wire.verify import verify
 
 __all__ = ["Names", "Numbers", "from_arrays"]
@@ -140,10 +141,10 @@ def _same_length(columns: Mapping[str, Array], first: str, *others: str) -> None
 
 
 def _renumber(columns: dict[str, Array], regions: Array, sizes: Array) -> None:
-    """References to the caller's regions and sizes become those to the tables."""
-    named = np.flatnonzero(columns["codes"] == CODES["region"])
+    """References to the caller's regions, messages and sizes become those to the tables."""
+    named = np.flatnonzero(REFERS[columns["codes"]] == REFERS_STRING)
     sized = np.flatnonzero(columns["operands"] & 3 == _SIZE)
-    for column, at, shift, table, what in (("refs", named, 0, regions, "region"), ("operands", sized, 2, sizes, "size")):
+    for column, at, shift, table, what in (("refs", named, 0, regions, "region or message"), ("operands", sized, 2, sizes, "size")):
         rows = columns[column][at] >> shift
         if len(rows) and int(rows.max()) >= len(table):
             wrong = int((rows >= len(table)).argmax())

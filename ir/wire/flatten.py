@@ -208,20 +208,17 @@ _Writer = Callable[[_Flattener, Any], None]
 
 # What a statement holds beside its operands -> the number that stands for it.
 _REFERENCES: Final[Mapping[type, Callable[[_Flattener, Any], int]]] = {
-    Memory: lambda f, s: f.memories[s.memory], Variable: lambda f, s: f.variable(s.variable), str: lambda f, s: f.strings.add(s.name),
-}  # fmt: skip
-
-
-def _nothing(_flattener: _Flattener, _statement: Statement) -> int:
-    return 0
+    Memory: lambda f, held: f.memories[held], Variable: lambda f, held: f.variable(held), str: lambda f, held: f.strings.add(held),
+}
 
 
 def _coded(kind: type[Statement]) -> _Writer:
     """Writes statements of a kind that has a code of its own."""
-    code, binds, refer = kind.code, kind.binds, next((_REFERENCES[held] for held in kind.payload.values()), _nothing)
+    code, binds = kind.code, kind.binds
+    name, refer = next(((name, _REFERENCES[held]) for name, held in kind.payload.items()), ("", None))
 
     def write(f: _Flattener, s: Statement) -> None:
-        f.row(s, code, refer(f, s))
+        f.row(s, code, 0 if refer is None else refer(f, getattr(s, name)))
         if binds:
             f.bind(s)
 

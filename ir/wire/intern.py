@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
+from vyre_py.ir.wire.codes import OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
 from vyre_py.ir.wire.size_table import SizeRow, SizeTable
+from vyre_py.ir.wire.tables import REFERS, REFERS_STRING
 
 __all__ = ["Constants", "Strings", "arrange"]
 
@@ -94,8 +95,8 @@ def arrange(flat: Flat, strings: Strings, sizes: SizeTable, constants: Constants
     flat.axes = size_rows[flat.axes]
     for column in ("dim_names", "param_names", "memory_names", "value_names", "variable_names"):
         setattr(flat, column, string_rows[getattr(flat, column)])
-    regions = flat.codes == CODES["region"]
-    flat.refs[regions] = string_rows[flat.refs[regions]]
+    texts = REFERS[flat.codes] == REFERS_STRING
+    flat.refs[texts] = string_rows[flat.refs[texts]]
     if len(flat.places):
         files = flat.places[:, 0]
         files[files != 0] = string_rows[files[files != 0] - 1] + 1

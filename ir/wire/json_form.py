@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from vyre_py.ir.wire.codes import CODES
-from vyre_py.ir.wire.tables import REFERS, REFERS_MEMORY, REFERS_STRING, REFERS_VARIABLE
+from vyre_py.ir.language.nodes import Var
+from vyre_py.ir.wire.tables import ATOMICS_BY_CODE, KINDS
 
 __all__ = [
     "EXACT_INTEGERS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_OPERANDS", "MAX_PLAIN", "MAX_ROWS", "MAX_TEXT", "REF_KEYS",
@@ -48,7 +48,8 @@ EXACT_INTEGERS: Final = (1 << 53) - 1  # every reader of JSON holds whole number
 LISTS: Final = ("dims", "params", "memories", "body")
 REQUIRED: Final = ("vyre", "name", "body")
 
-_REFERENCES: Final[Mapping[int, str]] = {REFERS_MEMORY: "memory", REFERS_VARIABLE: "variable", REFERS_STRING: "name"}
-
 # A statement's code -> the key that holds what it refers to. A var declares the next variable, so it says no number.
-REF_KEYS: Final[Mapping[int, str]] = {code: _REFERENCES[int(REFERS[code])] for name, code in CODES.items() if REFERS[code] and name != "var"}
+REF_KEYS: Final[Mapping[int, str]] = {
+    **dict.fromkeys(ATOMICS_BY_CODE, "memory"),
+    **{code: next(iter(kind.payload)) for code, kind in KINDS.items() if kind.payload and kind is not Var},
+}

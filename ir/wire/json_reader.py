@@ -321,7 +321,7 @@ class _Reader:
         if key == "variable":
             return _whole(row[key], "/variable", _ROWS_LIMIT)
         name = _text(row[key], key)
-        if key == "name":
+        if key != "memory":
             return self.strings.add(name)
         if name not in self.memories:
             raise Wrong("W106", f"the memory {shown(name)} is not declared", "/memory")

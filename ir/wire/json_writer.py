@@ -145,8 +145,8 @@ class _Writer:
                 else:
                     name, value = values.get(value), value + 1
             if (key := REF_KEYS.get(code)) is not None:
-                texts = {"memory": self.memories, "name": self.strings}.get(key)
-                parts.append(f'"{key}": {texts[ref] if texts is not None else ref}')
+                texts = self.memories if key == "memory" else self.strings
+                parts.append(f'"{key}": {ref if key == "variable" else texts[ref]}')
             if name is not None:
                 parts.append(f'"name": {name}')
             if count:

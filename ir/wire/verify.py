@@ -176,7 +176,7 @@ class _Verifier:
         raise Fault("W112", "a statement that binds a value or declares a variable has no type", "types", wrong, "give the type of what it binds")
 
     def references(self) -> None:
-        """What statements refer to: memories, variables (a Var to the next one, others to one before), a region's name."""
+        """What statements refer to: memories, variables (a Var to the next one, others to one before), a region's name or a message."""
         flat, refs = self.flat, self.flat.refs
         kinds = REFERS[flat.codes]
         wrong = _first((kinds == 0) & (refs != 0))

@@ -16,12 +16,12 @@ from vyre_py.ir.wire.record import Record, Section
 from vyre_py.lowering.layout import SlotKind
 
 __all__ = [
-    "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "MAX_BYTES", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING", "MAX_TARGET",
-    "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART", "SECTION", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS", "VERSION",
-    "VERSIONS", "WORD_BYTES", "Field", "SectionForm", "Shape", "Table", "version_text",
+    "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "MAX_BYTES", "MAX_FILE", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING",
+    "MAX_TARGET", "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART", "SECTION", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS",
+    "VERSION", "VERSIONS", "WORD_BYTES", "Field", "SectionForm", "Shape", "Table", "version_text",
 ]
 
-VERSIONS: Final = ((1, 0), (1, 1))  # those that are read
+VERSIONS: Final = ((1, 0), (1, 1), (1, 2))  # those that are read
 VERSION: Final = VERSIONS[-1]  # the one that is written
 
 MAX_BYTES: Final = 1 << 30
@@ -30,6 +30,7 @@ MAX_TARGET: Final = 64  # bytes of its name
 MAX_ROWS: Final = 1 << 16  # of one table
 MAX_WORDS: Final = 1 << 19  # of one section
 MAX_STRING: Final = 2048  # bytes of one, but for docs and logs: some four times what a name may have
+MAX_FILE: Final = 500  # characters of the name of a file in which an assert or print was written, the last ones
 MAX_STEPS: Final = 1  # drivers launch one kernel for a Program
 WORD_BYTES: Final = 4
 
@@ -72,6 +73,7 @@ SECTION_KINDS: Final[Mapping[str, int]] = {"interface": 1, "part": 2}
 
 SLOT_CODES: Final[Mapping[SlotKind, int]] = {
     SlotKind.BUFFER: 1, SlotKind.PARAM: 2, SlotKind.EXTENT: 3, SlotKind.ARRIVALS: 4, SlotKind.CANCEL: 5, SlotKind.GROUPS: 6,
+    SlotKind.REPORT: 7,
 }  # fmt: skip
 IMAGE_CODES: Final[Mapping[str, int]] = {"cubin": 1, "ptx": 2, "wgsl": 3, "object": 4, "program": 5}
 # Kind of target -> the formats that its steps may have.
@@ -182,6 +184,16 @@ INTERFACE: Final = SectionForm(
         Table("axes", "The shapes, one behind the other, outermost axis first.", (Field("size", "size"),)),
         _WIDE,
         Table("capabilities", "What the Program asks of a device, ascending.", (Field("name", "string"),)),
+        Table(
+            "reports", "Asserts and prints in order of the body.",
+            (
+                Field("asserts", "1 an assert, 0 a print"), Field("message", "string"), Field("values", "rows of `values`"),
+                Field("file", "string: where it was written; empty where that is not known"), Field("line", "from 1"),
+                Field("column", "from 1; 0 is not known"),
+            ),
+            since=2,
+        ),
+        Table("values", "What asserts and prints tell, one behind the other.", (Field("type", "as in `ir/WIRE.md`"),), since=2),
     ),
 )  # fmt: skip
 
@@ -258,7 +270,7 @@ PART: Final = SectionForm(
                 Field("type", "of an element or value, as in `ir/WIRE.md`"),
                 Field("offset", "its first byte in the block"),
                 Field("size", "its bytes"),
-                Field("number", "buffer, param, or size of that number; of groups the axis; else 0"),
+                Field("number", "buffer, param, or size of that number; of groups the axis; of report its u32; else 0"),
                 Field("more", "of a buffer rows of `axes`, of a param 1 where it has a row of `parts`; else 0"),
             ),
         ),

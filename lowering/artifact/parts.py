@@ -10,6 +10,7 @@ from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.public import public
 from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.reports import Form
 from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
 
@@ -106,7 +107,8 @@ class Step:
 @public
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.language.widths`), and the Program's doc."""
+    """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.language.widths`), the
+    Program's doc, and its asserts and prints in order of the body."""
 
     name: str
     dims: tuple[Dim, ...]
@@ -114,6 +116,7 @@ class Interface:
     buffers: tuple[Memory, ...]
     wide: frozenset[str] = frozenset()
     doc: str = ""
+    reports: tuple[Form, ...] = ()
 
     def apart(self) -> Iterator[tuple[Memory, Memory]]:
         """The pairs of buffers that must not share memory: one that is written, and another; of two that are written, the first declared comes first."""

@@ -13,9 +13,10 @@ from typing import Final
 from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.check.limits import MAX_NAME, MAX_RANK, MAX_WORKGROUP, MAX_WORKGROUP_Z, SPACE_LIMITS_BYTES
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
-from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.errors import Place, shown
 from vyre_py.ir.language.nodes import Memory, Param, Space
 from vyre_py.ir.language.types import Type
+from vyre_py.ir.text.messages import HEAD_WORDS, MAX_WORDS, holes
 from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.ir.wire.tables import ACCESSES, TYPES_BY_CODE
 from vyre_py.lowering.artifact.form import (
@@ -35,6 +36,7 @@ from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.artifact.slots import read_slots
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import Layout, SlotKind
+from vyre_py.lowering.reports import Form
 from vyre_py.lowering.target import Target, parse_target
 
 __all__ = ["read_interface", "read_part"]
@@ -70,11 +72,12 @@ def read_interface(data: memoryview) -> tuple[Interface, frozenset[str], bytes, 
     name = section.string(head["name"])
     if not all(names) or len(set(names)) != len(names) or max(map(len, [name, *names])) > MAX_NAME:
         raise section.fault(f"a name of a dim, param or buffer is empty, is there twice, or has more than {MAX_NAME} characters")
+    reports = tuple([_form(section, row) for row in section.rest("reports")])
     digests = section.cut(head["code_bytes"])
     if len(digests) not in (DIGEST_BYTES, 2 * DIGEST_BYTES):
         raise section.fault(f"its digests have {len(digests)} bytes, one or two of {DIGEST_BYTES} are expected")
     section.finish()
-    interface = Interface(name, dims, params, buffers, wide, section.text(head["doc"]))
+    interface = Interface(name, dims, params, buffers, wide, section.text(head["doc"]), reports)
     return interface, frozenset(capabilities), digests[:DIGEST_BYTES], digests[DIGEST_BYTES:]
 
 
@@ -93,6 +96,18 @@ def _buffer(section: Section, row: Row, sizes: Sequence[DimExpr]) -> Memory:
         raise section.fault(f"a buffer has {rank} axes; it has 1 to {MAX_RANK}")
     shape = tuple([section.size(sizes, size) for (size,) in section.take("axes", rank)])
     return Memory(section.string(name), Space.BUFFER, _type(section, type_), shape, ACCESSES[access])
+
+
+def _form(section: Section, row: Row) -> Form:
+    asserts, text, values, file, line, column = row
+    if asserts > 1:
+        raise section.fault(f"this vyre-py does not know the report {asserts}")
+    types = tuple([_type(section, code) for (code,) in section.take("values", values)])
+    message, where = section.string(text), section.string(file)
+    form = Form(bool(asserts), message, types, Place(where, line, column) if where else None)
+    if len(message) > MAX_NAME or holes(message) != len(types) or form.words > HEAD_WORDS + MAX_WORDS:
+        raise section.fault(f"the message {shown(message)} is too long, or not one of {len(types)} values that a report holds")
+    return form
 
 
 # ---------------------------------------------------------------- parts

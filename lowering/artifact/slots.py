@@ -11,7 +11,7 @@ from typing import Final
 
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.nodes import Access, Memory, Param, Space
 from vyre_py.ir.language.types import Type, i64, u32, u64
 from vyre_py.ir.wire.tables import TYPES_BY_CODE
 from vyre_py.lowering.artifact.form import SLOT_CODES
@@ -19,6 +19,8 @@ from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Slot, SlotKind
+from vyre_py.lowering.options import MOST_PRINTED
+from vyre_py.lowering.reports import prints_at, report_name
 
 __all__ = ["read_slots"]
 
@@ -27,7 +29,6 @@ _TYPES: Final[Mapping[int, _Known]] = {
     code: (t, t.size_bytes, -(-t.size_bytes // WORD_BYTES) * WORD_BYTES, max(t.scalar.size_bytes, WORD_BYTES)) for code, t in TYPES_BY_CODE.items()
 }
 _BUFFER: Final = SLOT_CODES[SlotKind.BUFFER]
-_GROUPS: Final = SLOT_CODES[SlotKind.GROUPS]
 _EXTENTS: Final = (u32, u64)
 _WORDS: Final = frozenset({i64, u64})  # what may be two u32
 
@@ -69,7 +70,7 @@ class _Slots:
         buffers = sum([row[0] == _BUFFER for row in rows])
         if buffers != len(self.interface.buffers):
             raise self.section.fault(f"its slots carry {buffers} of {len(self.interface.buffers)} buffers")
-        if last == _GROUPS and [slot.axis for slot in made if slot.kind is SlotKind.GROUPS] != [0, 1, 2]:
+        if any(slot.kind is SlotKind.GROUPS for slot in made) and [slot.axis for slot in made if slot.kind is SlotKind.GROUPS] != [0, 1, 2]:
             raise self.section.fault("its slots carry a part of the grid's size")
         return tuple(made)
 
@@ -143,6 +144,14 @@ class _Slots:
             raise self.fault(f"a hidden address leads to u32, has nothing more, and is there once ({kind.value})")
         return Slot(kind, "", u32, offset, POINTER_BYTES), POINTER_BYTES
 
+    def report(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        least = prints_at(self.interface.reports)
+        if known[0] is not u32 or more or not least <= number <= least + MOST_PRINTED // WORD_BYTES or not self.interface.reports:
+            raise self.fault(f"a report of {number} words, where the interface has {len(self.interface.reports)} asserts and prints")
+        name = report_name([*self.interface.dims, *self.interface.params, *self.interface.buffers])
+        memory = Memory(name, Space.BUFFER, u32, (DimConst(number),), Access.READ_WRITE, hidden=True)
+        return Slot(SlotKind.REPORT, name, u32, offset, POINTER_BYTES, memory), POINTER_BYTES
+
     def groups(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
         type_, _, _, step = known
         if type_ is not u32 or more:
@@ -157,6 +166,7 @@ _MAKERS: Final[Mapping[int, Callable[[_Slots, _Known, int, int, int], tuple[Slot
     SLOT_CODES[SlotKind.ARRIVALS]: _Slots.arrivals,
     SLOT_CODES[SlotKind.CANCEL]: _Slots.cancel,
     SLOT_CODES[SlotKind.GROUPS]: _Slots.groups,
+    SLOT_CODES[SlotKind.REPORT]: _Slots.report,
 }
 
 

@@ -22,6 +22,7 @@ from vyre_py.lowering.artifact.form import (
     DIM,
     IMAGE_CODES,
     INTERFACE,
+    MAX_FILE,
     NEEDS,
     PART,
     SLOT_CODES,
@@ -33,7 +34,7 @@ from vyre_py.lowering.artifact.form import (
 from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.reference_part import own_names, write_program
 from vyre_py.lowering.errors import ArtifactError
-from vyre_py.lowering.layout import Slot
+from vyre_py.lowering.layout import Slot, SlotKind, element_count
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
@@ -137,6 +138,11 @@ def write_interface(artifact: Artifact, version: tuple[int, int] = VERSION) -> b
     draft.wide(interface.wide, interface)
     for name in sorted(artifact.capabilities):
         draft.row("capabilities", draft.string(name))
+    for form in interface.reports:
+        file, line, column = ("", 0, 0) if form.place is None else (form.place.file[-MAX_FILE:], form.place.line, form.place.column)
+        draft.row("reports", int(form.asserts), draft.string(form.message), len(form.types), draft.string(file), line, column)
+        for type_ in form.types:
+            draft.row("values", TYPE_NUMBERS[type_])
     if len(artifact.code_digest) != DIGEST_BYTES or len(artifact.interface_digest) not in (0, DIGEST_BYTES):
         raise draft.fault(f"its digests have {len(artifact.code_digest)} and {len(artifact.interface_digest)} bytes, not {DIGEST_BYTES}")
     draft.blob(artifact.code_digest)
@@ -223,7 +229,9 @@ class _PartWriter:
 
     def slot(self, slot: Slot) -> None:
         number = more = 0
-        if slot.memory is not None:
+        if slot.kind is SlotKind.REPORT and slot.memory is not None:
+            number = element_count(slot.memory)
+        elif slot.memory is not None:
             number = self.number(self.buffers, slot.memory.name)
             more = self.components(slot.memory, self.interface.buffers[number])
         elif slot.param is not None:

@@ -45,6 +45,7 @@ from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.math.called import Signature, parameters_of, signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
+from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
@@ -94,8 +95,7 @@ class Kernel:
         self._program = optimised.program
         self._layout = layout
         self.arrays: Arrays = arrays_of(self._program, layout, tables)
-        buffers = len(layout.buffers)
-        scalars = [(number, slot, scalar_word(buffers, slot)) for number, slot in enumerate(layout.scalars)]
+        scalars = [(number, slot, scalar_word(layout, slot)) for number, slot in enumerate(layout.scalars)]
         self._params = {slot.name: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.PARAM}
         self._dims = {slot.expr: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.EXTENT}
         self._named: dict[str, str] = {}  # what the body used -> the head's line for it
@@ -425,6 +425,6 @@ EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl",
     Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic,
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
-}, without={**WITHOUT_GRID_BARRIER, Subgroup: "subgroup ops go through workgroup memory first"})  # fmt: skip
+}, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, Subgroup: "subgroup ops go through workgroup memory first"})  # fmt: skip
 Kernel._emitters = EMITTERS
 CalledFunction._emitters = {**EMITTERS, Load: CalledFunction._load, Store: CalledFunction._store}

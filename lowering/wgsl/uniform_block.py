@@ -30,9 +30,10 @@ def offset_word(buffer: int) -> int:
     return _HEADER_WORDS + buffer
 
 
-def scalar_word(buffers: int, slot: Slot) -> int:
-    """The first word of a scalar of a layout with so many buffers, whose addresses the block leaves out."""
-    return _HEADER_WORDS + buffers + (slot.offset_bytes - buffers * POINTER_BYTES) // WORD_BYTES
+def scalar_word(layout: Layout, slot: Slot) -> int:
+    """The first word of a scalar of a layout, without the addresses of buffers, which the block leaves out."""
+    before = sum([other.offset_bytes < slot.offset_bytes for other in layout.buffers])
+    return _HEADER_WORDS + len(layout.buffers) + (slot.offset_bytes - before * POINTER_BYTES) // WORD_BYTES
 
 
 def block_words(layout: Layout) -> int:

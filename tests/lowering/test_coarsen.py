@@ -187,10 +187,10 @@ def test_constant_sizes() -> None:
 def test_run_filetests(path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference device with the coarsened Program in the place of each that can be coarsened."""
 
-    def run(code, given, sizes, **watches):
+    def run(code, given, sizes, reports, **watches):
         wide = coarsen(code)
         met = wide is not None and all(evaluate_dim(n.expr, sizes) % n.by == 0 for n in wide.needs if isinstance(n, Divisible))
-        interpret(wide.optimised if met else code, given, sizes)
+        interpret(wide.optimised if met else code, given, sizes, reports=reports)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     for case in read_cases(path):

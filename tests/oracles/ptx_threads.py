@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from heard import Heard
 from ptx_arithmetic import (
     FLOATS,
     bits_of,
@@ -295,8 +296,10 @@ def _turn(group: list[_Thread]) -> list[_Thread]:
 
 def run(
     lowered: Lowered, entry: Entry, program: Program, options: CompileOptions, arguments: Mapping[str, Any], sizes: Mapping[str, int],
+    heard: Heard | None = None,
 ) -> None:  # fmt: skip
-    """Runs an entry of a Program that was made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them."""
+    """Runs an entry of a Program that was made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `heard` takes up
+    what it tells."""
     kernel = Kernel(lowered.text, entry.symbol)
     layout = lay_out(program, options)
     block = bytearray(layout.size_bytes)
@@ -317,9 +320,15 @@ def run(
         elif slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL):
             kernel.memory[_ARRAYS + number] = bytearray(slot.size_bytes)
             data = (_ARRAYS + number << _BLOCK).to_bytes(8, "little")
+        elif slot.kind is SlotKind.REPORT:
+            assert heard is not None
+            kernel.memory[_ARRAYS + number] = memoryview(heard.memory(slot).view(np.uint8))
+            data = (_ARRAYS + number << _BLOCK).to_bytes(8, "little")
         elif slot.kind is SlotKind.GROUPS:
             data = grid[slot.axis].to_bytes(4, "little")
         else:
             data = evaluate_dim(slot.expr, sizes).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + len(data)] = data
     kernel.launch(bytes(block), [slot.offset_bytes for slot in layout.slots], grid, program.workgroup, lowered.workgroup_bytes)
+    if heard is not None:
+        heard.finish(grid)

@@ -91,11 +91,11 @@ def _compiled(text: str, opt: int) -> tuple[object, Callable[[int], None]]:
     return engine, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
 
 
-def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None):
+def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None, heard=None):
     """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `arrivals` are the words that a
     grid barrier counts in, `cancel` the one that an interruptible kernel looks at, zeros if none are given; `launched` is how many workgroups
     a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run. `coarsened` is the
-    form to run in the Program's place."""
+    form to run in the Program's place. `heard` takes up what it tells."""
     program = optimised.program
     text, shared_bytes = host_text(optimised, options, coarsened)
     waits = "call void %wait()" in text
@@ -120,6 +120,8 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
         elif slot.kind is SlotKind.ARRIVALS:
             arrivals = np.zeros(2, np.uint32) if arrivals is None else arrivals
             struct.pack_into("<Q", block, slot.offset_bytes, arrivals.ctypes.data)
+        elif slot.kind is SlotKind.REPORT:
+            struct.pack_into("<Q", block, slot.offset_bytes, heard.memory(slot).ctypes.data)
         elif slot.kind is SlotKind.CANCEL:
             struct.pack_into("<Q", block, slot.offset_bytes, cancel.ctypes.data)
         elif slot.kind is SlotKind.GROUPS:
@@ -136,6 +138,8 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
         else:
             _run_all(threads)
     _run_all(running)
+    if heard is not None:
+        heard.finish(grid)
 
 
 class Walk:
@@ -145,8 +149,11 @@ class Walk:
     def __init__(self):
         self._made, self._given, self._written = None, {}, {}
 
-    def run(self, optimised, arguments, sizes, options=PLAIN):
+    def run(self, optimised, arguments, sizes, options=PLAIN, heard=None):
         """As the function."""
+        if heard is not None and heard.program.reports:
+            run(optimised, arguments, sizes, options=options, heard=heard)
+            return
         made = options, optimised.program, optimised.proven, optimised.written_first, sizes
         given = {name: value.tobytes() for name, value in arguments.items()}
         if (made, given) != (self._made, self._given):

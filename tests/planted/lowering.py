@@ -354,7 +354,7 @@ WGSL: Final = (
         "scalars_a_word_late",
         "Params are read from the uniform block as if it had no word for each buffer's offset.",
         "vyre_py.lowering.wgsl.uniform_block",
-        "return _HEADER_WORDS + buffers + (slot.offset_bytes",
+        "return _HEADER_WORDS + len(layout.buffers) + (slot.offset_bytes",
         "return _HEADER_WORDS + (slot.offset_bytes",
         Generated("wgpu", 10),
     ),

@@ -12,6 +12,7 @@ from typing import Any, Final
 from tree import TESTS
 
 from vyre_py.ir.language.dims import Dim, DimConst, DimOp, Grid
+from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES as ALL_TYPES
@@ -24,11 +25,16 @@ from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, In
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.layout import Layout, Slot, SlotKind
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.reports import Form, prints_at
 from vyre_py.lowering.target import parse_target
 
 __all__ = ["AXPY", "FOLDER", "compiled", "edited", "full", "offsets", "plain", "redigested", "section_of"]
 
 FOLDER: Final = TESTS / "vectors" / "artifacts"
+
+REPORTS: Final = (
+    Form(True, "{} is not {}, \u00e9", (ALL_TYPES["f16x3"], u32), Place("x\ud800.vir", 3, 5)), Form(False, "{}", (u64,), Place("y.py", 7)),
+)
 
 AXPY: Final = """\
 program axpy(n) workgroup(64) {
@@ -55,8 +61,9 @@ def full() -> Artifact:
     y = Memory("y z", Space.BUFFER, i64, (m,), Access.READ_WRITE)
     w = Memory("w", Space.BUFFER, f32, (DimConst(7),), Access.WRITE)
     v, s = Param("v", ALL_TYPES["f32x2"]), Param("s", u64)
-    interface = Interface("full \ud800\n", (n, m), (v, s), (x, y, w), frozenset({"y z", "n"}), "What it is\nfor.")
+    interface = Interface("full \ud800\n", (n, m), (v, s), (x, y, w), frozenset({"y z", "n"}), "What it is\nfor.", REPORTS)
     parted = Memory("x", Space.BUFFER, f32, (n, wide, DimConst(3)), Access.READ)
+    told = Memory("report", Space.BUFFER, u32, (DimConst(prints_at(REPORTS) + 5),), Access.READ_WRITE, hidden=True)
     slots = (
         Slot(SlotKind.BUFFER, "x", f32, 0, 8, memory=parted),
         Slot(SlotKind.BUFFER, "y z", i64, 8, 8, memory=y),
@@ -69,12 +76,13 @@ def full() -> Artifact:
         Slot(SlotKind.ARRIVALS, "", u32, 56, 8),
         Slot(SlotKind.CANCEL, "", u32, 64, 8),
         *(Slot(SlotKind.GROUPS, "", u32, 72 + 4 * axis, 4, axis=axis) for axis in range(3)),
+        Slot(SlotKind.REPORT, "report", u32, 88, 8, memory=told),
     )
     taken = {"full": {"registers": 40, "spills": 0}, "full_4": {}}
     images = (Image("cubin", b"\x7fELF code", b"tables", None, "ptxas info: 40 registers é", taken), Image("ptx", b".version 7.8"))
     needs = (Aligned("y z", 16), Divisible(DimOp("add", n, m), 4))
     entries = (Entry("full_4", needs, 4, {"assembler_level": 4, "least": -(1 << 63)}), Entry("full", details={"most": (1 << 63) - 1}))
-    step = Step(images, entries, Layout(slots, 84, frozenset({"x", "n"})), (32, 4, 2), Grid(True, (n, m, wide)), 4096, True, True, True, True)
+    step = Step(images, entries, Layout(slots, 96, frozenset({"x", "n"})), (32, 4, 2), Grid(True, (n, m, wide)), 4096, True, True, True, True)
     part = Part(parse_target("sm_90"), (step,), "fast", {"checks_kept": 3}, made_by={"LLVM": "22.1.0", "options": "opt=3"})
     formats = {"wgsl:f64": "wgsl", "cpu:x86-64-v3": "object"}
     others = [replace(part, target=parse_target(name), steps=(_plainer(step, format_),)) for name, format_ in formats.items()]
@@ -83,7 +91,7 @@ def full() -> Artifact:
 
 def _plainer(step: Step, format_: str) -> Step:
     """The step with a few slots less and other code; the grid counts workgroups."""
-    kept = tuple([slot for slot in step.layout.slots if slot.kind not in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.GROUPS)])
+    kept = tuple([slot for slot in step.layout.slots if slot.kind not in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.GROUPS, SlotKind.REPORT)])
     return Step(
         (Image(format_, b"code"),), (Entry("main", details={"scratch_bytes": 0}),), Layout(kept, 56), (1, 1, 1), replace(step.grid, over=False), 0,
     )  # fmt: skip

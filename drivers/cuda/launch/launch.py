@@ -190,6 +190,8 @@ class BoundKernel(CommandList):
         rows = []
         written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
         for place, slot in enumerate(self.plan.step.layout.buffers):
+            if slot.kind is not SlotKind.BUFFER:
+                continue  # our own
             signature, begin, end = record_of(self.held[place])
             address = self.block_address + slot.offset_bytes
             rows.append(SlotRow(sys.intern(slot.name), call_list.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end))
@@ -365,7 +367,7 @@ class CudaLaunch(Launch):
             return super().set(arguments, **named)
 
     def _bound(self) -> dict[str, Buffer]:
-        return self.kernel.buffers
+        return {slot.name: buffer for slot, buffer in zip(self.plan.step.layout.buffers, self.kernel.held, strict=True) if slot.kind is SlotKind.BUFFER}
 
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         kernel, step = self.kernel, self.plan.step

@@ -122,7 +122,9 @@ class CudaPending(PolledPending):
         try:
             if self._block is None:
                 return self._run.collect()
-            return {m.name: self._written(m.name) for m in self._run.binding.interface.buffers if m.access.writes}
+            results = {m.name: self._written(m.name) for m in self._run.binding.interface.buffers if m.access.writes}
+            self._run.settle()
+            return results
         finally:
             self._finalizer()
 

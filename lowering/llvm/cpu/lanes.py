@@ -52,6 +52,7 @@ from vyre_py.lowering.rows import WIDEST_BYTES
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 from vyre_py.ir.language.walks import Handlers
+from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
@@ -407,7 +408,7 @@ HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
     Subgroup: _LaneWalk.together,
-}, apart=CONTROL, without=WITHOUT_GRID_BARRIER)  # fmt: skip
+}, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS})  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}
 

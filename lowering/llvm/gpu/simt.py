@@ -51,6 +51,7 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
+from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
@@ -492,7 +493,7 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-}, without={Subgroup: "subgroup ops go through workgroup memory first"})  # fmt: skip
+}, without={Subgroup: "subgroup ops go through workgroup memory first", **WITHOUT_REPORTS})  # fmt: skip
 
 
 def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:

@@ -16,6 +16,7 @@ from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.errors import Unsupported, ValidationError
 from vyre_py.ir.language.nodes import (
     STATEMENTS,
+    Assert,
     Atomic,
     Barrier,
     Break,
@@ -31,6 +32,7 @@ from vyre_py.ir.language.nodes import (
     Load,
     Loop,
     MemoryStatement,
+    Print,
     Region,
     Return,
     Set,
@@ -107,7 +109,8 @@ def test_every_kind_is_in_the_table() -> None:
 
     named = {kind for kind in below(Statement) if kind.__module__ == Statement.__module__}
     # A class with slots is made twice; the first one stays behind until the garbage collector comes.
-    assert {kind.__name__ for kind in named} - {"Statement", "MemoryStatement", "VariableStatement"} == {kind.__name__ for kind in STATEMENTS}
+    bases = {"Statement", "MemoryStatement", "ReportStatement", "VariableStatement"}
+    assert {kind.__name__ for kind in named} - bases == {kind.__name__ for kind in STATEMENTS}
     assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 3
 
 
@@ -115,11 +118,12 @@ def test_every_kind_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("found", "kinds"),
     [
-        (any_of(~DROPPABLE), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Store, Subgroup}),
-        (any_of(~(DROPPABLE | Effect.WRITES)), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Subgroup}),
+        (any_of(~DROPPABLE), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print}),
+        (any_of(~(DROPPABLE | Effect.WRITES)), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Subgroup, Assert, Print}),
         (any_of(Effect.CONVERGES), {Subgroup}),
         (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, UniformLoad}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
+        (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
         (any_of(Effect.READS), {Load, UniformLoad, Atomic}),
         (any_of(Effect.WRITES), {Store, Atomic}),
@@ -128,7 +132,7 @@ def test_every_kind_is_in_the_table() -> None:
         (at_most(Effect.NONE), {Let}),
         (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
     ],
-    ids=["seen", "unmovable", "converges", "synchronises", "grid", "jumps", "reads", "writes", "repeats", "nests", "pure", "variables"],
+    ids=["seen", "unmovable", "converges", "synchronises", "grid", "reports", "jumps", "reads", "writes", "repeats", "nests", "pure", "variables"],
 )
 def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
     assert {kind for kind in STATEMENTS if found[kind]} == kinds

@@ -36,6 +36,7 @@ from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ArtifactError, Unsupported
 from vyre_py.lowering.layout import Layout, Slot
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.reports import Form
 
 _MIXED = """\
 program {p}({n}, {m}) workgroup(32) {{
@@ -78,7 +79,7 @@ def test_every_field_survives() -> None:
             default = field.default_factory() if field.default_factory is not MISSING else field.default
             if default is MISSING or value != default:
                 said.setdefault(type(record), set()).add(field.name)
-    for kind in (Artifact, Interface, Part, Step, Image, Entry, Aligned, Divisible, Layout, Slot, Optimised):
+    for kind in (Artifact, Interface, Form, Part, Step, Image, Entry, Aligned, Divisible, Layout, Slot, Optimised):
         silent = {field.name for field in fields(kind)} - said[kind] - {"stages", *FOUND_ANEW}
         assert not silent, f"no {kind.__name__} of the sample says anything of {silent}, so nothing shows that files keep it"
     for made in (artifact, reference):
@@ -285,16 +286,25 @@ def test_kept_files_are_read(name: str, version: tuple[int, int]) -> None:
 
 
 def test_older_files_lack_what_came_later_and_nothing_else() -> None:
-    older, newer = (plain(Artifact.load(FOLDER / f"full_1_{minor}.vyre")) for minor in (0, 1))
-    for part in newer["parts"]:
+    oldest, older, newer = (plain(Artifact.load(FOLDER / f"full_1_{minor}.vyre")) for minor in (0, 1, 2))
+    newer["interface"]["reports"] = []
+    (told,) = [slot for part in newer["parts"] for slot in part["steps"][0]["layout"]["slots"] if slot["kind"] == "report"]
+    newer["parts"][0]["steps"][0]["layout"]["slots"].remove(told)
+    assert older["parts"][0]["steps"][0]["layout"].pop("size_bytes") == newer["parts"][0]["steps"][0]["layout"].pop("size_bytes") - 12
+    assert older == newer
+    oldest["parts"][0]["steps"][0]["layout"].pop("size_bytes")
+    for part in older["parts"]:
         for image in part["steps"][0]["images"]:
             image |= {"log": "", "resources": {}}
-    assert older == newer
+    assert oldest == older
 
 
 def test_an_older_version_is_not_written_where_something_would_be_lost() -> None:
+    for version, words in (((1, 0), r"reports, values have no place in format 1\.0"), ((1, 1), r"reports, values have no place in format 1\.1")):
+        with pytest.raises(ArtifactError, match=words):
+            encode(full(), version)
     with pytest.raises(ArtifactError, match=r"images has no place in format 1\.0"):
-        encode(full(), (1, 0))
+        encode(Artifact.load(FOLDER / "full_1_1.vyre"), (1, 0))
 
 
 # ---------------------------------------------------------------- files

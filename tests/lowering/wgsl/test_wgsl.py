@@ -122,14 +122,14 @@ def test_words_of_the_block() -> None:
     text = "param a: f32\n param b: bool\n buffer x: u32[n, m] read\n buffer y: u32[n] write\n y[global_id.x] = x[0u32, 0u32]"
     layout = lay_out(program(f"program p(n, m) {{ {text} }}"))
     assert [offset_word(0), offset_word(1)] == [3, 4]
-    assert [scalar_word(len(layout.buffers), slot) for slot in layout.scalars] == [5, 6, 7, 8] and block_words(layout) == 12
+    assert [scalar_word(layout, slot) for slot in layout.scalars] == [5, 6, 7, 8] and block_words(layout) == 12
     assert [word_text(0), word_text(7)] == ["block.words[0].x", "block.words[1].w"]
 
 
 def test_an_f64_takes_two_words_of_the_block() -> None:
     made = program("program p(n) { param a: u8\n param b: f64\n param c: i16\n buffer y: f64[n] write\n y[global_id.x] = b }")
     layout = lay_out(made)
-    assert [scalar_word(len(layout.buffers), slot) for slot in layout.scalars] == [4, 6, 8, 9] and block_words(layout) == 12
+    assert [scalar_word(layout, slot) for slot in layout.scalars] == [4, 6, 8, 9] and block_words(layout) == 12
     assert "let p1 = f64_of_words(block.words[1].z, block.words[1].w);" in emit_text(made, "wgsl:f64")
     wide = program("program p(n) { param a: u64\n buffer y: u64[n] write\n y[global_id.x] = a }")
     assert "b0[(v0) * 2u + 1u + o0] = p1;" in emit_text(wide, "wgsl")

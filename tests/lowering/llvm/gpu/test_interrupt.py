@@ -10,6 +10,7 @@ import pytest
 import simt_host
 from filetest import files, read_cases, run_program
 from generator import Seeded, generate
+from heard import Heard
 from ptxas import assemble_together
 
 import vyre_py.drivers.reference.device as reference_device
@@ -71,12 +72,13 @@ def test_run_filetests(path, options, monkeypatch, busy):
     """The reference device with the walk in the interpreter's place. Programs without a loop are left to the test with both options."""
     walk = simt_host.Walk()
 
-    def run(code, arguments, sizes, **watches):
+    def run(code, arguments, sizes, reports, **watches):
         values = {name: value if value.ndim else value[()] for name, value in arguments.items()}
-        program = code.program
+        heard = Heard(code.program, reports)
+        program = heard.program
         if has_grid_barrier(program) if options.persistent else not has_loops(program):
-            return interpret(code, arguments, sizes)
-        return walk.run(prepare(program, TARGET, options), values, sizes, options)
+            return interpret(code, arguments, sizes, reports=reports)
+        return walk.run(prepare(program, TARGET, options), values, sizes, options, heard)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     for case in read_cases(path):

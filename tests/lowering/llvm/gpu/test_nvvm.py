@@ -22,6 +22,7 @@ from elements import random_array
 from fast_machine import arguments, outside
 from filetest import Failure, devices_of, files, read_cases, run_program
 from generator import Seeded, generate
+from heard import Heard
 from op_programs import differing
 from ptxas import assemble, assemble_together
 from test_fast import PTX as BOUNDS
@@ -68,12 +69,12 @@ except Unsupported as missing:
     pytest.skip(f"libNVVM is not here: {missing}", allow_module_level=True)
 
 
-def run_as_ptx(program, arch, options, arguments, sizes, entry=0):
+def run_as_ptx(program, arch, options, arguments, sizes, entry=0, heard=None):
     """Runs a Program on the PTX machine: its best entry, or another one where it has so many."""
     target = Target("ptx", arch)
     prepared = prepare(program, target, options)
     made = nvptx.lower(prepared, target, options)
-    ptx_threads.run(made, made.entries[entry % len(made.entries)], prepared.program, options, arguments, sizes)
+    ptx_threads.run(made, made.entries[entry % len(made.entries)], prepared.program, options, arguments, sizes, heard)
 
 
 def ptx_of(program, arch="sm_90", options=NVVM):
@@ -101,11 +102,12 @@ def test_filetests_run_as_ptx(path, monkeypatch):
     number = files("run").index(path)
     runs = count(number)
 
-    def run(code, arguments, sizes, **watches):
+    def run(code, arguments, sizes, reports, **watches):
         at = next(runs)
+        heard = Heard(code.program, reports)
         options = NVVM if at % 3 else QUICK
         given = {name: value if value.ndim else value[()] for name, value in arguments.items()}
-        run_as_ptx(code.program, ARCHS[at % len(ARCHS)], options, given, sizes, entry=at % 2)
+        run_as_ptx(heard.program, ARCHS[at % len(ARCHS)], options, given, sizes, at % 2, heard)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     cases = read_cases(path)
@@ -545,7 +547,11 @@ def test_filetests_run_on_a_gpu(path, opt, monkeypatch):
     device = open_device("cuda")
     options = CompileOptions(codegen="nvvm", opt=opt)
     pipeline_of = partial(device.compile_native, options=options)
-    monkeypatch.setattr(filetest, "run_on", lambda kind, program, arguments, opt, config: pipeline_of(program).dispatch(arguments, config=config))
+
+    def run_on(kind, program, arguments, opt, config, out=None):
+        return pipeline_of(program).dispatch(arguments, config=config, out=out)
+
+    monkeypatch.setattr(filetest, "run_on", run_on)
     problems = []
     for case in read_cases(path):
         try:

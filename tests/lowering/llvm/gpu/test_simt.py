@@ -7,6 +7,7 @@ import pytest
 import simt_host
 from filetest import files, read_cases, run_program
 from generator import Seeded, generate
+from heard import Heard
 from test_cpu_types import COUNT, NAMES, program_of
 
 import vyre_py.drivers.reference.device as reference_device
@@ -70,10 +71,11 @@ def test_run_filetests(path, monkeypatch):
     ran = []
     walk = simt_host.Walk()
 
-    def run(code, arguments, sizes, **watches):
+    def run(code, arguments, sizes, reports, **watches):
         ran.append(code)
-        prepared = prepare(code.program, TARGET, CompileOptions())
-        walk.run(prepared, {name: value if value.ndim else value[()] for name, value in arguments.items()}, sizes)
+        heard = Heard(code.program, reports)
+        prepared = prepare(heard.program, TARGET, CompileOptions())
+        walk.run(prepared, {name: value if value.ndim else value[()] for name, value in arguments.items()}, sizes, heard=heard)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     for case in read_cases(path):
