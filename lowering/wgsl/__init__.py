@@ -5,7 +5,7 @@ functions that they call, `memory` declares arrays and packs small elements, `ro
 through, `emit` walks the body, `uniform_block` is the block of scalars that emitter and driver share.
 
 Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once. f64 is for
-devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none.
+devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none; its functions are expanded, since WGSL's are not over f64.
 """
 
 from __future__ import annotations

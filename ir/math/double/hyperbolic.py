@@ -1,7 +1,7 @@
 """sinh, cosh and tanh for f64: every argument; at most 1 ULP.
 
 Method: that of `ir.math.hyperbolic`. |x| = n ln 2 + r as in `exp`, and 2 sinh |x| = 2^n ((1 - b) cosh r + (1 + b) sinh r) with b = 4^-n; cosh is the
-same with -b for b. 1 - b + r is summed with its rounding errors, since the terms of sinh cancel by up to a factor of two for n = 1; for n = 0 sinh r
+same with -b for b. 1 - b + r + b r is summed with its rounding errors, since the terms of sinh cancel by up to a factor of two for n = 1; for n = 0 sinh r
 is taken itself. tanh is a short odd polynomial below 0.36, and 1 - 2 / (exp(2 |x|) + 1) above, with the sum, the quotient and the difference
 in two parts each (J.-M. Muller, Elementary Functions, 2016, has both forms).
 
@@ -97,9 +97,9 @@ def _half_sum(m: MathBuilder, n: Atom, b: Atom, r: Atom, low: Atom, square: Atom
     one = double(1.0)
     start, start_lost = sum_of(m, one, m("neg", b))
     head, lost = sum_of(m, start, r)
+    head, more = sum_of(m, head, m("mul", b, r))
     even = m("mul", square, m.polynomial(square, _COSH_TAIL))
-    rest = m("fma", b, r, m("add", start_lost, lost))
-    rest = m("fma", m("add", one, b), m("add", odd, low), rest)
+    rest = m("fma", m("add", one, b), m("add", odd, low), m("add", start_lost, m("add", lost, more)))
     return scaled(m, m("add", head, m("fma", start, even, rest)), m("sub", n, long_int(1)))
 
 
