@@ -15,7 +15,7 @@ PASSES: Final = (
         "Constants are folded in Python's numbers, 64 bits wide, and wrapped at the end.",
         "vyre_py.ir.passes.fold",
         "*[element(a.type, a.bits).reshape(1) for a in args]",
-        "*[np.array([a.value]) for a in args]",
+        "*[np.array([a.value]).astype(np.int64) if a.type.is_integer else np.array([a.value]) for a in args]",
         Generated("reference"),
     ),
     Plant(
