@@ -29,6 +29,7 @@ from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.through_memory import missing_together, through_memory
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
+from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
@@ -62,7 +63,12 @@ def _by_memory(program: Program, target: Target, why: str) -> Program:
 
 
 def _ptx_subgroups(program: Program, target: Target) -> Program:
-    return _by_memory(program, target, "subgroups go through workgroup memory here")
+    with importing:
+        from vyre_py.lowering.llvm.gpu.warps import WARP, takes
+
+    if program.subgroup <= WARP:
+        return expand_subgroups(program, takes(generation(target.arch)))
+    return _by_memory(program, target, f"subgroups of more than {WARP} go through workgroup memory")
 
 
 def _host_subgroups(program: Program, target: Target) -> Program:

@@ -111,6 +111,7 @@ class Analysis:
         self.subgroup = program.subgroup
         # What a subgroup agrees on is agreed on by the workgroup that it is.
         self.within = int(Level.WORKGROUP if self.subgroup == prod(program.workgroup) else Level.SUBGROUP)
+        self.varying = self.within if self.subgroup == 1 else _VARYING  # a lane agrees with itself
         self.counting: set[int] = set()  # values that count up by 1 from lane to lane, from a multiple of S on
         self.blocks: list[_BlockSegments] = []
         self.loops: list[_BlockSegments] = []
@@ -195,7 +196,7 @@ class Analysis:
                 return self.within
         if query == "local_index" or (axis == "x" and query in ("local_id", "global_id") and self.program.workgroup[0] % self.subgroup == 0):
             self.counting.add(result)
-        return int(OPS[name].level or 0)
+        return min(self.varying, int(OPS[name].level or 0))
 
     def _parts_subgroups(self, s: Let) -> bool:
         """Whether an op forgets the lane of a value that counts up lane by lane: a quotient, a shift or a mask."""
@@ -208,7 +209,7 @@ class Analysis:
 
     def _load(self, index: int, s: Load) -> None:
         if s.memory.access.writes:
-            self.level[s.bound.id] = _VARYING
+            self.level[s.bound.id] = self.varying
         else:
             self._feed(s.args, s.bound.id)
 
@@ -216,10 +217,10 @@ class Analysis:
         self.level[s.bound.id] = int(Level.WORKGROUP)
 
     def _atomic(self, index: int, s: Atomic) -> None:
-        self.level[s.bound.id] = _VARYING
+        self.level[s.bound.id] = self.varying
 
     def _together(self, index: int, s: Subgroup) -> None:
-        self.level[s.bound.id] = self.within if s.op.level is Level.SUBGROUP else _VARYING
+        self.level[s.bound.id] = self.within if s.op.level is Level.SUBGROUP else self.varying
 
     def _var(self, index: int, s: Var) -> None:
         self._feed(s.args, self.variables + s.variable.id)

@@ -1,7 +1,8 @@
 """A machine for PTX as compilers write it, a thread after the other: what a GPU would compute, where there is none.
 
-It reads a module's text and runs one of its kernels over arrays of the host, exactly (`ptx_arithmetic`). Threads meet at barriers, and take
-turns at relaxed loads, where they wait for one another. Each access is looked at: it must be aligned, and lie within memory that there is.
+It reads a module's text and runs one of its kernels over arrays of the host, exactly (`ptx_arithmetic`). Threads meet at barriers, those of a warp in
+shuffles, votes and their like, to which all that a mask names have to come, and they take turns at relaxed loads, where they wait for one another. Each
+access is looked at: it must be aligned, and lie within memory that there is.
 Instructions that approximate are not among those it knows. For small grids only: a thread makes some 300,000 steps a second.
 """
 
@@ -26,6 +27,7 @@ from ptx_arithmetic import (
     permuted,
     taken,
 )
+from warp import WARP, Exchanged, exchanged
 
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
@@ -180,6 +182,24 @@ class Kernel:
     def _fence(self, parts: list[str], operands: list[str]) -> Step:
         return lambda r: None
 
+    # ---- warps
+
+    def _exchange(self, parts: list[str], operands: list[str]) -> Step:
+        """The last operand is the mask of those that take part. Whether a shuffle had such a lane is in a register that nothing may read."""
+        assert "sync" in parts, parts
+        unsigned = parts[0] == "redux" and parts[-1] == "u32" and parts[2] in ("min", "max")
+        name = ".".join([*parts[:2], "u" + parts[2]] if unsigned else parts[:-1])
+        compute, bits, target = exchanged(name), 1 if parts[-1] == "pred" else bits_of(parts[-1]), operands[0].partition("|")[0]
+        given = [self._given(text) for text in operands[1:]]
+
+        def step(r: Registers) -> _Exchange:
+            value, *rest, mask = [g(r) for g in given]
+            return _Exchange((name, tuple(operands), mask & 0xFFFFFFFF), [value & (1 << bits) - 1, *rest], compute, r, target)
+
+        return step
+
+    _shfl = _vote = _match = _redux = _exchange
+
     # ---- memory
 
     def _place(self, text: str) -> Callable[[Registers], int]:
@@ -251,11 +271,12 @@ class Kernel:
         for z, y, x in np.ndindex(*reversed(tuple(grid))):
             place: dict[str, Any] = {"%ctaid.x": x, "%ctaid.y": y, "%ctaid.z": z} | {f"%nctaid.{a}": n for a, n in zip("xyz", grid, strict=True)}
             place["%shared"] = bytearray(b"\xa5" * shared_bytes)  # it holds anything at all
-            groups.append([_Thread(self._run(place | {"%tid.x": i, "%tid.y": j, "%tid.z": k})) for k, j, i in np.ndindex(*reversed(tuple(workgroup)))])
+            tids = enumerate(np.ndindex(*reversed(tuple(workgroup))))
+            groups.append([_Thread(self._run(place | {"%tid.x": i, "%tid.y": j, "%tid.z": k}), number) for number, (k, j, i) in tids])
         while groups := [group for group in map(_turn, groups) if group]:
             pass
 
-    def _run(self, r: Registers) -> Iterator[str]:
+    def _run(self, r: Registers) -> Iterator[str | _Exchange]:
         r |= {"%clock": 1, "%local": bytearray(self._local_bytes)}
         at, steps = 0, self._steps
         while True:
@@ -265,29 +286,65 @@ class Kernel:
                 continue
             if found == "end":
                 return
-            if isinstance(found, str):
+            if isinstance(found, (str, _Exchange)):
                 yield found
             else:
                 at = found
 
 
 @dataclass
-class _Thread:
-    """A thread on its way: what it waits for, "meet" at a barrier, and how often it has looked for a change."""
+class _Exchange:
+    """What a thread waits with for the others of its warp that the mask names: the instruction, its operands, what it computes, and where that goes."""
 
-    run: Iterator[str]
-    why: str = ""
+    what: tuple[str, tuple[str, ...], int]
+    values: list[int]
+    compute: Exchanged
+    registers: Registers
+    target: str
+
+
+@dataclass
+class _Thread:
+    """A thread on its way, by its number in the workgroup: what it waits for, "meet" at a barrier or others of its warp, and how often it has looked for a
+    change."""
+
+    run: Iterator[str | _Exchange]
+    number: int
+    why: str | _Exchange = ""
     looks: int = 0
+
+
+def _exchange(group: list[_Thread]) -> None:
+    """Lets the threads go on whose warps are complete in an instruction."""
+    waiting: dict[tuple[int, Any], dict[int, _Thread]] = {}
+    for thread in group:
+        if isinstance(thread.why, _Exchange):
+            waiting.setdefault((thread.number // WARP, thread.why.what), {})[thread.number % WARP] = thread
+    for (_, (name, _, mask)), threads in waiting.items():
+        named = {lane for lane in range(WARP) if mask >> lane & 1}
+        assert threads.keys() <= named, f"{name} of threads that its mask {mask:#x} does not name"
+        if threads.keys() != named:
+            continue
+        exchanges = {lane: thread.why for lane, thread in threads.items()}
+        of = {lane: exchange.values for lane, exchange in exchanges.items() if isinstance(exchange, _Exchange)}
+        for lane, exchange in exchanges.items():
+            assert isinstance(exchange, _Exchange)  # it is waiting
+            exchange.registers[exchange.target] = exchange.compute(lane, of) & 0xFFFFFFFF
+            threads[lane].why = ""
 
 
 def _turn(group: list[_Thread]) -> list[_Thread]:
     """Runs the threads of a workgroup that don't wait at a barrier until they do, have looked or have ended; gives those that have not ended."""
     for thread in group:
-        if thread.why != "meet":
+        if thread.why != "meet" and not isinstance(thread.why, _Exchange):
             thread.why = next(thread.run, "end")
             thread.looks += thread.why == "look"
             assert thread.looks < _LOOKS, "a thread waits for ever"
     left = [thread for thread in group if thread.why != "end"]
+    waited = sum(isinstance(thread.why, _Exchange) for thread in left)
+    _exchange(left)
+    stuck = waited == len(left) and waited == sum(isinstance(thread.why, _Exchange) for thread in left)
+    assert not stuck or not left, "threads wait for others of their warps for ever"
     if all(thread.why == "meet" for thread in left):
         for thread in left:
             thread.why = ""

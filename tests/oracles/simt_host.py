@@ -1,7 +1,7 @@
 """Runs the kernels of the GPU walk on the host: the same LLVM IR with registers, barriers and address spaces put in host terms.
 
-Each invocation of a workgroup is a thread, so barriers are real; workgroups run one after another, or all at once where the grid has a
-barrier. For small workgroups and grids only.
+Each invocation of a workgroup is a thread, so barriers are real, and so is what a warp does together; workgroups run one after another, or all at once
+where the grid has a barrier. For small workgroups and grids only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import llvmlite.binding as llvm
 import numpy as np
+from warp import WARP, exchanged
 
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
@@ -27,11 +28,14 @@ from vyre_py.lowering.options import CompileOptions
 _REGISTERS = ["tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x", "nctaid.y", "nctaid.z"]
 _SIZES = {"ptr": 8, "i64": 8, "i32": 4}
 _WAIT = ctypes.CFUNCTYPE(None)
+_EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+_INTRINSIC = re.compile(r"(%v\d+) = call (i32|i1) @llvm\.nvvm\.((?:shfl|vote|match|redux)[\w.]*)\((.*)\)")
+_TYPED = re.compile(r"\.i(?:32|64)$")
 PLAIN = CompileOptions()
 
 
 def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
-    """The kernel with one parameter, a pointer to [9 registers, addresses of the waiting function and of workgroup memory, argument block];
+    """The kernel with one parameter, a pointer to [9 registers, addresses of the waiting function, of workgroup memory and of the warp's, argument block];
     and its bytes of workgroup memory."""
     module = ModuleText()
     size = write_kernel(optimised, module, "kernel", options, coarsened=coarsened)
@@ -41,6 +45,8 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     places = sorted(set(re.findall(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", text)))
     text = re.sub(r"getelementptr \(i8, ptr @shared, i64 (\d+)\)", r"%shared.\1", text).replace("@shared", "%shared")
     text = re.sub(r"declare \S+ @llvm\.nvvm\.\S+\(\)\n", "", text)
+    text = re.sub(r"declare \S+ @llvm\.nvvm\.(?:shfl|vote|match|redux)[^\n]*\n", "", text)
+    text = _INTRINSIC.sub(_exchange_call, text)
     text = re.sub(r"@llvm\.nvvm\.([fd])2(u?)(i|ll)\.rz\(", _whole_number, text)
     # To exit is to return here.
     text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
@@ -54,11 +60,12 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     parameters = re.search(r"define ptx_kernel void @kernel\((.*)\) \"", text)[1]
     loads = ["  %wait.p = getelementptr i8, ptr %ctx, i64 40", "  %wait = load ptr, ptr %wait.p"]
     loads += ["  %shared.p = getelementptr i8, ptr %ctx, i64 48", "  %shared = load ptr, ptr %shared.p"]
+    loads += ["  %exchange.p = getelementptr i8, ptr %ctx, i64 56", "  %exchange = load ptr, ptr %exchange.p"]
     loads += [f"  %shared.{place} = getelementptr i8, ptr %shared, i64 {place}" for place in places]
     # A persistent kernel's workgroup is a function of its own.
     text = text.replace("call void @kernel_workgroup(", "call void @kernel_workgroup(ptr %ctx, ")
     text = re.sub(r"(define internal void @kernel_workgroup\()(.*\{\nentry:)", r"\1ptr %ctx, \2\n" + "\n".join(loads), text)
-    offset = 56
+    offset = 64
     for parameter in filter(None, parameters.split(", ")):
         type_, name = parameter.split()[0], parameter.split()[-1]
         offset += -offset % _SIZES[type_]
@@ -66,6 +73,52 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
         offset += _SIZES[type_]
     text = re.sub(r"define ptx_kernel void @kernel\(.*\) \".*\" \{\nentry:", "define void @kernel(ptr %ctx) {\nentry:\n" + "\n".join(loads), text)
     return re.sub(r'define ptx_kernel .*\{', "define void @kernel(ptr %ctx) {", text), size
+
+
+def _exchange_call(found: re.Match[str]) -> str:
+    """An instruction of a warp as a call of the host: which one, the mask, the value in 64 bits, and two operands more."""
+    result, type_, name, given = found.groups()
+    operands = [operand.split(" ", 1) for operand in given.split(", ")]
+    if name.startswith("redux"):
+        operands.reverse()
+    (_, mask), (held, value), *rest = operands
+    (_, b), (_, c) = rest or [("i32", "0")] * 2
+    lines = [] if held == "i64" else [f"{result}.x = zext {held} {value} to i64"]
+    wide = value if held == "i64" else f"{result}.x"
+    call = f"call i32 %exchange(i32 {_NAMES.index(_TYPED.sub('', name))}, i32 {mask}, i64 {wide}, i32 {b}, i32 {c})"
+    lines += [f"{result} = {call}"] if type_ == "i32" else [f"{result}.w = {call}", f"{result} = trunc i32 {result}.w to i1"]
+    return "\n  ".join(lines)
+
+
+# LLVM has the vote's word before `sync`.
+_NAMES = [
+    *[f"shfl.sync.{name}" for name in ("idx", "bfly", "up", "down")], *[f"vote.{name}.sync" for name in ("ballot", "all", "any")], "match.any.sync",
+    *[f"redux.sync.{name}" for name in ("add", "and", "or", "xor", "min", "max", "umin", "umax")],
+]  # fmt: skip
+
+
+class _Warps:
+    """Where the threads of a workgroup meet that an instruction names."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.here: dict[tuple[int, int, int], dict[int, list[int]]] = {}  # by warp, instruction and mask: operands by lane
+        self.found: dict[tuple[int, int, int, int], int] = {}  # the same, and the lane
+
+    def exchange(self, thread: int, kind: int, mask: int, value: int, b: int, c: int) -> int:
+        warp, lane = divmod(thread, WARP)
+        key, name = (warp, kind, mask), re.sub(r"vote\.(\w+)\.sync", r"vote.sync.\1", _NAMES[kind])
+        named = {k for k in range(WARP) if mask >> k & 1}
+        assert lane in named
+        with self.changed:
+            here = self.here.setdefault(key, {})
+            here[lane] = [value, b, c] if name.startswith("shfl") else [value]
+            if here.keys() == named:
+                self.found |= {(*key, k): exchanged(name)(k, here) & 0xFFFFFFFF for k in named}
+                del self.here[key]
+                self.changed.notify_all()
+            assert self.changed.wait_for(lambda: (*key, lane) in self.found, 20), f"{name} waits for ever"
+            return self.found.pop((*key, lane))
 
 
 def _whole_number(found: re.Match[str]) -> str:
@@ -98,7 +151,7 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
     form to run in the Program's place. `heard` takes up what it tells."""
     program = optimised.program
     text, shared_bytes = host_text(optimised, options, coarsened)
-    waits = "call void %wait()" in text
+    waits = "call void %wait()" in text or "call i32 %exchange(" in text
     _, kernel = _compiled(text, opt)
     layout = lay_out(program, options)
     shape = program.grid if coarsened is None else coarsened.optimised.program.grid
@@ -211,16 +264,22 @@ def _workgroup(kernel, workgroup, grid, place, block, waits, shared_bytes):
     """The threads of a workgroup, one for each invocation; none where it has no barriers, and then it was run."""
     count = int(np.prod(workgroup))
     shared = ctypes.create_string_buffer(b"\xa5" * (shared_bytes + 16))  # it holds anything at all
-    meeting = _Meeting(count)
+    meeting, warps = _Meeting(count), _Warps()
 
     @_WAIT
     def wait():
         meeting.wait()
 
     def invocation(x, y, z):
+        number = x + workgroup[0] * (y + workgroup[1] * z)
+
+        @_EXCHANGE
+        def exchange(kind, mask, value, b, c):
+            return warps.exchange(number, kind, mask, value, b, c)
+
         # The addresses are taken here, so that what they lead to lives as long as the threads.
-        addresses = (ctypes.cast(wait, ctypes.c_void_p).value, -(-ctypes.addressof(shared) // 16) * 16)
-        context = ctypes.create_string_buffer(struct.pack("<9I4xQQ", x, y, z, *place, *grid, *addresses) + block)
+        addresses = (ctypes.cast(wait, ctypes.c_void_p).value, -(-ctypes.addressof(shared) // 16) * 16, ctypes.cast(exchange, ctypes.c_void_p).value)
+        context = ctypes.create_string_buffer(struct.pack("<9I4xQQQ", x, y, z, *place, *grid, *addresses) + block)
         kernel(ctypes.addressof(context))
         meeting.leave()
 

@@ -62,6 +62,7 @@ from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, Watch
 from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.gpu.loops import Block, Loops
 from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
+from vyre_py.lowering.llvm.gpu.warps import together
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
@@ -482,6 +483,9 @@ class _SimtWalk:
     def barrier(self, index: int, s: Barrier) -> None:
         self._barrier()
 
+    def together(self, index: int, s: Subgroup) -> None:
+        self.values[s.bound.id] = together(self.w, s, self.program.subgroup, self._local_index(), [self.atom(a) for a in s.args])
+
     def grid_barrier(self, index: int, s: GridBarrier) -> None:
         self._barrier()
         meet_grid(self.w, self.words[SlotKind.ARRIVALS], self._local_index(), self.loops.pause)
@@ -493,7 +497,8 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-}, without={Subgroup: "subgroup ops go through workgroup memory first", **WITHOUT_REPORTS})  # fmt: skip
+    Subgroup: _SimtWalk.together,
+}, without=WITHOUT_REPORTS)  # fmt: skip
 
 
 def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:

@@ -310,7 +310,7 @@ class _Rewriter:
         tables = (REPLACEMENTS, OLD_REPLACEMENTS) if self._typed else (REPLACEMENTS,)
         replacement = next((table[key] for table in tables for key in names if key in table), None)
         if replacement is not None:
-            operands = [value for argument, value in arguments if argument != "i1"]  # which flags are
+            operands = [value for argument, value in arguments if argument != "i1" or replacement.takes_bools]
             if replacement.is_rotation and operands[0] != operands[1]:
                 raise self._unknown("a shift of two values")
             self._replace(result, replacement, type_, operands)

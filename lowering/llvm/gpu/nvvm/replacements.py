@@ -4,8 +4,8 @@ libNVVM is two compilers. Before compute_100 it is LLVM 7, which lacks half of w
 take a closed set of intrinsics. The older one turns any other into a call of a function that does not exist. So every intrinsic has a row here, and one
 without a row is refused by name.
 
-A row's lines are templates: `{r}` is the result's name, `{r}.x` a name for a value on the way to it, `{t}` the type of the operands, `{a}`, `{b}` and
-`{c}` are the operands. For integers `{top}` is the number of the top bit, `{above}` how many bits 32 has more, and `{least}` the least signed number;
+A row's lines are templates: `{r}` is the result's name, `{r}.x` a name for a value on the way to it, `{t}` the type of the result, `{a}`, `{b}`, `{c}`
+and `{e}` are the operands. For integers `{top}` is the number of the top bit, `{above}` how many bits 32 has more, and `{least}` the least signed number;
 for floats `{p}` is PTX's name of the type, and `{d}` how nvvm's intrinsics for it end; `{k}` is the letter of a register in inline assembly.
 
 Inline PTX stands where LLVM 7 has no instruction, or one with another meaning:
@@ -35,10 +35,11 @@ class Replacement:
     lines: tuple[str, ...]
     declares: str = ""
     is_rotation: bool = False  # of a value with itself: right for no other shift of two
+    takes_bools: bool = False  # as operands; for others an i1 is a flag of the intrinsic's, which has no place in the templates
 
     def fields(self, result: str, type_: str, operands: Sequence[str]) -> dict[str, str]:
         """What the templates are filled with for operands of a type, as far as it has such things."""
-        fields = {**dict(zip("abc", operands, strict=False)), "r": result, "t": type_}
+        fields = {**dict(zip("abce", operands, strict=False)), "r": result, "t": type_}
         if type_ in REGISTERS:
             fields["k"] = REGISTERS[type_]
         if sized := _SIZED.fullmatch(type_):
@@ -101,6 +102,27 @@ def _widened(type_: str) -> Replacement:
     return Replacement((f"{{r}}.w = zext {type_} {{a}} to i16", frozen, f"{{r}} = trunc i16 {{r}}.f to {type_}"))
 
 
+def _shuffled(mode: int) -> Replacement:
+    """libNVVM has one shuffle, which says its mode by a number, and whether there was such a lane."""
+    pair, name = "{{ i32, i1 }}", "@llvm.nvvm.shfl.sync.i32"
+    call = f"{{r}}.p = call {pair} {name}(i32 {{a}}, i32 {mode}, i32 {{b}}, i32 {{c}}, i32 {{e}})"
+    return Replacement((call, f"{{r}} = extractvalue {pair} {{r}}.p, 0"), f"declare {pair} {name}(i32, i32, i32, i32, i32)")
+
+
+def _voted(mode: int) -> Replacement:
+    """The same for votes: a ballot is the first of the pair, the others the second."""
+    pair, name = "{{ i32, i1 }}", "@llvm.nvvm.vote.sync"
+    lines = (f"{{r}}.p = call {pair} {name}(i32 {{a}}, i32 {mode}, i1 {{b}})", f"{{r}} = extractvalue {pair} {{r}}.p, {int(mode != _BALLOT)}")
+    return Replacement(lines, f"declare {pair} {name}(i32, i32, i1)", takes_bools=True)
+
+
+def _reduced(name: str) -> Replacement:
+    """No thread of the mask may come here without the others, so the assembly is convergent."""
+    return Replacement((f'{{r}} = call i32 asm sideeffect "redux.sync.{name} $0, $1, $2;", "=r,r,r"(i32 {{a}}, i32 {{b}}) convergent',))
+
+
+_BALLOT: Final = 3
+
 # Instructions and intrinsics, by name with or without the type, and what replaces them for both compilers.
 REPLACEMENTS: Final[Mapping[str, Replacement]] = {
     "llvm.fabs": Replacement(("{r} = call {t} @llvm.nvvm.fabs.{d}({t} {a})",), "declare {t} @llvm.nvvm.fabs.{d}({t})"),
@@ -116,6 +138,11 @@ REPLACEMENTS: Final[Mapping[str, Replacement]] = {
     "llvm.nvvm.sin.approx.ftz.f": _instruction("sin.approx.ftz.f32"),
     "llvm.nvvm.cos.approx.ftz.f": _instruction("cos.approx.ftz.f32"),
     "llvm.nvvm.tanh.approx.f32": _instruction("tanh.approx.f32"),
+    **{f"llvm.nvvm.shfl.sync.{name}.i32": _shuffled(mode) for mode, name in enumerate(("idx", "up", "down", "bfly"))},
+    **{f"llvm.nvvm.vote.{name}.sync": _voted(mode) for mode, name in ((0, "all"), (1, "any"), (_BALLOT, "ballot"))},
+    **{f"llvm.nvvm.redux.sync.{name}": _reduced(f"{name}.{kind}") for name, kind in (("add", "s32"), ("min", "s32"), ("max", "s32"))},
+    **{f"llvm.nvvm.redux.sync.{name}": _reduced(f"{name}.b32") for name in ("and", "or", "xor")},
+    **{f"llvm.nvvm.redux.sync.u{name}": _reduced(f"{name}.u32") for name in ("min", "max")},
     # LLVM 7 takes these for its own conversions, which may give anything where the number does not fit.
     "llvm.nvvm.f2i.rz": _whole("float", "s32"), "llvm.nvvm.f2ui.rz": _whole("float", "u32"),
     "llvm.nvvm.f2ll.rz": _whole("float", "s64"), "llvm.nvvm.f2ull.rz": _whole("float", "u64"),
@@ -161,6 +188,6 @@ OLD_REPLACEMENTS: Final[Mapping[str, Replacement]] = {
 # What both take as LLVM does, by name with or without the type; the newer one so takes what only LLVM 7 lacks.
 AS_IS: Final = frozenset({
     "llvm.sqrt", "llvm.fma", "llvm.floor", "llvm.ceil", "llvm.ctpop", "llvm.ctlz", "llvm.cttz", "llvm.bitreverse",
-    "llvm.nvvm.barrier0", "llvm.nvvm.exit", "llvm.nvvm.read.ptx.sreg.clock", "llvm.nvvm.read.ptx.sreg.tid", "llvm.nvvm.read.ptx.sreg.ctaid",
-    "llvm.nvvm.read.ptx.sreg.nctaid",
+    "llvm.nvvm.barrier0", "llvm.nvvm.exit", "llvm.nvvm.match.any.sync", "llvm.nvvm.read.ptx.sreg.clock", "llvm.nvvm.read.ptx.sreg.tid",
+    "llvm.nvvm.read.ptx.sreg.ctaid", "llvm.nvvm.read.ptx.sreg.nctaid",
 })  # fmt: skip
