@@ -28,7 +28,8 @@ the first to all. A directive is a comment `// word: text`; a line that goes on 
              // lacks: text             nowhere
              // golden                  the whole text is tests/golden/FILE.PROGRAM.TARGET.txt
 
-VYRE_UPDATE=1 in the environment rewrites what comes out of passes, and goldens.
+VYRE_UPDATE=1 in the environment rewrites what comes out of passes, and goldens. VYRE_WRITTEN_FILETESTS is a folder of those that are written (`write_out`), for
+processes that should not write them again.
 
 One module because the folders share their directives, and each is a few lines.
 """
@@ -62,13 +63,14 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
-    "UPDATE", "WATCHING", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower", "run_on",
-    "run_pass", "run_program", "run_watched", "text_of",
+    "UPDATE", "WATCHING", "WRITTEN", "Case", "Failure", "devices_of", "expected_after", "files", "read_cases", "rewrite_passes", "run_check", "run_lower",
+    "run_on", "run_pass", "run_program", "run_watched", "text_of", "write_out",
 ]  # fmt: skip
 
 ROOT: Final = TESTS / "filetests"
 GOLDEN: Final = TESTS / "golden"
 UPDATE: Final = os.environ.get("VYRE_UPDATE", "") not in ("", "0")
+WRITTEN: Final = "VYRE_WRITTEN_FILETESTS"
 
 _WORDS: Final = r"error|warning|run|devices|(?:not|unsupported|needs) on \w+|tolerance(?: on \w+)?|pass|lower|contains|lacks|races|unwritten|printed|fails"
 _DIRECTIVE: Final = re.compile(rf"//[ ]?({_WORDS}):[ \t]*(.*)|//[ ]?(golden)[ \t]*$")
@@ -133,6 +135,8 @@ def files(folder: str) -> list[Path]:
 
 @cache
 def _written() -> dict[Path, Callable[[], str]]:
+    if folder := os.environ.get(WRITTEN):
+        return {ROOT / "run" / path.name: partial(path.read_text, encoding="utf-8") for path in Path(folder).glob("*.vir")}
     from write_filetests import (
         FILES,  # what computes expected values needs mpmath, and most who read filetests need none
     )
@@ -145,6 +149,12 @@ def _written() -> dict[Path, Callable[[], str]]:
 def text_of(path: Path) -> str:
     """What a filetest says."""
     return path.read_text(encoding="utf-8") if path.exists() else _written()[path]()
+
+
+def write_out(folder: Path) -> None:
+    """Writes those that are written into a folder, as files."""
+    for path, make in _written().items():
+        (folder / path.name).write_text(make(), encoding="utf-8")
 
 
 def read_cases(path: Path) -> list[Case]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from device_kinds import open_device
+from filetest import WRITTEN, write_out
 from planted.page import COMMAND, PAGE, page
 from planted.plant import CAUGHT, ROOT, Detector
 from planted.server import Server, floor_of
@@ -14,24 +16,34 @@ from planted.table import DETECTORS, FLOORS, PLANTS
 SECONDS = 120
 
 
+class Servers(dict[str, Server]):
+    """By floor, each started when it is first asked for. They read the filetests that a process without a plant has written."""
+
+    def __init__(self, written: Path) -> None:
+        write_out(written)
+        self.environment = {WRITTEN: str(written)}
+
+    def __missing__(self, floor: str) -> Server:
+        return self.setdefault(floor, Server(floor, self.environment))
+
+
 @pytest.fixture(scope="module")
-def servers() -> Iterator[dict[str, Server]]:
-    """By floor, each started when it is first asked for."""
-    started: dict[str, Server] = {}
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """One of each for all tests."""
+    started = Servers(tmp_path_factory.mktemp("written"))
     yield started
     for server in started.values():
         server.close()
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_bug_is_caught(name: str, servers: dict[str, Server]) -> None:
+def test_a_planted_bug_is_caught(name: str, servers: Servers) -> None:
     plant = PLANTS[name]
     if plant.caught_by.device:
         open_device(plant.caught_by.device)
     floor = floor_of(plant)
-    server = servers[floor] if floor in servers else servers.setdefault(floor, Server(floor))
     try:
-        status, said = server.ask(name, SECONDS)
+        status, said = servers[floor].ask(name, SECONDS)
     except BaseException:
         servers.pop(floor).close()  # what it does now is not for the next one
         raise

@@ -37,7 +37,7 @@ CHECKER: Final = (
     Plant(
         "grid_barrier_of_a_workgroup",
         "A grid barrier may stand where a whole workgroup comes together, whether the other workgroups come or not.",
-        "vyre_py.ir.check.uniformity",
+        "vyre_py.ir.check.convergence",
         'GridBarrier: _Together("V404", "grid_barrier", Level.GRID, "grid")',
         'GridBarrier: _Together("V404", "grid_barrier", Level.WORKGROUP, "grid")',
         Suite("test_uniformity.py::test_grid_barriers"),

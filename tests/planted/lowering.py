@@ -72,7 +72,7 @@ LEGAL: Final = (
         "vyre_py.lowering.legal.split64_ops",
         'borrow = self.flag(self("lt", a[0], b[0]))',
         'borrow = self.flag(self("le", a[0], b[0]))',
-        Generated("wgpu", 80),
+        Suite("test_words.py", "sub and i64"),
     ),
     Plant(
         "words_swapped",

@@ -24,7 +24,7 @@ PASSES: Final = (
         "vyre_py.ir.passes.fold",
         "return start.value >= stop.value if step.value > 0 else start.value <= stop.value",
         "return start.value >= stop.value",
-        Generated("reference"),
+        Suite("test_filetests.py::test_run", "for_loops and reference"),
     ),
     Plant(
         "dead_after_one_branch",

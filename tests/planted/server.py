@@ -12,7 +12,7 @@ import pkgutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -66,9 +66,10 @@ def serve(floor: str, run: Callable[[str], NoReturn]) -> None:
 class Server:
     """The process that `serve` runs in, for whoever asks it."""
 
-    def __init__(self, floor: str) -> None:
+    def __init__(self, floor: str, environment: Mapping[str, str]) -> None:
         command = [sys.executable, str(ROOT / "tests" / "planted"), "--serve", floor]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True, env={**os.environ, **environment})
 
     def ask(self, name: str, seconds: float) -> tuple[int, str]:
         """The exit status of a process in which this is planted, and the end of what it printed. Raises TimeoutError; then the server is of no more use."""
