@@ -13,7 +13,7 @@ from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Space
+from vyre_py.ir.language.nodes import Let, Space
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
@@ -110,6 +110,18 @@ def _approximated(program: Program, target: Target) -> Program:
     return contract(approximate(program, target))
 
 
+def _asked_for(program: Program, target: Target) -> Program:
+    with importing:
+        from vyre_py.lowering.llvm.gpu.fast import approximate
+
+    return approximate(program, target, asked=True)
+
+
+def _asks(program: Program) -> bool:
+    """Whether a Program asks for approximations, one by one."""
+    return any(isinstance(s, Let) and s.op.approximates for s in program.body)
+
+
 def _fused(program: Program, target: Target) -> Program:
     with importing:
         from vyre_py.lowering.llvm.cpu.host import has_fma
@@ -123,8 +135,8 @@ class _Kind:
 
     `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
-    asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those, `fast` what it computes faster under the numerics
-    of that name. It takes `most` statements, where it has a limit of its own.
+    asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
+    name; `asked` what a Program names as such. It takes `most` statements, where it has a limit of its own.
     """
 
     module: str
@@ -134,10 +146,13 @@ class _Kind:
     fast: Legal | None = None
     subgroups: Legal | None = None
     most: int | None = None
+    asked: Legal | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind("vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES),
+    "ptx": _Kind(
+        "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES, _asked_for,
+    ),
     "host": _Kind("vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES),
     "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups),
     "reference": _Kind("vyre_py.lowering.reference", number_reports),
@@ -166,7 +181,8 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     if options.workgroup is not None and options.workgroup != checked.program.workgroup:
         checked = check(replace(checked.program, workgroup=options.workgroup))
     kind = _KINDS[target.kind]
-    fast = kind.fast if options.numerics == "fast" else None
+    # Under fast all is approximated, what asks for it too.
+    fast = kind.fast if options.numerics == "fast" else kind.asked if _asks(checked.program) else None
     try:
         return optimise(
             checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
@@ -241,9 +257,10 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
 
 
 def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
-    """The key of a result of `prepare`: every architecture of PTX has the same, unless numerics are fast or there are subgroups."""
+    """The key of a result of `prepare`: every architecture of PTX has the same, unless something is approximated or there are subgroups."""
     kind = _KINDS[target.kind]
-    return (target,) if target.kind == "wgsl" or options.numerics == "fast" or program.subgroup else (kind.table, kind.legal)
+    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or _asks(program)
+    return (target,) if alone else (kind.table, kind.legal)
 
 
 # Effects of statements that an invocation executes at most once, and not together with others.

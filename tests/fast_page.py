@@ -23,6 +23,10 @@ Made from `lowering/llvm/gpu/accuracy.py` by `python tests/pages.py`; changes be
 | reference | nothing: strict results are within every bound of fast | strict |
 | wgsl | nothing: what the device does of itself | native |
 
+`vp.fast.exp(x)` (`fast_exp(x)` in text) asks for the approximation of one op, whatever the numerics: on PTX within its bound below, on WGSL what the
+device does of itself, elsewhere the strict op. Nothing around it is contracted or flushed. There are `div`, `sqrt`, `rsqrt`, `exp`, `exp2`, `exp10`,
+`log`, `log2`, `log10`, `sin`, `cos`, `tanh` and `pow`. A part of PTX that has one is `fast`.
+
 A Program that computes nothing in floating point is strict everywhere, and its code is the same under all numerics.
 
 * **Contraction**: `a * b + c`, `a * b - c` and `c - a * b` are computed as one fused multiply-add, which rounds once, where the product is used by

@@ -127,6 +127,8 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _where(op: Op) -> str:
     """Which targets compute the op themselves, which expand it, and where the bits may differ."""
+    if op.approximates:
+        return f"on PTX approximate instructions where there are; on WGSL the device's own; elsewhere {op.approximates}"
     expanding = [kind for kind in TARGET_KINDS if op.name in expanded_for(kind)]
     rest = [kind for kind in TARGET_KINDS if kind not in expanding]
     places = "built in"

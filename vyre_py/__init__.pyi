@@ -111,7 +111,7 @@ from vyre_py.native import compile_native as compile_native
 from vyre_py.ops.sobol import Sobol as Sobol
 from vyre_py.ops.sobol import sobol_program as sobol_program
 
-__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'ArrayHandle', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'CacheWarning', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceInfo', 'DeviceLost', 'DeviceUnavailable', 'Diagnostic', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Entry', 'Event', 'Executor', 'Expr', 'Graph', 'Image', 'Interface', 'KernelAssertion', 'Launch', 'LaunchError', 'LayerSnapshot', 'Limits', 'LoweringError', 'Missing', 'OutOfMemory', 'ParseError', 'Part', 'Pending', 'Pipeline', 'Place', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'SequenceStep', 'Size', 'Snapshot', 'Sobol', 'Stages', 'Step', 'StoreSnapshot', 'Target', 'Timed', 'ToolchainError', 'Trace', 'Type', 'Unsupported', 'UnwrittenRead', 'ValidationError', 'VariableHandle', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'copysign', 'cos', 'cosh', 'cross', 'ctz', 'degrees', 'device', 'devices', 'disk_cache', 'distance', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fill_step', 'floor', 'fma', 'fract', 'frexp_exponent', 'frexp_fraction', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'ldexp', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mix', 'modf_fraction', 'mul_hi', 'nextafter', 'normalize', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'popcount', 'pow', 'prometheus_text', 'radians', 'reflect', 'refract', 'remainder', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturate', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'smoothstep', 'sobol_program', 'splat', 'sqrt', 'step', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
+__all__ = ['Arena', 'ArenaPlan', 'ArenaStep', 'ArenaValue', 'ArrayHandle', 'Artifact', 'ArtifactError', 'BindingError', 'Buffer', 'CacheError', 'CacheWarning', 'Chain', 'Checked', 'CompileOptions', 'Device', 'DeviceInfo', 'DeviceLost', 'DeviceUnavailable', 'Diagnostic', 'DiskCache', 'DispatchConfig', 'DispatchTimeout', 'DriverError', 'Entry', 'Event', 'Executor', 'Expr', 'Graph', 'Image', 'Interface', 'KernelAssertion', 'Launch', 'LaunchError', 'LayerSnapshot', 'Limits', 'LoweringError', 'Missing', 'OutOfMemory', 'ParseError', 'Part', 'Pending', 'Pipeline', 'Place', 'Program', 'ProgramBuilder', 'ProgramError', 'ProgramWarning', 'RaceError', 'ResidentStore', 'Sequence', 'SequenceStep', 'Size', 'Snapshot', 'Sobol', 'Stages', 'Step', 'StoreSnapshot', 'Target', 'Timed', 'ToolchainError', 'Trace', 'Type', 'Unsupported', 'UnwrittenRead', 'ValidationError', 'VariableHandle', 'VyreError', 'Weights', 'WireError', 'abs_diff', 'acos', 'acosh', 'all', 'any', 'asin', 'asinh', 'atan', 'atan2', 'atanh', 'bf16', 'bf16x2', 'bf16x3', 'bf16x4', 'bitcast', 'bool_', 'boolx2', 'boolx3', 'boolx4', 'cache_layers', 'cast', 'cbrt', 'ceil', 'ceil_div', 'check', 'clamp', 'clz', 'compile_many', 'compile_native', 'const', 'copy_step', 'copysign', 'cos', 'cosh', 'cross', 'ctz', 'degrees', 'device', 'devices', 'disk_cache', 'distance', 'dot', 'erf', 'erfc', 'exp', 'exp10', 'exp2', 'expm1', 'export_c', 'extract_bits', 'f16', 'f16x2', 'f16x3', 'f16x4', 'f32', 'f32x2', 'f32x3', 'f32x4', 'f64', 'f64x2', 'f64x3', 'f64x4', 'fast', 'fill_step', 'floor', 'fma', 'fract', 'frexp_exponent', 'frexp_fraction', 'gemm_step', 'hypot', 'i16', 'i16x2', 'i16x3', 'i16x4', 'i32', 'i32x2', 'i32x3', 'i32x4', 'i64', 'i64x2', 'i64x3', 'i64x4', 'i8', 'i8x2', 'i8x3', 'i8x4', 'include_dir', 'insert_bits', 'is_available', 'is_finite', 'is_inf', 'is_nan', 'ldexp', 'length', 'log', 'log10', 'log1p', 'log2', 'max', 'min', 'mix', 'modf_fraction', 'mul_hi', 'nextafter', 'normalize', 'pack2x16_float', 'pack2x16_sint', 'pack2x16_snorm', 'pack2x16_uint', 'pack2x16_unorm', 'pack4x8_sint', 'pack4x8_snorm', 'pack4x8_uint', 'pack4x8_unorm', 'plan_arena', 'popcount', 'pow', 'prometheus_text', 'radians', 'reflect', 'refract', 'remainder', 'reverse_bits', 'rotl', 'rotr', 'round', 'rsqrt', 'saturate', 'saturating_add', 'saturating_mul', 'saturating_sub', 'select', 'sign', 'sin', 'sinh', 'smoothstep', 'sobol_program', 'splat', 'sqrt', 'step', 'tan', 'tanh', 'trace', 'trunc', 'u16', 'u16x2', 'u16x3', 'u16x4', 'u32', 'u32x2', 'u32x3', 'u32x4', 'u64', 'u64x2', 'u64x3', 'u64x4', 'u8', 'u8x2', 'u8x3', 'u8x4', 'unpack2x16_float', 'unpack2x16_sint', 'unpack2x16_snorm', 'unpack2x16_uint', 'unpack2x16_unorm', 'unpack4x8_sint', 'unpack4x8_snorm', 'unpack4x8_uint', 'unpack4x8_unorm', 'vec2', 'vec3', 'vec4']
 
 __version__: str
 
@@ -433,3 +433,58 @@ def reflect(i: _Operand, n: _Operand) -> Expr:
 
 def refract(i: _Operand, n: _Operand, eta: _Operand) -> Expr:
     """eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i) * dot(n, i)), each step rounded; 0 where k < 0."""
+
+class fast:  # noqa: N801 - as Python code calls it
+    """Functions that targets may approximate, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def div(x: _Operand, y: _Operand) -> Expr:
+        """div, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def sqrt(x: _Operand) -> Expr:
+        """sqrt, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def rsqrt(x: _Operand) -> Expr:
+        """rsqrt, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def exp(x: _Operand) -> Expr:
+        """exp, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def exp2(x: _Operand) -> Expr:
+        """exp2, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def exp10(x: _Operand) -> Expr:
+        """exp10, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def log(x: _Operand) -> Expr:
+        """log, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def log2(x: _Operand) -> Expr:
+        """log2, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def log10(x: _Operand) -> Expr:
+        """log10, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def sin(x: _Operand) -> Expr:
+        """sin, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def cos(x: _Operand) -> Expr:
+        """cos, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def tanh(x: _Operand) -> Expr:
+        """tanh, within the bounds of lowering/FAST.md."""
+
+    @staticmethod
+    def pow(x: _Operand, y: _Operand) -> Expr:
+        """pow, within the bounds of lowering/FAST.md."""

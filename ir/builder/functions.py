@@ -8,7 +8,7 @@ a scalar that meets a vector stands for all its components. All raise Validation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Final
 
 from vyre_py.ir.builder import special
@@ -18,7 +18,7 @@ from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.public import public
 
-__all__ = ["FUNCTIONS", "called"]
+__all__ = ["FUNCTIONS", "called", "fast"]
 
 
 def _one(name: str) -> Callable[..., Expr]:
@@ -54,7 +54,7 @@ _BY_OPERANDS: Final[Mapping[int, Callable[[str], Callable[..., Expr]]]] = {1: _o
 
 def called(op: Op) -> bool:
     """Whether Python calls the op by its name and nothing but its row says how."""
-    return not (op.is_query or op.infix or op.builtin or op.accepts or op.name in special.__all__)
+    return not (op.is_query or op.infix or op.builtin or op.accepts or op.approximates or op.name in special.__all__)
 
 
 def _function(op: Op) -> Callable[..., Expr]:
@@ -62,8 +62,9 @@ def _function(op: Op) -> Callable[..., Expr]:
     call = _BY_OPERANDS[len(op.operands)](op.name)
     assert isinstance(call, FunctionType)
     code: CodeType = call.__code__
-    call.__code__ = code.replace(co_name=op.name, co_qualname=op.name, co_varnames=op.names)
-    call.__name__ = call.__qualname__ = op.name
+    name = op.approximates or op.name
+    call.__code__ = code.replace(co_name=name, co_qualname=name, co_varnames=op.names)
+    call.__name__, call.__qualname__ = name, f"fast.{name}" if op.approximates else name
     call.__annotations__ = {**dict.fromkeys(op.names, "Operand"), "return": "Expr"}
     call.__doc__ = f"{op.doc}\n\n{spelling(op)}: {signature(op)}{f', {text}' if (text := accepted(op)) else ''}."
     return public(call)
@@ -73,3 +74,6 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Expr]]] = {
     **{name: _function(op) for name, op in OPS.items() if called(op)},
     **{name: getattr(special, name) for name in special.__all__},
 }
+
+# Functions that targets may approximate, by the name of the strict one: `vp.fast.exp(x)`.
+fast: Final = SimpleNamespace(**{op.approximates: _function(op) for op in OPS.values() if op.approximates})

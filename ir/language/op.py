@@ -109,6 +109,7 @@ class Op:
     range_rule: str = ""
     accepts: Callable[[Type, Type], bool] | None = None  # for a result that is GIVEN: whether the first operand's type goes to that one
     conversions: str = ""  # the same in words
+    approximates: str = ""  # the op within whose bounds of `lowering/FAST.md` targets may compute this one faster; elsewhere it is that op
 
     def __post_init__(self) -> None:
         if not self.names:

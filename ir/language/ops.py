@@ -8,6 +8,7 @@ in `passes/bounds` that are about it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -214,6 +215,19 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("refract", 139, (_T, _T, _C), Result.T, _FLOAT, vectors.refract, "eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i) * dot(n, i)), each step rounded; 0 where k < 0.", lanes=_VECTOR, names=("i", "n", "eta"), expansion="exact.geometry.refract"),
 )
 
+# Ops that a target may approximate, one by one: `fast_exp` is exp where it does not. Their codes count from the first, so a new one stands last.
+_APPROXIMATED: Final = ("div", "sqrt", "rsqrt", "exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tanh", "pow")
+_FIRST_APPROXIMATION: Final = 160
+
+
+def _approximation(code: int, op: Op) -> Op:
+    """The row of an op that may be approximated: no law holds of it, since none holds of every approximation."""
+    return replace(
+        op, name=f"fast_{op.name}", code=code, approximates=op.name, evaluate=None, of=_FLOAT, laws=Law.NONE, infix=None, right_identity=None, range_rule="",
+        expands=_FLOAT, expansion=op.expansion or f"exact.itself.{op.name}", doc=f"{op.name}, within the bounds of lowering/FAST.md.",
+    )  # fmt: skip
+
+
 # name, code of its first axis, level, doc; each has three axes
 _QUERIES: tuple[tuple[str, int, Level, str], ...] = (
     ("global_id", 107, Level.VARYING, "The invocation's place in the whole grid: workgroup_id * workgroup_size + local_id."),
@@ -227,6 +241,7 @@ OPS: Final[Mapping[str, Op]] = {
     row.name: row
     for row in (
         *_CALCULATIONS,
+        *(_approximation(_FIRST_APPROXIMATION + k, next(row for row in _CALCULATIONS if row.name == name)) for k, name in enumerate(_APPROXIMATED)),
         *(
             _row(f"{name}.{axis}", code + k, (), Result.FIXED, frozenset(), None, doc, level=level, fixed=u32)
             for name, code, level, doc in _QUERIES
@@ -242,7 +257,7 @@ OPS: Final[Mapping[str, Op]] = {
 # Ops that only their expansion defines.
 EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)
 # Those of them that are approximated, in f32 or f64.
-TRANSCENDENTAL: Final = frozenset(name for name, row in OPS.items() if row.through)
+TRANSCENDENTAL: Final = frozenset(name for name, row in OPS.items() if row.through and not row.approximates)
 
 
 def _compare_exchange(old: Array, expected: Array, desired: Array) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vyre_py.ir.language.nodes import Atomic, End, Let, Memory, Param
-from vyre_py.ir.language.ops import TRANSCENDENTAL
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f64
 from vyre_py.ir.math.called import signature_of
@@ -27,7 +27,7 @@ __all__ = ["legalise", "require_expressible"]
 
 _NO_F64: Final = "f64 is there for devices with the features shader-f64 and shader-int64, as target wgsl:f64"
 # Functions that WGSL has, but over f64.
-_NOT_OF_F64: Final = frozenset(TRANSCENDENTAL & ROWS.keys())
+_NOT_OF_F64: Final = frozenset(name for name in ROWS if name in OPS and OPS[name].through)
 _NO_ATOMIC: Final = "WGSL has atomics on 32-bit elements"
 
 

@@ -107,6 +107,9 @@ ROWS: Final[Mapping[str, Row]] = {
     "swizzle": dict.fromkeys(["u32x2", "u32x4"], "{0}[{1}]"),
     **{op.name: f"{op.name}({{0}}, {{1}}, {{2}}, {{3}})" for op in FUNCTIONS.values()},
     **{name: {"f32": f"{name}({{0}})"} for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")},
+    **{f"fast_{name}": {"f32": f"{name}({{0}})"} for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tanh")},
+    "fast_sqrt": "sqrt({0})",
+    "fast_div": {"f32": "{0} / {1}", "f64": "{0} / {1}"},
 }
 
 # Query -> expression over the names that `emit` defines at the kernel's head; `{size}` is the workgroup's along that axis.

@@ -149,15 +149,17 @@ _WRITTEN: Final[Mapping[str, _Writing]] = {
 _NARROW: Final = (f16, bf16)
 
 
-def approximate(program: Program, target: Target) -> Program:
-    """The Program with ops replaced by their fast forms on a PTX target; the same object where no op has one. Takes scalars only."""
+def approximate(program: Program, target: Target, *, asked: bool = False) -> Program:
+    """The Program with ops replaced by their fast forms on a PTX target, those alone that it has `asked` for one by one (`fast_exp`) or all; the same object
+    where no op has one. Takes scalars only."""
     lacking = {"tanh"} if int(target.arch.strip("smaf_")) < _TANH_SINCE else set()
 
     def wanted(let: Let) -> bool:
-        return let.op.name in _WRITTEN and let.op.name not in lacking and (let.bound.type is f32 or let.bound.type in _NARROW)
+        name = let.op.approximates or ("" if asked else let.op.name)
+        return name in _WRITTEN and name not in lacking and (let.bound.type is f32 or let.bound.type in _NARROW)
 
     def write(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
-        made = _WRITTEN[let.op.name]
+        made = _WRITTEN[let.op.approximates or let.op.name]
         type_ = let.bound.type
         return made(m, *args) if type_ is f32 else m.cast(made(m, *[m.cast(a, f32) for a in args]), type_)
 

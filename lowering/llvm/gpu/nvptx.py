@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.imports import importing
+from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry, Image
@@ -19,6 +20,7 @@ from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm.gpu import dependent
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.llvm.gpu.ptx_fixes import mend
 from vyre_py.lowering.llvm.gpu.simt import write_kernel
 from vyre_py.lowering.llvm.heap import keep_heap
@@ -222,4 +224,5 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
             images = (_machine_code(ptx, size, target, options, symbol_of(program)), *images)
     details = {"assembler_level": size.assembler(4 if options.opt else 0)}  # level 0 shows whether a wrong result is the assembler's doing
     entries = tuple([replace(entry, details=details) for entry in written.entries])
-    return Lowered(images, entries, written.workgroup_bytes, ptx, "fast" if fast else "strict", watch.stages)
+    approximated = fast or any(isinstance(s, Let) and s.op.name in INSTRUCTIONS for s in program.body)
+    return Lowered(images, entries, written.workgroup_bytes, ptx, "fast" if approximated else "strict", watch.stages)
