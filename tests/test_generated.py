@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_kinds import open_device
-from generator import WHOLE_TYPES, Case, Seeded, generate
+from generator import ALL_TYPES, WHOLE_TYPES, Case, Seeded, generate
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from lane_programs import ControlFlow
@@ -25,8 +25,9 @@ from ptxas import assemble_together
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Device
+from vyre_py.drivers.errors import KernelAssertion
 from vyre_py.ir.check import check
-from vyre_py.ir.interpret import interpret
+from vyre_py.ir.interpret import Reports, interpret
 from vyre_py.ir.language.dims import DimConst, evaluate_dim
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.nodes import Atomic, Const, For, Get, If, Let, Loop, Set, Space, Store, UniformLoad, Var
@@ -38,9 +39,11 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.target import Target
 
 SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
+TELLING = {"reference": 16, "cpu": 16, "wgpu": 6, "cuda": 200}
 COUNTS = {"reference": 100, "cpu": 2400, "wgpu": 1000, "cuda": 2000}
 BATCHES = 60
 PTX_ARCHS = ("sm_75", "sm_90", "sm_120")
@@ -80,10 +83,11 @@ def drawn_cases(draw: st.DrawFn) -> Case:
     return generate(Drawn(draw))
 
 
-def expected(case: Case) -> dict[str, np.ndarray[Any, Any]]:
-    """What the interpreter makes of the Program as written, vectors and small floats and all."""
+def expected(case: Case, reports: Reports | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """What the interpreter makes of the Program as written, vectors and small floats and all; what it says goes to `reports`."""
     copies = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in case.arguments.items()}
-    interpret(unoptimised(check(case.program), expand=EXPANDED_ONLY), {k: v for k, v in copies.items() if k not in case.sizes}, case.sizes)
+    given = {k: v for k, v in copies.items() if k not in case.sizes}
+    interpret(unoptimised(check(case.program), expand=EXPANDED_ONLY), given, case.sizes, reports=reports)
     return {m.name: copies[m.name] for m in case.program.buffers if m.access.writes}
 
 
@@ -155,6 +159,33 @@ def test_the_cpu_agrees_and_ptx_assembles(batch: int) -> None:
                 modules.setdefault((part.target.arch, options.opt), []).append(part.steps[0].images[0].code.decode())
     for (arch, opt), texts in modules.items():
         assemble_together(texts, arch, 3 if opt else 0)
+
+
+@pytest.mark.parametrize("kind", list(COUNTS))
+def test_what_is_told_agrees(kind: str) -> None:
+    """Asserts and prints, beside what the interpreter hears of the Program as it was written."""
+    device, failing, printing = open_device(kind), 0, 0
+    print(f"VYRE_SEED={SEED}")
+    for number in range(TELLING[kind]):
+        print(f"Program {number}")
+        source, types = Seeded(SEED * 900_007 + number), WHOLE_TYPES if kind == "wgpu" else ALL_TYPES
+        case = generate(source, types=types, wide_atomics=kind != "wgpu", budget=SHORT // 2, tells=True)
+        told, lines, failed = Reports(), [], None
+        want = expected(case, told)
+        out = {m.name: np.empty_like(want[m.name]) for m in case.program.buffers if m.access.writes}
+        pipeline = device.compile_native(case.program, CompileOptions(print_bytes=1 << 24, opt=number % 4))
+        try:
+            pipeline.dispatch(case.arguments, out=out, config=DispatchConfig(on_print=lines.append))
+        except KernelAssertion as error:
+            failed = error
+        assert_same(case, want, out)
+        forms = {form.message: form for form in forms_of(case.program)}
+        assert lines == [forms[said.message].text(said.words) for said in told.printed], case.program
+        assert (failed is None) == (told.failed is None), case.program
+        if failed is not None and told.failed is not None:
+            assert (failed.message, failed.global_id) == (forms[told.failed.message].text(told.failed.words), told.failed.global_id), case.program
+        failing, printing = failing + (failed is not None), printing + bool(lines)
+    assert failing and printing
 
 
 @pytest.mark.parametrize("batch", range(8))

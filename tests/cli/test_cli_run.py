@@ -76,6 +76,25 @@ def test_run_shows_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, out, err) == (0, f"y: f32 [3]  12.0 24.0 36.5  sha256 {digest[:16]}\n", "")
 
 
+def test_a_program_that_asserts_and_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    text = 'program tell(n) {\n  buffer x: f32[n] read\n  buffer y: f32[n] write\n  let i = global_id.x\n  print "\\u{1b}at {}", i\n  y[i] = x[i]\n'
+    Path("tell.vir").write_text(text + '  assert x[i] < 2.0, "{} is {}", i, vec2(x[i], x[i] / 0.0)\n}\n', encoding="utf-8")
+    for device in ("reference", "cpu"):
+        given = ("run", "tell.vir", "--device", device, "x=1,2")
+        status, out, err = said(capsys, *given)
+        assert (status, out) == (1, "\ufffdat 0\n\ufffdat 1\n") and "tell.vir:7:3" in err and "1 is (2.0, inf)" in err
+        status, out, err = said(capsys, *given, "--json")
+        assert status == 1 and err.startswith("\ufffdat 0\n\ufffdat 1\nvyre-py: an assert of")
+        assert json.loads(out)["error"]["assert"] == {
+            "message": "1 is (2.0, inf)", "values": [1, [2.0, "inf"]], "global_id": [1, 0, 0], "workgroup_id": [0, 0, 0], "local_id": [1, 0, 0],
+            "where": "tell.vir:7:3",
+        }  # fmt: skip
+        status, out, err = said(capsys, *given, "--no-asserts", "--print-bytes", "0")
+        assert (status, err) == (0, "") and out.startswith("y: f32 [2]  1.0 2.0  sha256")
+    status, out, err = said(capsys, "bench", "tell.vir", "--device", "cpu", "--repeat", "1", "n=4")
+    assert status == 0 and "at " not in out
+
+
 def test_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     report = told(capsys, *RUN, "a=inf", "x=1,0,-1", "y=0,0,0", "--time")
     assert {name: report[name] for name in ("program", "device", "numerics")} == {"program": "axpy", "device": "reference:0", "numerics": "strict"}

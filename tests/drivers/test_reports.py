@@ -6,12 +6,18 @@ import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from device_kinds import KINDS, open_device
+from fake_cuda import CUresult
+from fake_graphs import FakeGraphDriver
+from walked_kernel import walked_kernel
 
 import vyre_py as vp
+from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.interpret import Reports as Told
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes.pipeline import unoptimised
@@ -39,8 +45,28 @@ FAULTY[[70, 3]] = 9
 LINES = ["nine at 3", "nine at 70"]
 
 
-@pytest.fixture(params=KINDS)
-def device(request: pytest.FixtureRequest) -> Iterator[vp.Device]:
+class StoodIn(CudaDevice):
+    """CUDA over the stand-in for its driver, which runs what the GPU walk writes of each Program."""
+
+    def compile_native(self, program: Any, options: vp.CompileOptions | None = None) -> vp.Pipeline:
+        """Compiles, and says what the kernel does."""
+        made, driver = super().compile_native(program, options), self.context.cuda
+        for entry in made.part.steps[0].entries:
+            driver.argument_bytes[entry.symbol], driver.kernels[entry.symbol] = walked_kernel(program, options or vp.CompileOptions())
+        return made
+
+
+@pytest.fixture(params=[*KINDS, "stand-in"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[vp.Device]:
+    if request.param == "stand-in":
+        driver = FakeGraphDriver(total=1 << 28)
+        monkeypatch.setattr(library, "load", lambda: driver)
+        monkeypatch.setenv("VYRE_ASSEMBLER", "driver")
+        made: vp.Device = StoodIn(0)
+        yield made
+        made.close()
+        assert not driver.misuse and not [what for what in driver.alive_handles.values() if what != "module"]
+        return
     made = open_device(request.param)
     yield made
     made.on_print = None
@@ -146,6 +172,59 @@ def test_sequences_graphs_and_chains(device: vp.Device) -> None:
     chain = device.chain([(PROGRAM, {"x": "x", "y": "t"}), (PROGRAM, {"x": "t", "y": "z"})], inputs={"x": SOUND + 6}, outputs=["z"])
     chain()
     with pytest.raises(vp.KernelAssertion, match=r"x\[0\] is 7"):
+        device.synchronize()
+
+
+@pytest.mark.parametrize("device", ["stand-in"], indirect=True)
+def test_streams_loops_and_captures_of_cuda(device: vp.Device) -> None:
+    lines: list[str] = []
+    launch, y = bound(device, lines)
+    with device.stream() as stream:
+        launch.on(stream)()
+        with pytest.raises(vp.KernelAssertion):
+            stream.synchronize()
+        launch()
+        event = device.record_event(stream)
+        with pytest.raises(vp.KernelAssertion):
+            event.wait()
+        launch()
+        with pytest.raises(vp.KernelAssertion):
+            y.read()
+    assert lines == LINES * 3
+    launch, y = bound(device, lines)
+    flag = device.upload(np.ones(1, np.uint32))
+    graph = device.capture_while(flag, lambda: (launch(), vp.fill_step(flag, 0)()))
+    graph()
+    with pytest.raises(vp.KernelAssertion):
+        device.synchronize()
+    assert lines == LINES * 4
+    pipeline, x = device.compile_native(PROGRAM), device.upload(SOUND)
+
+    def binds() -> None:
+        pipeline.bind(x=x, y=y)()
+
+    with pytest.raises(vp.LaunchError, match="cannot allocate memory"):  # which would be the graph's
+        device.capture(binds)
+    device.synchronize()
+
+
+@pytest.mark.parametrize("device", ["stand-in"], indirect=True)
+def test_memory_and_devices_that_are_gone(device: vp.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, x, y = device.compile_native(PROGRAM), device.upload(FAULTY), device.allocate(N, vp.u32)
+    device.trim()
+    driver = device.context.cuda  # type: ignore[attr-defined]  # of CUDA
+    short = ["cuMemAllocFromPoolAsync", "cuMemAllocAsync", "cuMemAlloc"]
+    driver.fail |= {name: [CUresult.CUDA_ERROR_OUT_OF_MEMORY] * 8 for name in short}
+    with pytest.raises(vp.OutOfMemory):
+        pipeline.bind(x=x, y=y)
+    for name in short:
+        driver.fail.pop(name)
+    launch = pipeline.bind(x=x, y=y)
+    launch()
+    driver.fail["cuStreamSynchronize"] = [CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]
+    with pytest.raises(vp.DeviceLost):
+        device.synchronize()
+    with pytest.raises(vp.DeviceLost):
         device.synchronize()
 
 

@@ -88,10 +88,11 @@ class _Scope:
 
 
 class _Generator:
-    def __init__(self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int) -> None:
+    def __init__(self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int, tells: bool) -> None:
         self.source = source
         self.allowed = frozenset(types)
         self.wide_atomics = wide_atomics
+        self.tells = tells
         self.budget = budget
         workgroup = self.pick(_WORKGROUPS)
         self.a = Assembler("generated", workgroup)
@@ -292,6 +293,15 @@ class _Generator:
         op = self.pick(self.atomics[memory])
         self.a.atomic(ATOMICS[op], memory, (self.index(),), (self.operand(memory.type),))
 
+    def tell(self) -> None:
+        """An assert or a print of some values."""
+        values = tuple([self.operand(self.pick(self.types)) for _ in range(self.source.below(4))])
+        message = f"{len(self.a.body)}:{' {}' * len(values)}"  # no other statement has it
+        if self.chance(2):
+            self.a.print_(message, values)
+        else:
+            self.a.assert_(self.operand(bool_), message, values)
+
     def var(self) -> None:
         # Constants and other uniform values make variables that vary only by who comes to set them.
         t = self.pick(self.types)
@@ -458,7 +468,7 @@ class _Generator:
 
     def statements(self, count: int, uniform: bool) -> None:
         often = (self.op, self.op, self.op, self.op, self.store, self.store, self.set, self.set)
-        plain = (*often, self.load, self.own_load, self.private_store, self.atomic, self.var, self.get)
+        plain = (*often, self.load, self.own_load, self.private_store, self.atomic, self.var, self.get, *[self.tell] * (3 * self.tells))
         nested = (self.if_, self.if_, self.for_, self.loop, self.escape, self.exchange, self.exchange, self.tally, self.region, *[self.shape] * 4)
         for _ in range(count):
             if self.budget <= 0:
@@ -482,9 +492,10 @@ class _Generator:
         return given, sizes
 
 
-def generate(source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126) -> Case:
-    """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones."""
-    g = _Generator(source, types, wide_atomics, budget)
+def generate(source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126, tells: bool = False) -> Case:
+    """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones,
+    `tells` asserts and prints."""
+    g = _Generator(source, types, wide_atomics, budget, tells)
     g.declare()
     g.finish_prologue()
     while g.budget > 0:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.cli.compiling import stages_data
 from vyre_py.cli.output import CommandError, name_text, say, say_json, size_text, time_text
 from vyre_py.cli.running import opened
+from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.observe.progress import Progress
 from vyre_py.ir.language.dims import Dim, dims_of, evaluate_dim
 from vyre_py.ir.language.nodes import Memory
@@ -51,6 +52,10 @@ def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes:
     except ZeroDivisionError as error:
         raise CommandError(f"the shape of {name_text(memory.name)} divides by zero") from error
     return pipeline.device.allocate(shape, memory.type)
+
+
+def _ignore(line: str) -> None:
+    """What a Program prints thousands of times nobody wants to see."""
 
 
 def _round(launch: Launch, wait: Callable[[], None], count: int) -> float:
@@ -114,7 +119,7 @@ def bench(arguments: argparse.Namespace) -> int:
     try:
         for memory in pipeline.artifact.interface.buffers:
             buffers[memory.name] = _resident(pipeline, memory, values, sizes)
-        launch = pipeline.bind({**values, **buffers})
+        launch = pipeline.bind({**values, **buffers}, config=DispatchConfig(on_print=_ignore))
         taken, count = _measure(launch, pipeline.device.synchronize, arguments.repeat)
         report = _report(pipeline, _buffers_data(pipeline, buffers, values), taken, count)
     finally:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, TextIO
 
+from vyre_py.drivers.errors import KernelAssertion
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, VyreError, printable
 from vyre_py.ir.text.lexer import written_name
 
 __all__ = [
-    "CommandError", "complain", "coloured", "error_data", "finding_data", "flush", "leave", "name_text", "say", "say_bytes", "say_json",
-    "size_text", "time_text",
+    "CommandError", "complain", "coloured", "error_data", "finding_data", "flush", "leave", "name_text", "say", "say_beside", "say_bytes",
+    "say_json",    "size_text", "time_text",
 ]  # fmt: skip
 
 _KEPT: Final = "\n\t"
@@ -76,6 +78,13 @@ def say(text: str = "", *, lead: str = "", colour: str = "", end: str = "\n") ->
         stream.write(_painted(stream, text, lead, colour, end))
 
 
+def say_beside(text: str) -> None:
+    """Shows on standard error what is no complaint, as far as that takes anything."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(printable(text, _KEPT) + "\n")
+
+
 def say_bytes(data: bytes) -> None:
     """Prints a result that is no text."""
     with _standard_output() as stream:
@@ -115,7 +124,17 @@ def error_data(error: VyreError, file: str | None = None) -> dict[str, Any]:
     for field in ("problems", "status", "meaning", "cause", "remedy"):
         if value := getattr(error, field, None):
             data[field] = list(value) if field == "problems" else str(value)
+    if isinstance(error, KernelAssertion):
+        ids = {name: list(getattr(error, name)) for name in ("global_id", "workgroup_id", "local_id")}
+        data["assert"] = {"message": error.message, "values": [_value_data(value) for value in error.values], **ids, "where": error.where}
     return data
+
+
+def _value_data(value: Any) -> Any:
+    """A number, or several, as JSON: what JSON has no number for as text."""
+    if isinstance(value, tuple):
+        return [_value_data(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def name_text(name: str) -> str:

@@ -87,11 +87,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--numerics", choices=("strict", "fast", "native"), help="rules of floating point (default: the target's own)")
     group.add_argument("--workgroup", type=_workgroup, metavar="X,Y,Z", help="another workgroup size than the Program's")
     group.add_argument("--debug", "--lines", action="store_true", default=None, help="keep the lines of the source in the code")
+    group.add_argument("--no-asserts", dest="asserts", action="store_false", default=None, help="leave asserts out of the code")
+    group.add_argument("--print-bytes", type=int, metavar="N", help="room for what the prints of a launch say (default: 65536); 0 leaves them out")
 
 
 def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     """The options that were given. Raises Unsupported for a value that no target knows."""
-    names = ("codegen", "opt", "numerics", "workgroup", "debug")
+    names = ("codegen", "opt", "numerics", "workgroup", "debug", "asserts", "print_bytes")
     return CompileOptions(**{name: value for name in names if (value := getattr(arguments, name)) is not None})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.cli.compiling import stages_data
-from vyre_py.cli.output import CommandError, name_text, say, say_json, time_text
+from vyre_py.cli.output import CommandError, name_text, say, say_beside, say_json, time_text
 from vyre_py.cli.parser import compile_options
 from vyre_py.cli.sources import label_of, read_code
 from vyre_py.cli.values import Destination, parse_arguments, write_results
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     pipeline, values = opened(arguments, interruptible=True, watched=arguments.races or arguments.unwritten)
     written = {m.name: m for m in pipeline.artifact.interface.buffers if m.access.writes}
     _require_results(arguments.out, written)
-    config = DispatchConfig(timeout=arguments.timeout, races=arguments.races, unwritten=arguments.unwritten)
+    config = DispatchConfig(timeout=arguments.timeout, races=arguments.races, unwritten=arguments.unwritten, on_print=say_beside if arguments.json else say)
     timed = pipeline.dispatch_timed(values, config=config)
     results: dict[str, Array] = timed.results
     write_results(arguments.out, results)
