@@ -101,6 +101,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, which most rules look through."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def floor(self) -> str:
         return self.path.partition("/")[0]
@@ -109,7 +114,7 @@ class Module:
     def imports(self) -> list[tuple[int, str]]:
         """Line and full dotted name of everything imported; relative imports begin with their dots."""
         found: list[tuple[int, str]] = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Import():
                     found += [(node.lineno, alias.name) for alias in node.names]
@@ -128,7 +133,7 @@ class Module:
 
     @cached_property
     def docstrings(self) -> list[tuple[int, str]]:
-        owners = (n for n in ast.walk(self.tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef))
+        owners = (n for n in self.nodes if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef))
         return [(n.body[0].lineno, text) for n in owners if (text := ast.get_docstring(n)) is not None]
 
 
@@ -145,7 +150,7 @@ def floor_of(name: str) -> str:
 def imports_point_down(module: Module) -> Offences:
     names = [(line, name) for line, name in module.imports if name.split(".")[0] == "vyre_py"]
     # A table of module names for import_module is an import too.
-    texts = [(n.lineno, n.value) for n in ast.walk(module.tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    texts = [(n.lineno, n.value) for n in module.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     names += [(line, text) for line, text in texts if re.fullmatch(r"vyre_py(\.\w+)+", text)]
     here = FLOORS.index(module.floor)
     for line, name in names:
@@ -179,7 +184,7 @@ def nothing_read_is_run(module: Module) -> Offences:
     for line, name in module.imports:
         if name.split(".")[0] in RUNS_WHAT_IT_READS and module.path != PICKLES:
             yield line, f"{name}: a file that is read must not be able to run code"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and getattr(node.value, "value", None) is not False:
             yield node.value.lineno, "allow_pickle: a file that is read must not be able to run code"
 
@@ -214,9 +219,11 @@ def properties_hold_no_lock(module: Module) -> Offences:
 def late_imports_hold_the_lock(module: Module) -> Offences:
     if module.path.startswith(ALONE):
         return
-    functions = (n for n in ast.walk(module.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    late = {n.lineno for f in functions for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)}
-    blocks = (n for n in ast.walk(module.tree) if isinstance(n, ast.With) and any(ast.unparse(i.context_expr) == "importing" for i in n.items))
+    statements = [n for n in module.nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+    functions = (n for n in module.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    spans = [(f.lineno, f.end_lineno or f.lineno) for f in functions] if any(n.col_offset for n in statements) else []
+    late = {n.lineno for n in statements if any(first <= n.lineno <= last for first, last in spans)}
+    blocks = (n for n in module.nodes if isinstance(n, ast.With) and any(ast.unparse(i.context_expr) == "importing" for i in n.items))
     held = {n.lineno for block in blocks for n in ast.walk(block) if isinstance(n, ast.Import | ast.ImportFrom)}
     late |= {line for line, name in module.imports if name in ("importlib.import_module", "importlib")}
     for line in sorted(late - held):
@@ -224,7 +231,7 @@ def late_imports_hold_the_lock(module: Module) -> Offences:
 
 
 def handlers_name_what_they_catch(module: Module) -> Offences:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             yield node.lineno, "a bare except also catches the user's Ctrl-C"
 
@@ -233,7 +240,7 @@ def class_names_stand_once(modules: Sequence[Module]) -> Iterator[str]:
     """Leading underscores do not tell two names apart."""
     places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 places[module.floor, node.name.lstrip("_")].append(f"{module.path}:{node.lineno}")
     for (_, name), found in places.items():
@@ -295,7 +302,7 @@ def _run(node: ast.AST, calls: bool) -> Iterator[ast.Import | ast.ImportFrom]:
             yield child
         elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
             yield from (found for statement in child.orelse for found in _run(statement, calls))
-        elif calls or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elif not isinstance(child, ast.expr) and (calls or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)):
             yield from _run(child, calls)
 
 
