@@ -27,7 +27,7 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, DimConst, Grid, dim_op, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
 from vyre_py.ir.language.op import Level, Op, Operand, Result
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
@@ -67,6 +67,7 @@ ALL_TYPES = tuple(TYPES.values())
 WHOLE_TYPES = tuple(t for t in ALL_TYPES if not t.is_float)  # what is exact on every device
 
 _OPS = [row for row in OPS.values() if not row.is_query]
+_TOGETHER = list(SUBGROUPS.values())
 _QUERIES = [row for row in OPS.values() if row.is_query and not row.name.startswith("subgroup_")]
 _ATOMIC_GROUPS = (("add", "sub"), ("min",), ("max",), ("and",), ("or",), ("xor",))
 _FLOAT_GROUPS = (("min",), ("max",))  # the order of float additions is unspecified
@@ -88,22 +89,25 @@ class _Scope:
 
 
 class _Generator:
-    def __init__(self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int, tells: bool) -> None:
+    def __init__(self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int, tells: bool, subgroups: str) -> None:
         self.source = source
         self.allowed = frozenset(types)
         self.wide_atomics = wide_atomics
         self.tells = tells
         self.budget = budget
         workgroup = self.pick(_WORKGROUPS)
-        self.a = Assembler("generated", workgroup)
         self.invocations = workgroup[0] * workgroup[1] * workgroup[2]
+        self.subgroups = subgroups
+        # A power of two that divides the workgroup.
+        size = 1 << self.source.below((self.invocations & -self.invocations).bit_length()) if subgroups else 0
+        self.a = Assembler("generated", workgroup, size)
         self.scopes: list[_Scope] = [_Scope()]
         self.types = self.choose_types(types)
         self.wide = [t for t in (i64, u64) if t in self.types]
         self.rows = [row for row in _OPS if self.over(row)]
         self.loops: list[str] = []
         self.turns_together = 1  # of the loops that are open, at most
-        self.may_return = self.source.below(3) == 0
+        self.may_return = self.source.below(12 if subgroups else 3) == 0
         self.barriers = not self.may_return and self.source.below(4) != 0
 
     # ---- choices
@@ -458,6 +462,42 @@ class _Generator:
         self.seen(self.a.load(self.counts, (self.index(),)))
         self.a.barrier()
 
+    def together(self) -> None:
+        """What a subgroup does together; its lanes are all here. Shuffles mostly take a lane that there is."""
+        row = self.pick(_TOGETHER)
+        types = [t for t in self.types if t.scalar in row.of and (row.vectors or not t.is_vector)]
+        if not types:
+            return
+        args: list[Atom] = [self.operand(self.pick(types))]
+        if row.index is Level.SUBGROUP:
+            args.append(self.uniform_operand(u32))
+        elif row.index is not None:
+            size = 2 * self.a.subgroup if self.chance(4) else self.a.subgroup
+            args.append(self.a.let(OPS["and"], (self.operand(u32), const(u32, size - 1))) if not self.chance(8) else self.operand(u32))
+        self.seen(self.a.together(row, tuple(args)))
+
+    def agreed(self) -> Atom:
+        """A bool that is the same for a subgroup, and mostly not for its workgroup."""
+        a = self.a
+        if self.chance(3):
+            return a.let(OPS["eq"], (a.let(OPS["and"], (a.let(OPS["subgroup_id"], ()), const(u32, 1))), const(u32, self.source.below(2))))
+        return a.together(SUBGROUPS[self.pick(("any", "all"))], (self.operand(bool_),))
+
+    def apart(self) -> None:
+        """A branch that subgroups take each for itself, or a loop of which each takes turns of its own; what they do there they do together."""
+        a = self.a
+        if self.chance(2):
+            turns = a.let(OPS["and"], (a.together(SUBGROUPS["reduce_or"], (self.operand(u32),)), const(u32, 3)))
+            a.for_(const(u32, 0), turns, const(u32, 1))
+        else:
+            a.if_(self.agreed())
+        self.scopes.append(_Scope())
+        for _ in range(1 + self.source.below(3)):
+            (self.together, self.together, self.op, self.set)[self.source.below(4)]()
+        self.stir()
+        self.scopes.pop()
+        a.end()
+
     def region(self, uniform: bool) -> None:
         self.a.region("named")
         self.block(uniform)
@@ -474,7 +514,9 @@ class _Generator:
             if self.budget <= 0:
                 return
             before = len(self.a.body)
-            if self.chance(4) and len(self.scopes) < 6:
+            if self.subgroups and uniform and not self.may_return and self.chance(2):
+                (self.together, self.together, self.apart if self.subgroups == "apart" else self.together)[self.source.below(3)]()
+            elif self.chance(4) and len(self.scopes) < 6:
                 self.pick(nested)(uniform)
             else:
                 self.pick(plain)()
@@ -492,10 +534,12 @@ class _Generator:
         return given, sizes
 
 
-def generate(source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126, tells: bool = False) -> Case:
+def generate(
+    source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126, tells: bool = False, subgroups: str = "",
+) -> Case:
     """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones,
-    `tells` asserts and prints."""
-    g = _Generator(source, types, wide_atomics, budget, tells)
+    `tells` asserts and prints. It has subgroups where it is said whether they come to what they do with their whole workgroup, "together", or also "apart"."""
+    g = _Generator(source, types, wide_atomics, budget, tells, subgroups)
     g.declare()
     g.finish_prologue()
     while g.budget > 0:

@@ -14,7 +14,7 @@ from exact_floats import FORMATS
 
 from vyre_py.ir.language.types import f16, f32, f64
 
-__all__ = ["FLOATS", "bits_of", "changed", "compared", "computed", "converted", "funnel_shifted", "inserted", "permuted", "taken"]
+__all__ = ["FLOATS", "bits_of", "changed", "compared", "computed", "converted", "extracted", "funnel_shifted", "inserted", "permuted", "taken"]
 
 Compute = Callable[..., int]
 
@@ -82,7 +82,7 @@ _ROUNDED: Mapping[str, Callable[[float], int]] = {"rni": round, "rzi": math.trun
 def converted(rounding: str, target: str, source: str, x: int) -> int:
     if source not in FLOATS:
         value = taken(source)(x)
-        return FLOATS[target].rounded(Fraction(value)) if target in FLOATS else value
+        return FLOATS[target].rounded(Fraction(value)) if target in FLOATS else taken(target)(value)
     given = FLOATS[source]
     if target not in FLOATS:
         bits, value = bits_of(target), given.value(x)
@@ -112,6 +112,18 @@ def funnel_shifted(left: bool) -> Callable[[int, int, int], int]:
     def apply(low: int, high: int, count: int) -> int:
         both, count = (high & 0xFFFFFFFF) << 32 | low & 0xFFFFFFFF, count & 31
         return (both << count >> 32 if left else both >> count) & 0xFFFFFFFF
+
+    return apply
+
+
+def extracted(type_: str) -> Callable[[int, int, int], int]:
+    """A field of so many bits from a place on, with the type's sign (bfe)."""
+    bits = bits_of(type_)
+
+    def apply(a: int, place: int, count: int) -> int:
+        place, count = place & 255, count & 255
+        sign = a >> min(place + count - 1, bits - 1) & 1 if type_.startswith("s") and count else 0
+        return sum((a >> place + k & 1 if k < count and place + k < bits else sign) << k for k in range(bits))
 
     return apply
 

@@ -22,6 +22,7 @@ from ptx_arithmetic import (
     compared,
     computed,
     converted,
+    extracted,
     funnel_shifted,
     inserted,
     permuted,
@@ -49,6 +50,7 @@ _BLOCK = 40
 _SHARED, _LOCAL, _TABLES, _ARRAYS = 1, 2, 3, 100
 # How often a thread may look for what another one does.
 _LOOKS = 10_000
+_PERSISTENT = 2  # workgroups that a persistent kernel is launched with
 
 _ENTRY = re.compile(r"\.entry (\w+)\((.*?)\)\s*(?:\.\w+[^\n{]*\n)*\{(.*?)^\}", re.DOTALL | re.MULTILINE)
 _TABLE = re.compile(r"\.global [^;{]*?\.b8 (\w+)\[(\d+)\](?: = \{([^}]*)\})?;")
@@ -160,6 +162,9 @@ class Kernel:
 
     def _bfi(self, parts: list[str], operands: list[str]) -> Step:
         return self._assigned(operands[0], inserted(bits_of(parts[-1])), operands[1:])
+
+    def _bfe(self, parts: list[str], operands: list[str]) -> Step:
+        return self._assigned(operands[0], extracted(parts[-1]), operands[1:])
 
     def _prmt(self, parts: list[str], operands: list[str]) -> Step:
         return self._assigned(operands[0], permuted, operands[1:])
@@ -386,6 +391,8 @@ def run(
         else:
             data = evaluate_dim(slot.expr, sizes).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + len(data)] = data
+    if options.persistent and 0 not in grid:
+        grid = [_PERSISTENT, 1, 1]
     kernel.launch(bytes(block), [slot.offset_bytes for slot in layout.slots], grid, program.workgroup, lowered.workgroup_bytes)
     if heard is not None:
         heard.finish(grid)
