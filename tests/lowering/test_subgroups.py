@@ -62,8 +62,10 @@ def test_rewrites_keep_the_bits(batch: int, subgroups: str, rewrites: Sequence[R
         assert_same(case, expected(case), results(case, lambda copies: interpret(made, copies, case.sizes, races=races)))  # noqa: B023 - called at once
 
 
-def test_generated_programs_do_everything_together() -> None:
+def test_generated_programs_do_everything_together_and_come_back() -> None:
     programs = [case_of(number).program for number in range(80)]
+    for program in programs[:20]:
+        assert parse(str(program)) == Program.from_bytes(program.to_bytes()) == Program.from_json(program.to_json()) == program
     assert {s.op for program in programs for s in program.body if isinstance(s, Subgroup)} == {*SUBGROUPS.values()}
     assert {program.subgroup for program in programs} >= {1, 2, 4, 8, 16, 32}
 
