@@ -13,6 +13,7 @@ from vyre_py.ir.builder.sizes import Size, as_size
 from vyre_py.ir.builder.subgroup_emitter import SubgroupEmitter
 from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.builder.workgroup_folds import reduced, scanned
 from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
@@ -58,6 +59,7 @@ class ProgramBuilder(SubgroupEmitter):
         self._a.place = user_place()
         self._a.note(None)
         self._names: set[str] = set()
+        self._shared: dict[str, ArrayHandle] = {}
         self._ended = Ended()
         self._program: Program | None = None
         self.unopened: list[Block[Any]] = []
@@ -211,6 +213,48 @@ class ProgramBuilder(SubgroupEmitter):
         if axis not in (0, 1, 2):
             fail("B108", f"axis {axis!r} is not 0, 1 or 2", "axis 0 is x")
         return self.emit_op(f"{name}.{'xyz'[axis]}", (), None)
+
+    # ---- what a workgroup computes together
+
+    def workgroup_reduce(self, op: str, x: Expr) -> Expr:
+        """x of all invocations of the workgroup by "add", "mul", "min", "max", "and", "or" or "xor", the same for all; a scalar.
+
+        The order is fixed by the workgroup and the Program's subgroups, through which it goes where there are some: so the bits are the same on every
+        device but for WebGPU's rounding. It holds barriers, to which the whole workgroup has to come (V401).
+        """
+        return reduced(self, op, x)
+
+    def workgroup_scan(self, op: str, x: Expr, *, exclusive: bool = False) -> Expr:
+        """x of the invocations up to this one by `local_index`, or of those before it, by an op of `workgroup_reduce`; as that in all else."""
+        return scanned(self, op, x, exclusive)
+
+    def workgroup_any(self, c: Expr) -> Expr:
+        """Whether the bool c is true in any invocation of the workgroup; as `workgroup_reduce`."""
+        return reduced(self, "or", c)
+
+    def workgroup_all(self, c: Expr) -> Expr:
+        """Whether the bool c is true in all invocations of the workgroup; as `workgroup_reduce`."""
+        return reduced(self, "and", c)
+
+    def workgroup_count(self, c: Expr) -> Expr:
+        """In how many invocations of the workgroup the bool c is true, u32; as `workgroup_reduce`."""
+        return reduced(self, "add", c.cast(u32) if isinstance(c, Expr) else c)
+
+    @property
+    def subgroup_size(self) -> int:
+        """How many invocations make a subgroup; 0 where the Program has none."""
+        return self._a.subgroup
+
+    @property
+    def workgroup_sizes(self) -> tuple[int, int, int]:
+        """How many invocations make a workgroup, along x, y, z."""
+        return self._a.workgroup
+
+    def shared(self, name: str, type_: Type, count: int) -> ArrayHandle:
+        """The workgroup array of a name, declared at the first call."""
+        if name not in self._shared:
+            self._shared[name] = self.workgroup(name, type_, count)
+        return self._shared[name]
 
     # ---- statements
 
