@@ -11,6 +11,22 @@ __all__ = ["ARGUMENTS", "HOST", "LEGAL", "PTX", "WGSL"]
 
 LEGAL: Final = (
     Plant(
+        "asserts_beyond_the_grid",
+        "Invocations of the last workgroups that the grid does not count assert and print, too.",
+        "vyre_py.lowering.legal.asserts",
+        'self.if_(self.op("logical_and", self.op("logical_and", x, y), z))',
+        'self.if_(self.op("logical_or", self.op("logical_or", x, y), z))',
+        Suite("test_filetests.py::test_run", "reports and cpu"),
+    ),
+    Plant(
+        "the_last_that_fails",
+        "Of the invocations in which an assert fails the one of the greatest number is told.",
+        "vyre_py.lowering.legal.asserts",
+        'key = self.op("not", self.number())',
+        "key = self.number()",
+        Suite("test_filetests.py::test_run", "reports and cpu"),
+    ),
+    Plant(
         "narrow_sum_rounds_twice",
         "A wide number on its way to f16 or bf16 is rounded to f32 first.",
         "vyre_py.lowering.legal.floats",
@@ -361,6 +377,14 @@ WGSL: Final = (
 )
 
 ARGUMENTS: Final = (
+    Plant(
+        "reports_are_never_cleared",
+        "What a launch told is told again at the next wait.",
+        "vyre_py.drivers.reports",
+        "buffer.offset_bytes, HEADER * 4, _CLEAR)",
+        "buffer.offset_bytes, 0, _CLEAR)",
+        Suite("test_reports.py::test_every_wait_tells_once", "cpu"),
+    ),
     Plant(
         "slots_by_words",
         "Params of 64 bits begin on any word of the argument block, where a kernel's parameters are aligned.",
