@@ -137,7 +137,7 @@ def test_a_new_version_of_a_compiler_compiles_again(disk: vp.DiskCache, compiler
 
     vp.compile_native(program(), "compute_90")
     lookup.clear_memory()
-    monkeypatch.setattr(provenance, "_version", lambda package: "99")
+    monkeypatch.setattr(provenance, "version_of", lambda package: "99")
     made = vp.compile_native(program(), "compute_90")
     assert compiler == ["compute_90"] * 2 and made.parts[0].made_by["llvmlite"] == "99"
 
