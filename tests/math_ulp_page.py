@@ -32,7 +32,7 @@ Measured by `{COMMAND}`, which writes this page; the figures are in `ulp.json` b
 
 ULP are units in the last place of the exact result in the type of the column, subnormal results included; 0.5 is a correctly rounded
 function. A function of one argument was given the stated share of all bit patterns of its type, and every special value among them had to be
-right: NaN, infinities, the sign of zero. Those of two were given random pairs. The exact results are those of f64 functions for the same
+right: NaN, infinities, the sign of zero. Those of several were given random ones. The exact results are those of f64 functions for the same
 arguments. reference, cpu and cuda compute the same bits, so that one column stands for all three, from the device that was given most.
 """
 
@@ -78,9 +78,12 @@ _STRICT: Final = ("reference", "cpu", "cuda")
 _TYPES: Final = {"f32": 1 << 32, "f16": 1 << 16, "bf16": 1 << 16}
 
 
+_SEVERAL: Final = {2: "pairs", 3: "triples"}
+
+
 def _share(row: Measured) -> str:
     if _FUNCTIONS[row.function] > 1:
-        return f"{row.arguments:,} pairs"
+        return f"{row.arguments:,} {_SEVERAL[_FUNCTIONS[row.function]]}"
     if row.type not in _TYPES:
         return f"{row.arguments:,}"
     whole = _TYPES[row.type]

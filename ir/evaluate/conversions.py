@@ -31,6 +31,10 @@ def _to_integer(t: Type, a: Array) -> Array:
     return np.where(above, whole(t, t.maximum), np.where(below, whole(t, t.minimum), inside.astype(t.dtype)))
 
 
+def quantize_f16(t: Type, a: Array) -> Array:
+    return a.astype(np.float16).astype(t.dtype)
+
+
 def canonical_bits(a: Array) -> Array:
     """The bits of floats, of each NaN those of the one canonical NaN."""
     source = scalar_of(a.dtype)

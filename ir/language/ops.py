@@ -213,6 +213,8 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("normalize", 137, (_T,), Result.T, _FLOAT, vectors.normalize, "v / length(v), each step rounded; NaN for the zero vector.", lanes=_VECTOR, names=("v",), expansion="exact.geometry.normalize"),
     _row("reflect", 138, (_T, _T), Result.T, _FLOAT, vectors.reflect, "i - 2 * dot(n, i) * n, each step rounded: what comes in at i, turned at a surface whose normal n has length 1.", lanes=_VECTOR, names=("i", "n"), expansion="exact.geometry.reflect"),
     _row("refract", 139, (_T, _T, _C), Result.T, _FLOAT, vectors.refract, "eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i) * dot(n, i)), each step rounded; 0 where k < 0.", lanes=_VECTOR, names=("i", "n", "eta"), expansion="exact.geometry.refract"),
+    _row("quantize_f16", 140, (_T,), Result.T, frozenset({f32}), conversions.quantize_f16, "The nearest number that f16 holds, ties to even; an infinity from 65520 on.", laws=Law.PROJECTION, expands=frozenset({f32}), expansion="exact.float_parts.quantize_f16"),
+    _math("hypot3", 141, "roots.hypot3", "sqrt(x^2 + y^2 + z^2) without overflow on the way.", 3),
 )
 
 # Ops that a target may approximate, one by one: `fast_exp` is exp where it does not. Their codes count from the first, so a new one stands last.

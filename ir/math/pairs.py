@@ -1,4 +1,5 @@
-"""Sums of two f32, or of two f64, that stand for more bits than one holds: the upper part is the sum rounded to the type, the lower what that lost.
+"""Sums of two f32, or of two f64, that stand for more bits than one holds: the upper part is the sum rounded to the type, the lower what that lost;
+and the root of a sum of squares that they make exact.
 
 T. J. Dekker, A floating-point technique for extending the available precision (1971); the products by fused multiply-add.
 Compilers that take numbers for exact would cancel both: `lowering.wgsl.rounding` knows their form.
@@ -6,10 +7,13 @@ Compilers that take numbers for exact would cancel both: `lowering.wgsl.rounding
 
 from __future__ import annotations
 
-from vyre_py.ir.language.nodes import Atom
+from functools import reduce
+from typing import NamedTuple
+
+from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.math.builder import MathBuilder
 
-__all__ = ["Pair", "product", "sum_of"]
+__all__ = ["Pair", "Scales", "norm", "product", "sum_of"]
 
 Pair = tuple[Atom, Atom]
 
@@ -24,3 +28,43 @@ def product(m: MathBuilder, a: Atom, b: Atom) -> Pair:
     """a * b without an error, unless it underflows."""
     upper = m("mul", a, b)
     return upper, m("fma", a, b, m("neg", upper))
+
+
+class Scales(NamedTuple):
+    """Powers of two for the squares of a type: above `large` operands are taken `down`, below `small` they are taken `up`, and `tiny` is lost beside the
+    root of scaled operands that are not all 0."""
+
+    large: float
+    down: float
+    small: float
+    up: float
+    tiny: float
+
+
+def norm(m: MathBuilder, scales: Scales, *operands: Atom) -> Atom:
+    """The root of the sum of the squares: infinity for an infinite operand whatever the others are, else NaN for a NaN.
+
+    The squares are exact in two parts each, and one step of Newton's method makes up for what the root and the sum's lower parts lack. Operands are
+    scaled by powers of two where a square might overflow or lose bits below the least normal number.
+    """
+    type_ = operands[0].type
+    sizes = [m("abs", x) for x in operands]
+    long, *others = sizes
+    for k, size in enumerate(others):
+        long, others[k] = m("max", long, size), m("min", long, size)
+    large, small = m("gt", long, const(type_, scales.large)), m("lt", long, const(type_, scales.small))
+
+    def either(down: float, up: float) -> Atom:
+        return m("select", large, const(type_, down), m("select", small, const(type_, up), const(type_, 1.0)))
+
+    scale = either(scales.down, scales.up)
+    (total, lost), *squares = [product(m, a, a) for a in [m("mul", x, scale) for x in (long, *others)]]
+    for square, square_lost in squares:
+        total, sum_lost = sum_of(m, total, square)
+        lost = m("add", sum_lost, m("add", lost, square_lost))
+    root = m("sqrt", total)
+    residual = m("add", m("fma", m("neg", root), root, total), lost)
+    root = m("add", root, m("div", residual, m("add", m("add", root, root), const(type_, scales.tiny))))
+    result = m("mul", root, either(1 / scales.down, 1 / scales.up))
+    nan = m("is_nan", reduce(lambda total, size: m("add", total, size), sizes))
+    return m("select", m("is_inf", long), long, m("select", nan, const(type_, float("nan")), result))

@@ -33,7 +33,7 @@ on_path()
 from math_double import HAS_WIDE, WIDE_ULP, error, exact, hard, wide  # noqa: E402 - the path above must stand first
 from math_double import errors as errors_f64  # noqa: E402 - as above
 from math_double import samples as samples_f64  # noqa: E402 - as above
-from math_harness import BINARY, REFERENCES, UNARY, errors, program_of, samples, widened  # noqa: E402 - as above
+from math_harness import REFERENCES, SEVERAL, UNARY, errors, program_of, samples, widened  # noqa: E402 - as above
 from math_ulp_page import FIGURES, Measured, read_measured, ulp_page, write_measured  # noqa: E402 - as above
 
 import vyre_py as vp  # noqa: E402 - as above
@@ -192,14 +192,14 @@ def sweep(device: Device, name: str, type_: Type, stride: int) -> Tally:
     return tally
 
 
-def pairs(device: Device, name: str, type_: Type) -> Tally:
-    """A function of two arguments: random pairs, compared on the host."""
+def several(device: Device, name: str, type_: Type) -> Tally:
+    """A function of several arguments, drawn and compared on the host."""
     pipeline = device.compile_native(program_of(name, type_))
     tally = Tally()
     with np.errstate(all="ignore"):
         for seed in range(4):
             operands = [x.astype(type_.dtype) for x in samples(name, PAIRS, seed)]
-            got = pipeline.dispatch({"x0": operands[0], "x1": operands[1], "out": np.zeros_like(operands[0])})["out"]
+            got = pipeline.dispatch({**{f"x{k}": x for k, x in enumerate(operands)}, "out": np.zeros_like(operands[0])})["out"]
             wide = tuple(map(widened, operands))
             exact = REFERENCES[name](*wide)
             keep = ordinary(name, wide, exact) if device.kind not in STRICT else np.ones(len(exact), np.bool_)
@@ -238,7 +238,7 @@ def measure(device: Device, name: str, type_: Type, stride: int) -> tuple[Measur
     if type_ is f64:
         tally = drawn(device, name)
     else:
-        tally = pairs(device, name, type_) if name in BINARY else sweep(device, name, type_, stride if type_ is f32 else 1)
+        tally = several(device, name, type_) if name in SEVERAL else sweep(device, name, type_, stride if type_ is f32 else 1)
     # Without the zeros at the end of a significand.
     at = tuple([re.sub(r"\.?0*p", "p", x.hex()) for x in tally.at])
     found = Measured(name, str(type_), device.kind, tally.arguments, round(tally.worst, 4), at, tally.wrong)
@@ -256,7 +256,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--table", action="store_true", help="only rewrite the page")
     given = parser.parse_args()
     given.types = given.types.split(",")
-    unknown = [name for name in given.functions if name not in (*UNARY, *BINARY)] + [name for name in given.types if name not in ("f32", "f16", "bf16", "f64")]
+    unknown = [name for name in given.functions if name not in (*UNARY, *SEVERAL)] + [name for name in given.types if name not in ("f32", "f16", "bf16", "f64")]
     if unknown or not (given.device or given.table):
         parser.error(f"no such function or type: {', '.join(unknown)}" if unknown else "which device?")
     return given
@@ -271,7 +271,7 @@ def main() -> int:
         print(device, flush=True)
         stride = given.stride or (1 if device.kind == "cuda" else STRIDE)
         for type_ in (SCALARS[name] for name in given.types if name != "f64" or device.kind in STRICT):
-            for name in given.functions or (*UNARY, *BINARY):
+            for name in given.functions or (*UNARY, *SEVERAL):
                 try:
                     found, line = measure(device, name, type_, stride)
                 except Unsupported as error:

@@ -247,6 +247,14 @@ def remainder(f: Format, a: Bits, b: Bits) -> Bits:
     return f.rounded(x - round(x / y) * y, a & f.sign)
 
 
+def quantize_f16(f: Format, a: Bits) -> Bits:
+    if not f.is_finite(a):
+        return a
+    half = FORMATS[f16]
+    near = half.value(half.rounded(Fraction(f.value(a))))
+    return f.rounded(Fraction(near), a & f.sign) if math.isfinite(near) else f.infinity | (a & f.sign)
+
+
 FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
     "add": add,
     "sub": sub,
@@ -289,4 +297,5 @@ FLOAT_ORACLES: Mapping[str, Callable[..., Any]] = {
     "frexp_exponent": lambda f, a: math.frexp(f.value(a))[1] if f.is_finite(a) else 0,
     "ldexp": ldexp,
     "remainder": remainder,
+    "quantize_f16": quantize_f16,
 }

@@ -38,6 +38,7 @@ def _power(x: Any, y: Any) -> Any:
 _EXACT: Final[Mapping[str, Callable[..., Any]]] = {
     "exp2": lambda x: mpmath.power(2, x), "exp10": lambda x: mpmath.power(10, x), "log2": lambda x: mpmath.log(x, 2),
     "cbrt": lambda x: mpmath.cbrt(abs(x)) * mpmath.sign(x), "pow": _power,
+    "hypot3": lambda x, y, z: mpmath.sqrt(x * x + y * y + z * z),
 }  # fmt: skip
 _BITS: Final = 160
 _NOTHING: Final = 100.0  # erfc is far below the least f64 from here on, and mpmath slow
@@ -64,6 +65,8 @@ def wide(name: str, *arguments: Array) -> Array:
     with np.errstate(all="ignore"):
         if name == "exp10":
             return np.power(np.longdouble(10), operands[0])
+        if name == "hypot3":
+            return np.asarray(np.hypot(np.hypot(operands[0], operands[1]), operands[2]))
         if name in ("erf", "erfc"):
             return np.array([_extended(name, float(x)) for x in arguments[0]], np.longdouble)
         found: Array = getattr(np, _NAMES.get(name, name))(*operands)
@@ -161,20 +164,21 @@ _RANGES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
     "asinh": ((-8.0, 8.0), (-0.6, 0.6)), "acosh": ((1.0, 8.0), (1.0, 1.2)), "atanh": ((-1.0, 1.0), (-0.6, 0.6)),
     "cbrt": ((-8.0, 8.0), (1.0, 8.0)), "erf": ((-6.0, 6.0), (-1.2, 1.2)), "erfc": ((-6.0, 27.3), (-1.0, 2.0)),
     "atan2": ((-4.0, 4.0), (-1.0, 1.0)), "pow": ((0.0, 4.0), (0.99, 1.01)), "hypot": ((-4.0, 4.0), (1.0, 2.0)),
+    "hypot3": ((-4.0, 4.0), (1.0, 2.0)),
 }  # fmt: skip
 
 
 def samples(name: str, count: int, seed: int = 1) -> tuple[Array, ...]:
-    """About `count` f64 arguments for each operand: a third of all bit patterns, the others from the ranges where the function bends. Those of two
-    operands are paired at random, and of some one is a small multiple of the other."""
+    """About `count` f64 arguments for each operand: a third of all bit patterns, the others from the ranges where the function bends. Those of several
+    operands are put together at random, and some are small multiples of one another."""
     draw = np.random.default_rng([seed, *name.encode()])
     if name == "pow":
         return _powers(draw, count)
     drawn = [_drawn(draw, name, count) for _ in OPS[name].operands]
-    if len(drawn) == 2:
-        some = slice(0, count // 6)
+    some = slice(0, count // 6)
+    for other in drawn[1:]:
         with np.errstate(all="ignore"):
-            drawn[1][some] = drawn[0][some] * 2.0 ** draw.uniform(-30.0, 30.0, count // 6)
+            other[some] = drawn[0][some] * 2.0 ** draw.uniform(-30.0, 30.0, count // 6)
     return tuple(drawn)
 
 
@@ -226,6 +230,9 @@ def hard(name: str) -> tuple[Array, ...]:
     sizes = _signed(_POWERS)
     if len(OPS[name].operands) == 2:
         return _hard_pairs(name)
+    if name == "hypot3":
+        x, y = _hard_pairs("hypot")
+        return x, y, np.roll(x, 3) * 0.75
     if name in _EXPONENTS:
         width, ends = _EXPONENTS[name]
         return (nearby(np.concatenate([_halves(-1080, 1026, width), ends, sizes[::5]]), 1),)

@@ -28,14 +28,14 @@ from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.passes.pipeline import unoptimised
 
 __all__ = [
-    "BINARY", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "errors", "near_quarter_turns",
+    "SEVERAL", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "errors", "near_quarter_turns",
     "program_of", "reference", "samples", "ulp_error", "widened",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 UNARY: Final = tuple(name for name, row in OPS.items() if name in TRANSCENDENTAL and len(row.operands) == 1)
-BINARY: Final = tuple(name for name in OPS if name in TRANSCENDENTAL and name not in UNARY)
+SEVERAL: Final = tuple(name for name in OPS if name in TRANSCENDENTAL and name not in UNARY)
 
 # ---------------------------------------------------------------- the exact values
 
@@ -44,11 +44,15 @@ def _exp10(x: Array) -> Array:
     return np.power(10.0, x)
 
 
+def _hypot3(x: Array, y: Array, z: Array) -> Array:
+    return np.hypot(np.hypot(x, y), z)
+
+
 REFERENCES: Final[Mapping[str, Callable[..., Array]]] = {
     "exp": np.exp, "exp2": np.exp2, "exp10": _exp10, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "pow": np.power, "cbrt": np.cbrt, "hypot": np.hypot, "erf": scipy.special.erf, "erfc": scipy.special.erfc,
+    "pow": np.power, "cbrt": np.cbrt, "hypot": np.hypot, "hypot3": _hypot3, "erf": scipy.special.erf, "erfc": scipy.special.erfc,
 }  # fmt: skip
 
 
@@ -192,16 +196,17 @@ _RANGES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
     "atan2": ((-4.0, 4.0), (-1.0, 1.0)),
     "pow": ((0.0, 4.0), (0.99, 1.01)),
     "hypot": ((-4.0, 4.0), (1.0, 2.0)),
+    "hypot3": ((-4.0, 4.0), (1.0, 2.0)),
 }
 
 
 def samples(name: str, count: int, seed: int = 1) -> tuple[Array, ...]:
     """About `count` f32 arguments for each operand: a third spread evenly over all bit patterns (all exponents alike), two thirds over
-    the ranges where the function bends, and all that lie around powers of two and the ends of those ranges. Those of two
-    operands are paired at random, and some are close to each other."""
+    the ranges where the function bends, and all that lie around powers of two and the ends of those ranges. Those of several
+    operands are put together at random, and some are close to each other."""
     draw = np.random.default_rng([seed, *name.encode()])
     operands = len(OPS[name].operands)
-    return tuple(_drawn(draw, name, count, k) for k in range(operands)) if operands == 1 else _pairs(draw, name, count)
+    return tuple(_drawn(draw, name, count, k) for k in range(operands)) if operands == 1 else _together(draw, name, count, operands)
 
 
 def _drawn(draw: np.random.Generator, name: str, count: int, operand: int) -> Array:
@@ -217,19 +222,20 @@ def _drawn(draw: np.random.Generator, name: str, count: int, operand: int) -> Ar
     return np.concatenate([bits.view(np.float32), *inner, borders])
 
 
-def _pairs(draw: np.random.Generator, name: str, count: int) -> tuple[Array, Array]:
-    first, second = (_drawn(draw, name, count, k) for k in range(2))
+def _together(draw: np.random.Generator, name: str, count: int, operands: int) -> tuple[Array, ...]:
+    first, *others = (_drawn(draw, name, count, k) for k in range(operands))
     third = count // 3
-    # The first third was in the order of the bits: any two may meet.
-    draw.shuffle(second[:third])
-    # Where both operands are of one magnitude, neither is negligible.
-    if name != "pow":
-        scale = np.exp2(draw.uniform(-3.0, 3.0, third // 2)).astype(np.float32)
-        with np.errstate(all="ignore"):
-            second[: third // 2] = first[: third // 2] * scale
-    tail = second[3 * third :]
-    draw.shuffle(tail)
-    return first, second
+    for other in others:
+        # The first third was in the order of the bits: any two may meet.
+        draw.shuffle(other[:third])
+        # Where the operands are of one magnitude, none is negligible.
+        if name != "pow":
+            scale = np.exp2(draw.uniform(-3.0, 3.0, third // 2)).astype(np.float32)
+            with np.errstate(all="ignore"):
+                other[: third // 2] = first[: third // 2] * scale
+        tail = other[3 * third :]
+        draw.shuffle(tail)
+    return (first, *others)
 
 
 # ---------------------------------------------------------------- special values
@@ -312,6 +318,11 @@ SPECIAL: Final[Mapping[str, _Rows]] = {
         (0.0, 0.0, 0.0), (-0.0, -0.0, 0.0), (-0.0, 3.0, 3.0), (-3.0, 0.0, 3.0), (3.0, 4.0, 5.0), (-3.0, -4.0, 5.0), (1e-45, 0.0, 1e-45),
         (3e-45, 4.2e-45, 5.6e-45),
         (3.4e38, 3.4e38, _INF), (2.0**-140, 2.0**-147, 2.0**-140),
+    ),
+    "hypot3": (
+        (_INF, _NAN, _NAN, _INF), (_NAN, 1.0, -_INF, _INF), (_NAN, 1.0, 2.0, _NAN), (0.0, 0.0, _NAN, _NAN), (-_INF, 0.0, 1.0, _INF), (0.0, -0.0, 0.0, 0.0),
+        (-0.0, -0.0, -0.0, 0.0), (2.0, -3.0, 6.0, 7.0), (-4.0, 0.0, 3.0, 5.0), (1e-45, 0.0, 0.0, 1e-45), (2.8e-45, 4.2e-45, -8.4e-45, 9.8e-45),
+        (3.4e38, 1.0, 3.4e38, _INF), (2.0**126, -(2.0**127), 2.0**127, 3 * 2.0**126), (2.0**-140, 2.0**-147, 2.0**-147, 2.0**-140),
     ),
 }  # fmt: skip
 

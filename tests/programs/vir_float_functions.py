@@ -17,11 +17,11 @@ from vyre_py.ir.language.types import Type, f64, i32, vector_of
 
 __all__ = ["FILES"]
 
-_OF_ONE: Final = ("saturate", "degrees", "radians", "modf_fraction", "frexp_fraction", "frexp_exponent")
+_OF_ONE: Final = ("saturate", "degrees", "radians", "modf_fraction", "frexp_fraction", "frexp_exponent", "quantize_f16")
 _OF_TWO: Final = ("step", "copysign", "nextafter", "remainder")
 _OF_THREE: Final = ("smoothstep", "mix")
 # Of which WGSL's devices give the bits too: those that compare, choose and move them.
-_BITS: Final = ("step", "saturate", "copysign", "nextafter", "frexp_fraction", "frexp_exponent")
+_BITS: Final = ("step", "saturate", "copysign", "nextafter", "frexp_fraction", "frexp_exponent", "quantize_f16")
 
 _Rows = Sequence[tuple[Number, ...]]
 
@@ -81,11 +81,15 @@ def _scaled(t: Type, numbers: Sequence[Number], exponents: Sequence[int], remark
     return scalars + "\n" + columns("scaled_vectors", {"x": (v, [a for a, _ in pairs]), "e": (counts, [b for _, b in pairs])}, outputs, remarks)
 
 
+def _of_one(t: Type) -> list[str]:
+    return [name for name in _OF_ONE if t in OPS[name].of]
+
+
 def _special_file(t: Type) -> str:
     numbers = [*edges(t), *nans(t)]
     few = [0, FORMATS[t].sign, number(t, "-2.5"), FORMATS[t].infinity - 1, FORMATS[t].infinity, FORMATS[t].nan]
     cases = [
-        _case(t, "of_one", _OF_ONE, [(x,) for x in numbers]), _case(t, "of_two", _OF_TWO, [*product(edges(t), repeat=2), *_neighbours(t)]),
+        _case(t, "of_one", _of_one(t), [(x,) for x in numbers]), _case(t, "of_two", _OF_TWO, [*product(edges(t), repeat=2), *_neighbours(t)]),
         _case(t, "of_three", _OF_THREE, [*_steps(t), *[row for k, row in enumerate(product(few, repeat=3)) if k % 3 == 0]]),
         _scaled(t, numbers, _exponents(t)),
     ]
@@ -102,10 +106,10 @@ def _finite_file(t: Type) -> str:
         made = [_case(t, f"{title}_exact", exact, rows)] if exact else []
         return [*made, _case(t, title, rounded, rows, remarks=[near])]
 
-    cases = [*split(_OF_ONE, [(x,) for x in numbers], "of_one"), *split(_OF_TWO, pairs, "of_two"), *split(_OF_THREE, _steps(t)[:24], "of_three")]
+    cases = [*split(_of_one(t), [(x,) for x in numbers], "of_one"), *split(_OF_TWO, pairs, "of_two"), *split(_OF_THREE, _steps(t)[:24], "of_three")]
     cases += [
         _case(t, f"of_{vector_of(t, lanes)}", names, rows, lanes, [near])
-        for lanes, names, rows in ((2, _OF_ONE, [(x,) for x in numbers]), (3, _OF_TWO, pairs), (4, _OF_THREE, _steps(t)[:24]))
+        for lanes, names, rows in ((2, _of_one(t), [(x,) for x in numbers]), (3, _OF_TWO, pairs), (4, _OF_THREE, _steps(t)[:24]))
     ]
     cases.append(_scaled(t, numbers, [0, 1, -1, 4, -3]))
     title = f"Functions of {t} that simpler ops compute, of everyday numbers, scalars and vectors; on wgpu within the bounds that WGSL gives."

@@ -16,6 +16,7 @@ from exact_samples import Number
 from vir_scalars import Result, columns
 from vir_text import NEEDS_F64, NO_SPECIALS, call, file_text, number
 
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, vector_of
 
 __all__ = ["FILES", "GROUPS"]
@@ -78,7 +79,17 @@ def _special(name: str, x: float, y: float) -> float:
         return float({"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[name](np.float64(x), np.float64(y)))
 
 
-def _binary(name: str, f: Format, first: Number, second: Number) -> Number:
+def _hypot3(f: Format, *bits: Number) -> Number:
+    values = [f.value(x) for x in bits]
+    if not all(map(math.isfinite, values)):
+        return _bits(f, _INF if any(map(math.isinf, values)) else _NAN)
+    with mpmath.workprec(_BITS):
+        return _rounded(f, mpmath.sqrt(sum(mpmath.mpf(x) ** 2 for x in values)))
+
+
+def _several(name: str, f: Format, first: Number, second: Number, *third: Number) -> Number:
+    if third:
+        return _hypot3(f, first, second, *third)
     x, y = f.value(first), f.value(second)
     if not (x and y and math.isfinite(x) and math.isfinite(y)):
         return _bits(f, _special(name, x, y))
@@ -102,6 +113,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "angles": ("sin", "cos", "tan", "asin", "acos", "atan", "atanh"),
     "errors": ("erf", "erfc"),
     "two_operands": ("pow", "atan2", "hypot"),
+    "three_operands": ("hypot3",),
 }
 _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "exponentials": (
@@ -159,20 +171,31 @@ def _number(t: Type, text: str) -> Number:
     return bits - 1 if f.is_inf(bits) else bits
 
 
+def _operands(name: str) -> str:
+    return "xyz"[: len(OPS[name].operands)]
+
+
 def _outputs(t: Type, names: Sequence[str]) -> dict[str, Result]:
-    right = {name: partial(_unary if name in _UNARY else _binary, name, FORMATS[t]) for name in names}
-    return {name: (t, call(name, *("xy" if name not in _UNARY else "x")), right[name]) for name in names}
+    right = {name: partial(_unary if name in _UNARY else _several, name, FORMATS[t]) for name in names}
+    return {name: (t, call(name, *_operands(name)), right[name]) for name in names}
 
 
 def _inputs(t: Type, rows: Sequence[Sequence[Number]]) -> dict[str, tuple[Type, Sequence[Number]]]:
-    """Columns x, and y if the rows have two numbers, without repeating a row."""
-    return {name: (t, list(column)) for name, column in zip("xy", zip(*dict.fromkeys(map(tuple, rows)), strict=True), strict=False)}
+    """Columns x, y and z, as many as the rows have numbers, without repeating a row."""
+    return {name: (t, list(column)) for name, column in zip("xyz", zip(*dict.fromkeys(map(tuple, rows)), strict=True), strict=False)}
+
+
+def _triples(pairs: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Each pair with the first of the next."""
+    return [(*pair, following[0]) for pair, following in zip(pairs, [*pairs[1:], pairs[0]], strict=True)]
 
 
 def _rows(t: Type, group: str) -> list[tuple[Number, ...]]:
     texts: list[tuple[str, ...]] = [(text,) for text in _NUMBERS[group]] if group in _NUMBERS else [*_PAIRS]
     if t is f64:
         texts += [(text,) for text in _WIDE_NUMBERS[group]] if group in _WIDE_NUMBERS else _WIDE_PAIRS
+    if group == "three_operands":
+        texts = _triples(texts)
     return [tuple(_number(t, text) for text in row) for row in texts]
 
 
@@ -186,10 +209,11 @@ _EXACT_AT_ONE: Final = ("log", "log2", "log10", "acosh", "atanh", "cbrt")
 
 
 def _special_group(t: Type, group: str) -> str:
-    """What is exact: all but hypot(1, 1) of pairs, and of one operand what 0 and infinity give."""
+    """What is exact: all but hypot(1, 1) of pairs, of three those with less than two of size 1, and of one operand what 0 and infinity give."""
     names = [name for name in GROUPS[group] if name not in _PARTS_OF_PI]
-    pairs = group == "two_operands"
-    texts = [row for row in product(_SPECIAL, repeat=2) if not set(row) <= {"1", "-1"}] if pairs else [(text,) for text in _SPECIAL if "1" not in text]
+    count = len(OPS[names[0]].operands)
+    rows = [row for k, row in enumerate(product(_SPECIAL, repeat=count)) if count < 3 or k % 5 == 0]
+    texts = [row for row in rows if (not set(row) <= {"1", "-1"} if count == 2 else sum("1" in text for text in row) < (count + 1) // 2)]
     return columns(f"special_{group}", _inputs(t, [[_number(t, text) for text in row] for row in texts]), _outputs(t, names))
 
 
@@ -243,25 +267,27 @@ def _everyday_file(t: Type) -> str:
         programs.append(columns(title, _inputs(t, [(_number(t, text),) for text in texts]), _outputs(t, names), _near(t, ulp, absolute)))
     pairs = [(_number(t, a), _number(t, b)) for a, b in _EVERYDAY_PAIRS]
     programs.append(columns("two_operands", _inputs(t, pairs), _outputs(t, GROUPS["two_operands"]), _near(t, *_PAIRS_NEAR)))
+    triples = [tuple(_number(t, text) for text in row) for row in _triples(_EVERYDAY_PAIRS)]
+    programs.append(columns("three_operands", _inputs(t, triples), _outputs(t, GROUPS["three_operands"]), _near(t, *_PAIRS_NEAR)))
     return file_text(f"The transcendental functions on everyday {t} numbers, on wgpu as near as its own functions are.", programs, _needs(t))
 
 
 def _vectors_file() -> str:
     """All of them, each over vectors of one type."""
     programs = []
-    kinds = zip(GROUPS.items(), ((f32, 2), (f16, 2), (bf16, 3), (f32, 4), (f16, 3)), strict=True)
+    kinds = zip(GROUPS.items(), ((f32, 2), (f16, 2), (bf16, 3), (f32, 4), (f16, 3), (f32, 2)), strict=True)
     for (group, names), (t, lanes) in kinds:
         v, numbers = vector_of(t, lanes), [_number(t, text) for text in ("0.5", "0.25", "1", "0.125", "0.75", "0.875", "0.0625")]
-        count = 2 if group == "two_operands" else 1
+        count = len(OPS[names[0]].operands)
         rows = [[tuple(numbers[(k + 2 * j + 3 * m) % len(numbers)] for j in range(lanes)) for k in range(5)] for m in range(count)]
-        inputs = {name: (v, column) for name, column in zip("xy", rows, strict=False)}
-        outputs: dict[str, Result] = {name: (v, call(name, *"xy"[:count]), partial(_each, name, FORMATS[t])) for name in names}
+        inputs = {name: (v, column) for name, column in zip("xyz", rows, strict=False)}
+        outputs: dict[str, Result] = {name: (v, call(name, *_operands(name)), partial(_each, name, FORMATS[t])) for name in names}
         programs.append(columns(f"{group}_of_{v}", inputs, outputs, _near(t, 64, "0.0005")))
     return file_text("Transcendental functions over vectors.", programs)
 
 
 def _each(name: str, f: Format, *operands: tuple[Number, ...]) -> tuple[Number, ...]:
-    compute = _unary if name in _UNARY else _binary
+    compute = _unary if name in _UNARY else _several
     return tuple(compute(name, f, *parts) for parts in zip(*operands, strict=True))
 
 

@@ -1,13 +1,11 @@
-"""cbrt and hypot for f64: every argument; at most 1 ULP.
+"""cbrt, hypot and hypot3 for f64: every argument; at most 1 ULP.
 
 cbrt: a guess of x^(-1/3) from the exponent's third (W. Kahan, Computing a real cube root, 1991), two steps of third order that make it
 good to 18 and to 53 bits, and a step of Newton's method on the root itself, whose residual r^3 - x is exact but for its last rounding.
 The guess is off by at most 3.6 per cent; the first step approximates ((1 - e)^(-1/3) - 1) / e for the |e| <= 0.1022 that leaves, 2^-18.5 of the
 result, and the second is the beginning of its Taylor series.
 
-hypot: sqrt(x^2 + y^2) with the squares exact in two parts each (T. J. Dekker, 1971, by fused multiply-add), and one step of Newton's
-method for what the root and the sum's lower part lack. Operands are scaled by powers of two where a square might overflow or
-lose bits below the least normal number.
+hypot and hypot3: `pairs.norm`.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from typing import Final
 from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.language.types import f64, u64
 from vyre_py.ir.math.builder import MathBuilder, double, long_word
-from vyre_py.ir.math.pairs import product, sum_of
+from vyre_py.ir.math.pairs import Scales, norm, product
 from vyre_py.ir.math.signs import with_sign_of
 
-__all__ = ["cbrt", "hypot"]
+__all__ = ["cbrt", "hypot", "hypot3"]
 
 _THIRD: Final = 0x5555555555555556  # (2^64 + 2) / 3: the upper word of a product with it is a third, rounded down, below 2^63
 _GUESS: Final = 0x553EE92AAAAAAC00
@@ -28,9 +26,7 @@ _STEP: Final = (0.3333290271168956, 0.22348478552904097, 0.17448377701449055)
 _SECOND_STEP: Final = (1 / 3, 2 / 9)
 _CBRT_SMALL, _CBRT_UP, _CBRT_DOWN = 2.0**-700, 2.0**600, 2.0**-200
 
-_LARGE, _DOWN = 2.0**500, 2.0**-600
-_SMALL, _UP = 2.0**-400, 2.0**600
-_TINY: Final = 2.0**-1000  # lost beside any root of scaled operands but 0
+_SCALES: Final = Scales(large=2.0**500, down=2.0**-600, small=2.0**-400, up=2.0**600, tiny=2.0**-1000)
 
 
 def cbrt(m: MathBuilder, x: Atom) -> Atom:
@@ -54,21 +50,10 @@ def cbrt(m: MathBuilder, x: Atom) -> Atom:
 
 
 def hypot(m: MathBuilder, x: Atom, y: Atom) -> Atom:
-    """sqrt(x^2 + y^2): infinity for an infinite operand whatever the other is, else NaN for a NaN."""
-    across, up = m("abs", x), m("abs", y)
-    long, short = m("max", across, up), m("min", across, up)
-    large, small = m("gt", long, double(_LARGE)), m("lt", long, double(_SMALL))
+    """sqrt(x^2 + y^2)."""
+    return norm(m, _SCALES, x, y)
 
-    def either(down: float, up: float) -> Atom:
-        return m("select", large, double(down), m("select", small, double(up), double(1.0)))
 
-    scale = either(_DOWN, _UP)
-    a, b = m("mul", long, scale), m("mul", short, scale)
-    (a_square, a_lost), (b_square, b_lost) = product(m, a, a), product(m, b, b)
-    total, lost = sum_of(m, a_square, b_square)
-    root = m("sqrt", total)
-    residual = m("add", m("fma", m("neg", root), root, total), m("add", lost, m("add", a_lost, b_lost)))
-    root = m("add", root, m("div", residual, m("add", m("add", root, root), double(_TINY))))
-    result = m("mul", root, either(1 / _DOWN, 1 / _UP))
-    nan = m("is_nan", m("add", across, up))
-    return m("select", m("is_inf", long), long, m("select", nan, double(float("nan")), result))
+def hypot3(m: MathBuilder, x: Atom, y: Atom, z: Atom) -> Atom:
+    """sqrt(x^2 + y^2 + z^2)."""
+    return norm(m, _SCALES, x, y, z)

@@ -1,14 +1,14 @@
-"""Signs, fractions and exponents of floats, and the numbers beside them: exact, but that `ldexp` rounds once; and but for `modf_fraction` by
-integers on the bit patterns, so subnormals count whatever a device does to them."""
+"""Signs, fractions and exponents of floats, and the numbers beside them: exact, but that `ldexp` and `quantize_f16` round once; and but for this and
+`modf_fraction` by integers on the bit patterns, so subnormals count whatever a device does to them."""
 
 from __future__ import annotations
 
 from vyre_py.ir.language.nodes import Atom, const
-from vyre_py.ir.language.types import f32, i32
+from vyre_py.ir.language.types import f16, f32, i32
 from vyre_py.ir.math.builder import MathBuilder, int_
 from vyre_py.ir.math.exact.words import NARROW, Words, words_of
 
-__all__ = ["copysign", "frexp_exponent", "frexp_fraction", "ldexp", "modf_fraction", "nextafter"]
+__all__ = ["copysign", "frexp_exponent", "frexp_fraction", "ldexp", "modf_fraction", "nextafter", "quantize_f16"]
 
 
 def copysign(m: MathBuilder, x: Atom, y: Atom) -> Atom:
@@ -35,6 +35,11 @@ def modf_fraction(m: MathBuilder, x: Atom) -> Atom:
     """x - trunc(x) with the sign of x; a zero for infinities."""
     rest = m("select", m("is_inf", x), const(x.type, 0.0), m("sub", x, m("trunc", x)))
     return copysign(m, rest, x)
+
+
+def quantize_f16(m: MathBuilder, x: Atom) -> Atom:
+    """The nearest number that f16 holds."""
+    return m.cast(m.cast(x, f16), f32)
 
 
 def _regular(w: Words, magnitude: Atom) -> Atom:

@@ -13,20 +13,21 @@ import pytest
 import simt_host
 from math_coefficients import POLYNOMIALS, coefficients
 from math_double import error, errors, exact, hard, near_quarter_turns, samples
-from math_harness import BINARY, UNARY, compute, program_of
+from math_harness import SEVERAL, UNARY, compute, program_of
 from ptxas import assemble
 
 import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.nodes import Load, Space
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f64
 from vyre_py.ir.passes.pipeline import optimise
 from vyre_py.lowering.compile import emit_text
 
 BOUND_ULP = 1.0  # what each module promises
-EVERY = (*UNARY, *BINARY)
+EVERY = (*UNARY, *SEVERAL)
 SAMPLES, HARD = 700, 500
 
 
@@ -79,7 +80,7 @@ def test_the_same_bits_everywhere(name: str) -> None:
 def test_ptx_of_all_functions_assembles() -> None:
     """All in one kernel, of which one is there so often that it is called."""
     lines = ["program all(n) over(n, 1, 1) {", "buffer x: f64[n, 64] read_write", "let i = global_id.x"]
-    lines += [f"x[i, {k}u32] = {name}({', '.join(['x[i, 0u32]'] * (2 if name in BINARY else 1))})" for k, name in enumerate(EVERY)]
+    lines += [f"x[i, {k}u32] = {name}({', '.join(['x[i, 0u32]'] * len(OPS[name].operands))})" for k, name in enumerate(EVERY)]
     lines += [f"x[i, {40 + k}u32] = erfc(x[i, {k}u32])" for k in range(20)]
     text = emit_text(Program.from_text("\n".join([*lines, "}"])), "sm_90", form="ptx")
     assert "fma.rn.f64" in text and "fn_erfc_f64" in text

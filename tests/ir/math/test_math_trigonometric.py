@@ -115,8 +115,8 @@ def _pairs(name: str) -> dict[str, tuple[Any, Any]]:
     }
 
 
-@pytest.mark.parametrize("name", BINARY)
-def test_pairs_within_the_bound(name: str) -> None:
+@pytest.mark.parametrize("name", [*BINARY, "hypot3"])
+def test_several_operands_within_the_bound(name: str) -> None:
     assert_bound(name, BOUND_ULP, *samples(name, 1 << 18))
 
 
@@ -141,7 +141,7 @@ def test_every_pair_of_special_values(name: str) -> None:
 # ---------------------------------------------------------------- exact facts
 
 
-@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+@pytest.mark.parametrize("name", [*UNARY, *BINARY, "hypot3"])
 def test_special_values(name: str) -> None:
     assert_special(name)
 
@@ -217,7 +217,7 @@ def test_erfc_falls_to_zero() -> None:
 # ---------------------------------------------------------------- the passes
 
 
-@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+@pytest.mark.parametrize("name", [*UNARY, *BINARY, "hypot3"])
 def test_expansions_are_valid_and_keep_their_bits_through_the_passes(name: str) -> None:
     only = frozenset({name})
     check(expand(program_of(name), only))
