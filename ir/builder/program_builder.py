@@ -296,24 +296,27 @@ class ProgramBuilder(SubgroupEmitter):
         a.reopen()
         a.else_()
 
-    def for_(self, start: Operand, stop: Operand, step: int = 1, *, type_: Type | None = None, name: str | None = None) -> Block[Expr]:
-        """The block runs for start, start + step, ... below stop (above it for a negative step); u32 unless an operand or `type_` says.
+    def for_(self, start: Operand, stop: Operand, step: Operand = 1, *, type_: Type | None = None, name: str | None = None) -> Block[Expr]:
+        """The block runs for start, start + step, ... below stop (above it for a step that is a negative number); u32 unless an operand or `type_` says.
+        A step that is computed counts up: the block does not run where it is not above 0.
 
         `with b.for_(0, n) as k:` gives the number of the turn, of the bounds' type.
         """
         return Block(self, "b.for_", lambda: self._begin_for(start, stop, step, type_, name))
 
-    def _begin_for(self, start: Operand, stop: Operand, step: int, type_: Type | None, name: str | None) -> Expr:
+    def _begin_for(self, start: Operand, stop: Operand, step: Operand, type_: Type | None, name: str | None) -> Expr:
         if type_ is not None:
             require_type(type_)
         if not isinstance(name, str | None):
             fail("B108", f"a loop's name is a string, got {shown(name)}", "b.for_(0, n, name='k')")
-        wanted = type_ or next((o.type for o in (start, stop) if isinstance(o, Expr)), u32)
+        wanted = type_ or next((o.type for o in (start, stop, step) if isinstance(o, Expr)), u32)
         if wanted not in (i32, u32):
             fail("B108", f"a loop counts in i32 or u32, got {wanted}", "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable")
         first, last = self._typed(start, wanted, "a loop's start"), self._typed(stop, wanted, "a loop's stop")
+        if isinstance(step, Expr):
+            return Expr(self, self._here().for_(first, last, self._typed(step, wanted, "a loop's step"), name))
         if not isinstance(step, int) or step == 0:
-            fail("B108", f"a loop's step is a whole number other than 0, got {shown(step)}", "use b.loop() for other steps")
+            fail("B108", f"a loop's step is a whole number other than 0, or an expression, got {shown(step)}", "use b.loop() for other steps")
         return Expr(self, self._here().for_(first, last, number(step, wanted), name))
 
     def loop(self) -> Block[None]:

@@ -23,6 +23,7 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     Break,
+    Const,
     Continue,
     Else,
     End,
@@ -75,9 +76,10 @@ class _Turns(_ActiveBlock):
         super().__init__(entered, turn, close, entered)
         self.live = self.now = entered
         self.opener = opener
-        self.count = self.step = 0
+        self.count = 0
         self.trips: Array | None = None
         self.first: Array = np.zeros(1, np.int64)
+        self.step: Array = self.first
 
 
 class Machine:
@@ -240,8 +242,10 @@ class Machine:
         # In 64 bits and before the first turn, so that nothing wraps: ceil((stop - start) / step).
         start, stop, step = (a.astype(np.int64) for a in self._atoms(s.args))
         turns = _Turns(self.active, self.loops[-1].now, self.program.match[index], index)
-        turns.first, turns.step = start, int(step[0])
-        turns.trips = -((start - stop) // turns.step)
+        turns.first, turns.step = start, step
+        turns.trips = -((start - stop) // np.where(step == 0, 1, step))
+        if not isinstance(s.args[2], Const):
+            turns.trips = np.where(step > 0, turns.trips, 0)
         return self._open_loop(turns)
 
     def _loop(self, index: int, s: Loop) -> int:

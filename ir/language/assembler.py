@@ -20,7 +20,6 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     Break,
-    Const,
     Continue,
     Else,
     End,
@@ -257,7 +256,7 @@ class Assembler:
         """Closes the innermost open block."""
         self.emit(End(None, ()))
 
-    def for_(self, start: Atom, stop: Atom, step: Const, name: str | None = None) -> Value:
+    def for_(self, start: Atom, stop: Atom, step: Atom, name: str | None = None) -> Value:
         """Opens a For; gives its variable's value."""
         result = self.value(start.type, name)
         self.emit(For(result, (start, stop, step)))

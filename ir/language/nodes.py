@@ -309,8 +309,8 @@ class End(Statement):
 
 @_node
 class For(Statement):
-    """Runs its block for result = start, start + step, ... below stop (above it for a negative step); args are start, stop
-    and step, read once; the step is a constant other than 0."""
+    """Runs its block for result = start, start + step, ... below stop (above it for a step that is a negative constant); args are start, stop
+    and step, read once. A constant step is not 0; for one that is no constant and not above 0 the block does not run."""
 
     effect = Effect.NESTS | Effect.REPEATS
     spelling, code, binds, opens = "for", 10, True, True

@@ -22,6 +22,7 @@ from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
+from vyre_py.ir.passes.steps import constant_steps
 from vyre_py.ir.passes.written import written_first
 
 __all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "optimise", "unoptimised"]
@@ -148,6 +149,7 @@ def optimise(
     run = _Run(checked.program, checked.uniformity)
     if reports is not None:
         run.take("reports", reports, silent=True)
+    run.take("steps", constant_steps, silent=True)
     run.take("scalarise", scalarise, silent=True)
     for rewrite in fast:
         run.take("fast", rewrite, silent=True)

@@ -12,7 +12,7 @@
       NAME[INDEX, ...] = EXPRESSION
       atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands
       if EXPRESSION { } else if EXPRESSION { } else { }
-      for NAME in START..STOP step NUMBER { }
+      for NAME in START..STOP step STEP { }
       loop { break; continue }
       region "name" { return }
       barrier                                                      of the workgroup; grid_barrier, of the whole grid
@@ -300,24 +300,18 @@ class _Parser(DeclarationParser):
         first = self.expression()
         self.expect("..", "an operator or `..`")
         stop = self.expression()
-        step = self._step() if self.take("step") else None
+        step = self.expression() if self.take("step") else None
         self.expect("{", "an operator, `step` or `{`")
         group: tuple[Operand, ...] = (first, stop, step) if step is not None else (first, stop)
         fixed = next((part.type for part in group if part.type is not None), None)
         if fixed is not None:
             group = tuple([self.fix(part, fixed) for part in group])
         begin, end, *steps = self.settle(*group)
-        by = self.constant(steps[0]) if steps else Const(begin.type.scalar, 1)
+        by = steps[0] if steps else Const(begin.type.scalar, 1)
         self.assembler.place = self._whole()
         value = self.assembler.for_(begin, end, by, name)
         self._open("for")
         self._bind(name, value)
-
-    def _step(self) -> Operand:
-        step = self.literal()
-        if step is None:
-            raise self.unexpected("a number other than 0")
-        return step
 
     def _loop(self) -> None:
         self._open_block(self.assembler.loop, "loop")

@@ -391,7 +391,10 @@ class _Generator:
             stop = self.a.let(OPS["add"], (start, span))
             if t is i32 and self.chance(4):
                 start, stop = stop, start
-        counter = self.a.for_(start, stop, const(t, step))
+        by: Atom = const(t, step)
+        if step > 0 and self.chance(4):  # computed, and at least as long, so that there are no more turns
+            by = self.a.let(OPS["max"], (by, self.a.let(OPS["and"], ((self.uniform_operand if stays else self.operand)(t), const(t, 7)))))
+        counter = self.a.for_(start, stop, by)
         self.turn(counter, stays)
 
     def loop(self, uniform: bool) -> None:
