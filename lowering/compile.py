@@ -27,7 +27,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.asserts import lower_reports, number_reports
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
-from vyre_py.lowering.legal.through_memory import missing_together, through_memory
+from vyre_py.lowering.legal.through_memory import EXCHANGES, missing_together, through_memory, told
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
 from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.llvm.text import MOST_LINES
@@ -59,7 +59,7 @@ def _by_memory(program: Program, target: Target, why: str) -> Program:
     """The Program without subgroup ops. Raises Unsupported for those that workgroup memory is no way for."""
     if missing := list(missing_together(program, why)):
         raise Unsupported(target.name, missing)
-    return through_memory(expand_subgroups(program, lambda s: s.op.name == "shuffle"))
+    return through_memory(expand_subgroups(told(program), lambda s: s.op.name in EXCHANGES))
 
 
 def _ptx_subgroups(program: Program, target: Target) -> Program:

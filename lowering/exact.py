@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vyre_py.ir.language.nodes import Atomic, Let
+from vyre_py.ir.language.nodes import Atomic, Let, Subgroup
 from vyre_py.ir.language.program import Program
 
 __all__ = ["is_exact"]
@@ -11,7 +11,7 @@ __all__ = ["is_exact"]
 def is_exact(program: Program) -> bool:
     """Whether a Program computes nothing in floating point, so that its results are the language's own bits under all numerics."""
     for statement in program.body:
-        computes = isinstance(statement, Atomic) or (isinstance(statement, Let) and not statement.op.moves_bits)
+        computes = isinstance(statement, Atomic) or (isinstance(statement, (Let, Subgroup)) and not statement.op.moves_bits)
         if computes and any(a.type.is_float for a in (statement.bound, *statement.args)):
             return False
     return True

@@ -24,7 +24,7 @@ from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
-from vyre_py.lowering.legal.through_memory import through_memory
+from vyre_py.lowering.legal.through_memory import EXCHANGES, through_memory, told
 from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -48,8 +48,12 @@ def shuffles_alone(program: Program) -> Program:
     return expand_subgroups(program, lambda s: s.op.name == "shuffle")
 
 
+def exchanges_alone(program: Program) -> Program:
+    return expand_subgroups(program, lambda s: s.op.name in EXCHANGES)
+
+
 @pytest.mark.parametrize(
-    ("subgroups", "rewrites"), [("apart", [shuffles_alone]), ("together", [shuffles_alone, through_memory])], ids=["shuffles", "memory"]
+    ("subgroups", "rewrites"), [("apart", [shuffles_alone]), ("together", [told, exchanges_alone, through_memory])], ids=["shuffles", "memory"]
 )
 @pytest.mark.parametrize("batch", range(4))
 def test_rewrites_keep_the_bits(batch: int, subgroups: str, rewrites: Sequence[Rewrite]) -> None:
@@ -141,3 +145,32 @@ def test_an_option_may_not_part_subgroups() -> None:
     assert prepare(program, parse_target("reference"), CompileOptions(workgroup=(64, 1, 1))).program.workgroup == (64, 1, 1)
     with pytest.raises(Exception, match="V509 a subgroup of 32 in a workgroup of 48"):
         prepare(program, parse_target("reference"), CompileOptions(workgroup=(48, 1, 1)))
+
+
+WHOLE = """program whole(n) workgroup(64) subgroup(64) over(n) {
+  buffer x: u32[n] read_write
+  let i = global_id.x
+  let v = x[i]
+  var t: u32 = 0
+  if subgroup_any(v == 7) {
+    t = subgroup_reduce_add(v)
+    barrier
+    if subgroup_ballot(v > 100).x == 0 {
+      t = t + subgroup_reduce_max(v)
+    }
+  }
+  for k in 0u32..subgroup_reduce_min(v) & 3 {
+    t = t + subgroup_broadcast(v, k)
+  }
+  x[i] = t
+}"""
+
+
+@pytest.mark.parametrize("kind", ["cpu", "wgpu"])
+def test_a_subgroup_that_is_the_workgroup_agrees_for_it(kind: str) -> None:
+    """For the target too: what it tells by a uniform load may decide about barriers."""
+    program, values = parse(WHOLE), np.random.default_rng(1).integers(5, 100, 256).astype(np.uint32)
+    values[70:140], values[[3, 201]], values[200] = 9, 7, 1000
+    got, wanted = (open_device(name).compile_native(program).dispatch({"x": values.copy()})["x"] for name in (kind, "reference"))
+    assert np.array_equal(got, wanted)
+    check(prepare(program, parse_target("wgsl"), CompileOptions(opt=0)).program)

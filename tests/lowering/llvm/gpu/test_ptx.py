@@ -118,7 +118,7 @@ def test_every_row_assembles(arch, opt, tmp_path):
 
 def every_op(t) -> Program:
     """One kernel that stores the result of every op over a scalar type, and of every cast of it; operands are loaded, so that nothing folds."""
-    a = Assembler("ops", (32, 1, 1))
+    a = Assembler("ops", (32, 1, 1), subgroup=32)
     a.grid = Grid(True, (DimConst(1000), DimConst(1), DimConst(1)))
     types = {t, bool_, u32, *SCALARS.values()}
     memories = {x: a.memory(f"in_{x}", Space.BUFFER, x, (DimConst(3),), Access.READ) for x in sorted(types, key=str)}
