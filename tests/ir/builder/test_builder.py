@@ -342,7 +342,6 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("V201", "vp.all(c)", lambda s: s.b.if_(s.v < 1.0).__enter__()),
     ("V201", "vp.vec2", lambda s: vp.dot(s.f, s.f)),
     ("V201", "vp.cast(x, vp.u32x3)", lambda s: vp.cast(s.v, vp.u32)),
-    ("V201", "vp.cast(x, vp.f32)", lambda s: vp.exp(vp.cast(s.f, vp.f64))),
     ("V201", "take a component", lambda s: s.x[vp.splat(s.i, 2)]),
     ("V201", "vp.cast(x, vp.i32)", lambda s: vp.ldexp(s.f, s.i)),
     ("V201", "v.x", lambda s: vp.refract(s.v, s.v, s.v)),

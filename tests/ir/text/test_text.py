@@ -556,7 +556,7 @@ ERRORS: list[tuple[str, str, str]] = [
     ("let c = a < 1.0 < 2.0", "P102", "comparisons do not chain"),
     ("x[0] = 1.0 1.0", "P102", "found `1.0`, expected the end of the statement"),
     ("if a > 0.0 return", "P102", "expected an operator or `{`"),
-    ("for j in 0..n step a { }", "P102", "a number other than 0"),
+    ("for j in 0..n step 1.5 { }", "P105", "1.5 is a float, and u32 is needed"),
     ("loop { param b: f32 }", "P102", "declarations stand at"),
     ("exp(a)", "P102", "let name = exp(...)"),
     ("let c = a; let c = a", "P106", "c is declared twice"),
