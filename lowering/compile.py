@@ -151,7 +151,8 @@ class _Kind:
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "ptx": _Kind(
-        "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES, _asked_for,
+        "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
+        _asked_for,
     ),
     "host": _Kind("vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES),
     "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups),

@@ -1,4 +1,4 @@
-"""Vectors of numbers packed into one u32, and back."""
+"""Vectors of numbers packed into one u32, and back; products of bytes so packed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.evaluate.arrays import Evaluation
+from vyre_py.ir.evaluate.arrays import Evaluation, aligned
 from vyre_py.ir.evaluate.conversions import bitcast
 from vyre_py.ir.evaluate.numbers import clamp
 from vyre_py.ir.language.types import Array, Type, f16, f32, i8, i16, u8, u16
@@ -42,5 +42,18 @@ def unpacker(form: str) -> Evaluation:
         wide = np.ascontiguousarray(a).view(part.dtype).reshape(-1, t.lanes).astype(t.dtype)
         # The least value of a signed part lies below -1, which it stands for too.
         return np.maximum(wide / np.float32(part.maximum), np.float32(-1)) if normalised else wide
+
+    return evaluate
+
+
+def dot4(part: Type) -> Evaluation:
+    """The evaluation of the sum of products of four bytes of this type, and of a third operand."""
+
+    def evaluate(t: Type, a: Array, b: Array, c: Array) -> Array:
+        a, b, total = aligned(a, b, c)
+        for place in range(0, a.itemsize * 8, part.bits):
+            x, y = [(word >> np.uint32(place)).astype(np.uint8).view(part.dtype).astype(t.dtype) for word in (a, b)]
+            total = total + x * y
+        return total
 
     return evaluate

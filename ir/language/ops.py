@@ -36,9 +36,11 @@ from vyre_py.ir.language.types import (
     bool_,
     f32,
     f64,
+    i8,
     i32,
     i64,
     scalar_of,
+    u8,
     u32,
     u64,
     vector_of,
@@ -215,6 +217,8 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("refract", 139, (_T, _T, _C), Result.T, _FLOAT, vectors.refract, "eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i) * dot(n, i)), each step rounded; 0 where k < 0.", lanes=_VECTOR, names=("i", "n", "eta"), expansion="exact.geometry.refract"),
     _row("quantize_f16", 140, (_T,), Result.T, frozenset({f32}), conversions.quantize_f16, "The nearest number that f16 holds, ties to even; an infinity from 65520 on.", laws=Law.PROJECTION, expands=frozenset({f32}), expansion="exact.float_parts.quantize_f16"),
     _math("hypot3", 141, "roots.hypot3", "sqrt(x^2 + y^2 + z^2) without overflow on the way.", 3),
+    _row("dot4_i8", 142, (_T, _T, _I), Result.I32, frozenset({u32}), packing.dot4(i8), "The sum of c and the products of the four bytes of a and b, signed as in pack4x8_sint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_i8"),
+    _row("dot4_u8", 143, (_T, _T, _T), Result.T, frozenset({u32}), packing.dot4(u8), "The sum of c and the products of the four bytes of a and b, unsigned as in pack4x8_uint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_u8"),
 )
 
 # Ops that a target may approximate, one by one: `fast_exp` is exp where it does not. Their codes count from the first, so a new one stands last.

@@ -94,6 +94,11 @@ def unpacked(form: str, word: int) -> tuple[Number, ...]:
     return tuple(f.rounded(max(Fraction(x, one), Fraction(-1))) for x in parts)
 
 
+def dot4(form: str, t: Type, a: int, b: int, c: int) -> int:
+    """c, of type `t`, and the products of the bytes of two words."""
+    return wrap(t, c + sum(x * y for x, y in zip(*(struct.unpack("<" + CODES[form], struct.pack("<I", word)) for word in (a, b)), strict=True)))
+
+
 # ---------------------------------------------------------------- products of vectors
 
 

@@ -136,8 +136,20 @@ def inserted(bits: int) -> Callable[[int, int, int, int], int]:
     return apply
 
 
+def _products_of_bytes(type_: str) -> Compute:
+    code = "<4b" if type_.startswith("s") else "<4B"
+
+    def apply(a: int, b: int, c: int) -> int:
+        x, y = (struct.unpack(code, struct.pack("<I", word & 0xFFFFFFFF)) for word in (a, b))
+        return c + sum(map(operator.mul, x, y))
+
+    return apply
+
+
 def _integer(name: str, type_: str) -> Compute:
     take, bits = taken(type_), bits_of(type_)
+    if name == "dp4a":
+        return _products_of_bytes(type_)
     if name == "mul.hi":
         return lambda a, b: take(a) * take(b) >> bits
     if name == "shl":
@@ -169,7 +181,7 @@ def _float(name: str, type_: str) -> Compute:
     return lambda *x: chosen(*[v & mask for v in x])
 
 
-_NAMES = {name.split(".")[0] for name in _INTEGER_OPS} | {"shl", "shr", "bfe", "clz", "brev", "fma", "sqrt", "rcp", "copysign"}
+_NAMES = {name.split(".")[0] for name in _INTEGER_OPS} | {"shl", "shr", "bfe", "clz", "brev", "dp4a", "fma", "sqrt", "rcp", "copysign"}
 
 
 def computed(parts: list[str]) -> Compute:

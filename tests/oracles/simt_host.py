@@ -50,6 +50,8 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     text = re.sub(r"@llvm\.nvvm\.([fd])2(u?)(i|ll)\.rz\(", _whole_number, text)
     # To exit is to return here.
     text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
+    text = re.sub(r"declare i32 @llvm\.nvvm\.idp4a\.(s|u)\.\1\(i32, i32, i32\)", _products_of_bytes, text)
+    text = re.sub(r"@llvm\.nvvm\.idp4a\.(s|u)\.\1\(", r"@bytes.\1(", text)
     text = re.sub(r"  call void asm .*\n", "", text)  # the names of registers are those of PTX
     clock = r"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.clock\(\)"
     text = re.sub(clock, r"\1.w = call i64 @llvm.readcyclecounter()\n  \1 = trunc i64 \1.w to i32", text)
@@ -95,6 +97,17 @@ _NAMES = [
     *[f"shfl.sync.{name}" for name in ("idx", "bfly", "up", "down")], *[f"vote.{name}.sync" for name in ("ballot", "all", "any")], "match.any.sync",
     *[f"redux.sync.{name}" for name in ("add", "and", "or", "xor", "min", "max", "umin", "umax")],
 ]  # fmt: skip
+
+
+def _products_of_bytes(found: re.Match[str]) -> str:
+    """The instruction as a function of its name, byte by byte."""
+    lines, total = [f"define internal i32 @bytes.{found[1]}(i32 %a, i32 %b, i32 %c) {{"], "%c"
+    for k in range(4):
+        for x in "ab":
+            lines += [f"%{x}{k}.p = lshr i32 %{x}, {8 * k}", f"%{x}{k}.b = trunc i32 %{x}{k}.p to i8", f"%{x}{k} = {found[1]}ext i8 %{x}{k}.b to i32"]
+        lines += [f"%p{k} = mul i32 %a{k}, %b{k}", f"%t{k} = add i32 {total}, %p{k}"]
+        total = f"%t{k}"
+    return "\n".join([*lines, f"ret i32 {total}", "}"]).replace(" uext ", " zext ")
 
 
 class _Warps:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice, pairwise, product
 from typing import Final
 
-from exact_conversions import cast_oracle, packed, stored, taken, unpacked
+from exact_conversions import cast_oracle, dot4, packed, stored, taken, unpacked
 from exact_floats import FORMATS
 from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, nans
@@ -172,6 +172,33 @@ def _packing_file() -> str:
     return file_text("Packing into a u32 and unpacking, in all forms: clamping, rounding to nearest even, wrapping, the first component lowest.", programs)
 
 
+# ---------------------------------------------------------------- products of bytes
+
+_FACTORS: Final = (0, 0x01020304, 0x807F01FF, 0xFFFFFFFF, 0x7F7F7F7F, 0x80808080, 0x00FF8001, 0xC3A5175E)
+
+
+def _each(scalar: Callable[..., Number], *operands: tuple[Number, ...]) -> tuple[Number, ...]:
+    return tuple(scalar(*row) for row in zip(*operands, strict=True))
+
+
+def _dot4_file() -> str:
+    """Each word with each, and sums that wrap; over vectors with one third operand for each component, and one for all."""
+    programs = []
+    for form, t in (("4x8_sint", i32), ("4x8_uint", u32)):
+        name, right = f"dot4_{'iu'[t is u32]}8", partial(dot4, form, t)
+        a, b = zip(*product(_FACTORS, repeat=2), strict=True)
+        c = list(islice(cycle([0, 1, t.maximum, t.minimum, 100000]), len(a)))
+        programs.append(columns(name, {"a": (u32, a), "b": (u32, b), "c": (t, c)}, {name: (t, f"{name}(a, b, c)", right)}))
+        words, ends = vector_of(u32, 3), vector_of(t, 3)
+        rows = [(a[k : k + 3], b[k : k + 3], tuple(c[k : k + 3])) for k in range(0, 24, 3)]
+        inputs = {key: (kind, list(column)) for key, kind, column in zip("abc", (words, words, ends), zip(*rows, strict=True), strict=True)}
+        outputs: dict[str, Result] = {"each": (ends, f"{name}(a, b, c)", partial(_each, right))}
+        if t is i32:
+            outputs["one"] = ends, f"{name}(a, b, 7)", lambda x, y, right=right: _each(right, x, y, (7,) * 3)
+        programs.append(columns(f"{name}_of_vectors", inputs, outputs))
+    return file_text("Products of four bytes with a sum that wraps.", programs)
+
+
 FILES: Final[Mapping[str, Callable[[], str]]] = {
     "casts_of_integers": _casts_of_integers,
     "casts_of_floats": _casts_of_floats,
@@ -182,4 +209,5 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "bitcasts_from_96": partial(_bitcasts_file, "96 and more", (96, 128, 192, 256)),
     "bitcasts_special": _special_bitcasts_file,
     "packing": _packing_file,
+    "dot4": _dot4_file,
 }

@@ -1,5 +1,5 @@
-"""Packing four bytes or two halves into a u32, and taking them out again, in 32-bit arithmetic; and bitcasts that change the number of
-components. The first component is the lowest everywhere."""
+"""Packing four bytes or two halves into a u32, and taking them out again, in 32-bit arithmetic; products of bytes so packed; and
+bitcasts that change the number of components. The first component is the lowest everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vyre_py.ir.language.types import Type, f16, f32, i32, u16, u32, unsigned_of
 from vyre_py.ir.math.builder import MathBuilder, float_, int_, word
 from vyre_py.ir.math.exact.geometry import Components
 
-__all__ = ["PACKING", "bitcast"]
+__all__ = ["PACKING", "bitcast", "dot4_i8", "dot4_u8"]
 
 _Writing = Callable[..., Components]
 
@@ -106,6 +106,21 @@ PACKING: Final = {
     **{f"pack{name}": _packer(form, pack) for name, (form, pack, _) in _FORMS.items()},
     **{f"unpack{name}": _unpacker(form, unpack) for name, (form, _, unpack) in _FORMS.items()},
 }
+
+
+def _dot4(m: MathBuilder, form: _PackedComponent, a: Atom, b: Atom, c: Atom) -> Atom:
+    products = [m("mul", *[_unpack_word(m, form, x, k) for x in (a, b)]) for k in range(form.count)]
+    return reduce(lambda total, product: m("add", total, product), products, c)
+
+
+def dot4_i8(m: MathBuilder, a: Atom, b: Atom, c: Atom) -> Atom:
+    """c and the products of signed bytes."""
+    return _dot4(m, _PackedComponent(4, True), a, b, c)
+
+
+def dot4_u8(m: MathBuilder, a: Atom, b: Atom, c: Atom) -> Atom:
+    """c and the products of unsigned bytes."""
+    return _dot4(m, _PackedComponent(4, False), a, b, c)
 
 
 def bitcast(m: MathBuilder, a: Components, target: Type) -> Components:

@@ -57,16 +57,17 @@ def _own(name: str, like: str) -> Op:
 _OPS: Final[Mapping[str, Op]] = {name: _own(name, like) for name, (like, _) in INSTRUCTIONS.items()}
 
 
-def _row(function: str) -> Emitter:
+def _row(function: str, type_: str = "float") -> Emitter:
     def emit(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> str:
-        return w.call("float", function, *[("float", a) for a in args])
+        return w.call(type_, function, *[(type_, a) for a in args])
 
     return emit
 
 
-# The op table of this target: LLVM's, a cast by its own conversions, and the approximate instructions.
+# The op table of this target: LLVM's, a cast by its own conversions, the approximate instructions, and products of bytes (dp4a).
 NVPTX_EMITTERS: Final[Mapping[str, Emitter]] = {
     **EMITTERS, "cast": cast(halves=True, saturates=True), **{name: _row(function) for name, (_, function) in INSTRUCTIONS.items()},
+    "dot4_i8": _row("llvm.nvvm.idp4a.s.s", "i32"), "dot4_u8": _row("llvm.nvvm.idp4a.u.u", "i32"),
 }  # fmt: skip
 
 _Writing = Callable[..., Atom]

@@ -28,7 +28,7 @@ def assert_expands(s: Signature, arguments: dict[str, np.ndarray]) -> None:
 
 
 def test_the_composites() -> None:
-    of_integers = {"extract_bits", "insert_bits", "saturating_add", "saturating_mul", "saturating_sub"}
+    of_integers = {"extract_bits", "insert_bits", "saturating_add", "saturating_mul", "saturating_sub", "dot4_i8", "dot4_u8"}
     of_floats = {"rem", "remainder", "rsqrt", "step", "smoothstep", "mix", "saturate", "degrees", "radians"}
     parts = {"copysign", "nextafter", "modf_fraction", "frexp_fraction", "frexp_exponent", "ldexp", "quantize_f16"}
     assert set(COMPOSITES) == of_integers | of_floats | parts

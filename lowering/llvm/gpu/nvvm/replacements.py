@@ -138,6 +138,8 @@ REPLACEMENTS: Final[Mapping[str, Replacement]] = {
     "llvm.nvvm.sin.approx.ftz.f": _instruction("sin.approx.ftz.f32"),
     "llvm.nvvm.cos.approx.ftz.f": _instruction("cos.approx.ftz.f32"),
     "llvm.nvvm.tanh.approx.f32": _instruction("tanh.approx.f32"),
+    "llvm.nvvm.idp4a.s.s": _instruction("dp4a.s32.s32", 3),
+    "llvm.nvvm.idp4a.u.u": _instruction("dp4a.u32.u32", 3),
     **{f"llvm.nvvm.shfl.sync.{name}.i32": _shuffled(mode) for mode, name in enumerate(("idx", "up", "down", "bfly"))},
     **{f"llvm.nvvm.vote.{name}.sync": _voted(mode) for mode, name in ((0, "all"), (1, "any"), (_BALLOT, "ballot"))},
     **{f"llvm.nvvm.redux.sync.{name}": _reduced(f"{name}.{kind}") for name, kind in (("add", "s32"), ("min", "s32"), ("max", "s32"))},
