@@ -40,7 +40,8 @@ _INSTRUCTION: Final = re.compile(r"^[ \t]*(?:\{ )?(?:@!?%\w+[ \t]+)?([a-z]\w*(?:
 # What the names of instructions are made of that PTX had in version 6.0 already.
 _OLD: Final = (
     "abs add and atom bar bfe bfi bra brev clz copysign cos cvt cvta div ex2 exit fence fma ld lg2 mad max membar min mov mul neg not or popc prmt rcp red "
-    "rem ret rsqrt selp setp shf shl shr sin slct sqrt st sub testp trap xor "
+    "redux rem ret rsqrt selp setp shf shfl shl shr sin slct sqrt st sub testp trap vote xor "
+    "all any ballot bfly down idx match up "
     "approx full ftz rm rn rp rz rni rmi rpi rzi sat lo hi wide wrap clamp l r uni sync to "
     "global shared local param const nc relaxed acq_rel gpu cta sys gl volatile v2 v4 cas exch inc dec "
     "eq ne lt le gt ge lo ls hs equ neu ltu leu gtu geu num nan "
@@ -50,6 +51,7 @@ _WORDS: Final = frozenset(_OLD.split())
 # Instructions that came later, or are made of such words and came later, and the version that has them.
 _LATER: Final = (
     (re.compile(r"abs(?:\.ftz)?\.f16"), (6, 5)),
+    (re.compile(r"redux\.sync\.\w+\.\w+"), (7, 0)),
     (re.compile(r"tanh\.approx\.f32|(?:min|max)(?:\.ftz)?\.f16|ex2\.approx\.f16"), (7, 0)),
     (re.compile(r"griddepcontrol\.\w+"), (7, 8)),
     (re.compile(r"(?:add|sub|fma)(?:\.rn)?(?:\.sat)?\.f32\.f16"), (8, 6)),
