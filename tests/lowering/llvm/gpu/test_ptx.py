@@ -117,14 +117,14 @@ def test_every_row_assembles(arch, opt, tmp_path):
 
 
 def every_op(t) -> Program:
-    """One kernel that stores the result of every op over a scalar type, and of every cast of it; operands are loaded, so that nothing folds."""
+    """One kernel that stores the result of every strict op over a scalar type, and of every cast of it; operands are loaded, so that nothing folds."""
     a = Assembler("ops", (32, 1, 1), subgroup=32)
     a.grid = Grid(True, (DimConst(1000), DimConst(1), DimConst(1)))
     types = {t, bool_, u32, *SCALARS.values()}
     memories = {x: a.memory(f"in_{x}", Space.BUFFER, x, (DimConst(3),), Access.READ) for x in sorted(types, key=str)}
     outs = {x: a.memory(f"out_{x}", Space.BUFFER, x, (DimConst(1000),), Access.WRITE) for x in memories}
     loads = {x: [a.load(m, (const(u32, k),)) for k in range(3)] for x, m in memories.items()}
-    for at, (row, given) in enumerate((row, given) for row in OPS.values() for given in (None, *memories)):
+    for at, (row, given) in enumerate((row, given) for row in OPS.values() if not row.approximates for given in (None, *memories)):
         kinds = [o.beside(t) for o in row.operands]
         result = row.result_type(tuple(kinds), given)
         if result in outs and Operand.LANES not in row.operands:
