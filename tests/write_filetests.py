@@ -16,6 +16,7 @@ from tree import on_path
 on_path()
 
 import vir_atomics  # noqa: E402 - the path above must stand first
+import vir_complex  # noqa: E402 - as above
 import vir_conversions  # noqa: E402 - as above
 import vir_float_functions  # noqa: E402 - as above
 import vir_math  # noqa: E402 - as above
@@ -28,7 +29,7 @@ __all__ = ["FILES"]
 # A file's name, without its ending, and what makes its text.
 FILES: Final[Mapping[str, Callable[[], str]]] = {
     **vir_scalars.FILES, **vir_float_functions.FILES, **vir_conversions.FILES, **vir_vectors.FILES, **vir_atomics.FILES, **vir_math.FILES,
-    **vir_subgroups.FILES,
+    **vir_subgroups.FILES, **vir_complex.FILES,
 }
 
 

@@ -88,6 +88,12 @@ def _exact(name: str, code: int, evaluate: Callable[..., Array], expansion: str,
     return _row(name, code, (_T,) * len(names), Result.T, _FLOAT, evaluate, doc, names=names, expands=_FLOAT, expansion=f"exact.{expansion}", **rest)
 
 
+def _complex(name: str, code: int, doc: str, operands: tuple[str, ...] = ("z",), result: Result = Result.T) -> Op:
+    """An op over complex numbers, which are vectors of two."""
+    expansion = f"exact.complex.complex_{name}"
+    return _row(f"complex_{name}", code, (_T,) * len(operands), result, _FLOAT, None, doc, lanes=frozenset({2}), names=operands, expands=_FLOAT, expansion=expansion)
+
+
 # Form, type of the components, what packing does. Codes count from the first, so a new form is a row of its own below.
 _PACKED: tuple[tuple[str, Type, str], ...] = (
     ("4x8_snorm", f32, "Four bytes round(clamp(x, -1, 1) * 127), the first lowest."),
@@ -219,6 +225,10 @@ _CALCULATIONS: tuple[Op, ...] = (
     _math("hypot3", 141, "roots.hypot3", "sqrt(x^2 + y^2 + z^2) without overflow on the way.", 3),
     _row("dot4_i8", 142, (_T, _T, _I), Result.I32, frozenset({u32}), packing.dot4(i8), "The sum of c and the products of the four bytes of a and b, signed as in pack4x8_sint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_i8"),
     _row("dot4_u8", 143, (_T, _T, _T), Result.T, frozenset({u32}), packing.dot4(u8), "The sum of c and the products of the four bytes of a and b, unsigned as in pack4x8_uint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_u8"),
+    _complex("mul", 144, "The product of complex numbers (x = real, y = imaginary part), each part within 1.5 ULP unless a product underflows.", ("a", "b")),
+    _complex("div", 145, "The quotient of complex numbers, scaled so that nothing overflows on the way; each part within 5 ULP where those of an operand are less than 2^60 apart.", ("a", "b")),
+    _complex("abs", 146, "The magnitude of a complex number: hypot(z.x, z.y).", result=Result.COMPONENT),
+    _complex("exp", 147, "e to the power z: exp(z.x) by cos(z.y) and sin(z.y), each part within 5 ULP, and 8 near overflow."),
 )
 
 # Ops that a target may approximate, one by one: `fast_exp` is exp where it does not. Their codes count from the first, so a new one stands last.

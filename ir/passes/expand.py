@@ -10,7 +10,7 @@ from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, u32
-from vyre_py.ir.math import EXPANSIONS, MathBuilder
+from vyre_py.ir.math import EXPANSIONS, VECTOR_EXPANSIONS, MathBuilder
 from vyre_py.ir.passes.lets import rewrite_lets
 
 __all__ = ["expand"]
@@ -34,6 +34,9 @@ class _Expansion:
         self._long: set[tuple[Op, Type]] = set()
 
     def __call__(self, m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
+        if let.op.name in VECTOR_EXPANSIONS:
+            whole = VECTOR_EXPANSIONS[let.op.name](m, *[tuple([_component(m, a, lane) for lane in range(a.type.lanes)]) for a in args])
+            return whole[0] if len(whole) == 1 else m(f"vec{len(whole)}", *whole)
         lanes = let.bound.type.lanes
         if lanes == 1:
             return self._scalar(m, let.op, args)
@@ -62,4 +65,7 @@ def expand(program: Program, names: frozenset[str], of: frozenset[Type] = frozen
         type_ = let.op.operand_type(tuple([a.type for a in let.args]))
         return type_ is not None and type_.scalar in let.op.expands & of
 
-    return rewrite_lets(program, wanted, _Expansion(calls=calls))
+    expansion = _Expansion(calls=calls)
+    # First those over whole vectors, whose expansions may be of the others.
+    whole = rewrite_lets(program, lambda let: let.op.name in VECTOR_EXPANSIONS and wanted(let), expansion)
+    return rewrite_lets(whole, wanted, expansion)

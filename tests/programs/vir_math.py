@@ -19,7 +19,7 @@ from vir_text import NEEDS_F64, NO_SPECIALS, call, file_text, number
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, vector_of
 
-__all__ = ["FILES", "GROUPS"]
+__all__ = ["FILES", "GROUPS", "rounded"]
 
 _BITS: Final = 400  # 256 for the largest f32 in turns, and as many again as a result needs
 _NOTHING: Final = 2000  # exponent past which no format has a number
@@ -52,7 +52,7 @@ def _bits(f: Format, value: float) -> Number:
     return f.rounded(Fraction(value)) if value and math.isfinite(value) else f.from_special(value)
 
 
-def _rounded(f: Format, value: Any, zero_sign: Number = 0) -> Number:
+def rounded(f: Format, value: Any, zero_sign: Number = 0) -> Number:
     """An mpmath number, rounded once."""
     sign, mantissa, exponent, length = value._mpf_
     if mantissa and abs(exponent + length) > _NOTHING:
@@ -70,7 +70,7 @@ def _unary(name: str, f: Format, bits: Number) -> Number:
     if outside(x) or x in poles:
         return _bits(f, poles.get(x, _NAN))
     with mpmath.workprec(_BITS):
-        return _rounded(f, mpmath.re(function(mpmath.mpf(x))), bits & f.sign if name in _ODD else 0)
+        return rounded(f, mpmath.re(function(mpmath.mpf(x))), bits & f.sign if name in _ODD else 0)
 
 
 def _special(name: str, x: float, y: float) -> float:
@@ -84,7 +84,7 @@ def _hypot3(f: Format, *bits: Number) -> Number:
     if not all(map(math.isfinite, values)):
         return _bits(f, _INF if any(map(math.isinf, values)) else _NAN)
     with mpmath.workprec(_BITS):
-        return _rounded(f, mpmath.sqrt(sum(mpmath.mpf(x) ** 2 for x in values)))
+        return rounded(f, mpmath.sqrt(sum(mpmath.mpf(x) ** 2 for x in values)))
 
 
 def _several(name: str, f: Format, first: Number, second: Number, *third: Number) -> Number:
@@ -96,13 +96,13 @@ def _several(name: str, f: Format, first: Number, second: Number, *third: Number
     with mpmath.workprec(_BITS):
         a, b = mpmath.mpf(x), mpmath.mpf(y)
         if name == "atan2":
-            return _rounded(f, mpmath.atan2(a, b), first & f.sign)
+            return rounded(f, mpmath.atan2(a, b), first & f.sign)
         if name == "hypot":
-            return _rounded(f, mpmath.hypot(a, b))
+            return rounded(f, mpmath.hypot(a, b))
         if x < 0 and y != math.floor(y):
             return f.nan
         negative = f.sign if x < 0 and math.fmod(y, 2) else 0
-        return _rounded(f, mpmath.power(abs(a), b)) | negative
+        return rounded(f, mpmath.power(abs(a), b)) | negative
 
 
 # ---------------------------------------------------------------- Programs
