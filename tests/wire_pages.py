@@ -26,7 +26,7 @@ from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.wire import codes  # noqa: E402 - as above
-from vyre_py.ir.wire.binary import PROGRAM  # noqa: E402 - as above
+from vyre_py.ir.wire.binary import PROGRAM, WITH_FUNCTIONS  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS  # noqa: E402 - as above
 from vyre_py.ir.wire.schema import schema  # noqa: E402 - as above
 
@@ -64,7 +64,7 @@ def _numbers(table: Mapping[str, int], show: Callable[[int], str] = str) -> str:
 def _header() -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         at = 0
-        for name, (code, doc) in PROGRAM.fields.items():
+        for name, (code, doc) in WITH_FUNCTIONS.fields.items():
             size = struct.calcsize("<" + code)
             yield str(at), str(size), f"`{name}`", doc
             at += size
@@ -176,7 +176,7 @@ def _wire() -> Iterator[tuple[str, bytes]]:
     good = vector("axpy").to_bytes()
     yield "nothing", b""
     yield "another magic", b"VYRE" + good[4:]
-    yield "a version of the future", _edited("version", 2)
+    yield "a version of the future", _edited("version", 3)
     yield "the last byte cut off", good[:-1]
     yield "a byte too many", good + b"\x00"
     yield "half", good[: len(good) // 2]
@@ -202,6 +202,17 @@ def _wire() -> Iterator[tuple[str, bytes]]:
     yield "a block that is never closed", _edited("codes", codes.CODES["barrier"], _row("end"), "control")
     yield "an end without a block", _edited("codes", codes.CODES["end"], _row("return"), "control")
     yield "a variable used before it is declared", _edited("refs", 1, _row("set"), "control")
+
+
+    with_functions = parse("program p(n) { function f(x: u32) -> u32 { return x }; buffer y: u32[n] read_write; y[global_id.x] = f(1) }").to_bytes()
+    header = WITH_FUNCTIONS.head.unpack_from(with_functions)
+    at = WITH_FUNCTIONS.offset("functions", 0, header)
+    yield "functions of version 1", good[:4] + with_functions[4:6] + good[6:]
+    yield "no function in version 2", redigested(with_functions[: PROGRAM.head.size] + bytes(4) + with_functions[PROGRAM.head.size + 4 :])
+    body = with_functions[at : len(with_functions) - 32]
+    inner = PROGRAM.offset("memory_access", 0, PROGRAM.head.unpack_from(body))
+    broken = redigested(body[:inner] + bytes([codes.ACCESS_CODES["read"]]) + body[inner + 1 :])
+    yield "a function whose body is none", redigested(with_functions[:at] + broken + with_functions[-32:])
 
 
 def _json() -> Iterator[tuple[str, str]]:

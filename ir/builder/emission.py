@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, number, w
 from vyre_py.ir.builder.hints import convert_hint
 from vyre_py.ir.builder.refusals import PYTHON, refusal
 from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
@@ -22,6 +23,9 @@ from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64, vector_of
 from vyre_py.ir.language.widths import INDEX_TYPES
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder.traced import Traced
 
 __all__ = ["Emitter"]
 
@@ -101,6 +105,20 @@ class Emitter:
             return Expr(self, self._here().let(row, tuple(atoms), given))
         except OperandTypeError as error:
             fail("V201", *refusal(row, error.operands, given, PYTHON))
+
+    def emit_call(self, traced: Traced, operands: Sequence[Operand]) -> Expr:
+        """Emits a call of a function of the Program."""
+        function = self.function_of(traced)
+        atoms = tuple([self._typed(o, t, f"{n} of {function.name}") for n, o, t in zip(function.names, operands, function.types, strict=True)])
+        return Expr(self, self._called(function, atoms))
+
+    def function_of(self, traced: Traced) -> Function:
+        """The Program's function of a Python function, traced where it is first called."""
+        raise NotImplementedError
+
+    def _called(self, function: Function, atoms: tuple[Atom, ...]) -> Atom:
+        """What a call gives."""
+        raise NotImplementedError
 
     def look_at_rebinding(self, operand: Expr) -> None:
         """Warns where `+=` or its like, in a loop, makes a new value of one from outside, so that every turn begins with that one again."""

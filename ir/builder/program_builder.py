@@ -1,9 +1,12 @@
-"""ProgramBuilder: Programs written in Python, one statement at a time, refused at the user's own line."""
+"""ProgramBuilder: Programs written in Python, one statement at a time, refused at the user's own line.
+
+One module because it is one class, whose methods are what a user calls, and a few lines each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.ir.builder.blocks import Block, Ended
 from vyre_py.ir.builder.expressions import Expr, Operand, fail, number, require_type, warn
@@ -15,6 +18,7 @@ from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.builder.workgroup_folds import reduced, scanned
 from vyre_py.ir.check.comparisons import decided_comparisons
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
@@ -24,6 +28,9 @@ from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.public import public
 from vyre_py.ir.text.messages import holes
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder.traced import Traced
 
 __all__ = ["ProgramBuilder"]
 
@@ -62,6 +69,7 @@ class ProgramBuilder(SubgroupEmitter):
         self._shared: dict[str, ArrayHandle] = {}
         self._ended = Ended()
         self._program: Program | None = None
+        self._functions: dict[Traced, Function | None] = {}  # None: it is being traced
         self.unopened: list[Block[Any]] = []
         self.inside = []
 
@@ -182,6 +190,28 @@ class ProgramBuilder(SubgroupEmitter):
         axes: list[DimExpr] = [self._axis("the grid", e) for e in extents]
         x, y, z = [*axes, DimConst(1), DimConst(1)][:3]
         self._a.grid = Grid(over, (x, y, z))
+
+    # ---- functions
+
+    def function_of(self, traced: Traced) -> Function:
+        """The Program's function of a Python function, traced where it is first called."""
+        known = self._functions.get(traced)
+        if known is None:
+            if traced in self._functions:
+                fail("B108", f"{traced.name} calls itself: a function has no recursion", "write a loop, by a first parameter b without a type")
+            self._functions[traced] = None
+            try:
+                known = traced.trace(self, {function.name for function in self._functions.values() if function is not None})
+            finally:
+                del self._functions[traced]
+            self._functions[traced] = known
+        return known
+
+    def _called(self, function: Function, atoms: tuple[Atom, ...]) -> Atom:
+        a = self._here()
+        if function not in a.functions:
+            a.functions.append(function)
+        return a.let(function, atoms)
 
     # ---- where am I
 

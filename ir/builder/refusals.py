@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
@@ -153,9 +154,16 @@ def _family(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dia
     return f"{op.name} takes {family(op.of)}", dialect.cast(vector_of(wanted, t.lanes))
 
 
+def _call(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
+    if not isinstance(op, Function):
+        return None
+    name, wanted, found = next(part for part in zip(op.names, op.types, operands, strict=True) if part[1] is not part[2])
+    return f"{op.head} takes {wanted} as {name}, got {found}", dialect.cast(wanted) if wanted.lanes == found.lanes else dialect.splat(wanted.lanes)
+
+
 # In this order: the first that has something to say does.
 _CASES: Final[tuple[Callable[[Op, tuple[Type, ...], Type | None, Dialect], _Why], ...]] = (
-    _conversion, _condition, _count, _bitwise_floats, _mixed, _component, _shape, _family,
+    _call, _conversion, _condition, _count, _bitwise_floats, _mixed, _component, _shape, _family,
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vyre_py.ir.check.calls import check_functions
 from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.check.convergence import check_convergence
 from vyre_py.ir.check.facts import capabilities
@@ -62,6 +63,8 @@ def check(program: Program) -> Checked:
     findings.raise_if_any()
     if not check_blocks(program, findings):
         raise findings.error()
+    warnings = Findings(program)
+    check_functions(program, findings, warnings)
     before = findings.count
     check_scope(program, findings)
     known = findings.count == before
@@ -74,7 +77,6 @@ def check(program: Program) -> Checked:
         check_grid(program, findings)
     uniformity = check_convergence(program, findings)
     findings.raise_if_any()
-    warnings = Findings(program)
     for index, message in decided_comparisons(program):
         warnings.add("V471", index, message)
     return Checked(program, uniformity, capabilities(program), warnings.diagnostics)

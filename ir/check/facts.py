@@ -72,6 +72,8 @@ def capabilities(program: Program) -> frozenset[str]:
 
 
 def _types(program: Program) -> Iterator[Type]:
+    for function in program.functions:
+        yield from _types(function.program)
     yield from (param.type for param in program.params)
     yield from (memory.type for memory in program.memories)
     for statement in program.body:

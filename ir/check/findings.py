@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import Dim, DimConst
@@ -77,6 +78,12 @@ class Findings:
             self._kept.append(
                 (where if isinstance(where, int) else -1, finding(code, message, self._place(where), help))
             )
+
+    def take(self, other: Findings, of: str) -> None:
+        """Reports what was found in a part of the Program, named `of`, whose diagnostics have places of their own."""
+        self.count += other.count
+        room = MAX_FINDINGS - len(self._kept)
+        self._kept += [(-1, replace(diagnostic, message=f"{of}: {diagnostic.message}")) for _, diagnostic in other._kept[: max(room, 0)]]
 
     def _place(self, where: Where) -> Place | None:
         # Asked before the form of the Program is proven, too.

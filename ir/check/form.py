@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, number, quoted
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import (
@@ -98,6 +99,7 @@ class _FormCheck:
     def __init__(self, program: Program, findings: Findings) -> None:
         self.program, self.findings = program, findings
         self.values = self.variables = 0
+        self.functions: set[int] = set()  # ids of the Program's own, once they have been looked at
         self.sound: set[int] = set()  # ids of atoms already looked at; the Program keeps them alive
 
     def fault(self, where: Where, message: str) -> None:
@@ -158,7 +160,8 @@ class _FormCheck:
             return
         kind, binds = type(statement).__name__, statement.binds
         for name, holds in fields:
-            if not holds(getattr(statement, name)):
+            held = getattr(statement, name)
+            if not (holds(held) or (name == "op" and id(held) in self.functions)):
                 self.fault(index, f"the {name} of this {kind} is malformed")
                 return
         if type(statement.args) is not tuple:
@@ -202,8 +205,25 @@ class _FormCheck:
             for axis in memory.shape:
                 self.dim(memory.name, axis)
 
+    def function(self, function: object) -> None:
+        """Whether a function is sound; its body, a Program, is looked at as such."""
+        sound = type(function) is Function and type(function.program) is Program and type(function.program.body) is tuple
+        if self.expect(sound, "a function is not a Function with a body"):
+            assert isinstance(function, Function)  # for the type checker
+            self.guarded(HEAD, self.sound_function, function)
+
+    def sound_function(self, function: Function) -> None:
+        """Whether what a function says of itself is what its body says, and that is one."""
+        made = Function(function.program)
+        said = [(f.name, f.code, f.operands, f.result, f.names, f.types, f.type, f.fixed, f.level) for f in (function, made)]
+        if self.expect(said[0] == said[1], "a function does not say what its body does"):
+            self.functions.add(id(function))
+
     def header(self) -> None:
         p: Any = self.program  # whatever it says it is
+        if self.expect(type(p.functions) is tuple, "the functions are not a tuple"):
+            for function in p.functions:
+                self.guarded(HEAD, self.function, function)
         self.expect(_is_text(p.name) and _is_text(p.doc), "the Program's name or doc is not text")
         self.expect(
             type(p.dims) is tuple and all(type(d) is Dim and _is_text(d.name) for d in p.dims),
@@ -249,6 +269,8 @@ class _FormCheck:
             look(*arguments)
         except (AttributeError, TypeError):  # a slot never filled, or filled with something that cannot be compared
             self.fault(where, "a part of this lacks a field, or holds something that cannot be read")
+        except ValueError as error:  # of a Function
+            self.fault(where, f"a function's body is none: {error}")
 
     def body(self) -> None:
         for index, statement in enumerate(self.program.body):

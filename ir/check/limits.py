@@ -3,11 +3,12 @@
 Laws:
 
 * V501: blocks nest at most `MAX_NESTING` deep.
-* V502: a body has at most `MAX_STATEMENTS` statements.
+* V502: the bodies of the Program and its functions have at most `MAX_STATEMENTS` statements together.
 * V503: a name, and the message of an assert or print, has at most `MAX_NAME` characters.
 * V504: a workgroup is at least 1 along each axis, at most `MAX_WORKGROUP_Z` along z, and at most `MAX_WORKGROUP` in all.
 * V509: a subgroup has a power of two of invocations, at most `MAX_SUBGROUP`, that divides the workgroup.
-* V505, V506, V507: the arrays of a workgroup, of an invocation, and the tables stay below their sum of bytes.
+* V505, V506, V507: the arrays of a workgroup, of an invocation, and the tables stay below their sum of bytes, those of functions included.
+* V511: a Program has at most `MAX_FUNCTIONS` functions.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
 from vyre_py.ir.language.assembler import MAX_STATEMENTS
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import End, Memory, Region, ReportStatement, Space
+from vyre_py.ir.language.nodes import End, Let, Memory, Region, ReportStatement, Space
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
 __all__ = [
+    "MAX_FUNCTIONS",
     "MAX_NAME",
     "MAX_NESTING",
     "MAX_RANK",
@@ -43,6 +45,7 @@ MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64
 MAX_SUBGROUP: Final = 128
+MAX_FUNCTIONS: Final = 4096
 
 # Space -> (the rule, what all memories of that space may take together).
 SPACE_LIMITS_BYTES: Final = {
@@ -54,8 +57,14 @@ SPACE_LIMITS_BYTES: Final = {
 
 def check_size(program: Program, findings: Findings) -> None:
     """Reports a body that is too long to be looked at."""
-    if len(program.body) > MAX_STATEMENTS:
-        findings.add("V502", HEAD, f"{len(program.body)} statements, at most {MAX_STATEMENTS} are allowed")
+    functions = program.functions if type(program.functions) is tuple else ()
+    if len(functions) > MAX_FUNCTIONS:
+        findings.add("V511", HEAD, f"{len(functions)} functions, at most {MAX_FUNCTIONS} are allowed")
+        return
+    bodies = [getattr(getattr(function, "program", None), "body", ()) for function in functions]  # of any kind, until their form is proven
+    count = len(program.body) + sum([len(body) for body in bodies if type(body) is tuple])
+    if count > MAX_STATEMENTS:
+        findings.add("V502", HEAD, f"{count} statements, at most {MAX_STATEMENTS} are allowed")
 
 
 def _size_bytes(memory: Memory) -> int:
@@ -74,9 +83,21 @@ def _names(program: Program) -> Iterator[tuple[str | None, str]]:
     yield from ((HEAD, name) for name in program.variable_names.values())
 
 
+def _depth(function: Program) -> int:
+    """How deep the blocks of a function nest, written out: its own arrays are cleared by a loop for each axis."""
+    depth, most = 0, max([memory.rank for memory in function.memories if memory.space is Space.PRIVATE], default=0)
+    for statement in function.body:
+        depth += statement.opens - (type(statement) is End)
+        most = max(most, depth)
+    return most
+
+
 def _check_nesting(program: Program, findings: Findings) -> None:
     depth = 0
+    inside: dict[object, int] = {function: _depth(function.program) for function in program.functions}
     for index, statement in enumerate(program.body):
+        if isinstance(statement, Let) and depth and depth + inside.get(statement.op, 0) > MAX_NESTING:
+            findings.add("V501", index, f"the blocks of {statement.op.name} are more than {MAX_NESTING} deep here")
         if statement.opens:
             depth += 1
             if depth == MAX_NESTING + 1:
@@ -103,7 +124,7 @@ def check_limits(program: Program, findings: Findings) -> None:
     if size and (size > MAX_SUBGROUP or size & (size - 1) or x * y * z % size):
         findings.add("V509", HEAD, f"a subgroup of {number(size)} in a workgroup of {number(x * y * z)}")
     for space, (code, limit) in SPACE_LIMITS_BYTES.items():
-        arrays = [memory for memory in program.memories if memory.space is space]
+        arrays = [memory for part in (*[f.program for f in program.functions], program) for memory in part.memories if memory.space is space]
         size = sum(map(_size_bytes, arrays))
         if size > limit:
             message = f"{space.value} arrays take {number(size)} bytes, at most {limit} are allowed"

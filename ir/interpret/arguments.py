@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.interpret.params import InterpretError, param_values
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, DimExpr, evaluate_dim
 from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Param, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Kind, Type, element
-from vyre_py.ir.math.called import signature_of
 
 __all__ = ["Arguments", "axis_of_components", "storage_dtype"]
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vyre_py.ir.evaluate.arrays import aligned
-from vyre_py.ir.interpret.arguments import Arguments
+from vyre_py.ir.functions.called import Signature, function_program, parameters_of, result_of, signature_of
+from vyre_py.ir.interpret.arguments import Arguments, axis_of_components
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
 from vyre_py.ir.interpret.reports import Reports
@@ -49,7 +50,6 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size
-from vyre_py.ir.math.called import Signature, function_program, parameters_of, result_of, signature_of
 
 __all__ = ["Machine", "Step"]
 
@@ -155,14 +155,15 @@ class Machine:
         return index + 1
 
     def _call(self, s: Let) -> Array:
-        """The result of an op that a function computes, for the lanes that are on."""
+        """The result of a call, or of an op that a function computes, for the lanes that are on."""
         signature = signature_of(s)
         assert signature is not None  # Arguments refuses what is not expanded
         callee, arguments = _callee(signature)
         machine = Machine(callee, arguments, self.lanes, self.reports, self.active)
         for memory, atom in zip(parameters_of(callee), s.args, strict=True):
             machine.banks[memory] = Bank.of_each(memory, arguments, self.lanes, self._atom(atom))
-        result = machine.banks[result_of(callee)] = Bank.of_each(result_of(callee), arguments, self.lanes, np.zeros(1, s.bound.type.dtype))
+        nothing = np.zeros((1, *axis_of_components(s.bound.type)), s.bound.type.dtype)
+        result = machine.banks[result_of(callee)] = Bank.of_each(result_of(callee), arguments, self.lanes, nothing)
         machine.run()
         return result.flat
 
@@ -298,7 +299,7 @@ class Machine:
 def _callee(signature: Signature) -> tuple[Program, Arguments]:
     """A function's Program, and its tables. Its buffers hold nothing: each call has its own."""
     program = function_program(signature)
-    return program, Arguments(program, {m.name: np.zeros(1, m.type.dtype) for m in program.buffers}, {})
+    return program, Arguments(program, {m.name: np.zeros((1, *axis_of_components(m.type)), m.type.dtype) for m in program.buffers}, {})
 
 
 Machine.steps = Handlers("the interpreter", {

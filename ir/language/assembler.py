@@ -7,7 +7,7 @@ It does not check the rules: `ir.check` does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, DimExpr, Grid
@@ -51,6 +51,9 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 
+if TYPE_CHECKING:
+    from vyre_py.ir.functions.function import Function
+
 __all__ = ["MAX_STATEMENTS", "Assembler", "OperandTypeError", "Overgrown", "Rewriter"]
 
 # What a body has at most, as it is written (`ir.check.limits`) and on its way to a target.
@@ -88,6 +91,7 @@ class Assembler:
         self.dims: list[Dim] = []
         self.params: list[Param] = []
         self.memories: list[Memory] = []
+        self.functions: list[Function] = []
         self.body: list[Statement] = []
         self._match: dict[int, int] = {}  # of the statements that open, part or close a block
         self.open: list[int] = []
@@ -315,7 +319,7 @@ class Assembler:
         return Program(
             self.name, tuple(self.dims), tuple(self.params), memories, self.workgroup, grid, tuple(self.body), tuple(match),
             self._values, self._variables, self.value_names, self.variable_names, tuple(self.places) if places is None else places, self.doc, self.declared,
-            self.subgroup,
+            self.subgroup, tuple(self.functions),
         )
 
 
@@ -331,6 +335,7 @@ class Rewriter(Assembler):
         self.program = program
         self.grid, self.doc = program.grid, program.doc
         self.dims, self.params, self.memories = list(program.dims), list(program.params), list(program.memories)
+        self.functions = list(program.functions)
         self.declared = dict(program.declared)
         self.map: list[Atom | None] = [None] * program.value_count
         self.variable_map: list[Variable | None] = [None] * program.variable_count

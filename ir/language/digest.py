@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Param, Statement, Value
+from vyre_py.ir.language.op import Op
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -38,6 +39,7 @@ class _Encoder:
         self.dims = {d: i for i, d in enumerate(program.dims)}
         self.params = {p: i for i, p in enumerate(program.params)}
         self.memories = {m: i for i, m in enumerate(program.memories)}
+        self.functions: dict[Op, int] = {f: i for i, f in enumerate(program.functions)}
 
     def dim(self, expr: DimExpr) -> str:
         return _dim(expr, self.dims)
@@ -63,7 +65,7 @@ class _Encoder:
             elif name == "variable":
                 yield f"{value.id}:{value.type.name}"
             elif name == "op":
-                yield value.name
+                yield value.name if value not in self.functions else f"f{self.functions[value]}"
             else:
                 yield _text(value)
 
@@ -93,6 +95,7 @@ def code_digest(program: Program) -> bytes:
         *([f"subgroup {program.subgroup}"] if program.subgroup else []),
         *_params(program),
         *(e.memory(m) for m in program.memories),
+        *(f"function {f.program.code_digest.hex()}" for f in program.functions),
         "body",
         *[e.statement(s) for s in program.body],
     ]
@@ -105,6 +108,7 @@ def interface_digest(program: Program) -> bytes:
     lines += [f"{_text(p.name)} {p.type.name}" + (f" {_text(p.part[0])}+{p.part[1]}" if p.part is not None else "") for p in program.params]
     e = _Encoder(program)
     lines += [f"{_text(m.name)} {m.type.name} {m.access.value} {' '.join(map(e.dim, m.shape))}" for m in program.memories]
+    lines += [f"function {f.program.interface_digest.hex()}" for f in program.functions]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()
 
 
@@ -116,4 +120,5 @@ def places_digest(program: Program) -> bytes:
     """Where the Program and each of its statements were written, and what it is called: all that code has in it, beyond what `code_digest` covers, when
     it keeps line information."""
     lines = [_VERSION, _text(program.name), _place(program.declared.get(None)), *[_place(program.place(k)) for k in range(len(program.body))]]
+    lines += [f"function {places_digest(f.program).hex()}" for f in program.functions]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()

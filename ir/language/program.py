@@ -15,6 +15,7 @@ from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 
 if TYPE_CHECKING:
+    from vyre_py.ir.functions.function import Function
     from vyre_py.ir.language.widths import Widths
     from vyre_py.ir.wire.columns import Names, Numbers
 
@@ -30,6 +31,7 @@ class Program(Portable):
     say where each statement was written, if known, and `declared` where each dim, param and memory was, by name, and the
     Program itself by None. Programs are equal when both digests are; they hash accordingly.
     `subgroup` is how many invocations make a subgroup, 0 where the Program has none: invocation k of a workgroup, x fastest, is lane k % subgroup.
+    `functions` are its own: ops that its body may have beside those of the language (`ir.functions.function`).
     Made by `ir.language.assembler.Assembler`, the builder, the parser or a decoder; `ir.check.check` says whether one is valid.
     """
 
@@ -49,6 +51,7 @@ class Program(Portable):
     doc: str = ""
     declared: Mapping[str | None, Place] = field(default_factory=dict)
     subgroup: int = 0
+    functions: tuple[Function, ...] = ()
 
     @cached_property
     def buffers(self) -> tuple[Memory, ...]:
@@ -176,6 +179,7 @@ class Program(Portable):
         dims: Sequence[str] = (), params: Sequence[tuple[str, Any]] = (), memories: Sequence[Mapping[str, Any]] = (),
         workgroup: tuple[int, int, int] = DEFAULT_WORKGROUP, over: Sequence[Any] | None = None, grid: Sequence[Any] | None = None, doc: str = "",
         value_names: Mapping[int, str] | None = None, variable_names: Mapping[int, str] | None = None, subgroup: int = 0,
+        functions: Sequence[Program] = (),
     ) -> Program:
         """The Program that flat arrays describe, for compilers that have no wish for the builder.
 
@@ -184,13 +188,13 @@ class Program(Portable):
 
         Statements, one entry for each in every array:
 
-        * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", a subgroup op such as "subgroup_shuffle", or load, store,
+        * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", a subgroup op such as "subgroup_shuffle", or call, load, store,
           uniform_load, var, get, set, if, else, end, for, loop, region, break, continue, return, barrier, grid_barrier, assert, print. Blocks are the
           statements between if, for, loop or region and their end.
-        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, subgroup ops, load,
+        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, subgroup ops, call, load,
           uniform_load, get and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
         * `refs`: the number of the memory that load, store, uniform_load and atomics touch, of the variable that get and set are about and that var declares,
-          of the region's name, or of the message of an assert or print, in `regions`; 0 for others, and by default for all.
+          of the function that call calls, of the region's name, or of the message of an assert or print, in `regions`; 0 for others, and by default for all.
         * `offsets`: statement k has the operands `operands[offsets[k]:offsets[k + 1]]`; there is one entry more than statements. Indices come first,
           outermost axis first, then what is stored or worked in; a for has start, stop and step.
 
@@ -204,7 +208,8 @@ class Program(Portable):
         or workgroups, along x, y, z; without either the grid is the shape of the first written buffer, where all stores go to the invocation's own
         element of such a shape (`ir/language/grids.py`).
 
-        `subgroup` is how many invocations make a subgroup, where there are any.
+        `subgroup` is how many invocations make a subgroup, where there are any. `functions` are the bodies of the Program's own, each a Program of the
+        function's name with a buffer of one element for each parameter, then one named "return", as `ir/WIRE.md` says.
 
         `value_names` and `variable_names` name values and variables by number, for reading.
 
@@ -223,5 +228,5 @@ class Program(Portable):
             name, codes=codes, types=types, refs=refs, operands=operands, offsets=offsets,
             constant_types=constant_types, constant_bits=constant_bits, sizes=sizes, regions=regions, dims=dims, params=params, memories=memories,
             workgroup=workgroup, over=over, grid=grid, doc=doc, value_names=value_names or {}, variable_names=variable_names or {},
-            subgroup=subgroup,
+            subgroup=subgroup, functions=functions,
         )

@@ -52,6 +52,8 @@ _ROWS: tuple[Rule, ...] = (
     Rule("W114", "this is not JSON", "The form is JSON as RFC 8259 defines it, without extensions.", "compare with what program.to_json() writes, where NaN and infinities are bits: [\"f32\", \"0x7fc00000\"]"),
     Rule("W115", "the JSON does not match the schema", "Each object has the keys that ir/program.schema.json lists, each once, with values of the listed kind.", "compare with ir/program.schema.json"),
     Rule("W116", "an argument is of the wrong kind", "Columns are sequences or one-dimensional arrays of whole numbers, one entry a row.", "see the docstring of the call"),
+    Rule("W117", "a function's body is malformed", "The body of a function is a Program of one invocation: a buffer of one element for each parameter, then one named return; it loads each parameter "
+         "first and stores the result last.", "ir/WIRE.md says what such a Program has; vp.function and text make them"),
     Rule("B101", "a value was used where Python needs a decision now", "A value is known only when the Program runs; Python's `if`, `while`, `and`, `or`, `not`, `in` and chained comparisons decide while it is built.",
          "use `with b.if_(condition):`, `&`, `|`, `~`, or vp.select(condition, a, b); write a < x < c as (a < x) & (x < c)"),
     Rule("B102", "a value was converted to a Python number", "A value is known only when the Program runs.", "convert inside the Program: vp.cast(x, vp.i32)"),
@@ -78,6 +80,10 @@ _ROWS: tuple[Rule, ...] = (
     Rule("V109", "a variable is used where it does not exist", "A variable lives from its declaration to the end of that block.",
          "declare it before the block"),
     Rule("V110", "a constant's bits do not fit its type", "A constant is kept as the bit pattern of its type.", "make it with ir.language.nodes.const(type, value)"),
+    Rule("V111", "a function cannot have this name", "A call says the function's name alone, as one of an op says the op's.",
+         "give each function a name of its own, an identifier that is no op's name"),
+    Rule("V112", "a function does what only a Program may do", "A function computes one value from its operands, alike wherever it is called: it knows nothing of the grid, touches no memory that others see and waits for nobody. "
+         "Code may call it once for equal operands, or not at all where nothing uses the result.", "hand it what it needs as an operand; do the rest where it is called"),
     Rule("V201", "the op does not accept these operand types", "The operands of an op share one type, from the row's list. No conversion is implicit.",
          "convert one side: cast(x, type)"),
     Rule("V202", "the number of operands or indices is wrong", "An op takes what its row says; an access takes one index per axis.", "see the message"),
@@ -145,6 +151,7 @@ _ROWS: tuple[Rule, ...] = (
          "subgroup(32) fits most devices; make the workgroup a multiple of it"),
     Rule("V510", "an assert or print has too many values", "What an invocation tells the host at once is bounded: 32 words, one for each component, two where it has 64 bits.",
          "write several prints"),
+    Rule("V511", "the Program has too many functions", "Compilers of targets need time and memory for each function.", "split the Program"),
     Rule("V599", "there are more findings", "A report stays readable.", "mend these first"),
     Rule("R101", "invocations race for an element", "One invocation writes it, another reads or writes it, and nothing orders the two accesses. On a device it then holds either value. A barrier orders the invocations of a workgroup, a grid_barrier those of the grid. Atomics do not race with each other or with reads, and writes of equal values do not race.",
          "put b.barrier() between them (in text: barrier)"),

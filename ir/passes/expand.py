@@ -1,4 +1,5 @@
-"""expand: ops that the op table leaves to `ir/math` become the statements that compute them, or stay as calls of a function that does (`ir.math.called`)."""
+"""expand: ops that the op table leaves to `ir/math` become the statements that compute them, or stay as calls of a function that does
+(`ir.functions.called`)."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from vyre_py.ir.language.types import SCALARS, Type, u32
 from vyre_py.ir.math import EXPANSIONS, VECTOR_EXPANSIONS, MathBuilder
 from vyre_py.ir.passes.lets import rewrite_lets
 
-__all__ = ["expand"]
+__all__ = ["LONG", "WRITTEN_OUT", "expand"]
 
 # So many uses of an op over one type are written out, where passes know most about them; the others call, if each would be so many statements.
-_WRITTEN_OUT: Final = 16
-_LONG: Final = 24
+WRITTEN_OUT: Final = 16
+LONG: Final = 24
 
 
 def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
@@ -45,12 +46,12 @@ class _Expansion:
 
     def _scalar(self, m: MathBuilder, op: Op, args: tuple[Atom, ...]) -> Atom:
         key = op, args[0].type
-        if key in self._long and self._uses[key] >= _WRITTEN_OUT:
+        if key in self._long and self._uses[key] >= WRITTEN_OUT:
             return m(op.name, *args)
         before = len(m.out.body)
         made = EXPANSIONS[op.name](m, *args)
         self._uses[key] += 1
-        if self._calls and args[0].type.is_float and len(m.out.body) - before >= _LONG:
+        if self._calls and args[0].type.is_float and len(m.out.body) - before >= LONG:
             self._long.add(key)
         return made
 

@@ -9,10 +9,11 @@ from typing import Final
 
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
+from vyre_py.ir.functions.called import Signature, function_program, signature_of
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.math.called import Signature, function_program, signature_of
 from vyre_py.ir.passes.bounds.guards import guards
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.cse import cse
@@ -20,6 +21,7 @@ from vyre_py.ir.passes.dce import dce
 from vyre_py.ir.passes.expand import expand as expand_ops
 from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.passes.fold import fold
+from vyre_py.ir.passes.inline import inline, rewrite_functions
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.passes.steps import constant_steps
@@ -87,7 +89,8 @@ class Optimised:
 
     `proven[i]` has bit k set where the index of axis k of access i is known to lie inside, so that it needs no check; it is 0 for
     other statements. `written_first` holds the workgroup arrays whose elements are all known to be written before any is read: they need no zeros
-    to begin with. All of it, and `uniformity`, hold for this very Program. `functions` has what ops that were left to functions compute, ready likewise.
+    to begin with. All of it, and `uniformity`, hold for this very Program. `functions` has what calls compute, and ops
+    that were left to functions, ready likewise.
     """
 
     program: Program
@@ -136,10 +139,10 @@ def optimise(
     checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = (), most: int | None = None,
     subgroups: Sequence[Rewrite] = (), reports: Rewrite | None = None,
 ) -> Optimised:  # fmt: skip
-    """Makes a checked Program ready for a target: vectors become scalars, the ops named in `expand` arithmetic, the rewrites in
-    `legal` take what the target lacks out of it, `subgroups` what it lacks of those (nothing, if not given), and the passes of `level` make it better. The
-    rewrites in `fast` give results up for speed; they see the ops that the Program asks for, before any is expanded. Before all others `reports` says
-    what becomes of asserts and prints.
+    """Makes a checked Program ready for a target: calls of its functions are written out or stay, vectors become scalars, the ops named in `expand`
+    arithmetic, the rewrites in `legal` take what the target lacks out of it, `subgroups` what it lacks of those (nothing, if not given), and the passes of
+    `level` make it better. The rewrites in `fast` give results up for speed; they see the ops that the Program asks for, before any is expanded. Before all
+    others `reports` says what becomes of asserts and prints.
 
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under guards, removes
     those that are proven, and says which workgroup arrays are written before they are read. Each pass takes time linear in the number of
@@ -149,6 +152,7 @@ def optimise(
     run = _Run(checked.program, checked.uniformity)
     if reports is not None:
         run.take("reports", reports, silent=True)
+    run.take("inline", inline, silent=True)
     run.take("steps", constant_steps, silent=True)
     run.take("scalarise", scalarise, silent=True)
     for rewrite in fast:
@@ -157,9 +161,12 @@ def optimise(
         run.take("subgroups", rewrite, silent=True)
     run.take("expand", lambda p: expand_ops(p, expand), silent=True)
     made = _finished(run, legal, level, most)
-    called = dict.fromkeys([signature_of(s) for s in made.program.body if isinstance(s, Let) and s.op.name in expand])
+    called = dict.fromkeys([signature_of(s) for s in made.program.body if isinstance(s, Let) and (s.op.name in expand or isinstance(s.op, Function))])
     rest = (lambda p: expand_ops(p, expand, calls=False), *legal)  # an expansion may be of ops that the target lacks
-    functions = {signature: _finished(_Run(function_program(signature)), rest, level) for signature in called if signature is not None}
+    functions = {
+        signature: _finished(_Run(function_program(signature)), (*fast, *rest) if isinstance(signature.op, Function) else rest, level)
+        for signature in called if signature is not None
+    }  # fmt: skip
     return replace(made, functions=functions) if functions else made
 
 
@@ -184,7 +191,7 @@ def _finished(run: _Run, legal: Sequence[Rewrite], level: int, most: int | None 
 def unoptimised(checked: Checked, *, expand: frozenset[str]) -> Optimised:
     """The Program as it was written, vectors included, but for the ops named in `expand`."""
     run = _Run(checked.program, checked.uniformity)
-    run.take("expand", lambda p: expand_ops(p, expand), silent=True)
+    run.take("expand", lambda p: rewrite_functions(expand_ops(p, expand), lambda body: expand_ops(body, expand, calls=False)), silent=True)
     return run.result(proves=False)
 
 

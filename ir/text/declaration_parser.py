@@ -36,7 +36,7 @@ class DeclarationParser(ExpressionParser):
         a.place = self.place()
         a.note(None)
         a.name = self.name("the program's name")
-        for name in self._list(lambda: self.name("a dim")) if self.words[self.position] == "(" else ():
+        for name in self.listed(lambda: self.name("a dim")) if self.words[self.position] == "(" else ():
             self.dims[name] = a.dim(name)
             self.names[name] = self.dims[name]
         if self.take("workgroup"):
@@ -52,7 +52,8 @@ class DeclarationParser(ExpressionParser):
             a.grid = Grid(over, self._extents(self.dim_expression, one))
         self.expect("{", "`workgroup(`, `subgroup(`, `over(`, `grid(` or `{`")
 
-    def _list(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
+    def listed(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
+        """What `read` reads, parted by commas, in brackets."""
         self.expect(opener)
         made: list[_T] = []
         words = self.words
@@ -68,7 +69,7 @@ class DeclarationParser(ExpressionParser):
     def _extents(self, read: Callable[[], _T], one: _T) -> tuple[_T, _T, _T]:
         """One to three extents in parentheses, those left out being 1."""
         place = self.place()
-        made = self._list(read)
+        made = self.listed(read)
         if not 1 <= len(made) <= 3:
             raise Failed(finding("P102", f"found {len(made)} extents, expected one to three: x, y, z", place))
         x, y, z = (*made, one, one)[:3]
@@ -93,7 +94,7 @@ class DeclarationParser(ExpressionParser):
         self.memories[name] = None
         self.expect(":")
         type_ = self.type_name()
-        shape = tuple(self._list(self.dim_expression, "[", "]"))
+        shape = tuple(self.listed(self.dim_expression, "[", "]"))
         access, data = Access.READ_WRITE, b""
         if space is Space.BUFFER:
             word = self.expect_kind("name", "read, write or read_write")
@@ -166,12 +167,12 @@ class DeclarationParser(ExpressionParser):
 
         def vector() -> list[int]:
             at = self.position
-            components = self._list(literal, "[", "]")
+            components = self.listed(literal, "[", "]")
             if len(components) != type_.lanes:
                 raise Failed(finding("P105", f"an element of {type_} has {type_.lanes} components, found {len(components)}", self.place(at)))
             return components
 
-        elements: list[int] | list[list[int]] = self._list(vector, "[", "]") if type_.is_vector else self._list(literal, "[", "]")
+        elements: list[int] | list[list[int]] = self.listed(vector, "[", "]") if type_.is_vector else self.listed(literal, "[", "]")
         return np.array(elements, dtype=f"<u{component.size_bytes}").tobytes()
 
     def constant(self, literal: Operand) -> Const:

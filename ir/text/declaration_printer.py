@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,13 +16,13 @@ from vyre_py.ir.text.lexer import literal_text, quote, written_name
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
-__all__ = ["print_dim", "head_lines"]
+__all__ = ["print_dim", "head_lines", "inner_lines"]
 
 MAX_LISTED: Final = 64
 
 
-def head_lines(program: Program) -> Iterator[str]:
-    """The lines before the body; the grid is left out where it is the default."""
+def head_lines(program: Program, functions: Iterable[str]) -> Iterator[str]:
+    """The lines before the body, with those of functions; the grid is left out where it is the default."""
     dims = ", ".join([written_name(d.name) for d in program.dims])
     head = f"program {written_name(program.name)}({dims}) workgroup({_extents([str(n) for n in program.workgroup])})"
     if program.subgroup:
@@ -32,11 +32,20 @@ def head_lines(program: Program) -> Iterator[str]:
     yield head + " {"
     if program.doc:
         yield f"  doc {quote(program.doc)}"
+    yield from functions
     for param in program.params:
         # Only Programs made for a target have parts, and text cannot say them.
         part = f"  // byte {param.part[1]} of {quote(param.part[0])}" if param.part is not None else ""
         yield f"  param {written_name(param.name)}: {param.type}{part}"
     for memory in program.memories:
+        yield _declaration(memory)
+
+
+def inner_lines(function: Program, buffers: int) -> Iterator[str]:
+    """The lines before the statements of a function's body, of which the first memories are so many buffers."""
+    if function.doc:
+        yield f"  doc {quote(function.doc)}"
+    for memory in function.memories[buffers:]:
         yield _declaration(memory)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vyre_py.ir.builder.refusals import refusal_together
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Value, Variable
 from vyre_py.ir.language.op import Op, Result, SubgroupOp
@@ -49,6 +50,7 @@ class ExpressionParser(OperandParser):
         self.depth = 0
         self.names: dict[str, Binding] = {}
         self.memories: dict[str, Memory | None] = {}
+        self.functions: dict[str, Function | None] = {}  # None: its declaration failed, and was reported
 
     def find_memory(self, name: str) -> Memory:
         """The memory of this name, which is the token before the cursor. Raises Failed."""
@@ -250,6 +252,8 @@ class ExpressionParser(OperandParser):
         at = self.position
         name = self.expect_kind("name")
         self.expect("(")
+        if name in self.functions:
+            return self.call_function(self.functions[name], at)
         if name == "dim":
             expr = self.dim_expression()
             self.expect(")")
@@ -264,7 +268,7 @@ class ExpressionParser(OperandParser):
             return self.together(SUBGROUPS[name[9:]], at)
         row = OPS.get(name)
         if row is None or row.is_query:
-            raise self.unknown("the operation", name, _CALLS, self.place(at))
+            raise self.unknown("the operation", name, (*self.functions, *_CALLS), self.place(at))
         if row.result is not Result.GIVEN:
             return self._call_op(row, self.arguments(")"), at)
         operands = [self.expression()]
@@ -275,6 +279,15 @@ class ExpressionParser(OperandParser):
         given = self.type_name()
         self.expect(")")
         return self.op(row, tuple(operands), at, given)
+
+    def call_function(self, function: Function | None, first: int) -> Operand:
+        """The rest of `name(operands)` for a function of the Program."""
+        operands = self.arguments(")")
+        if function is None:
+            raise Failed(None)
+        if len(operands) == len(function.types):
+            operands = tuple([self.fix(operand, type_) for operand, type_ in zip(operands, function.types, strict=True)])
+        return self._call_op(function, operands, first)
 
     def _call_op(self, row: Op, operands: tuple[Operand, ...], first: int) -> Operand:
         if len(operands) != len(row.operands):

@@ -23,7 +23,7 @@ _BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
 
 # Words that begin a declaration or a statement: one of them at the start of a line ends whatever bracket was left open.
 LEADING: Final = frozenset({
-    "program", "doc", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
+    "program", "doc", "function", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
     "continue", "return", "barrier", "grid_barrier", "region", "assert", "print",
 })  # fmt: skip
 # Queries of one word.

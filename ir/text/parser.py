@@ -1,7 +1,10 @@
-"""The parser of `.vir` text: declarations and statements; expressions are in `ir.text.expression_parser`.
+"""The parser of `.vir` text: whole Programs; statements are in `ir.text.statement_parser`, expressions in `ir.text.expression_parser`.
 
     program NAME(DIM, ...) workgroup(x, y, z) over(x, y, z) {     grid(x, y, z) counts workgroups; both may be left out; subgroup(s) behind workgroup
       doc "text"
+      function NAME(NAME: TYPE, ...) -> TYPE {                     called as an op is; doc, private, table and statements, and at its end:
+        return EXPRESSION
+      }
       param NAME: TYPE
       buffer NAME: TYPE[SIZE, ...] read                            or write, read_write; a SIZE is of dims, + - * ceil_div min max
       workgroup NAME: TYPE[SIZE]                                   private alike
@@ -22,37 +25,23 @@
 
 Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an
 expression, `.x` and its like pick components: `v.zyx`, `x[i].y`; of a scalar they repeat it: `s.xxx`.
-
-Blocks are a list, not recursion. A statement that fails is reported, and reading goes on after it: a name that it would have
-declared counts as known, so that one mistake gives one finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
-
 from vyre_py.ir.collector import held_back
-from vyre_py.ir.language.errors import Diagnostic, ParseError, Place, ValidationError
-from vyre_py.ir.language.nodes import Const, Space, Value, Variable
+from vyre_py.ir.language.errors import ParseError, ValidationError
+from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.text.cursor import Failed
-from vyre_py.ir.text.declaration_parser import DeclarationParser
-from vyre_py.ir.text.expression_parser import Binding
-from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, quote, unquote
-from vyre_py.ir.text.operand_parser import Operand, Span
+from vyre_py.ir.text.function_parser import FunctionParser
+from vyre_py.ir.text.lexer import MAX_FINDINGS, quote
+from vyre_py.ir.text.statement_parser import STATEMENTS, StatementParser, Stopped
 from vyre_py.ir.text.tokens import Tokens
 
-__all__ = ["MAX_BLOCKS", "parse"]
-
-# Twice what `check` lets pass, so that its own finding is the one to be read.
-MAX_BLOCKS: Final = 512
-_BETWEEN: Final = frozenset("\n;")  # statements
-_BEHIND: Final = _BETWEEN | {"}", ""}  # a statement
-_DECLARATIONS: Final = frozenset({"doc", "param", "buffer", "workgroup", "private", "table"})
+__all__ = ["parse"]
 
 
 def parse(text: str, file: str = "<text>") -> Program:
@@ -68,313 +57,46 @@ def parse(text: str, file: str = "<text>") -> Program:
         return _Parser(Tokens(text, str(file))).program()
 
 
-@dataclass(slots=True)
-class _OpenBrace:
-    """An open brace. `ends` counts the End markers that it stands for: more than one after `else if`, none where the statement that opened
-    it failed. `hidden` has an entry for each name that the block declares: what the name meant before."""
-
-    kind: str
-    ends: int = 1
-    hidden: dict[str, tuple[bool, Binding]] = field(default_factory=dict)
-
-
-class _Stopped(Exception):
-    """Nothing after this point can be read with sense."""
-
-
-class _Parser(DeclarationParser):
-    """Reads one Program. The methods in `_STATEMENTS` read the rest of a statement that begins with that word."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        super().__init__(tokens)
-        self.blocks: list[_OpenBrace] = []
-        self.found: list[Diagnostic] = []
-        self.doomed: str | None = None  # the name that is lost if the statement at hand fails
-        self.begin = 0  # the position of the statement at hand
+class _Parser(StatementParser):
+    """Reads one Program."""
 
     def program(self) -> Program:
         """The whole text."""
         try:
             self.head()
-            self._open("program")
-            while self.blocks and len(self.found) < MAX_FINDINGS:
-                self._line()
+            self.lines("program")
             while self.take("\n") or self.take(";"):
                 pass
             if self.words[self.position] and len(self.found) < MAX_FINDINGS:
                 raise self.unexpected("the end of the text: one text holds one program")
         except Failed as failure:
-            self._report(failure)
-        except _Stopped:
+            self.report(failure)
+        except Stopped:
             pass
         if self.found:
             raise (ValidationError if all(d.code.startswith("V") for d in self.found) else ParseError)(self.found)
         standing = self.tokens.standing
         return self.assembler.finish(Spans(self.assembler.places, standing.places))
 
-    def _report(self, failure: Failed) -> None:
-        if failure.diagnostic is not None:
-            self.found.append(failure.diagnostic)
-
-    # ---- lines and blocks
-
-    def _line(self) -> None:
-        """One statement, declaration or closing brace; after a failure, goes on where the next one begins."""
-        word = self.words[self.position]
-        if word in _BETWEEN:
-            self.position += 1
-            return
-        self.depth, self.doomed, self.begin = 0, None, self.position
-        self.clear_operands()
-        try:
-            if word == "":
-                self._report(self.unexpected(f"`}}`, which ends the {self.blocks[-1].kind}"))
-                raise _Stopped
-            if word == "}":
-                self._close()
-            else:
-                self._statement(word)
-            if self.words[self.position] not in _BEHIND and self.words[self.position - 1] != "{":
-                raise self.unexpected("the end of the statement")
-        except Failed as failure:
-            self._report(failure)
-            self._recover()
-
-    def _recover(self) -> None:
-        """Goes on to the next statement, which may be the first in the block that the failed one opens."""
-        failed_at = self.position
-        self.position = self.begin + (self.words[self.begin] == "}")
-        while self.position < failed_at or self.words[self.position] not in _BEHIND:
-            if self.take("{"):
-                self._open("block", ends=0)
-                break
-            self.position += 1
-        if self.doomed is not None:
-            self._bind(self.doomed, None)
-
-    def _open(self, kind: str, ends: int = 1) -> None:
-        if max(len(self.blocks), len(self.assembler.open)) > MAX_BLOCKS:
-            self.found.append(finding("P107", f"blocks nest more than {MAX_BLOCKS} deep", self._place_at_hand()))
-            raise _Stopped
-        self.blocks.append(_OpenBrace(kind, ends))
-
-    def _place_at_hand(self) -> Place:
-        """The place of the statement that was emitted last, or would have been."""
-        place = self.assembler.place
-        return place if isinstance(place, Place) else self.tokens.place(*place)
-
-    def _close(self) -> None:
-        """`}`, and an `else` where one follows."""
-        self.assembler.place = (self.position, self.position)
-        self.position += 1
-        block = self.blocks.pop()
-        for name, (known, bound) in block.hidden.items():
-            if known:
-                self.names[name] = bound
-            else:
-                del self.names[name]
-        after = self.position
-        while block.kind in ("if", "block") and self.take("\n"):
-            pass
-        if block.kind in ("if", "block") and self.words[self.position] == "else":
-            self._else(block)
-            return
-        self.position = after
-        for _ in range(block.ends if block.kind != "program" else 0):
-            self.assembler.end()
-
-    def _else(self, block: _OpenBrace) -> None:
-        """`else {` or `else if condition {`: the second is an If inside the Else, and one brace closes both."""
-        place = (self.position, self.position)
-        self.position += 1
-        if block.ends == 0:
-            raise Failed(None)
-        self.assembler.place = place
-        self.assembler.else_()
-        if not self.take("if"):
-            self.expect("{", "`if` or `{`")
-            self._open("else", block.ends)
-            return
-        condition = self.expression()
-        self.expect("{", "an operator or `{`")
-        (atom,) = self.settle(condition)
-        self.assembler.place = place
-        self.assembler.if_(atom)
-        self._open("if", block.ends + 1)
-
-    # ---- names
-
-    def _bind(self, name: str, bound: Binding) -> None:
-        self.blocks[-1].hidden.setdefault(name, (name in self.names, self.names.get(name)))
-        self.names[name] = bound
-
-    def _declare(self) -> str:
-        """Steps over a name that the block at hand does not declare yet."""
-        name = self.name("a name")
-        if name in self.blocks[-1].hidden:
-            place = self.place(self.position - 1)
-            raise Failed(finding("P106", f"{name if name.isidentifier() else quote(name)} is declared twice in one block", place))
-        self.doomed = name
-        return name
-
-    # ---- statements
-
-    def _statement(self, word: str) -> None:
-        read = _STATEMENTS.get(word)
-        if read is not None:
-            if word in _DECLARATIONS and len(self.blocks) > 1:
-                raise self.unexpected("a statement", "declarations stand at the program's own level")
-            self.position += 1
-            read(self)
-            return
-        is_name = word.isidentifier()
-        following = self.words[self.position + 1] if is_name or word[0] == '"' else ""
-        if following == "[":
-            self._store()
-        elif following == "=" or (following == "." and word not in QUERIES):
-            self._set()
-        elif is_name and word.startswith(("atomic_", "subgroup_")) and following == "(":
-            self.settle(self.call())
-        elif is_name and following == "(":
-            raise self.unexpected("a statement", f"give the value a name: let name = {word}(...)")
-        else:
-            close = self.near(word, LEADING)
-            raise self.unexpected("a statement", f"did you mean {close[0]}?" if close else None)
-
-    def _let(self) -> None:
-        name = self._declare()
-        self.expect("=")
-        (atom,) = self.settle(self.expression())
-        if isinstance(atom, Value):
-            self.assembler.value_names.setdefault(atom.id, name)
-        self._bind(name, atom)
-
-    def _var(self) -> None:
-        name = self._declare()
-        self.expect(":")
-        type_ = self.type_name()
-        self.expect("=")
-        (atom,) = self.settle(self.fix(self.expression(), type_))
-        self.assembler.place = self._whole()
-        self._bind(name, self.assembler.var(type_, atom, name))
-
-    def _set(self) -> None:
+    def _function(self) -> None:
         at = self.position
-        name = self.name("a variable")
-        if name not in self.names:
-            raise self.unknown("the variable", name, (n for n, b in self.names.items() if isinstance(b, Variable)), self.place(at))
-        variable = self.names[name]
-        if variable is None:
-            raise Failed(None)
-        if not isinstance(variable, Variable):
-            raise Failed(finding("P109", f"{name} is not a variable", self.place(at)))
-        self._assign()
-        (atom,) = self.settle(self.fix(self.expression(), variable.type))
-        self.assembler.place = self._whole()
-        self.assembler.set(variable, atom)
-
-    def _assign(self) -> None:
-        if self.words[self.position] == ".":
-            raise self.unexpected("`=`", "a vector is written whole: v = vec3(1.0, v.y, v.z)")
-        self.expect("=")
-
-    def _store(self) -> None:
-        memory, indices = self.indices()
-        self._assign()
-        *settled, atom = self.settle(*indices, self.fix(self.expression(), memory.type))
-        self.assembler.place = self._whole()
-        self.assembler.store(memory, tuple(settled), atom)
-
-    def _if(self) -> None:
-        condition = self.expression()
-        self.expect("{", "an operator or `{`")
-        (atom,) = self.settle(condition)
-        self.assembler.place = self._whole()
-        self.assembler.if_(atom)
-        self._open("if")
-
-    def _for(self) -> None:
-        name = self.doomed = self.name("a name")
-        if not self.take("in"):
-            raise self.unexpected("`in`")
-        first = self.expression()
-        self.expect("..", "an operator or `..`")
-        stop = self.expression()
-        step = self.expression() if self.take("step") else None
-        self.expect("{", "an operator, `step` or `{`")
-        group: tuple[Operand, ...] = (first, stop, step) if step is not None else (first, stop)
-        fixed = next((part.type for part in group if part.type is not None), None)
-        if fixed is not None:
-            group = tuple([self.fix(part, fixed) for part in group])
-        begin, end, *steps = self.settle(*group)
-        by = steps[0] if steps else Const(begin.type.scalar, 1)
-        self.assembler.place = self._whole()
-        value = self.assembler.for_(begin, end, by, name)
-        self._open("for")
-        self._bind(name, value)
-
-    def _loop(self) -> None:
-        self._open_block(self.assembler.loop, "loop")
-
-    def _region(self) -> None:
-        name = self.name("the region's name")
-        self._open_block(lambda: self.assembler.region(name), "region")
-
-    def _open_block(self, emit: Callable[[], None], kind: str) -> None:
-        self.expect("{")
-        self.assembler.place = self._whole()
-        emit()
-        self._open(kind)
-
-    def _assert(self) -> None:
-        condition = self.expression()
-        message = self._message() if self.take(",") else ""
-        settled, *values = self.settle(condition, *self._values())
-        self.assembler.place = self._whole()
-        self.assembler.assert_(settled, message, tuple(values))
-
-    def _print(self) -> None:
-        message = self._message()
-        values = self.settle(*self._values())
-        self.assembler.place = self._whole()
-        self.assembler.print_(message, values)
-
-    def _message(self) -> str:
-        return unquote(self.expect_kind("string", "a message in quotes"))
-
-    def _values(self) -> list[Operand]:
-        values = []
-        while self.take(","):
-            values.append(self.expression())
-        return values
-
-    def _whole(self) -> Span:
-        """The statement at hand, up to the last token."""
-        return self.begin, self.position - 1
-
-    def _plain(self, emit: Callable[[], None]) -> None:
-        self.assembler.place = self._whole()
-        emit()
+        try:
+            name = self.name("the function's name")
+        except Failed as failure:
+            self.report(failure)
+            self.skip_block()
+            return
+        if name in self.functions:
+            self.found.append(finding("P106", f"the function {quote(name)} is declared twice", self.place(at)))
+        self.functions[name] = None
+        inner = FunctionParser(self)
+        self.functions[name] = made = inner.function(name, at)
+        self.position, self._steps_left = inner.position, inner._steps_left
+        if made is not None:
+            self.assembler.functions.append(made)
 
 
-_STATEMENTS: Final[Mapping[str, Callable[[_Parser], None]]] = {
-    "doc": _Parser.doc,
-    "param": _Parser.param,
-    "buffer": lambda p: p.memory(Space.BUFFER),
+_Parser.statements = {
+    **STATEMENTS, "function": _Parser._function, "param": _Parser.param, "buffer": lambda p: p.memory(Space.BUFFER),
     "workgroup": lambda p: p.memory(Space.WORKGROUP),
-    "private": lambda p: p.memory(Space.PRIVATE),
-    "table": lambda p: p.memory(Space.TABLE),
-    "let": _Parser._let,
-    "var": _Parser._var,
-    "if": _Parser._if,
-    "for": _Parser._for,
-    "loop": _Parser._loop,
-    "region": _Parser._region,
-    "assert": _Parser._assert,
-    "print": _Parser._print,
-    "break": lambda p: p._plain(p.assembler.break_),
-    "continue": lambda p: p._plain(p.assembler.continue_),
-    "return": lambda p: p._plain(p.assembler.return_),
-    "barrier": lambda p: p._plain(p.assembler.barrier),
-    "grid_barrier": lambda p: p._plain(p.assembler.grid_barrier),
-}
+}  # fmt: skip

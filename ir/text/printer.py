@@ -2,6 +2,8 @@
 
 Statements are flat; for reading, the printer nests the unnamed values that are used once where that gives back the same
 statements in the same order: such values wait on a stack, and a statement may take exactly the top of it, left to right.
+
+One module because what each statement prints depends on what waits, and is a few lines.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.check.facts import uses
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.nodes import (
     Atom,
@@ -47,7 +50,7 @@ from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.types import Type, i32, u32
 from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
-from vyre_py.ir.text.declaration_printer import head_lines, print_dim
+from vyre_py.ir.text.declaration_printer import head_lines, inner_lines, print_dim
 from vyre_py.ir.text.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
 
 if TYPE_CHECKING:
@@ -82,10 +85,10 @@ class _Text:
 
 
 class _Printer:
-    def __init__(self, program: Program, annotate: Callable[[int], str] | None) -> None:
+    def __init__(self, program: Program, annotate: Callable[[int], str] | None = None, indent: int = 1) -> None:
         self.program, self.annotate = program, annotate
         self.lines: list[str] = []
-        self.indent = 1
+        self.indent = indent
         self.pending: deque[_Text] = deque()
         self.waiting: dict[int, _Text] = {}  # the same, by value id
         self.uses = uses(program)
@@ -100,12 +103,29 @@ class _Printer:
 
     def text(self) -> str:
         _PRINTERS.require(self.program)
-        self.lines += head_lines(self.program)
+        functions = [line for function in self.program.functions for line in _Printer(function.program, indent=2).function(function)]
+        self.lines += head_lines(self.program, functions)
         for index, statement in enumerate(self.program.body):
             _PRINTERS[type(statement)](self, index, statement)
         self._flush()
         self.lines.append("}\n")
         return "\n".join(self.lines)
+
+    def function(self, function: Function) -> list[str]:
+        """The lines of a function, whose body this prints: its parameters are names, and the store to its result returns."""
+        _PRINTERS.require(self.program)
+        parameters = ", ".join([f"{written_name(name)}: {type_}" for name, type_ in zip(function.names, function.types, strict=True)])
+        self.lines.append(f"  function {written_name(function.name)}({parameters}) -> {function.type} {{")
+        self.lines += ["  " + line for line in inner_lines(self.program, len(function.types) + 1)]
+        for number, name in enumerate(function.names):
+            self.visible.add(name)
+            self.value_names[number] = written_name(name)
+        for index, statement in enumerate(self.program.body[len(function.types) : -1], len(function.types)):
+            _PRINTERS[type(statement)](self, index, statement)
+        last = self._effect(len(self.program.body) - 1, self.program.body[-1], lambda: self._atom(self.program.body[-1].args[-1], function.type).text)
+        self._line(f"return {last.text}")
+        self.lines.append("  }")
+        return self.lines
 
     # ---- lines
 
@@ -195,6 +215,8 @@ class _Printer:
     def _op(self, statement: Let) -> tuple[str, int]:
         """An op's text and precedence."""
         op, args = statement.op, statement.args
+        if isinstance(op, Function):
+            return f"{op.name}({', '.join([self._atom(a, type_).text for a, type_ in zip(args, op.types, strict=True)])})", _LEVEL_ATOM
         shared = iter(self._group([a for a, pattern in zip(args, op.operands, strict=True) if pattern is Operand.T]))
         texts = [
             next(shared) if pattern is Operand.T else self._atom(a, pattern.fixed)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, Grid
 from vyre_py.ir.language.errors import Place
@@ -16,12 +17,13 @@ from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statemen
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
-from vyre_py.ir.wire.flat import Flat
+from vyre_py.ir.wire.flat import Fault, Flat
 from vyre_py.ir.wire.size_table import sizes_of
 from vyre_py.ir.wire.tables import (
     ACCESSES,
     ATOMICS_BY_CODE,
     BINDS,
+    CALL_CODE,
     KINDS,
     OPS_BY_CODE,
     SPACES,
@@ -35,7 +37,7 @@ _Args = tuple[Atom, ...]
 
 
 def build(flat: Flat) -> Program:
-    """The Program that verified columns describe, in one walk over them."""
+    """The Program that verified columns describe, in one walk over them. Raises Fault for a function whose body is none."""
     return _Builder(flat).program()
 
 
@@ -49,6 +51,7 @@ class _Builder:
         self.assembler.doc = self.strings[flat.doc]
         self.places: Iterator[Place | None] = iter(self._places()) if len(flat.places) else repeat(None)
         self._declare()
+        self.assembler.functions = [_function(number, body) for number, body in enumerate(flat.functions)]
         types = flat.types[BINDS[flat.codes]].tolist()
         names: dict[int, str] = dict(zip(flat.named_values.tolist(), map(self.strings.__getitem__, flat.value_names.tolist()), strict=True))
         # Made in advance, in the order in which the statements below bind them.
@@ -128,6 +131,13 @@ class _Builder:
         self.variables.append(self.assembler.var(type_, args[0], name))
 
 
+def _function(number: int, body: Flat) -> Function:
+    try:
+        return Function(build(body))
+    except ValueError as error:
+        raise Fault("W117", f"the body of function {number} is none: {error}", "function", number) from None
+
+
 _Maker = Callable[[_Builder, int, _Args], None]
 
 
@@ -170,4 +180,5 @@ _MAKERS: Final[Mapping[int, _Maker]] = {
     **{code: _atomic(op) for code, op in ATOMICS_BY_CODE.items()},
     **{code: _together(op) for code, op in SUBGROUPS_BY_CODE.items()},
     Var.code: lambda b, ref, args: b.var(args),
+    CALL_CODE: lambda b, ref, args: b.assembler.emit(Let(next(b.results), args, b.assembler.functions[ref])),
 }

@@ -14,8 +14,8 @@ from vyre_py.ir.language.nodes import STATEMENTS
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 
 __all__ = [
-    "ACCESS_CODES", "ATOMIC_BASE", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST", "SIZE_DIM",
-    "SIZE_FIRST_OP", "SPACE_CODES", "SUBGROUP_BASE", "TYPE_CODES", "TYPE_NAMES",
+    "ACCESS_CODES", "ATOMIC_BASE", "CALL", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST",
+    "SIZE_DIM", "SIZE_FIRST_OP", "SPACE_CODES", "SUBGROUP_BASE", "TYPE_CODES", "TYPE_NAMES",
 ]
 
 LANES_SHIFT: Final = 6
@@ -42,8 +42,10 @@ SIZE_DIM: Final = 2
 SIZE_FIRST_OP: Final = 3
 SIZE_CODES: Final[Mapping[str, int]] = {"add": 3, "sub": 4, "mul": 5, "ceil_div": 6, "min": 7, "max": 8}
 
-# Statements. A `let` has no code of its own: its op's stands for it; so does that of an atomic, and of what a subgroup does.
-_STATEMENTS: Final[Mapping[str, int]] = {kind.spelling: kind.code for kind in STATEMENTS if kind.spelling}
+# Statements. A `let` has no code of its own: its op's stands for it; so does that of an atomic, and of what a subgroup does. One whose op is a function of
+# the Program is a call.
+CALL: Final = "call"
+_STATEMENTS: Final[Mapping[str, int]] = {**{kind.spelling: kind.code for kind in STATEMENTS if kind.spelling}, CALL: 0x40}
 OP_BASE: Final = 0x100
 ATOMIC_BASE: Final = 0x1000
 SUBGROUP_BASE: Final = 0x2000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
+from vyre_py.ir.wire.flatten import flatten
 from vyre_py.ir.wire.intern import Strings, arrange
 from vyre_py.ir.wire.nested import SizeError, read_size
 from vyre_py.ir.wire.size_table import SizeTable
@@ -51,7 +52,7 @@ def from_arrays(
     name: str, *, codes: Names, types: Names, refs: Numbers | None, operands: Numbers, offsets: Numbers, constant_types: Names, constant_bits: Numbers,
     sizes: Sequence[Any], regions: Sequence[str], dims: Sequence[str], params: Sequence[tuple[str, Any]], memories: Sequence[Mapping[str, Any]],
     workgroup: tuple[int, int, int], over: Sequence[Any] | None, grid: Sequence[Any] | None, doc: str,
-    value_names: Mapping[int, str], variable_names: Mapping[int, str], subgroup: int,
+    value_names: Mapping[int, str], variable_names: Mapping[int, str], subgroup: int, functions: Sequence[Program],
 ) -> Program:
     """The Program that the arrays describe: see `Program.from_nodes`. Raises WireError, whose `where` names the entry at fault."""
     head = _Head(dims)
@@ -72,17 +73,20 @@ def from_arrays(
         _renumber(columns, head.region_rows(regions), head.size_rows(sizes))
         extents = head.grid(over, grid)
         x, y, z = head.workgroup(workgroup)
+        bodies = tuple(head.functions(functions))
         flat = Flat(
             name=head.string("name", name), doc=head.string("doc", doc), workgroup=(x, y, z),
             subgroup=head.subgroup(subgroup), over=None if over is None and grid is None else over is not None,
-            extents=extents, text=b"", data=b"".join(head.data), **(dict(EMPTY) | head.dim_names() | columns),
+            extents=extents, text=b"", data=b"".join(head.data), functions=bodies, **(dict(EMPTY) | head.dim_names() | columns),
         )
         arrange(flat, head.strings, head.sizes, None)
         verify(flat, canonical=False)
+        return build(flat)
     except Fault as fault:
+        if fault.column == "function":
+            raise _refuse(fault.code, f"functions[{fault.index}]", fault.message, fault.help) from None
         where = f"{_ARGUMENTS.get(fault.column, fault.column)}[{fault.index}]" if fault.column in EMPTY else "the names"
         raise _refuse(fault.code, where, fault.message, fault.help) from None
-    return build(flat)
 
 
 # ---------------------------------------------------------------- columns
@@ -232,6 +236,15 @@ class _Head:
             raise _refuse("W116", column, f"found {shown(names)}, expected a mapping of numbers to names")
         numbers = np.sort(_column(column, list(names), _WORD, "<u4"))
         return {rows: numbers, column: np.array([self.string(f"{column}[{number}]", names[number]) for number in numbers.tolist()], "<u4")}
+
+    def functions(self, functions: Sequence[Program]) -> Iterator[Flat]:
+        for at, body in enumerate(self.items("functions", functions)):
+            if not isinstance(body, Program):
+                raise _refuse("W116", f"functions[{at}]", f"found {shown(body)}, expected a Program that is a function's body")
+            try:
+                yield flatten(body, True, True)
+            except Fault as fault:
+                raise _refuse(fault.code, f"functions[{at}]", fault.message, fault.help) from None
 
     def region_rows(self, regions: Sequence[str]) -> Array:
         return np.array([self.string(f"regions[{at}]", text) for at, text in enumerate(self.items("regions", regions))], np.uint32)

@@ -95,7 +95,8 @@ EMPTY: Final[Mapping[str, Array]] = {column.name: np.zeros((0, column.per) if co
 @dataclass(slots=True, kw_only=True)
 class Flat:
     """The columns of one Program, named as in `COLUMNS`, and what it has one of: rows of its `name` and `doc` in the strings, `workgroup`,
-    `subgroup`, `over` (None: the grid is left to `ir.language.grids`), and the rows of its grid's `extents` in the sizes."""
+    `subgroup`, `over` (None: the grid is left to `ir.language.grids`), and the rows of its grid's `extents` in the sizes. The bodies of its
+    `functions` are Programs of their own, without functions."""
 
     name: int
     doc: int
@@ -131,6 +132,7 @@ class Flat:
     size_ops: Array
     text: bytes | memoryview
     data: bytes | memoryview
+    functions: tuple[Flat, ...] = ()
 
     def count(self, name: str) -> int:
         """How many there are, by a name in `COUNTS`."""

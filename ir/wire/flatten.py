@@ -10,13 +10,14 @@ import numpy as np
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Subgroup, Value, Var, Variable
+from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.size_table import SizeTable
-from vyre_py.ir.wire.tables import ATOMIC_CODES, KINDS, OP_CODES, SUBGROUP_CODES, TYPE_NUMBERS
+from vyre_py.ir.wire.tables import ATOMIC_CODES, CALL_CODE, KINDS, OP_CODES, SUBGROUP_CODES, TYPE_NUMBERS
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -58,6 +59,7 @@ class _Flattener:
         self.sizes = SizeTable(self.dims)
         self.params: dict[Param, int] = {}
         self.memories: dict[Memory, int] = {}
+        self.functions: dict[Op, int] = {function: row for row, function in enumerate(program.functions)}
         self.values: list[Value] = []
         self.variables: list[Variable] = []
         self.codes: list[int] = []
@@ -92,12 +94,23 @@ class _Flattener:
             raise _refuse("a subgroup's size is not a number of 16 bits")
         data = b"".join([memory.data for memory in p.memories])
         text = b""
+        bodies = tuple([self.function(number, names, places) for number in range(len(p.functions))])
         made = Flat(
             name=name, doc=doc, workgroup=(width, height, depth), subgroup=p.subgroup, over=p.grid.over, extents=(x, y, z), text=text, data=data,
-            **(dict(EMPTY) | columns),
+            functions=bodies, **(dict(EMPTY) | columns),
         )
         arrange(made, self.strings, self.sizes, self.constants)
         return made
+
+    def function(self, number: int, names: bool, places: bool) -> Flat:
+        """The columns of a function's body."""
+        body = self.program.functions[number].program
+        if body.functions:
+            raise _refuse("a function has functions of its own")
+        try:
+            return flatten(body, names, places)
+        except Fault as fault:
+            raise Fault(fault.code, f"function {number}: {fault.message}", "", help=fault.help) from None
 
     # ---- declarations
 
@@ -180,7 +193,10 @@ class _Flattener:
         return 4 * self.sizes.add(atom) + _SIZE
 
     def let(self, s: Let) -> None:
-        self.row(s, OP_CODES[s.op])
+        if (called := self.functions.get(s.op)) is not None:
+            self.row(s, CALL_CODE, called)
+        else:
+            self.row(s, OP_CODES[s.op])
         self.bind(s)
 
     def atomic(self, s: Atomic) -> None:

@@ -26,10 +26,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.language.nodes import Var
-from vyre_py.ir.wire.tables import ATOMICS_BY_CODE, KINDS
+from vyre_py.ir.wire.tables import ATOMICS_BY_CODE, CALL_CODE, KINDS
 
 __all__ = [
-    "EXACT_INTEGERS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_OPERANDS", "MAX_PLAIN", "MAX_ROWS", "MAX_TEXT", "REF_KEYS",
+    "EXACT_INTEGERS", "FUNCTIONS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_OPERANDS", "MAX_PLAIN", "MAX_ROWS", "MAX_TEXT", "REF_KEYS",
     "REQUIRED", "VERSION",
 ]
 
@@ -45,11 +45,12 @@ MAX_NUMBER: Final = 40  # characters of a number
 MAX_DEPTH: Final = 72  # brackets and braces inside each other: a size of 64 terms in an operand, and some
 EXACT_INTEGERS: Final = (1 << 53) - 1  # every reader of JSON holds whole numbers up to here
 
-LISTS: Final = ("dims", "params", "memories", "body")
+FUNCTIONS: Final = "functions"
+LISTS: Final = ("dims", "params", "memories", FUNCTIONS, "body")
 REQUIRED: Final = ("vyre", "name", "body")
 
 # A statement's code -> the key that holds what it refers to. A var declares the next variable, so it says no number.
 REF_KEYS: Final[Mapping[int, str]] = {
-    **dict.fromkeys(ATOMICS_BY_CODE, "memory"),
+    **dict.fromkeys(ATOMICS_BY_CODE, "memory"), CALL_CODE: "function",
     **{code: next(iter(kind.payload)) for code, kind in KINDS.items() if kind.payload and kind is not Var},
 }

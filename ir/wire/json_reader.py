@@ -1,6 +1,8 @@
 """Reading the JSON form: from the values of the text to columns. `ir.wire.json_text` finds the values and bounds what they may cost.
 
 Declarations are read before the body and dims before all, whatever their order in the text.
+
+One module because one object reads all kinds of rows, into columns and tables that they share.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ import math
 import re
 import struct
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.check.limits import MAX_STATEMENTS
+from vyre_py.ir.check.limits import MAX_FUNCTIONS, MAX_STATEMENTS
 from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, WORD_LIMIT, Dim, DimExpr
 from vyre_py.ir.language.errors import WireError, shown
 from vyre_py.ir.language.program import Program
@@ -25,7 +27,16 @@ from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
-from vyre_py.ir.wire.json_form import EXACT_INTEGERS, LISTS, MAX_OPERANDS, MAX_ROWS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.json_form import (
+    EXACT_INTEGERS,
+    FUNCTIONS,
+    LISTS,
+    MAX_OPERANDS,
+    MAX_ROWS,
+    REF_KEYS,
+    REQUIRED,
+    VERSION,
+)
 from vyre_py.ir.wire.json_text import JsonText, Wrong
 from vyre_py.ir.wire.nested import SizeError, read_size
 from vyre_py.ir.wire.size_table import SizeTable
@@ -56,7 +67,11 @@ def from_json(text: str | bytes | bytearray | memoryview) -> Program:
     """The Program that JSON text describes. Raises WireError, whose `where` is the JSON pointer of the value at fault."""
     reader = _Reader(JsonText(text))
     try:
-        return build(reader.flat())
+        flat = reader.flat()
+        try:
+            return build(flat)
+        except Fault as fault:
+            raise Wrong(fault.code, fault.message, f"/{FUNCTIONS}/{fault.index}", fault.help) from None
     except Wrong as wrong:
         place = wrong.path or "the outermost value"
         raise WireError(finding(wrong.code, f"{place}: {wrong.message}", None, wrong.help), wrong.path) from None
@@ -101,8 +116,10 @@ def _sequence(value: object, key: str, count: int | None = None) -> list[Any]:
 class _Reader:
     """The columns as they grow, and the tables that they refer to."""
 
-    def __init__(self, text: JsonText) -> None:
+    def __init__(self, text: JsonText, *, inner: bool = False) -> None:
         self.text = text
+        self.inner = inner  # of a function, which has none itself
+        self.functions: dict[str, int] = {}
         self.strings, self.constants = Strings(), Constants()
         self.dims: dict[Dim, int] = {}
         self.sizes = SizeTable(self.dims)
@@ -120,11 +137,12 @@ class _Reader:
         for key, read in (("dims", self._dim), ("params", self._param), ("memories", self._memory)):
             self._each(key, read)
         over, extents = self._grid(head)
+        functions = tuple(self._functions())
         self._each("body", self._statement)
         flat = Flat(
             name=self.strings.add(_text(head["name"], "name")), doc=self.strings.add(_text(head.get("doc", ""), "doc")),
             workgroup=self._workgroup(head), subgroup=_whole(head.get("subgroup", 0), "/subgroup", 1 << 16),
-            over=over, extents=extents, text=b"", data=b"".join(self.data), **self._arrays(),
+            over=over, extents=extents, text=b"", data=b"".join(self.data), functions=functions, **self._arrays(),
         )
         try:
             arrange(flat, self.strings, self.sizes, self.constants)
@@ -133,12 +151,26 @@ class _Reader:
             raise Wrong(fault.code, fault.message, self._pointer(flat, fault), fault.help) from None
         return flat
 
+    def _functions(self) -> Iterator[Flat]:
+        """The verified columns of the functions' bodies."""
+        for number, text in enumerate(self.text.texts(FUNCTIONS)):
+            path = f"/{FUNCTIONS}/{number}"
+            try:
+                self._bound(number, MAX_FUNCTIONS)
+                flat = _Reader(text, inner=True).flat()
+                self._declare(self.functions, flat.strings()[flat.name], "functions")
+                yield flat
+            except Wrong as wrong:
+                raise Wrong(wrong.code, wrong.message, path + wrong.path, wrong.help) from None
+
     def _arrays(self) -> dict[str, Array]:
         made = {name: np.frombuffer(self.columns[name], EMPTY[name].dtype.newbyteorder("=")).astype(EMPTY[name].dtype, copy=False) for name in EMPTY}
         made["places"] = made["places"].reshape(-1, PLACE_FIELDS)
         return made
 
     def _pointer(self, flat: Flat, fault: Fault) -> str:
+        if fault.column == "function":
+            return f"/{FUNCTIONS}/{fault.index}"
         keys = {"codes": "/do", "types": "/type", "counts": "/args", "refs": ""}
         if fault.column in keys:
             return f"/body/{fault.index}{keys[fault.column]}"
@@ -163,6 +195,8 @@ class _Reader:
                 raise Wrong("W115", f"the key {key!r} is missing")
         if unknown := known - _HEAD_KEYS:
             raise Wrong("W115", f"the key {shown(min(unknown))} is not known here; known are {', '.join(sorted(_HEAD_KEYS))}")
+        if self.inner and FUNCTIONS in known:
+            raise Wrong("W117", "a function has functions of its own", f"/{FUNCTIONS}")
         if {"over", "grid"} <= known:
             raise Wrong("W115", '"over" and "grid" are both there', "/grid", "over counts invocations, grid counts workgroups: give one")
         head = {key: self.text.load(key) for key in known if key not in LISTS}
@@ -321,11 +355,12 @@ class _Reader:
         if key == "variable":
             return _whole(row[key], "/variable", _ROWS_LIMIT)
         name = _text(row[key], key)
-        if key != "memory":
+        declared = {"memory": self.memories, "function": self.functions}.get(key)
+        if declared is None:
             return self.strings.add(name)
-        if name not in self.memories:
-            raise Wrong("W106", f"the memory {shown(name)} is not declared", "/memory")
-        return self.memories[name]
+        if name not in declared:
+            raise Wrong("W106", f"the {key} {shown(name)} is not declared", f"/{key}")
+        return declared[name]
 
     def _operand(self, value: object, number: int) -> int:
         if isinstance(value, int) and not isinstance(value, bool):

@@ -100,6 +100,16 @@ class JsonText:
 
     def rows(self, key: str) -> Iterator[Any]:
         """The values in the list of a key, one at a time; none when the key is not there."""
+        for number, (at, stop) in enumerate(self._values(key)):
+            yield self._load(at, stop, f"/{key}/{number}")
+
+    def texts(self, key: str) -> Iterator[JsonText]:
+        """The same, each as a text of its own, of which nothing is loaded yet."""
+        for at, stop in self._values(key):
+            yield JsonText(self.data[at:stop])
+
+    def _values(self, key: str) -> Iterator[tuple[int, int]]:
+        """Where the values in the list of a key begin and end."""
         if key not in self._find():
             return
         start, end = self._find()[key]
@@ -109,7 +119,7 @@ class JsonText:
         number = 0
         while self.data[at : at + 1] != b"]" or number:
             stop = self._end(at, f"/{key}/{number}")
-            yield self._load(at, stop, f"/{key}/{number}")
+            yield at, stop
             at = self._skip(stop)
             if self.data[at : at + 1] == b"]":
                 break

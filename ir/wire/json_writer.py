@@ -23,7 +23,7 @@ from vyre_py.ir.wire.codes import (
     TYPE_NAMES,
 )
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.json_form import EXACT_INTEGERS, MAX_TEXT, REF_KEYS, VERSION
+from vyre_py.ir.wire.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, REF_KEYS, VERSION
 from vyre_py.ir.wire.tables import SIZE_OPS, TYPES_BY_CODE
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def to_json(program: Program, names: bool = True, places: bool = False) -> str:
     Raises WireError as `pack` does, W113 also where two params or two memories have one name, W107 where the text is too long.
     """
     flat = verified(program, names, places)
-    for column, what in ((flat.param_names, "params"), (flat.memory_names, "memories")):
-        if len(set(column.tolist())) != len(column):
+    names_of = {"params": flat.param_names.tolist(), "memories": flat.memory_names.tolist(), FUNCTIONS: [body.strings()[body.name] for body in flat.functions]}
+    for what, named in names_of.items():
+        if len(set(named)) != len(named):
             raise WireError(finding("W113", f"two {what} have one name, by which the JSON form knows them"), "the Program")
     text = "".join(_Writer(flat).lines())
     if len(text) > MAX_TEXT:
@@ -73,6 +74,7 @@ class _Writer:
         self.constants = [f'["{type_}", {constant_value(type_, bits)}]' for type_, bits in zip(types, flat.constant_bits.tolist(), strict=True)]
         self.params = [f'{{"param": {self.strings[name]}}}' for name in flat.param_names.tolist()]
         self.memories = [self.strings[name] for name in flat.memory_names.tolist()]
+        self.functions = [json.dumps(body.strings()[body.name]) for body in flat.functions]
         self.places = iter([self._place(*row) for row in flat.places.tolist()])
 
     def _sizes(self) -> list[str]:
@@ -95,12 +97,17 @@ class _Writer:
         yield place.replace(", ", ",\n", 1)
         yield f',\n"workgroup": {list(flat.workgroup)}' + (f',\n"subgroup": {flat.subgroup}' if flat.subgroup else "")
         yield f',\n"{"over" if flat.over else "grid"}": [{", ".join([self.sizes[x] for x in flat.extents])}]'
-        for key, rows in (("dims", self._dims()), ("params", self._params()), ("memories", self._memories()), ("body", self._body())):
+        bodies = [*({FUNCTIONS: self._bodies()}.items() if flat.functions else ())]
+        for key, rows in (("dims", self._dims()), ("params", self._params()), ("memories", self._memories()), *bodies, ("body", self._body())):
             yield f',\n"{key}": ['
             for number, row in enumerate(rows):
                 yield f"{',' if number else ''}\n{row}"
             yield "]"
         yield "\n}\n"
+
+    def _bodies(self) -> Iterator[str]:
+        for body in self.flat.functions:
+            yield "".join(_Writer(body).lines()).rstrip()
 
     def _dims(self) -> Iterator[str]:
         for name in self.flat.dim_names.tolist():
@@ -145,7 +152,7 @@ class _Writer:
                 else:
                     name, value = values.get(value), value + 1
             if (key := REF_KEYS.get(code)) is not None:
-                texts = self.memories if key == "memory" else self.strings
+                texts = {"memory": self.memories, "function": self.functions}.get(key, self.strings)
                 parts.append(f'"{key}": {ref if key == "variable" else texts[ref]}')
             if name is not None:
                 parts.append(f'"name": {name}')

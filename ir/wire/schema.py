@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Final
 
-from vyre_py.ir.check.limits import MAX_NAME, MAX_STATEMENTS
+from vyre_py.ir.check.limits import MAX_FUNCTIONS, MAX_NAME, MAX_STATEMENTS
 from vyre_py.ir.language.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.language.types import SCALARS, Kind
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
-from vyre_py.ir.wire.json_form import REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.json_form import FUNCTIONS, REF_KEYS, REQUIRED, VERSION
 from vyre_py.ir.wire.tables import TYPED
 
 __all__ = ["schema"]
@@ -88,11 +88,12 @@ def _definitions() -> dict[str, _Schema]:
         "param": _object(named | {"type": _ref("type")}, placed),
         "memory": _object(memory, {"data": {"type": "string", "pattern": "^([0-9a-fA-F]{2})*$"}, **placed}),
         "statement": {"oneOf": _statements()},
+        "function": {"description": "The body of a function: a Program that ir/WIRE.md tells of.", **_program({})},
     }
 
 
-def schema() -> _Schema:
-    """The schema as an object for `json.dumps`."""
+def _program(more: dict[str, _Schema]) -> _Schema:
+    """A Program, which may have the keys in `more` beside those of all."""
     sizes = _tuple(*[_ref("size")] * 3)
     required: dict[str, _Schema] = {
         "vyre": {"description": "The version of the form.", "const": VERSION},
@@ -111,10 +112,14 @@ def schema() -> _Schema:
         "memories": _list(_ref("memory")),
         "place": _ref("place"),
     }
+    return {**_object(required, optional | more), "not": {"required": ["over", "grid"]}}
+
+
+def schema() -> _Schema:
+    """The schema as an object for `json.dumps`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A vyre Program",
-        **_object(required, optional),
-        "not": {"required": ["over", "grid"]},
+        **_program({FUNCTIONS: _list(_ref("function"), MAX_FUNCTIONS)}),
         "$defs": _definitions(),
     }

@@ -11,11 +11,11 @@ from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, St
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.types import TYPES, Array, Type
-from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 
 __all__ = [
-    "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
-    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES",
+    "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
+    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES",
     "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS",
 ]
 
@@ -30,12 +30,14 @@ TYPE_NUMBERS: Final[Mapping[Type, int]] = {type_: code for code, type_ in TYPES_
 SPACES: Final[Mapping[int, Space]] = {SPACE_CODES[space.value]: space for space in Space}
 ACCESSES: Final[Mapping[int, Access]] = {ACCESS_CODES[access.value]: access for access in Access}
 SIZE_OPS: Final[Mapping[int, str]] = {code: name for name, code in SIZE_CODES.items()}
+CALL_CODE: Final = CODES[CALL]
 # The kinds of statements that have a code of their own, by it.
 KINDS: Final[Mapping[int, type[Statement]]] = {CODES[kind.spelling]: kind for kind in STATEMENTS if kind.spelling}
 
 REFERS_MEMORY: Final = 1
 REFERS_VARIABLE: Final = 2
 REFERS_STRING: Final = 3
+REFERS_FUNCTION: Final = 4
 
 
 def _flags(size: int, codes: Iterable[int]) -> Array:
@@ -47,6 +49,7 @@ def _flags(size: int, codes: Iterable[int]) -> Array:
 def _references() -> Array:
     made = np.zeros(1 << 16, np.uint8)
     made[[*ATOMICS_BY_CODE]] = REFERS_MEMORY
+    made[CALL_CODE] = REFERS_FUNCTION
     for code, kind in KINDS.items():
         for held in kind.payload.values():
             made[code] = _REFERENCES[held]
@@ -55,7 +58,7 @@ def _references() -> Array:
 
 # What a statement holds beside its operands -> what its ref counts.
 _REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING}
-_BINDING: Final = [*OPS_BY_CODE, *ATOMICS_BY_CODE, *SUBGROUPS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
+_BINDING: Final = [CALL_CODE, *OPS_BY_CODE, *ATOMICS_BY_CODE, *SUBGROUPS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
 
 # By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.
 IS_CODE: Final = _flags(1 << 16, CODES.values())

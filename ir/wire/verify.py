@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.check.limits import MAX_NAME, MAX_NESTING, MAX_STATEMENTS
+from vyre_py.ir.check.limits import MAX_FUNCTIONS, MAX_NAME, MAX_NESTING, MAX_STATEMENTS
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
@@ -38,6 +38,7 @@ from vyre_py.ir.wire.tables import (
     IS_TYPE,
     OPENS,
     REFERS,
+    REFERS_FUNCTION,
     REFERS_MEMORY,
     REFERS_STRING,
     REFERS_VARIABLE,
@@ -75,6 +76,7 @@ class _Verifier:
         self.constants = np.zeros(flat.count("constants"), np.bool_)
 
     def run(self) -> None:
+        self.functions()
         self.declarations()
         self.statements()
         self.references()
@@ -124,6 +126,23 @@ class _Verifier:
             raise Fault("W109", f"row {_first(~flags)} of the {table} is used by nothing", column, _first(~flags))
 
     # ---- declarations
+
+    def functions(self) -> None:
+        """Their bodies, one by one. They have no functions, so this goes no deeper; with the Program's own body they share a limit of statements."""
+        functions = self.flat.functions
+        if len(functions) > MAX_FUNCTIONS:
+            raise Fault("W107", f"{len(functions)} functions, at most {MAX_FUNCTIONS} are allowed", "function", MAX_FUNCTIONS)
+        count = len(self.flat.codes)
+        for number, body in enumerate(functions):
+            count += len(body.codes)
+            if count > MAX_STATEMENTS:
+                raise Fault("W107", f"more than {MAX_STATEMENTS} statements, those of functions included", "function", number)
+            if body.functions:
+                raise Fault("W117", f"function {number} has functions of its own", "function", number)
+            try:
+                verify(body, self.canonical)
+            except Fault as fault:
+                raise Fault(fault.code, f"function {number}: {fault.message}", "function", number, fault.help) from None
 
     def declarations(self) -> None:
         flat = self.flat
@@ -184,6 +203,8 @@ class _Verifier:
             raise Fault("W109", f"a reference, {int(refs[wrong])}, at a statement that has none: it must be 0", "refs", wrong)
         at = np.flatnonzero(kinds == REFERS_MEMORY)
         self.rows_below(at, flat.count("memories"), "memory")
+        at = np.flatnonzero(kinds == REFERS_FUNCTION)
+        self.rows_below(at, len(flat.functions), "function")
         at = np.flatnonzero(kinds == REFERS_STRING)
         self.rows_below(at, flat.count("strings"), "string")
         self.strings[refs[at]] = self.names[refs[at]] = True

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from vyre_py.ir.check import check
 from vyre_py.ir.check.limits import MAX_NAME
+from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import ProgramError, WireError
 from vyre_py.ir.language.nodes import Let, Memory, Param, Space
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.math.called import signature_of
 from vyre_py.ir.passes import Optimised, PassReport, PassStep
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.written import written_first

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.nodes import Let, Memory, Space
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.math.called import signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count

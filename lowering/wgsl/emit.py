@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from vyre_py.ir.check.facts import is_told
+from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import (
     Atom,
@@ -42,7 +43,6 @@ from vyre_py.ir.language.nodes import (
 )  # fmt: skip
 from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, u32
 from vyre_py.ir.language.walks import Handlers
-from vyre_py.ir.math.called import Signature, parameters_of, signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.nodes import Atomic, End, Let, Memory, Param
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f64
-from vyre_py.ir.math.called import signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.expand import expand
 from vyre_py.lowering.errors import Missing, Unsupported

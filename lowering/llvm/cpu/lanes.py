@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
 from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
@@ -32,7 +33,6 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.widths import whole_size
-from vyre_py.ir.math.called import Signature, parameters_of, signature_of
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vyre_py.ir.check.facts import is_told
+from vyre_py.ir.functions.called import Signature, parameters_of, result_of, signature_of
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import (
     Atom,
@@ -46,7 +47,6 @@ from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size
-from vyre_py.ir.math.called import Signature, parameters_of, result_of, signature_of
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened

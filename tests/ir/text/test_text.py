@@ -50,8 +50,9 @@ from vyre_py.ir.text.expression_parser import MAX_NESTING
 from vyre_py.ir.text.lexer import KEYWORDS, MAX_NUMBER, literal_bits, literal_text, quote, unquote, written_name
 from vyre_py.ir.text.lines import MAX_SOURCE, Lines
 from vyre_py.ir.text.operand_parser import MAX_PARTS
-from vyre_py.ir.text.parser import MAX_BLOCKS, parse
+from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
+from vyre_py.ir.text.statement_parser import MAX_BLOCKS
 
 
 def round_trip(program: Program) -> str:

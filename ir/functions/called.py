@@ -1,4 +1,5 @@
-"""Expansions as functions: what code calls for an op that a Program has so often that writing it out at each use would take too long to compile.
+"""Functions that code calls: for a function of the Program's own, and for an op that a Program has so often that writing out its expansion at each use would
+take too long to compile.
 
 The op itself stands for the call: a target that finds one without a row of its own calls the function of its signature. So passes see a pure op, whose
 rules of types, uniformity and laws are those of its row.
@@ -7,20 +8,16 @@ rules of types, uniformity and laws are those of its row.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, Grid
-from vyre_py.ir.language.nodes import Access, Let, Memory, Space, const
+from vyre_py.ir.functions.function import Definition, Function
+from vyre_py.ir.language.nodes import Let, Memory
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.language.types import Type
 from vyre_py.ir.math import EXPANSIONS, MathBuilder
 
 __all__ = ["Signature", "function_program", "parameters_of", "result_of", "signature_of"]
-
-_ONE: Final = DimConst(1)
-_FIRST: Final = (const(u32, 0),)
 
 
 class Signature(NamedTuple):
@@ -33,12 +30,16 @@ class Signature(NamedTuple):
     @property
     def name(self) -> str:
         """The function's name in code."""
+        if isinstance(self.op, Function):
+            return f"def_{self.op.name}"
         return "_".join(["fn", self.op.name, *map(str, self.operands)])
 
 
 def signature_of(let: Let) -> Signature | None:
     """The function that stands for a Let; None where there is none: its op is not made of others, or works over vectors."""
     types = tuple([a.type for a in let.args])
+    if isinstance(let.op, Function):
+        return Signature(let.op, types, let.bound.type)
     if let.op.name not in EXPANSIONS or any(t.is_vector for t in types):
         return None
     type_ = let.op.operand_type(types)
@@ -49,12 +50,10 @@ def signature_of(let: Let) -> Signature | None:
 def function_program(signature: Signature) -> Program:
     """What a function computes, as a kernel of its own: it loads each operand from a buffer of one element, and stores the result to another.
     Targets make parameters and a return of these."""
-    out = Assembler(signature.name, (1, 1, 1))
-    out.grid = Grid(True, (_ONE, _ONE, _ONE))
-    # Both read and written, so that nothing takes an operand to be the same for all invocations.
-    taken = [out.memory(f"x{k}", Space.BUFFER, type_, (_ONE,), Access.READ_WRITE) for k, type_ in enumerate(signature.operands)]
-    given = out.memory("result", Space.BUFFER, signature.result, (_ONE,), Access.WRITE)
-    out.store(given, _FIRST, EXPANSIONS[signature.op.name](MathBuilder(out), *[out.load(memory, _FIRST) for memory in taken]))
+    if isinstance(signature.op, Function):
+        return signature.op.program
+    out = Definition(signature.name, tuple([(f"x{k}", type_) for k, type_ in enumerate(signature.operands)]), signature.result)
+    out.give(EXPANSIONS[signature.op.name](MathBuilder(out), *out.parameters))
     return out.finish()
 
 
