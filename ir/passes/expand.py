@@ -11,7 +11,7 @@ from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, u32
-from vyre_py.ir.math import EXPANSIONS, VECTOR_EXPANSIONS, MathBuilder
+from vyre_py.ir.math import EXPANSIONS, VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.passes.lets import rewrite_lets
 
 __all__ = ["LONG", "WRITTEN_OUT", "expand"]
@@ -26,6 +26,10 @@ def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
     return m.out.let(OPS["swizzle"], (atom, Const(u32, lane)), atom.type.scalar) if atom.type.is_vector else atom
 
 
+def _components(m: MathBuilder, atom: Atom) -> Components:
+    return tuple([_component(m, atom, lane) for lane in range(atom.type.lanes)])
+
+
 class _Expansion:
     """Writes ops of one Program, and counts how often it has."""
 
@@ -36,7 +40,7 @@ class _Expansion:
 
     def __call__(self, m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
         if let.op.name in VECTOR_EXPANSIONS:
-            whole = VECTOR_EXPANSIONS[let.op.name](m, *[tuple([_component(m, a, lane) for lane in range(a.type.lanes)]) for a in args])
+            whole = VECTOR_EXPANSIONS[let.op.name](m, *[_components(m, a) for a in args])
             return whole[0] if len(whole) == 1 else m(f"vec{len(whole)}", *whole)
         lanes = let.bound.type.lanes
         if lanes == 1:
