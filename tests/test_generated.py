@@ -250,7 +250,7 @@ def test_the_generator_makes_what_it_promises() -> None:
     bodies = [generate(Seeded(number)).program.body for number in range(300)]
     kinds = {type(s).__name__ for body in bodies for s in body}
     computed = {s.op.name for body in bodies for s in body if isinstance(s, Let)}
-    assert len(computed) > 0.9 * len(OPS)
+    assert len(computed) > 0.9 * len([name for name, row in OPS.items() if not row.approximates])
     assert {s.result.type for body in bodies for s in body if s.result is not None} == set(TYPES.values())
     assert kinds >= {"If", "Else", "For", "Loop", "Break", "Continue", "Return", "Barrier", "UniformLoad", "Atomic", "Region", "Var", "Get", "Set"}
 

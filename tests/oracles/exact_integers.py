@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.types import Type, i32, u32
 
 
 def wrap(t: Type, value: int) -> int:
@@ -50,7 +50,18 @@ def insert_bits(t: Type, a: int, b: int, offset: int, count: int) -> int:
     return wrap(t, (pattern(t, a) & ~(mask << start)) | (pattern(t, b) & mask) << start)
 
 
+def _bytes_of(word: int, signed: bool) -> list[int]:
+    found = [word >> 8 * k & 255 for k in range(4)]
+    return [byte - 256 if signed and byte > 127 else byte for byte in found]
+
+
+def _dot4(result: Type, signed: bool, a: int, b: int, c: int) -> int:
+    return wrap(result, c + sum(x * y for x, y in zip(_bytes_of(a, signed), _bytes_of(b, signed), strict=True)))
+
+
 INTEGER_ORACLES: Mapping[str, Callable[..., Any]] = {
+    "dot4_i8": lambda t, a, b, c: _dot4(i32, True, a, b, c),
+    "dot4_u8": lambda t, a, b, c: _dot4(u32, False, a, b, c),
     "add": lambda t, a, b: wrap(t, a + b),
     "sub": lambda t, a, b: wrap(t, a - b),
     "mul": lambda t, a, b: wrap(t, a * b),
