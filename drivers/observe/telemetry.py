@@ -166,8 +166,10 @@ class Telemetry(ctypes.Structure):
         with self._lock:
             for cell in list(self._cells.values()):
                 self._take(cell)
-            totals = self._totals()
+            self._fold()
+            # Without what records have counted since: that is in no word yet, and in the next snapshot.
             words = self._view()
+            totals = words.tolist()
             for number in _COUNTERS.values():
                 words[number] -= totals[number]
         return self._taken(totals, gauges)

@@ -188,6 +188,22 @@ def test_reset_gives_what_was_and_leaves_gauges(telemetry: Telemetry) -> None:
     assert telemetry.snapshot().launches == 2
 
 
+def test_what_a_record_counts_in_the_midst_of_a_reset_is_in_the_next(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = telemetry.record(elements_launched=3)
+    record.count()
+    fold = telemetry._fold
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        record.count()
+        fold()
+
+    monkeypatch.setattr(Telemetry, "_fold", lambda self: interrupted())
+    assert telemetry.reset().elements_launched == 3
+    assert telemetry.reset().elements_launched == 3
+    assert telemetry.reset().elements_launched == 0
+
+
 def test_reset_while_threads_add_loses_nothing(telemetry: Telemetry) -> None:
     turns, threads = 20_000, 4
     taken: list[Snapshot] = []
