@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,7 @@ _COUNT: Final = Const(u32, 0)
 _LITERAL_TYPES: Final = (u32, i32, u64, i64)
 
 
-class Emitter:
+class Emitter(ABC):
     """The part of a builder that emits. Numbers become constants of what they meet; one that meets a vector, and a scalar of its component
     type, stands for all components. Every wrong call raises ValidationError at the caller's line."""
 
@@ -112,13 +113,13 @@ class Emitter:
         atoms = tuple([self._typed(o, t, f"{n} of {function.name}") for n, o, t in zip(function.names, operands, function.types, strict=True)])
         return Expr(self, self._called(function, atoms))
 
+    @abstractmethod
     def function_of(self, traced: Traced) -> Function:
         """The Program's function of a Python function, traced where it is first called."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _called(self, function: Function, atoms: tuple[Atom, ...]) -> Atom:
         """What a call gives."""
-        raise NotImplementedError
 
     def look_at_rebinding(self, operand: Expr) -> None:
         """Warns where `+=` or its like, in a loop, makes a new value of one from outside, so that every turn begins with that one again."""
