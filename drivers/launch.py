@@ -58,9 +58,10 @@ class LaunchPlan:
     @property
     def buffers(self) -> Mapping[str, Buffer]:
         """The buffers by slot name: the arguments, and the device's own for what the code reports."""
-        slot = self.step.layout.find(SlotKind.REPORT)
-        if slot is None or self.report is None or self.report.report.buffer is None:
+        if self.report is None or self.report.report.buffer is None:
             return self.binding.buffers
+        slot = self.step.layout.find(SlotKind.REPORT)
+        assert slot is not None  # where there is a buffer, there is its slot (`report_of`)
         return {**self.binding.buffers, slot.name: self.report.report.buffer}
 
     @property

@@ -51,7 +51,8 @@ class CpuLaunch(Launch):
         flag = plan.step.layout.find(SlotKind.CANCEL)
         self._interruptible = flag is not None
         self._arguments = Arguments(bytes(plan.block), {}, None if flag is None else flag.offset_bytes)
-        self._put({slot.name: plan.buffers[slot.name] for slot in plan.step.layout.buffers}, ())
+        buffers = plan.buffers
+        self._put({slot.name: buffers[slot.name] for slot in plan.step.layout.buffers}, ())
         device.watch(self)
 
     def __call__(self) -> None:

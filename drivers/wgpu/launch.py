@@ -54,7 +54,8 @@ class WgpuLaunch(Launch):
         self._dispatched = fold_grid(plan.grid, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
-        self._buffers = {slot.name: plan.buffers[slot.name] for slot in layout.buffers}
+        buffers = plan.buffers
+        self._buffers = {slot.name: buffers[slot.name] for slot in layout.buffers}
         words = bytearray(module.block_bytes)
         struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
         struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])

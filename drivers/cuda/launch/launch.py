@@ -127,8 +127,9 @@ class BoundKernel(CommandList):
         self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
         self.held: list[Buffer] = []
+        buffers = plan.buffers
         for slot in plan.step.layout.buffers:
-            buffer = plan.buffers[slot.name]
+            buffer = buffers[slot.name]
             self.held.append(buffer)
             struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
         self._owner: Any = None
