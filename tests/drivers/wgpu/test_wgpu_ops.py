@@ -266,7 +266,18 @@ def scale_of(op: Op, arrays: list[Array]) -> Array | None:
             return np.full(1, 4.0)
         if op.name == "reflect":
             return wide[0] + 2 * (wide[0] * wide[1]).sum(axis=1)[:, None] * wide[1]
+        if op.name == "refract":
+            return refract_scale(*(x.astype(np.float64) for x in arrays))
         return 2 * (wide[0].max(axis=1) * wide[1].max(axis=1))[:, None] if op.name == "cross" else None
+
+
+def refract_scale(i: Array, n: Array, eta: Array) -> Array:
+    """What 2.5 ULP of the numbers under the root come to behind it; where they may change its sign, and so all of the result, anything."""
+    eta, across, most = eta[:, None], (n * i).sum(axis=1)[:, None], (np.abs(n) * np.abs(i)).sum(axis=1)[:, None]
+    ulp = 2.5 * 2.0 ** (1 - SIGNIFICANT[f32])
+    k, error = 1 - eta**2 * (1 - across**2), (1 + eta**2 * (1 + most**2)) * ulp * 4
+    behind = np.where(k > error, error / np.sqrt(np.maximum(k, error)), np.where(k < -error, 0, np.inf))
+    return np.abs(eta * i) + (np.abs(eta) * most + np.sqrt(np.maximum(k, 0)) + behind / ulp) * np.abs(n)
 
 
 @pytest.mark.parametrize("name", sorted({op.name for op, _, _ in VECTOR_CASES}))

@@ -352,7 +352,7 @@ _ROWS: Final[tuple[tuple[str, str, _Write], ...]] = (
     ("fptrunc", r"(fptrunc) (float) (\S+) to half", _Rewriter.simple),
     ("call", r"call void @llvm\.memset\.p0\.i64\(ptr (%[\w.]+), (i8 0, i64 \d+, i1 false)\)", _Rewriter.memset),
     ("call", r"call void @((?!llvm\.)\w+)\((.*)\)", _Rewriter.workgroup),
-    ("call", r"call \w+ @fn_\w+\((?:(?!ptr ).)*\)", _Rewriter.function),
+    ("call", r"call \w+ @(?:fn|def)_\w+\((?:(?!ptr ).)*\)", _Rewriter.function),
     ("call", r'call void asm sideeffect "[^"]*", "[^"]*"\((?:(?!ptr ).)*\)', _Rewriter.assembly),
     ("call", r"call (\w+) @(llvm\.[\w.]+)\(((?:(?!ptr ).)*)\)", _Rewriter.intrinsic),
 )
