@@ -1,4 +1,4 @@
-"""The coefficients of `ir/math/double`: what each polynomial approximates, and how its coefficients are made.
+"""The coefficients of `ir/math` for f64: what each polynomial approximates, and how its coefficients are made.
 
     python tests/math_coefficients.py [NAME ...]    prints them, with the greatest error they leave; all without a name
 

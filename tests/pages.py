@@ -35,7 +35,6 @@ from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning 
 from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result, SubgroupOp  # noqa: E402 - as above
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
-from vyre_py.ir.math import WRITTEN_FOR  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
@@ -143,16 +142,16 @@ def _where(op: Op) -> str:
 
 
 def _accuracy(op: Op) -> str:
-    """How far an expansion's result may be from the exact one, as its modules say."""
+    """How far an expansion's result may be from the exact one, as its module says."""
     if not op.through:
         return "to the same bits"
-    bounds = {_bound(op.name, sys.modules[written.__module__].__doc__ or "") for written in WRITTEN_FOR[op.name].values()}
-    return f"at most {max(bounds)} ULP"
+    module, _, _ = op.expansion.rpartition(".")
+    return f"at most {_bound(op.name, sys.modules[f'vyre_py.ir.math.{module}'].__doc__ or '')} ULP"
 
 
 def _bound(name: str, said: str) -> int:
     found = re.search(rf"^\| {name} \| (\d+) ULP \|", said, flags=re.MULTILINE) or re.search(r"at most (\d+) ULP", said)
-    assert found is not None, f"a module of {name} does not say how accurate it is"
+    assert found is not None, f"the module of {name} does not say how accurate it is"
     return int(found[1])
 
 

@@ -54,10 +54,6 @@ PARALLEL: Final[dict[str, dict[str, str]]] = {
         "memory": "what is allowed (check), and what happens (interpret)",
         "packing": "what it gives (evaluate), and the same written out in other ops (math)",
         "types": "what they are (language), and the rules of them (check)",
-        **dict.fromkeys(
-            ("asin", "atan", "erf", "exp", "hyperbolic", "inverse_hyperbolic", "log", "pow", "roots", "sincos", "tan"),
-            "of f32 (math), and of f64 (double); the row of an op names both at once",
-        ),
     },
     "lowering": {
         "atomics": "of LLVM, and how lanes do them (cpu)",

@@ -169,7 +169,7 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("saturating_mul", 59, (_T, _T), Result.T, _INT, integers.saturating_mul, "The product, or the nearest value that the type holds.", laws=Law.COMMUTES, right_identity=1, right_absorber=0, expands=_INT, names=("a", "b"), range_rule="saturating_mul", expansion="exact.saturating.saturating_mul"),
     _row("extract_bits", 60, (_T, _U, _U), Result.T, _INT, bits.extract_bits, "The `count` bits from bit `offset` up, sign-extended for signed types; both are cut to the width.", expands=_INT, names=("x", "offset", "count"), range_rule="extract_bits", expansion="exact.fields.extract_bits"),
     _row("insert_bits", 61, (_T, _T, _U, _U), Result.T, _INT, bits.insert_bits, "x with its `count` bits from bit `offset` up taken from the low bits of y; both are cut to the width.", expands=_INT, names=("x", "y", "offset", "count"), expansion="exact.fields.insert_bits"),
-    _row("rsqrt", 62, (_T,), Result.T, _FLOAT, numbers.rsqrt, "1 / sqrt(x), in two roundings.", expands=_FLOAT, expansion="rsqrt.rsqrt"),
+    _row("rsqrt", 62, (_T,), Result.T, _FLOAT, numbers.rsqrt, "1 / sqrt(x), in two roundings.", expands=_FLOAT, expansion="roots.rsqrt"),
     *(
         _row(f"pack{form}", 63 + k, (_T,), Result.FIXED, frozenset({component}), packing.packer(form), doc, lanes=frozenset({int(form[0])}), fixed=u32, names=("v",))
         for k, (form, component, doc) in enumerate(_PACKED)
@@ -202,8 +202,8 @@ _CALCULATIONS: tuple[Op, ...] = (
     _math("pow", 102, "pow.power", "x to the power y, as C's pow.", 2),
     _math("cbrt", 103, "roots.cbrt", "The cube root."),
     _math("hypot", 104, "roots.hypot", "sqrt(x^2 + y^2) without overflow on the way.", 2),
-    _math("erf", 105, "erf.erf", "The error function."),
-    _math("erfc", 106, "erf.erfc", "1 - erf(x), without loss for large x."),
+    _math("erf", 105, "special.erf.erf", "The error function."),
+    _math("erfc", 106, "special.erf.erfc", "1 - erf(x), without loss for large x."),
     _exact("step", 123, interpolation.step, "interpolation.step", "0 where x < edge, else 1; for NaN too.", ("edge", "x")),
     _exact("smoothstep", 124, interpolation.smoothstep, "interpolation.smoothstep", "t * t * (3 - 2 * t) for t = clamp((x - low) / (high - low), 0, 1), each step rounded; 0 where t is NaN.", ("low", "high", "x")),
     _exact("mix", 125, interpolation.mix, "interpolation.mix", "Linear interpolation, lerp: fma(t, b, fma(-t, a, a)), so of finite ends a for t = 0 and b for t = 1.", ("a", "b", "t")),

@@ -8,19 +8,14 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Value, const
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.types import Type, f32, f64, i32, i64, u32, u64
+from vyre_py.ir.language.types import Type, f32, i32, u32
 
-__all__ = ["MathBuilder", "double", "float_", "int_", "long_int", "long_word", "word"]
+__all__ = ["MathBuilder", "float_", "int_", "word"]
 
 
 def float_(value: float) -> Const:
     """An f32 constant; the number rounds once."""
     return const(f32, value)
-
-
-def double(value: float) -> Const:
-    """An f64 constant."""
-    return const(f64, value)
 
 
 def int_(value: int) -> Const:
@@ -33,25 +28,18 @@ def word(value: int) -> Const:
     return const(u32, value)
 
 
-def long_int(value: int) -> Const:
-    """An i64 constant."""
-    return const(i64, value)
-
-
-def long_word(value: int) -> Const:
-    """A u64 constant."""
-    return const(u64, value)
-
-
 class MathBuilder:
     """Writes at the end of `out`; control flow and variables go to `out` directly."""
 
     def __init__(self, out: Assembler) -> None:
         self.out = out
 
-    def __call__(self, name: str, *operands: Atom) -> Value:
-        """The op of this name."""
-        return self.out.let(OPS[name], operands)
+    def __call__(self, name: str, *operands: Atom | float) -> Value:
+        """The op of this name. A number stands for the constant, rounded once, of the type of the last operand that is none."""
+        atoms = [x for x in operands if not isinstance(x, (int, float))]
+        if len(atoms) < len(operands):
+            atoms = [const(atoms[-1].type, x) if isinstance(x, (int, float)) else x for x in operands]
+        return self.out.let(OPS[name], tuple(atoms))
 
     def cast(self, x: Atom, type_: Type) -> Value:
         """The value in another type."""

@@ -1,6 +1,6 @@
-"""exp, exp2, exp10 and expm1 for f32: every argument, subnormal results included.
+"""exp, exp2, exp10 and expm1: every argument, subnormal results included.
 
-| function | bound | worst seen |
+| function | bound | worst seen of f32 |
 |---|---|---|
 | exp | 1 ULP | 0.799 |
 | exp2 | 1 ULP | 0.772 |
@@ -15,8 +15,9 @@ multiple of the smaller ULP of x and ln 2 and stays below 1/2. exp10 is exp2 of 
 before the small terms are added, each step with its rounding error (P. T. P. Tang, Table-driven implementation of the expm1
 function, 1992, without his table).
 
-Coefficients: own Remez fits, rounded to f32 with a local search over neighbouring values, relative to the function over |r| <= 1/2 or
-ln(2)/2: (exp(r) - 1 - r) / r^2, 0.055 ULP of exp and, one degree higher, 0.007 ULP of expm1; (2^r - 1 - r f32(ln 2)) / r^2, 0.050 ULP.
+Coefficients, relative to the function over |r| <= ln(2)/2 or 1/2: (exp(r) - 1 - r) / r^2, 0.055 ULP of f32 exp and 0.041 of f64, and, one degree
+higher, 0.007 and 0.003 ULP of expm1; (2^r - 1 - r ln 2) / r^2 for the rounded ln 2, 0.050 ULP. Those of f32 are own Remez fits, rounded with a
+local search over neighbouring values.
 """
 
 from __future__ import annotations
@@ -24,107 +25,136 @@ from __future__ import annotations
 from typing import Final
 
 from vyre_py.ir.language.nodes import Atom
-from vyre_py.ir.language.types import f32, i32
-from vyre_py.ir.math.builder import MathBuilder, float_, int_
+from vyre_py.ir.language.types import Type, f32, f64
+from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.pairs import product, sum_of
+from vyre_py.ir.math.words import FORMATS
 
-__all__ = ["exp", "exp10", "exp2", "exp_parts", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
+__all__ = ["EXPM1_TAIL", "exp", "exp10", "exp2", "exp_parts", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
 
-_LOG2_E: Final = 1.442695
-_LN2_HIGH, _LN2_LOW = 0.6931472, -1.9046543e-09  # f32(ln 2), and what it lacks
-_LOG2_10_HIGH, _LOG2_10_LOW = 3.321928, 7.059537e-08
-_EXP_TAIL: Final = (0.49999994, 0.1666652, 0.041668322, 0.008368848, 0.0013814362)
-_EXPM1_TAIL: Final = (0.5, 0.16666666, 0.041666493, 0.008333546, 0.0013932325, 0.00019761804)
-_EXP2_TAIL: Final = (0.24022648, 0.055503596, 0.0096185, 0.0013390993, 0.00015329204)
+_LOG2_E: Final = 1.4426950408889634
+_LN2: Final = {f32: (0.6931472, -1.9046543e-09), f64: (0.6931471805599453, 2.3190468138462996e-17)}  # as rounded, and what it lacks
+_LOG2_10: Final = {f32: (3.321928, 7.059537e-08), f64: (3.321928094887362, 1.661617516973592e-16)}
+_EXP_TAIL: Final = {
+    f32: (0.49999994, 0.1666652, 0.041668322, 0.008368848, 0.0013814362),
+    f64: (
+        0.5000000000000013, 0.1666666666666649, 0.04166666666651219, 0.008333333333445587, 0.0013888888947630991, 0.0001984126961049842,
+        2.4801489450880215e-05, 2.7557494816508783e-06, 2.7631421685756544e-07, 2.5028730450304627e-08,
+    ),
+}  # fmt: skip
+EXPM1_TAIL: Final = {
+    f32: (0.5, 0.16666666, 0.041666493, 0.008333546, 0.0013932325, 0.00019761804),
+    f64: (
+        0.5, 0.16666666666666677, 0.0416666666666666, 0.00833333333332146, 0.0013888888888928333, 0.00019841269886492925, 2.4801587227578245e-05,
+        2.7557243881859077e-06, 2.7557361897710827e-07, 2.510914095143649e-08, 2.088661607028483e-09,
+    ),
+}  # fmt: skip
+_EXP2_TAIL: Final = {
+    f32: (0.24022648, 0.055503596, 0.0096185, 0.0013390993, 0.00015329204),
+    f64: (
+        0.24022650695910133, 0.055504108664822256, 0.009618129107593482, 0.001333355814638268, 0.00015403530457798738, 1.525273380351373e-05,
+        1.3215434978831685e-06, 1.0178087585194608e-07, 7.073830649281512e-09, 4.4498386162810173e-10,
+    ),
+}  # fmt: skip
 
-# Beyond these the result is 0 or infinity whatever x is: exp(-104) is below half the least subnormal, exp(89) above 2^128.
-_EXP_ENDS: Final = (-104.0, 89.0)
-_EXP2_ENDS: Final = (-151.0, 129.0)
-_EXP10_ENDS: Final = (-45.5, 39.0)
-_EXPM1_ENDS: Final = (-18.0, 89.0)  # expm1(-18) rounds to -1
+# Beyond these the result is 0 or infinity whatever x is: exp(-104) and exp(-746) are below half the least subnormal, exp(89) above 2^128, exp(710)
+# above 2^1024.
+_EXP_ENDS: Final = {f32: (-104.0, 89.0), f64: (-746.0, 710.0)}
+_EXP2_ENDS: Final = {f32: (-151.0, 129.0), f64: (-1076.0, 1025.0)}
+_EXP10_ENDS: Final = {f32: (-45.5, 39.0), f64: (-324.0, 309.0)}
+_EXPM1_ENDS: Final = {f32: (-18.0, 89.0), f64: (-38.0, 710.0)}  # expm1 of the first rounds to -1
 
-_SMALL: Final = 2.0**-25  # below it expm1(x) rounds to x
+_SMALL: Final = {f32: 2.0**-25, f64: 2.0**-54}  # below it expm1(x) rounds to x
 
 
 def exp(m: MathBuilder, x: Atom) -> Atom:
-    """e to the power x: infinity from 88.72284 on, subnormal below -87.33655, 0 below -103.97208."""
-    inside = _clamped(m, x, _EXP_ENDS)
-    n, head, tail = exp_parts(m, inside)
-    return m("select", m("is_nan", x), x, scaled(m, m("add", head, tail), m.cast(n, i32)))
+    """e to the power x. Of f32 infinity from 88.72284 on, subnormal below -87.33655, 0 below -103.97208; of f64 from 709.7827128933841, below
+    -708.3964185322641 and -745.1332191019412."""
+    n, head, tail = exp_parts(m, m("clamp", x, *_EXP_ENDS[x.type]))
+    return m("select", m("is_nan", x), x, scaled(m, m("add", head, tail), _whole(m, n)))
 
 
 def exp2(m: MathBuilder, x: Atom) -> Atom:
-    """2 to the power x: exact for whole numbers, infinity from 128 on, subnormal below -126, 0 from -150 down."""
-    inside = _clamped(m, x, _EXP2_ENDS)
+    """2 to the power x: exact for whole numbers. Of f32 infinity from 128 on, subnormal below -126, 0 from -150 down; of f64 from 1024, below -1022,
+    from -1075."""
+    inside = m("clamp", x, *_EXP2_ENDS[x.type])
     return m("select", m("is_nan", x), x, two_to(m, inside, None))
 
 
 def exp10(m: MathBuilder, x: Atom) -> Atom:
-    """10 to the power x: exact for 0 to 10, infinity from 38.53184 on, subnormal below -37.92978, 0 below -45.15450."""
-    inside = _clamped(m, x, _EXP10_ENDS)
-    upper, lost = product(m, inside, float_(_LOG2_10_HIGH))
-    return m("select", m("is_nan", x), x, two_to(m, upper, m("fma", inside, float_(_LOG2_10_LOW), lost)))
+    """10 to the power x. Of f32 exact for 0 to 10, infinity from 38.53184 on, subnormal below -37.92978, 0 below -45.15450; of f64 for 0 to 22, from
+    308.2547155599168, below -307.6526555685887 and -323.6072453387797."""
+    high, low = _LOG2_10[x.type]
+    inside = m("clamp", x, *_EXP10_ENDS[x.type])
+    upper, lost = product(m, inside, high)
+    return m("select", m("is_nan", x), x, two_to(m, upper, m("fma", inside, low, lost)))
 
 
 def expm1(m: MathBuilder, x: Atom) -> Atom:
-    """exp(x) - 1: -0 for -0, infinity from 88.72284 on, -1 below -17.32868."""
-    inside = _clamped(m, x, _EXPM1_ENDS)
-    n, r, low = reduced(m, inside)
+    """exp(x) - 1: -0 for -0, infinity as exp, -1 below -17.32868 of f32 and -37.42994775023705 of f64."""
+    n, r, low = reduced(m, m("clamp", x, *_EXPM1_ENDS[x.type]))
     # 2^n (1 - 2^-n + r + ...), the first two terms with their rounding errors.
-    scale = power_of_two(m, m("neg", n))
-    start, start_lost = sum_of(m, float_(1.0), m("neg", scale))
+    scale = power_of_two(m, m("neg", n), x.type)
+    start, start_lost = sum_of(m, 1.0, m("neg", scale))
     head, lost = sum_of(m, start, r)
-    small = m("add", m("add", lost, low), start_lost)
-    result = m("add", head, m("fma", m("mul", r, r), m.polynomial(r, _EXPM1_TAIL), small))
+    # What r lacks counts exp(r) times, which shows in f64.
+    small = m("add", m("add", lost, m("fma", low, r, low) if x.type is f64 else low), start_lost)
+    result = m("add", head, m("fma", m("mul", r, r), m.polynomial(r, EXPM1_TAIL[x.type]), small))
     # Keeps NaN, the sign of zero and subnormal numbers.
-    plain = m("ge", m("abs", x), float_(_SMALL))
+    plain = m("ge", m("abs", x), _SMALL[x.type])
     return m("select", plain, scaled(m, result, n), x)
 
 
-def _clamped(m: MathBuilder, x: Atom, ends: tuple[float, float]) -> Atom:
-    return m("clamp", x, *map(float_, ends))
-
-
 def exp_parts(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
-    """n as a whole f32, and e to the power x - n ln 2 in two parts, of which the upper is near 1: for |x| <= 128."""
-    n = m("round", m("mul", x, float_(_LOG2_E)))
-    r = m("fma", n, float_(-_LN2_LOW), m("fma", n, float_(-_LN2_HIGH), x))
+    """n as a whole float, and e to the power x - n ln 2 in two parts, of which the upper is near 1: for |x| <= 128, of f64 1024."""
+    high, low = _LN2[x.type]
+    n = m("round", m("mul", x, _LOG2_E))
+    r = m("fma", n, -low, m("fma", n, -high, x))
     # 1 + r is taken with its rounding error, which joins the small terms.
-    head, lost = sum_of(m, float_(1.0), r)
-    return n, head, m("fma", m("mul", r, r), m.polynomial(r, _EXP_TAIL), lost)
+    head, lost = sum_of(m, 1.0, r)
+    return n, head, m("fma", m("mul", r, r), m.polynomial(r, _EXP_TAIL[x.type]), lost)
 
 
 def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
-    """n as an i32, and r in two parts, so that x = n ln 2 + r with |r| <= ln(2)/2 and a little: for |x| <= 128. Where n = 0, r is x."""
-    n = m("round", m("mul", x, float_(_LOG2_E)))
-    first = m("fma", n, float_(-_LN2_HIGH), x)
-    r = m("fma", n, float_(-_LN2_LOW), first)
-    return m.cast(n, i32), r, m("fma", n, float_(-_LN2_LOW), m("sub", first, r))
+    """n as an integer, and r in two parts, so that x = n ln 2 + r with |r| <= ln(2)/2 and a little: for |x| <= 128, of f64 1024. Where n = 0, r is x."""
+    high, low = _LN2[x.type]
+    n = m("round", m("mul", x, _LOG2_E))
+    first = m("fma", n, -high, x)
+    r = m("fma", n, -low, first)
+    return _whole(m, n), r, m("fma", n, -low, m("sub", first, r))
 
 
 def two_to(m: MathBuilder, x: Atom, low: Atom | None) -> Atom:
-    """2 to the power x + low, for |x| <= 252 and |low| at most a few ULP of x."""
+    """2 to the power x + low, for |x| <= 252, of f64 2044, and |low| at most a few ULP of x."""
+    ln2 = _LN2[x.type][0]
     n = m("round", x)
     r: Atom = m("sub", x, n)
     if low is not None:
         r, low = sum_of(m, r, low)
-    head = m("fma", r, float_(_LN2_HIGH), float_(1.0))
-    lost: Atom = m("fma", r, float_(_LN2_HIGH), m("sub", float_(1.0), head))
+    head = m("fma", r, ln2, 1.0)
+    lost: Atom = m("fma", r, ln2, m("sub", 1.0, head))
     if low is not None:
-        lost = m("fma", low, float_(_LN2_HIGH), lost)
-    result = m("add", head, m("fma", m("mul", r, r), m.polynomial(r, _EXP2_TAIL), lost))
-    return scaled(m, result, m.cast(n, i32))
+        lost = m("fma", low, ln2, lost)
+    result = m("add", head, m("fma", m("mul", r, r), m.polynomial(r, _EXP2_TAIL[x.type]), lost))
+    return scaled(m, result, _whole(m, n))
 
 
-def power_of_two(m: MathBuilder, n: Atom) -> Atom:
-    """2^n for an i32 n <= 127; 0 where it would be subnormal."""
-    return m.bitcast(m("shl", m("max", m("add", n, int_(127)), int_(0)), int_(23)), f32)
+def _whole(m: MathBuilder, n: Atom) -> Atom:
+    """n as a signed integer as wide as its float."""
+    return m.cast(n, FORMATS[n.type].signed)
+
+
+def power_of_two(m: MathBuilder, n: Atom, type_: Type) -> Atom:
+    """2^n for an n that is such an integer, at most the bias; 0 where it would be subnormal."""
+    form = FORMATS[type_]
+    return m.bitcast(m("shl", m("max", m("add", n, form.bias), 0), form.fraction), type_)
 
 
 def scaled(m: MathBuilder, x: Atom, n: Atom) -> Atom:
-    """x * 2^n for |n| <= 252, in two steps, so that the factors are normal and only the last product rounds."""
-    half = m("shr", n, int_(1))
+    """x * 2^n for |n| <= 252, of f64 2044, in two steps, so that the factors are normal and only the last product rounds."""
+    form = FORMATS[x.type]
+    half = m("shr", n, 1)
     for exponent in (half, m("sub", n, half)):
-        factor = m.bitcast(m("shl", m("add", exponent, int_(127)), int_(23)), f32)
+        factor = m.bitcast(m("shl", m("add", exponent, form.bias), form.fraction), x.type)
         x = m("mul", x, factor)
     return x

@@ -13,21 +13,27 @@ from typing import NamedTuple
 from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.math.builder import MathBuilder
 
-__all__ = ["Pair", "Scales", "norm", "product", "sum_of"]
+__all__ = ["Pair", "Scales", "norm", "product", "sum_of", "times"]
 
 Pair = tuple[Atom, Atom]
 
 
-def sum_of(m: MathBuilder, a: Atom, b: Atom) -> Pair:
+def sum_of(m: MathBuilder, a: Atom | float, b: Atom | float) -> Pair:
     """a + b without an error, for |a| >= |b| or a = 0 (Fast2Sum)."""
     upper = m("add", a, b)
     return upper, m("sub", b, m("sub", upper, a))
 
 
-def product(m: MathBuilder, a: Atom, b: Atom) -> Pair:
+def product(m: MathBuilder, a: Atom, b: Atom | float) -> Pair:
     """a * b without an error, unless it underflows."""
     upper = m("mul", a, b)
     return upper, m("fma", a, b, m("neg", upper))
+
+
+def times(m: MathBuilder, a: Pair, b: Pair) -> Pair:
+    """The product of two pairs, but for that of their lower parts; its parts may overlap."""
+    upper, lost = product(m, a[0], b[0])
+    return upper, m("fma", a[0], b[1], m("fma", a[1], b[0], lost))
 
 
 class Scales(NamedTuple):
@@ -47,15 +53,14 @@ def norm(m: MathBuilder, scales: Scales, *operands: Atom) -> Atom:
     The squares are exact in two parts each, and one step of Newton's method makes up for what the root and the sum's lower parts lack. Operands are
     scaled by powers of two where a square might overflow or lose bits below the least normal number.
     """
-    type_ = operands[0].type
     sizes = [m("abs", x) for x in operands]
     long, *others = sizes
     for k, size in enumerate(others):
         long, others[k] = m("max", long, size), m("min", long, size)
-    large, small = m("gt", long, const(type_, scales.large)), m("lt", long, const(type_, scales.small))
+    large, small = m("gt", long, scales.large), m("lt", long, scales.small)
 
     def either(down: float, up: float) -> Atom:
-        return m("select", large, const(type_, down), m("select", small, const(type_, up), const(type_, 1.0)))
+        return m("select", large, down, m("select", small, up, const(long.type, 1.0)))
 
     scale = either(scales.down, scales.up)
     (total, lost), *squares = [product(m, a, a) for a in [m("mul", x, scale) for x in (long, *others)]]
@@ -64,7 +69,7 @@ def norm(m: MathBuilder, scales: Scales, *operands: Atom) -> Atom:
         lost = m("add", sum_lost, m("add", lost, square_lost))
     root = m("sqrt", total)
     residual = m("add", m("fma", m("neg", root), root, total), lost)
-    root = m("add", root, m("div", residual, m("add", m("add", root, root), const(type_, scales.tiny))))
+    root = m("add", root, m("div", residual, m("add", m("add", root, root), scales.tiny)))
     result = m("mul", root, either(1 / scales.down, 1 / scales.up))
     nan = m("is_nan", reduce(lambda total, size: m("add", total, size), sizes))
-    return m("select", m("is_inf", long), long, m("select", nan, const(type_, float("nan")), result))
+    return m("select", m("is_inf", long), long, m("select", nan, float("nan"), result))

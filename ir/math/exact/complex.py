@@ -20,7 +20,7 @@ from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.language.types import f32, f64
 from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.exact.geometry import Components
-from vyre_py.ir.math.exact.words import NARROW
+from vyre_py.ir.math.words import NARROW
 
 __all__ = ["complex_abs", "complex_div", "complex_exp", "complex_mul"]
 

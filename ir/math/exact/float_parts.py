@@ -6,7 +6,7 @@ from __future__ import annotations
 from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.language.types import f16, f32, i32
 from vyre_py.ir.math.builder import MathBuilder, int_
-from vyre_py.ir.math.exact.words import NARROW, Words, words_of
+from vyre_py.ir.math.words import NARROW, Words, words_of
 
 __all__ = ["copysign", "frexp_exponent", "frexp_fraction", "ldexp", "modf_fraction", "nextafter", "quantize_f16"]
 

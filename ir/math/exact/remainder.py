@@ -12,7 +12,7 @@ from __future__ import annotations
 from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.math.exact.words import NARROW, Words, words_of
+from vyre_py.ir.math.words import NARROW, Words, words_of
 
 __all__ = ["rem", "remainder"]
 

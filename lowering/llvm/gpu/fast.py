@@ -21,7 +21,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import float_
-from vyre_py.ir.math.signs import with_sign_of
+from vyre_py.ir.math.words import with_sign_of
 from vyre_py.ir.passes.lets import rewrite_lets
 from vyre_py.lowering.llvm.conversions import cast
 from vyre_py.lowering.llvm.idioms import Emitter

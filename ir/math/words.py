@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.language.nodes import Atom, Const
-from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, u16, u32, u64
+from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, signed_of, u16, u32, u64
 from vyre_py.ir.math.builder import MathBuilder
 
-__all__ = ["NARROW", "Format", "Words", "words_of"]
+__all__ = ["FORMATS", "NARROW", "Format", "Words", "with_sign_of", "words_of"]
 
 NARROW: Final = frozenset({f16, bf16})
 
@@ -22,6 +22,11 @@ class Format:
     type: Type
     word: Type
     fraction: int
+
+    @property
+    def signed(self) -> Type:
+        """The word as a signed integer."""
+        return signed_of(self.word)
 
     @property
     def sign(self) -> int:
@@ -44,7 +49,7 @@ class Format:
         return self.infinity >> (self.fraction + 1)
 
 
-_FORMATS: Final[Mapping[Type, Format]] = {
+FORMATS: Final[Mapping[Type, Format]] = {
     t: Format(t, word, fraction) for t, word, fraction in ((f16, u16, 10), (bf16, u16, 7), (f32, u32, 23), (f64, u64, 52))
 }
 
@@ -86,4 +91,11 @@ class Words:
 
 def words_of(m: MathBuilder, type_: Type) -> Words:
     """The words of a float type."""
-    return Words(m, _FORMATS[type_])
+    return Words(m, FORMATS[type_])
+
+
+def with_sign_of(m: MathBuilder, magnitude: Atom, x: Atom) -> Atom:
+    """`magnitude`, which has no sign of its own or is NaN, with the sign of x, zeros included: what odd functions do."""
+    w = words_of(m, x.type)
+    sign = w("and", m.bitcast(x, w.t), w.format.sign)
+    return w.joined(m.bitcast(magnitude, w.t), sign)
