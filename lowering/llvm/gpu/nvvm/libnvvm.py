@@ -39,8 +39,8 @@ _VERSION: Final = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
 _INSTRUCTION: Final = re.compile(r"^[ \t]*(?:\{ )?(?:@!?%\w+[ \t]+)?([a-z]\w*(?:\.\w+)*)[ \t;]", re.MULTILINE)
 # What the names of instructions are made of that PTX had in version 6.0 already.
 _OLD: Final = (
-    "abs add and atom bar bfe bfi bra brev call clz copysign cos cvt cvta div dp4a ex2 exit fence fma ld lg2 mad max membar min mov mul neg not or popc prmt rcp red "
-    "redux rem ret rsqrt selp setp shf shfl shl shr sin slct sqrt st sub testp trap vote xor "
+    "abs add and atom bar bfe bfi bra brev call clz copysign cos cvt cvta div dp4a ex2 exit fence fma ld lg2 mad max membar min mov mul neg not or popc prmt "
+    "rcp red redux rem ret rsqrt selp setp shf shfl shl shr sin slct sqrt st sub testp trap vote xor "
     "all any ballot bfly down idx match up "
     "approx full ftz rm rn rp rz rni rmi rpi rzi sat lo hi wide wrap clamp l r uni sync to "
     "global shared local param const nc relaxed acq_rel gpu cta sys gl volatile v2 v4 cas exch inc dec "
