@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vyre_py.ir.functions.function import Function
-from vyre_py.ir.language.nodes import Atomic, Let, Subgroup
+from vyre_py.ir.language.nodes import Atomic, GridScan, Let, Subgroup
 from vyre_py.ir.language.program import Program
 
 __all__ = ["is_exact"]
@@ -14,7 +14,7 @@ def is_exact(program: Program) -> bool:
     for statement in program.body:
         if isinstance(statement, Let) and isinstance(statement.op, Function) and not is_exact(statement.op.program):
             return False
-        computes = isinstance(statement, Atomic) or (isinstance(statement, (Let, Subgroup)) and not statement.op.moves_bits)
+        computes = isinstance(statement, (Atomic, GridScan)) or (isinstance(statement, (Let, Subgroup)) and not statement.op.moves_bits)
         if computes and any(a.type.is_float for a in (statement.bound, *statement.args)):
             return False
     return True

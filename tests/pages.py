@@ -29,7 +29,7 @@ from telemetry_page import telemetry_page  # noqa: E402 - as above
 from wire_pages import FILES  # noqa: E402 - as above
 
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
-from vyre_py.ir.check.facts import GRID_BARRIER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
+from vyre_py.ir.check.facts import GRID_BARRIER, GRID_SCAN, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
 from vyre_py.ir.language import describe  # noqa: E402 - as above
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
 from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result, SubgroupOp  # noqa: E402 - as above
@@ -165,6 +165,7 @@ _ASKING: Final[dict[str, tuple[str, str]]] = {
     "float32_atomics": ("f32", "atomic_add(y[i], 1.0)"),
     "float64_atomics": ("f64", "atomic_add(y[i], 1.0)"),
     "grid_barrier": ("u32", "grid_barrier"),
+    "grid_scan": ("u32", "y[i] = grid_scan(add, workgroup_id.x)"),
 }
 _ASKED: Final = ("reference", "sm_90", "cpu", "wgsl", "wgsl:f64")
 
@@ -189,7 +190,7 @@ def _capability_rows() -> list[tuple[str, ...]]:
     for table, words in ((OF_TYPES, ""), (OF_ATOMICS, "atomics on ")):
         for type_, name in table.items():
             asked[name] = f"{asked[name]}, {type_}" if name in asked else f"{words}{type_}"
-    asked[GRID_BARRIER] = _code("grid_barrier")
+    asked |= {GRID_BARRIER: _code("grid_barrier"), GRID_SCAN: _code("grid_scan")}
     return [_capability_row(name, by) for name, by in asked.items()]
 
 

@@ -33,7 +33,7 @@ class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
     _device: CpuDevice
-    __slots__ = ("__weakref__", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
+    __slots__ = ("__weakref__", "_alone", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
         super().__init__(plan)
@@ -44,7 +44,10 @@ class CpuLaunch(Launch):
         self._total = x * y * z
         wx, wy, wz = plan.step.workgroup
         self._large = self._total * wx * wy * wz >= _SHARED_INVOCATIONS
-        self._threads = core_count()
+        # What workgroups hand on from one to the next lives as long as a call of the kernel.
+        ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
+        self._alone = ordered or self._total == 1
+        self._threads = 1 if ordered else core_count()
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
         self._stale = False
         self._record = plan.record()
@@ -66,8 +69,8 @@ class CpuLaunch(Launch):
         try:
             if self._interruptible:
                 self._run_watched(arguments, None)
-            elif self._total == 1:
-                run_alone(self._kernel, arguments, 0, 1, self.plan.grid)
+            elif self._alone:
+                run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
             elif self._large and self._threads > 1:
                 run_together(self._kernel, arguments, 0, self._total, self.plan.grid, self._threads)
             else:

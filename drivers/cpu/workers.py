@@ -171,8 +171,8 @@ def run_alone(kernel: CpuKernel, arguments: Arguments, first: int, end: int, gri
 
 
 def _step(workgroups: int, threads: int) -> int:
-    """How many workgroups make a range: four ranges a thread even out kernels whose workgroups differ."""
-    return max(1, -(-workgroups // (4 * threads)))
+    """How many workgroups make a range: four ranges a thread even out kernels whose workgroups differ. One thread takes all at once."""
+    return max(1, -(-workgroups // (4 * threads if threads > 1 else 1)))
 
 
 def _abandon(job: GridJob, error: BaseException) -> None:

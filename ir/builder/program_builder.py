@@ -12,6 +12,7 @@ from vyre_py.ir.builder.blocks import Block, Ended
 from vyre_py.ir.builder.expressions import Expr, Operand, fail, number, require_type, warn
 from vyre_py.ir.builder.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.builder.hints import axes_hint
+from vyre_py.ir.builder.refusals import PYTHON, refusal_grid
 from vyre_py.ir.builder.sizes import Size, as_size
 from vyre_py.ir.builder.subgroup_emitter import SubgroupEmitter
 from vyre_py.ir.builder.table_data import table_data
@@ -23,6 +24,7 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
 from vyre_py.ir.language.nodes import Access, Atom, Space, Value
+from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
@@ -421,6 +423,20 @@ class ProgramBuilder(SubgroupEmitter):
     def barrier(self) -> None:
         """Waits for the whole workgroup; writes before it are seen after it."""
         self._here().barrier()
+
+    def grid_scan(self, op: str, x: Expr, *, any_order: bool = False) -> Expr:
+        """x of all workgroups with a smaller number, folded by "add", "mul", "min", "max", "and", "or" or "xor"; what the fold begins with in the first, as 0
+        of a sum. Numbers count along x first. x is a scalar of 32 or 64 bits, the same for the whole workgroup (V409), which comes to this once (V408).
+
+        Sums and products of floats need `any_order`: the order, and so their last bits, may change from run to run. All else is exact.
+        It is a barrier of the workgroup, and orders no memory between workgroups. Raises ValidationError at the caller's line.
+        """
+        if not isinstance(x, Expr):
+            fail("B106", f"nothing says what type {shown(x)} has in a grid_scan", "vp.const(value, type) gives it one")
+        fold, atom = f"{op} {ANY_ORDER}" if any_order else op, self._own(x)
+        if fold not in GRID_FOLDS or not GRID_FOLDS[fold].accepts((x.type,)):
+            fail("V201", *refusal_grid(fold, x.type, PYTHON))
+        return Expr(self, self._here().grid_scan(fold, atom))
 
     def grid_barrier(self) -> None:
         """Waits for the whole grid; writes to buffers before it are seen by all invocations after it."""

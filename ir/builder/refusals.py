@@ -11,10 +11,12 @@ from typing import Final
 
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
+from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
-__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_together"]
+__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +179,16 @@ def refusal_together(op: SubgroupOp, operands: tuple[Type, ...], dialect: Dialec
     if t.scalar in op.of:
         return f"{written}: {name} takes scalars", "take the components: v.x, v.y"
     return f"{written}: {name} takes {family(op.of)}", dialect.cast(vector_of(bool_ if op.of == {bool_} else f32 if f32 in op.of else u32, t.lanes))
+
+
+def refusal_grid(fold: str, type_: Type, dialect: Dialect = TEXT) -> tuple[str, str]:
+    """The message and the help for a scan over the grid that does not fold values of a type so."""
+    row, written = GRID_FOLDS.get(fold), f"grid_scan({fold}, {type_})"
+    if row is None:
+        return f"grid_scan does not fold with {shown(fold)}", f"one of {', '.join(GRID_FOLDS)}"
+    if type_ in GRID_FOLDS.get(f"{fold} {ANY_ORDER}", row).of:
+        message = f"{written}: workgroups are folded in an order that changes from run to run, and with it the bits of a float"
+        return message, f"say that any order will do: {'any_order=True' if dialect.prefix else f'grid_scan({fold} {ANY_ORDER}, x)'}"
+    if row.any_order and type_ in GRID_FOLDS[row.op.name].of:
+        return f"{written}: integers are exact in any order", f"leave {ANY_ORDER} out"
+    return f"{written}: it takes {family(row.of)}", "pick components: v.x" if type_.is_vector else dialect.cast(u32 if u32 in row.of else f32)

@@ -100,6 +100,10 @@ class _FunctionBuilder(ProgramBuilder):
         """Refused."""
         self._refuse("barriers")
 
+    def grid_scan(self, op: str, x: Expr, *, any_order: bool = False) -> NoReturn:
+        """Refused."""
+        self._refuse("grid scans")
+
     def grid_barrier(self) -> NoReturn:
         """Refused."""
         self._refuse("barriers")

@@ -12,7 +12,10 @@ from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, i64, u64
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
-__all__ = ["CAPABILITIES", "GRID_BARRIER", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "is_told", "uses"]
+__all__ = [
+    "CAPABILITIES", "GRID_BARRIER", "GRID_SCAN", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "has_grid_scan",
+    "is_told", "uses",
+]
 
 # Scalar type -> what a Program that has values, constants or elements of it asks of a device.
 OF_TYPES: Final[Mapping[Type, str]] = {i64: "int64", u64: "int64", f64: "float64", f16: "float16", bf16: "bfloat16"}
@@ -21,9 +24,11 @@ OF_ATOMICS: Final[Mapping[Type, str]] = {i64: "int64_atomics", u64: "int64_atomi
 
 # What a Program with a grid barrier asks for: that all of its workgroups run at once.
 GRID_BARRIER: Final = "grid_barrier"
+# What one with a scan over the grid asks for: that a workgroup can wait for those with smaller numbers.
+GRID_SCAN: Final = "grid_scan"
 
 # All names that `capabilities` may give. Everything else, vectors and 8- and 16-bit integers among it, is for every device.
-CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values(), GRID_BARRIER})
+CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values(), GRID_BARRIER, GRID_SCAN})
 
 
 def uses(program: Program) -> tuple[int, ...]:
@@ -47,11 +52,17 @@ def declarations(program: Program) -> tuple[int, ...]:
 
 
 _MEETS_GRID: Final = any_of(Effect.SYNCHRONISES_GRID)
+_SCANS_GRID: Final = any_of(Effect.SCANS_GRID)
 
 
 def has_grid_barrier(program: Program) -> bool:
     """Whether the workgroups wait for one another anywhere, so that all of them have to run at once."""
     return any(_MEETS_GRID[type(statement)] for statement in program.body)
+
+
+def has_grid_scan(program: Program) -> bool:
+    """Whether workgroups wait anywhere for those with smaller numbers, so that these have to have begun."""
+    return any(_SCANS_GRID[type(statement)] for statement in program.body)
 
 
 def is_told(statement: Statement) -> bool:
@@ -68,6 +79,7 @@ def capabilities(program: Program) -> frozenset[str]:
     found = {OF_TYPES.get(type_.scalar) for type_ in set(_types(program))}
     found |= {OF_ATOMICS.get(s.memory.type) for s in program.body if isinstance(s, Atomic)}
     found |= {GRID_BARRIER} if has_grid_barrier(program) else set()
+    found |= {GRID_SCAN} if has_grid_scan(program) else set()
     return frozenset(name for name in found if name is not None)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.ir.builder.refusals import refusal, refusal_together
+from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
@@ -39,6 +39,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -55,7 +56,7 @@ from vyre_py.ir.language.nodes import (
     Var,
 )
 from vyre_py.ir.language.op import Operand, Result
-from vyre_py.ir.language.ops import swizzle_lanes
+from vyre_py.ir.language.ops import GRID_FOLDS, swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
@@ -208,6 +209,16 @@ class _Types:
         else:
             self.result(index, s, type_, name)
 
+    def grid_scan(self, index: int, s: GridScan) -> None:
+        if not self.arity(index, s, 1, s.spelling):
+            return
+        (type_,) = [a.type for a in s.args]
+        row = GRID_FOLDS.get(s.fold)
+        if row is None or not row.accepts((type_,)):
+            self.findings.add("V201", index, *refusal_grid(s.fold, type_))
+        else:
+            self.result(index, s, type_, s.spelling)
+
     def write(self, index: int, s: Var | Set) -> None:
         name = variable_text(self.program, s.variable)
         if self.arity(index, s, 1, name):
@@ -268,6 +279,7 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     If: _Types.branch,
     For: _Types.count,
     Subgroup: _Types.together,
+    GridScan: _Types.grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Types.report),
     **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier), _Types.plain),
 })  # fmt: skip

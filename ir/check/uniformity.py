@@ -37,6 +37,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -213,7 +214,7 @@ class Analysis:
         else:
             self._feed(s.args, s.bound.id)
 
-    def _uniform_load(self, index: int, s: UniformLoad) -> None:
+    def _of_workgroup(self, index: int, s: UniformLoad | GridScan) -> None:
         self.level[s.bound.id] = int(Level.WORKGROUP)
 
     def _atomic(self, index: int, s: Atomic) -> None:
@@ -335,6 +336,8 @@ class Analysis:
             return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
         if isinstance(statement, UniformLoad):
             return f"a uniform_load from {quoted(statement.memory.name)}, which workgroups make each for itself"
+        if isinstance(statement, GridScan):
+            return "a grid_scan, which gives each workgroup a value of its own"
         assert isinstance(statement, Load)  # nothing else differs by itself
         return f"a load from {quoted(statement.memory.name)}, which can be written"
 
@@ -345,7 +348,8 @@ _ESCAPES: Final = (Break, Continue, Return)
 _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the analysis of uniformity", {
     Let: Analysis._let,
     Load: Analysis._load,
-    UniformLoad: Analysis._uniform_load,
+    UniformLoad: Analysis._of_workgroup,
+    GridScan: Analysis._of_workgroup,
     Atomic: Analysis._atomic,
     Var: Analysis._var,
     Get: Analysis._get,

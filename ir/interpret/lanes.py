@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,9 +28,13 @@ _TOGETHER_BYTES: Final = 1 << 30
 
 
 class Lanes:
-    """A batch of whole workgroups; lane `w * workgroup invocations + local index` is an invocation of its w-th workgroup."""
+    """A batch of whole workgroups; lane `w * workgroup invocations + local index` is an invocation of its w-th workgroup. `totals` has, by the index of a
+    grid scan, what the workgroups of earlier batches folded to; all batches of a run share it."""
 
-    def __init__(self, workgroup: tuple[int, int, int], groups: tuple[int, int, int], first: int, count: int, subgroup: int = 0) -> None:
+    def __init__(
+        self, workgroup: tuple[int, int, int], groups: tuple[int, int, int], first: int, count: int, subgroup: int = 0,
+        totals: dict[int, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.workgroup = workgroup
         self.subgroup = subgroup
         self.groups = groups
@@ -38,6 +42,7 @@ class Lanes:
         self.group_count = count
         self.group_lanes = prod(workgroup)
         self.count = count * self.group_lanes
+        self.totals: dict[int, Any] = {} if totals is None else totals
         self._answers: dict[str, Array] = {}
 
     @cached_property
@@ -108,6 +113,6 @@ class Batches:
                 raise InterpretError(f"a grid of {prod(self.groups)} workgroups cannot wait for itself: at most {self.at_once} of them run at once")
 
     def __iter__(self) -> Iterator[Lanes]:
-        total = prod(self.groups)
+        total, totals = prod(self.groups), dict[int, Any]()
         for first in range(0, total, self.at_once):
-            yield Lanes(self.workgroup, self.groups, first, min(self.at_once, total - first), self.subgroup)
+            yield Lanes(self.workgroup, self.groups, first, min(self.at_once, total - first), self.subgroup, totals)

@@ -31,6 +31,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -46,6 +47,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )
+from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
@@ -215,6 +217,20 @@ class Machine:
     def _barrier(self, index: int, s: Barrier) -> int:
         return index + 1  # lockstep: every lane is here, of a grid that waits for itself every one there is (`Batches`)
 
+    def _grid_scan(self, index: int, s: GridScan) -> int:
+        """Workgroup by workgroup; what those of earlier batches came to is kept with the lanes."""
+        type_, row = s.bound.type, GRID_FOLDS[s.fold]
+        fold = row.op.evaluate
+        assert fold is not None  # the ops of folds have a meaning of their own
+        given = np.broadcast_to(self._atom(s.args[0]), self.lanes.count)[:: self.lanes.group_lanes]
+        found = np.empty(len(given) + 1, type_.dtype)
+        found[:1] = self.lanes.totals.get(index, row.identity(type_))
+        for k in range(len(given)):
+            found[k + 1 : k + 2] = fold(type_, found[k : k + 1], given[k : k + 1])
+        self.lanes.totals[index] = found[-1]
+        self._bind(s, np.repeat(found[:-1], self.lanes.group_lanes))
+        return index + 1
+
     def _assert(self, index: int, s: Assert) -> int:
         self.reports.take(s, self._atoms(s.values), self._narrow(self.active, ~self._atom(s.condition)), self.lanes)
         return index + 1
@@ -307,6 +323,6 @@ Machine.steps = Handlers("the interpreter", {
     Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
     Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
-    Subgroup: Machine._together,
+    Subgroup: Machine._together, GridScan: Machine._grid_scan,
     Assert: Machine._assert, Print: Machine._print,
 })  # fmt: skip

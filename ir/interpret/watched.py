@@ -20,6 +20,7 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     GridBarrier,
+    GridScan,
     Load,
     Memory,
     MemoryStatement,
@@ -124,6 +125,10 @@ class WatchedMachine(Machine):
         self.watch.grid_since = self.watch.next_moment(index)
         return self._barrier(index, s)
 
+    def _watch_grid_scan(self, index: int, s: GridScan) -> int:
+        self._pass_barrier(index)
+        return self._grid_scan(index, s)
+
     # ---- watching
 
     def _pass_barrier(self, index: int) -> None:
@@ -193,4 +198,5 @@ class WatchedMachine(Machine):
 WatchedMachine.steps = Handlers("the interpreter", {
     **Machine.steps, Load: WatchedMachine._watch_load, Store: WatchedMachine._watch_store, Atomic: WatchedMachine._watch_atomic,
     UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
+    GridScan: WatchedMachine._watch_grid_scan,
 })  # fmt: skip

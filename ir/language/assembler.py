@@ -26,6 +26,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -46,7 +47,8 @@ from vyre_py.ir.language.nodes import (
     Variable,
     VariableStatement,
 )
-from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.op import AtomicOp, GridFold, Op, SubgroupOp
+from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
@@ -63,8 +65,9 @@ MAX_STATEMENTS: Final = 1_000_000
 class OperandTypeError(Exception):
     """An op does not accept these operand types; callers turn it into a diagnostic with a place."""
 
-    def __init__(self, op: Op | SubgroupOp, operands: tuple[Type, ...], given: Type | None = None) -> None:
-        super().__init__(f"{op.name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
+    def __init__(self, op: Op | SubgroupOp | GridFold, operands: tuple[Type, ...], given: Type | None = None) -> None:
+        name = op.op.name if isinstance(op, GridFold) else op.name
+        super().__init__(f"{name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
         self.op, self.operands, self.given = op, operands, given
 
 
@@ -293,6 +296,15 @@ class Assembler:
     def grid_barrier(self) -> None:
         """Waits for the whole grid."""
         self.emit(GridBarrier(None, ()))
+
+    def grid_scan(self, fold: str, x: Atom, name: str | None = None) -> Value:
+        """result = x of all workgroups with a smaller number, folded by a row of `GRID_FOLDS`. Raises OperandTypeError."""
+        row = GRID_FOLDS[fold]
+        if not row.accepts((x.type,)):
+            raise OperandTypeError(row, (x.type,))
+        result = self.value(x.type, name)
+        self.emit(GridScan(result, (x,), fold))
+        return result
 
     def assert_(self, condition: Atom, message: str, values: tuple[Atom, ...] = ()) -> None:
         """Tells the host where the condition is false."""

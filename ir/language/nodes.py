@@ -24,9 +24,9 @@ from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [
-    "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "If", "Let",
-    "Load", "Loop", "Memory", "MemoryStatement", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
-    "UniformLoad", "Value", "Var", "Variable", "VariableStatement", "const",
+    "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "GridScan", "If",
+    "Let", "Load", "Loop", "Memory", "MemoryStatement", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store",
+    "Subgroup", "UniformLoad", "Value", "Var", "Variable", "VariableStatement", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -376,6 +376,17 @@ class GridBarrier(Barrier):
 
 
 @_node
+class GridScan(Statement):
+    """result = the fold of args[0] over all workgroups with a smaller number, counted along x first; what the fold begins with in the first. Operand and
+    result are the same for the whole workgroup, and it is a barrier of it. `fold` is a row of `ops.GRID_FOLDS`. It orders no memory between workgroups."""
+
+    fold: str
+    effect = Effect.SYNCHRONISES | Effect.SCANS_GRID
+    spelling, code, binds = "grid_scan", 21, True
+    payload = MappingProxyType({"fold": str})
+
+
+@_node
 class Subgroup(Statement):
     """result = what the op gives this lane of what all lanes of its subgroup hand in. It orders no memory."""
 
@@ -429,5 +440,5 @@ class Print(ReportStatement):
 # The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
 STATEMENTS: Final[tuple[type[Statement], ...]] = (
     Let, Load, Store, UniformLoad, Atomic, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier,
-    Subgroup, Assert, Print,
+    Subgroup, Assert, Print, GridScan,
 )

@@ -1,4 +1,5 @@
-"""What a row of the op table is: `Op`, `AtomicOp` for atomics, `SubgroupOp` for what the lanes of a subgroup do together. The rows are in `ops`."""
+"""What a row of the op table is: `Op`, `AtomicOp` for atomics, `SubgroupOp` for what the lanes of a subgroup do together, `GridFold`
+for what a scan over the grid folds with. The rows are in `ops`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Final
 
 from vyre_py.ir.language.types import Array, Type, bool_, i32, u32, unsigned_of, vector_of
 
-__all__ = ["AtomicOp", "Law", "Level", "Op", "Operand", "Result", "SubgroupOp", "mask_type"]
+__all__ = ["AtomicOp", "GridFold", "Law", "Level", "Op", "Operand", "Result", "SubgroupOp", "mask_type"]
 
 
 class Level(IntEnum):
@@ -182,6 +183,21 @@ class AtomicOp:
     of: frozenset[Type]
     evaluate: Callable[..., Array]
     doc: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridFold:
+    """What a scan over the grid folds with: an op, from its `identity` on, over scalar types `of`. Where `any_order`, the bits of the result depend on how
+    the values are put together, which no device promises; elsewhere they are the same for every order."""
+
+    op: Op
+    of: frozenset[Type]
+    any_order: bool
+    identity: Callable[[Type], bool | int | float]
+
+    def accepts(self, operands: tuple[Type, ...]) -> bool:
+        """Whether one operand of this type can be folded."""
+        return len(operands) == 1 and operands[0] in self.of
 
 
 _MASK_BITS: Final = 32

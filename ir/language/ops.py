@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from vyre_py.ir.evaluate import (
     subgroups,
     vectors,
 )
-from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result, SubgroupOp
+from vyre_py.ir.language.op import AtomicOp, GridFold, Law, Level, Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import (
     SCALARS,
     Array,
@@ -46,7 +47,7 @@ from vyre_py.ir.language.types import (
     vector_of,
 )
 
-__all__ = ["ATOMICS", "EXPANDED_ONLY", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes"]
+__all__ = ["ANY_ORDER", "ATOMICS", "EXPANDED_ONLY", "GRID_FOLDS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes"]
 
 
 def swizzle_bits(names: str) -> int:
@@ -355,3 +356,19 @@ SUBGROUPS: Final[Mapping[str, SubgroupOp]] = {
         *_folds(),
     )
 }
+
+# What says that any order of a fold will do, behind the name of its op.
+ANY_ORDER: Final = "any_order"
+
+
+def _grid_folds() -> Iterator[tuple[str, GridFold]]:
+    for name, _, of in _FOLDS:
+        identity = partial(subgroups.identity, name)
+        integers, floats = of & {i32, u32, i64, u64}, of & {f32, f64}
+        rounds = name in ("add", "mul")
+        yield name, GridFold(OPS[name], integers if rounds else integers | floats, False, identity)
+        if rounds:
+            yield f"{name} {ANY_ORDER}", GridFold(OPS[name], floats, True, identity)
+
+
+GRID_FOLDS: Final[Mapping[str, GridFold]] = dict(_grid_folds())

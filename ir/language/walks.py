@@ -17,6 +17,7 @@ from vyre_py.ir.language.nodes import (
     End,
     For,
     GridBarrier,
+    GridScan,
     If,
     Loop,
     Print,
@@ -32,8 +33,8 @@ __all__ = ["REPORTING_KINDS", "SCALAR_KINDS", "Handlers"]
 
 _H = TypeVar("_H")
 
-# Kinds that have scalars for operands and result, or none: what rewrites vectors has nothing to do there. Of 64 bits only an atomic's can be.
-SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier)
+# Kinds that have scalars for operands and result, or none: what rewrites vectors has nothing to do there. Of 64 bits only an atomic's can be, and a scan's.
+SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, GridScan)
 
 
 # Kinds that `lowering.legal.asserts` makes ordinary statements of, before a target's own rewrites.

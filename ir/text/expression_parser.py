@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from vyre_py.ir.builder.refusals import refusal_together
+from vyre_py.ir.builder.refusals import refusal_grid, refusal_together
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import OperandTypeError
-from vyre_py.ir.language.nodes import Atom, Const, Memory, Value, Variable
+from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Value, Variable
 from vyre_py.ir.language.op import Op, Result, SubgroupOp
-from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS, swizzle_bits
+from vyre_py.ir.language.ops import ANY_ORDER, ATOMICS, GRID_FOLDS, OPS, SUBGROUPS, swizzle_bits
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Failed
@@ -35,7 +35,7 @@ _DIGITS: Final = frozenset("0123456789")
 _LITERAL_WORDS: Final = frozenset({"true", "false", "inf", "nan"})
 _BEHIND_NAMES: Final = frozenset("[(.")  # what makes more of a name than a value
 _CALLS: Final = (
-    "dim", "uniform_load", *(f"atomic_{name}" for name in ATOMICS), *(f"subgroup_{name}" for name in SUBGROUPS),
+    "dim", "uniform_load", GridScan.spelling, *(f"atomic_{name}" for name in ATOMICS), *(f"subgroup_{name}" for name in SUBGROUPS),
     *(name for name, row in OPS.items() if not row.is_query),
 )
 
@@ -266,6 +266,8 @@ class ExpressionParser(OperandParser):
             return self.atomic(name[7:], at)
         if name.startswith("subgroup_") and name[9:] in SUBGROUPS:
             return self.together(SUBGROUPS[name[9:]], at)
+        if name == GridScan.spelling:
+            return self.grid_scan(at)
         row = OPS.get(name)
         if row is None or row.is_query:
             raise self.unknown("the operation", name, (*self.functions, *_CALLS), self.place(at))
@@ -321,6 +323,25 @@ class ExpressionParser(OperandParser):
         except OperandTypeError as error:
             message, help = refusal_together(row, error.operands)
             raise Failed(finding("V201", message, self.tokens.place(first, self.position - 1), help)) from None
+
+    def grid_scan(self, first: int) -> Operand:
+        """The rest of `grid_scan(fold, x)`."""
+        at = self.position
+        fold = self.expect_kind("name", "what it folds with")
+        if fold not in GRID_FOLDS:
+            raise self.unknown("the fold", fold, GRID_FOLDS, self.place(at))
+        if self.take(ANY_ORDER):
+            fold = f"{fold} {ANY_ORDER}"
+        self.expect(",")
+        x = self.expression()
+        self.expect(")")
+        if isinstance(x, Open):
+            raise Failed(finding("P104", "nothing here fixes the type of this literal", self.tokens.place(*x.span)))
+        self.part(first)
+        if fold in GRID_FOLDS and GRID_FOLDS[fold].accepts((x.type,)):
+            return self.assembler.grid_scan(fold, x)
+        message, help = refusal_grid(fold, x.type)
+        raise Failed(finding("V201", message, self.tokens.place(first, self.position - 1), help))
 
 
 def _is_unsigned(word: str) -> bool:

@@ -28,6 +28,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -290,6 +291,10 @@ class _Printer:
             operands = [self._atom(a, s.memory.type).text for a in s.operands]
             return f"atomic_{s.op.name}({', '.join([self._access(s.memory, s.indices), *operands])})"
 
+        self._bind_or_do(index, s, text)
+
+    def _bind_or_do(self, index: int, s: Statement, text: Callable[[], str]) -> None:
+        """A statement that acts and gives a value: a let where somebody uses or names that."""
         if s.result is not None and (self.uses[s.result.id] or s.result.id in self.program.value_names):
             self._value(index, s, lambda: (text(), _LEVEL_ATOM), nests=False)
             return
@@ -300,11 +305,10 @@ class _Printer:
         def text() -> str:
             return f"subgroup_{s.op.name}({', '.join([self._atom(a, None if k == 0 else u32).text for k, a in enumerate(s.args)])})"
 
-        if s.result is not None and (self.uses[s.result.id] or s.result.id in self.program.value_names):
-            self._value(index, s, lambda: (text(), _LEVEL_ATOM), nests=False)
-            return
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._bind_or_do(index, s, text)
+
+    def _print_grid_scan(self, index: int, s: GridScan) -> None:
+        self._bind_or_do(index, s, lambda: f"{s.spelling}({', '.join([s.fold, *[self._atom(a).text for a in s.args]])})")
 
     def _print_store(self, index: int, s: Store) -> None:
         made = self._effect(index, s, lambda: f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}")
@@ -401,6 +405,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     Loop: _Printer._print_loop,
     Region: _Printer._print_region,
     Subgroup: _Printer._print_together,
+    GridScan: _Printer._print_grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
 })  # fmt: skip

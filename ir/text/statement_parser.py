@@ -184,7 +184,7 @@ class StatementParser(DeclarationParser):
             self._store()
         elif following == "=" or (following == "." and word not in QUERIES):
             self._set()
-        elif is_name and word.startswith(("atomic_", "subgroup_")) and following == "(":
+        elif is_name and word.startswith(("atomic_", "subgroup_", "grid_scan")) and following == "(":
             self.settle(self.call())
         elif is_name and following == "(":
             raise self.unexpected("a statement", f"give the value a name: let name = {word}(...)")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llvmlite import binding as llvm
 
+from vyre_py.ir.check.facts import has_grid_scan
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Subgroup
 from vyre_py.lowering.artifact.parts import Entry, Image
@@ -191,6 +192,8 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     with watch("llvm"):
         code = _compile(kernel.text, target.arch, options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes, **({"machine": machine_number()} if target.arch == NATIVE else {})}
+    if has_grid_scan(optimised.program):
+        details["ordered"] = 1  # one call runs all workgroups, one after another
     fast = options.numerics == "fast" and has_fma(target.arch) and not is_exact(optimised.program)
     entry = Entry(SYMBOL, details=details)
     return Lowered((Image("object", code),), (entry,), kernel.workgroup_bytes, kernel.text, "fast" if fast else "strict", watch.stages)

@@ -20,6 +20,7 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     Get,
+    GridScan,
     Let,
     Load,
     Set,
@@ -30,8 +31,10 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Var,
     Variable,
+    const,
 )
 from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
@@ -45,7 +48,7 @@ from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText
-from vyre_py.lowering.llvm.types import bits_type, llvm_type
+from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import WIDEST_BYTES
 
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
-from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
+from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER
 
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
 
@@ -87,6 +90,7 @@ class _LaneWalk:
         self.control = Control(self.state)
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
         self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
+        self.totals: dict[int, str] = {}  # grid scan, by its index -> where what the workgroups so far come to is kept
         self.saves: dict[int, tuple[Variable, int]] = {}  # carried varying variable -> its offset among the saved values
 
     # ---- workgroups
@@ -102,6 +106,7 @@ class _LaneWalk:
         # A grid of no workgroups is nothing to divide by.
         w.branch(w.let("icmp ult i64 %first, %end"), some, done)
         w.block(some)
+        self._begin_scans()
         self._first_place(places)
         w.block(head)
         now = w.let(f"load i64, ptr {number}")
@@ -123,6 +128,14 @@ class _LaneWalk:
         w.end(f"br label %{head}, !llvm.loop !0")
         w.block(done)
         w.end("ret void")
+
+    def _begin_scans(self) -> None:
+        """Locals of the function: the launch runs the grid by one call."""
+        for index, s in enumerate(self.state.program.body):
+            if isinstance(s, GridScan):
+                type_ = s.bound.type
+                self.totals[index] = self.w.local(llvm_type(type_))
+                self.w.line(f"store {llvm_type(type_)} {literal(const(type_, GRID_FOLDS[s.fold].identity(type_)))}, ptr {self.totals[index]}")
 
     def _first_place(self, places: list[str]) -> None:
         w = self.w
@@ -318,6 +331,16 @@ class _LaneWalk:
         """Emits nothing: all chunks have finished the region before."""
         return index + 1
 
+    def grid_scan(self, index: int, s: GridScan) -> int:
+        """What the workgroups before this one come to, to which its own value is added: they run in order."""
+        w, type_, total = self.w, s.bound.type, self.totals[index]
+        given = LaneValue(Variability.UNIFORM, type_, w.scalar(self.state.operand(s.args[0]), self.state.mask))
+        before = LaneValue(Variability.UNIFORM, type_, w.let(f"load {llvm_type(type_)}, ptr {total}"))
+        after = calculate(w, GRID_FOLDS[s.fold].op.name, type_, [before, given])
+        w.line(f"store {llvm_type(type_)} {after.name}, ptr {total}")
+        self.state.bind(s, before)
+        return index + 1
+
     def load(self, index: int, s: Load | UniformLoad) -> int:
         """A load."""
         done = self.rows.load(index, s) if isinstance(s, Load) else None
@@ -407,7 +430,7 @@ class _FunctionWalk(_LaneWalk):
 HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
-    Subgroup: _LaneWalk.together,
+    Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan,
 }, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS})  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}

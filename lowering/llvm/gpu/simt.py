@@ -52,6 +52,7 @@ from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
+from vyre_py.lowering.legal.grids import WITHOUT_GRID_SCAN
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
@@ -498,7 +499,7 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
     Subgroup: _SimtWalk.together,
-}, without=WITHOUT_REPORTS)  # fmt: skip
+}, without={**WITHOUT_REPORTS, **WITHOUT_GRID_SCAN})  # fmt: skip
 
 
 def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:

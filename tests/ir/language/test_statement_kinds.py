@@ -27,6 +27,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -118,11 +119,12 @@ def test_every_kind_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("found", "kinds"),
     [
-        (any_of(~DROPPABLE), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print}),
-        (any_of(~(DROPPABLE | Effect.WRITES)), {Atomic, Barrier, GridBarrier, UniformLoad, Return, Loop, Subgroup, Assert, Print}),
+        (any_of(~DROPPABLE), {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print}),
+        (any_of(~(DROPPABLE | Effect.WRITES)), {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print}),
         (any_of(Effect.CONVERGES), {Subgroup}),
-        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, UniformLoad}),
+        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
+        (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
         (any_of(Effect.READS), {Load, UniformLoad, Atomic}),
@@ -132,7 +134,7 @@ def test_every_kind_is_in_the_table() -> None:
         (at_most(Effect.NONE), {Let}),
         (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
     ],
-    ids=["seen", "unmovable", "converges", "synchronises", "grid", "reports", "jumps", "reads", "writes", "repeats", "nests", "pure", "variables"],
+    ids=["seen", "unmovable", "converges", "synchronises", "grid", "scans", "reports", "jumps", "reads", "writes", "repeats", "nests", "pure", "variables"],
 )
 def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
     assert {kind for kind in STATEMENTS if found[kind]} == kinds
