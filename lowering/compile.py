@@ -27,6 +27,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.asserts import lower_reports, number_reports
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
+from vyre_py.lowering.legal.plain_copies import copies, plain_copies
 from vyre_py.lowering.legal.through_memory import EXCHANGES, missing_together, through_memory, told
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
 from vyre_py.lowering.llvm.gpu.architectures import generation
@@ -69,6 +70,17 @@ def _ptx_subgroups(program: Program, target: Target) -> Program:
     if program.subgroup <= WARP:
         return expand_subgroups(program, takes(generation(target.arch)))
     return _by_memory(program, target, f"subgroups of more than {WARP} go through workgroup memory")
+
+
+def _ptx_copies(program: Program, target: Target) -> Program:
+    with importing:
+        from vyre_py.lowering.llvm.gpu.async_copies import COPIES_SINCE
+
+    return program if generation(target.arch) >= COPIES_SINCE else plain_copies(program)
+
+
+def _no_copies(program: Program, target: Target) -> Program:
+    return plain_copies(program)
 
 
 def _host_subgroups(program: Program, target: Target) -> Program:
@@ -136,7 +148,8 @@ class _Kind:
     `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
     asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
-    name; `asked` what a Program names as such. It takes `most` statements, where it has a limit of its own.
+    name; `asked` what a Program names as such. `copies` makes plain stores of copies that it has no instructions for. It takes `most` statements, where
+    it has a limit of its own.
     """
 
     module: str
@@ -147,15 +160,18 @@ class _Kind:
     subgroups: Legal | None = None
     most: int | None = None
     asked: Legal | None = None
+    copies: Legal | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "ptx": _Kind(
         "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
-        _asked_for,
+        _asked_for, _ptx_copies,
     ),
-    "host": _Kind("vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES),
-    "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups),
+    "host": _Kind(
+        "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies
+    ),
+    "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies),
     "reference": _Kind("vyre_py.lowering.reference", number_reports),
 }
 TARGET_KINDS: Final = tuple(_KINDS)
@@ -187,7 +203,8 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     try:
         return optimise(
             checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
-            subgroups=_for(kind.subgroups, target), reports=lambda program: kind.reports(program, options),
+            subgroups=_for(kind.subgroups, target), copies=_for(kind.copies, target),
+            reports=lambda program: kind.reports(program, options),
         )  # fmt: skip
     except Overgrown as error:
         help_ = f"at most {error.most:,} are compiled, counting what vectors, ops and types that it lacks become: write loops, or several Programs"
@@ -260,7 +277,7 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
 def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
     """The key of a result of `prepare`: every architecture of PTX has the same, unless something is approximated or there are subgroups."""
     kind = _KINDS[target.kind]
-    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or _asks(program)
+    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or _asks(program) or copies(program)
     return (target,) if alone else (kind.table, kind.legal)
 
 

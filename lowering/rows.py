@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Atom, Const, Load, MemoryStatement, Space, Statement, Store
+from vyre_py.ir.language.nodes import Atom, Const, CopyAsync, Load, MemoryStatement, Space, Statement, Store
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.simplify import same
@@ -25,6 +25,7 @@ from vyre_py.lowering.artifact.parts import Aligned, Need
 __all__ = ["WIDEST_BYTES", "Row", "element_rows", "needs_of"]
 
 WIDEST_BYTES: Final = 16
+_KINDS: Final = (Load, Store, CopyAsync)  # what rows are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,13 @@ class Row:
 
 
 def element_rows(optimised: Optimised, spaces: frozenset[Space] = frozenset({Space.BUFFER})) -> dict[int, Row]:
-    """The rows of a Program on memory of these spaces, by their first statement. Linear in the statements."""
+    """The rows of a Program on memory of these spaces, and of its copies, by their first statement. Linear in the statements."""
     found: dict[int, Row] = {}
     body, index = optimised.program.body, 0
     while index < len(body):
         statement = body[index]
         row = None
-        if isinstance(statement, (Load, Store)) and statement.memory.space in spaces and _last(statement) is not None:
+        if isinstance(statement, _KINDS) and _is_wanted(statement, spaces) and _last(statement) is not None:
             row = _row(statement, list(_beside(optimised, index, statement)))
         if row is not None:
             found[index] = row
@@ -60,12 +61,18 @@ def needs_of(rows: Mapping[int, Row], body: Sequence[Statement], others: Sequenc
     most = {need.buffer: need.size_bytes for need in others if isinstance(need, Aligned)}
     for index, row in rows.items():
         statement = body[index]
-        assert isinstance(statement, (Load, Store))  # what rows are made of
+        assert isinstance(statement, _KINDS)
+        if statement.memory.space is not Space.BUFFER:
+            continue  # it begins on a multiple of all
         most[statement.memory.name] = max(most.get(statement.memory.name, 1), row.size_bytes(statement))
     return (*[Aligned(name, size) for name, size in most.items()], *[need for need in others if not isinstance(need, Aligned)])
 
 
-def _last(statement: Load | Store) -> int | None:
+def _is_wanted(statement: Load | Store | CopyAsync, spaces: frozenset[Space]) -> bool:
+    return statement.memory.space in spaces or isinstance(statement, CopyAsync)
+
+
+def _last(statement: Load | Store | CopyAsync) -> int | None:
     """The index along the last axis, where that is a number within it."""
     index, extent = statement.indices[-1], statement.memory.shape[-1]
     if isinstance(index, Const) and index.type is u32 and isinstance(extent, DimConst) and index.bits < extent.value:
@@ -73,7 +80,7 @@ def _last(statement: Load | Store) -> int | None:
     return None
 
 
-def _beside(optimised: Optimised, first: int, leader: Load | Store) -> Iterator[int]:
+def _beside(optimised: Optimised, first: int, leader: Load | Store | CopyAsync) -> Iterator[int]:
     """The last indices of the statements from `first` on that do what the first does, elsewhere along the last axis; no more than a row may have."""
     last = 1 << leader.memory.rank - 1
     for index, statement in enumerate(optimised.program.body[first : first + WIDEST_BYTES], first):
@@ -89,7 +96,7 @@ def _same(one: Sequence[Atom], other: Sequence[Atom]) -> bool:
     return all(same(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _row(leader: Load | Store, places: Sequence[int]) -> Row | None:
+def _row(leader: Load | Store | CopyAsync, places: Sequence[int]) -> Row | None:
     """The widest row that begins with the first of these places; None without one."""
     extent = leader.memory.shape[-1]
     width = WIDEST_BYTES // leader.memory.type.size_bytes

@@ -169,6 +169,16 @@ class Emitter(ABC):
         stored = self._typed(value, memory.type, f"an element of {memory.name!r}")
         self._here().store(memory, indices, stored)
 
+    def emit_copy(self, memory: Memory, index: Index, source: Memory, source_index: Index) -> None:
+        """Emits a copy into workgroup memory, with the load of what it copies."""
+        if memory.space is not Space.WORKGROUP or source.space is not Space.BUFFER:
+            message = f"{memory.name!r} is a {memory.space.value} array and {source.name!r} a {source.space.value}"
+            fail("V311", message, "b.copy_async(tile, i, x, j) copies x[j] of a buffer to tile[i] of a workgroup array; elsewhere tile[i] = x[j] does")
+        if memory.type is not source.type:
+            fail("V204", f"an element of {memory.name!r} is {memory.type}, one of {source.name!r} is {source.type}", "a copy converts nothing")
+        indices, value = self._indices(memory, index), self._own(self.emit_load(source, source_index))
+        self._here().copy_async(memory, indices, value)
+
     def emit_atomic(self, op: str, memory: Memory, index: Index, *operands: Operand) -> Expr:
         """Emits an atomic."""
         row = ATOMICS[op]

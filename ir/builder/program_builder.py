@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.ir.builder.blocks import Block, Ended
-from vyre_py.ir.builder.expressions import Expr, Operand, fail, number, require_type, warn
+from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, number, require_type, warn
 from vyre_py.ir.builder.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.builder.hints import axes_hint
 from vyre_py.ir.builder.refusals import PYTHON, refusal_grid
@@ -19,6 +19,7 @@ from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import user_place
 from vyre_py.ir.builder.workgroup_folds import reduced, scanned
 from vyre_py.ir.check.comparisons import decided_comparisons
+from vyre_py.ir.check.limits import MAX_COPY_GROUPS
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
@@ -419,6 +420,28 @@ class ProgramBuilder(SubgroupEmitter):
     def return_(self) -> None:
         """Ends the invocation."""
         self._here().return_()
+
+    def copy_async(self, array: ArrayHandle, index: Index, source: ArrayHandle, source_index: Index) -> None:
+        """Begins to copy `source[source_index]`, of a buffer, to `array[index]` of workgroup memory: as a load and a store, but for when it is done.
+
+        Nobody may touch the element until the invocation has waited for the copy (`copy_wait`); other invocations see it after a barrier behind that.
+        Raises ValidationError: V311 for other memory, V204 for elements of two types, B105 for arrays of another builder.
+        """
+        for handle in (array, source):
+            if not isinstance(handle, ArrayHandle) or handle.builder is not self:
+                fail("B105", f"a copy is between arrays of its own builder, got {shown(handle)}", "b.copy_async(tile, i, x, j)")
+        self.emit_copy(array.memory, index, source.memory, source_index)
+
+    def copy_commit(self) -> None:
+        """Makes a group of the copies that the invocation has begun since its last commit, for `copy_wait` to count."""
+        self._here().copy_commit()
+
+    def copy_wait(self, groups: int = 0) -> None:
+        """Waits for the copies of all the invocation's groups but its last `groups`, a whole number up to 31; for every copy, committed or not, where that
+        is 0. Raises ValidationError (V213) for another number."""
+        if not isinstance(groups, int) or isinstance(groups, bool) or not 0 <= groups <= MAX_COPY_GROUPS:
+            fail("V213", f"a whole number from 0 to {MAX_COPY_GROUPS} of groups may be in flight, got {shown(groups)}", "b.copy_wait(0) waits for all")
+        self._here().copy_wait(groups)
 
     def barrier(self) -> None:
         """Waits for the whole workgroup; writes before it are seen after it."""

@@ -108,6 +108,18 @@ class _FunctionBuilder(ProgramBuilder):
         """Refused."""
         self._refuse("barriers")
 
+    def copy_async(self, array: ArrayHandle, index: Index, source: ArrayHandle, source_index: Index) -> NoReturn:
+        """Refused."""
+        self._refuse("copies")
+
+    def copy_commit(self) -> NoReturn:
+        """Refused."""
+        self._refuse("copies")
+
+    def copy_wait(self, groups: int = 0) -> NoReturn:
+        """Refused."""
+        self._refuse("copies")
+
 
 @public
 class Traced:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
 __all__ = [
+    "MAX_COPY_GROUPS",
     "MAX_FUNCTIONS",
     "MAX_NAME",
     "MAX_NESTING",
@@ -42,6 +43,7 @@ __all__ = [
 MAX_NESTING: Final = 256
 MAX_NAME: Final = 256
 MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`
+MAX_COPY_GROUPS: Final = 31  # of copies that a wait leaves in flight: V213, in `types`
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64
 MAX_SUBGROUP: Final = 128

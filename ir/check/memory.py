@@ -10,6 +10,7 @@ Laws, for a Program of sound form:
   last axis of 2 to 4, as in Programs made for a target.
 * V308: a uniform_load reads a buffer or workgroup memory.
 * V309: workgroup and private arrays are read_write, tables are read.
+* V311: a copy_async writes a workgroup array.
 
 A dim needs no law of its own: one that is no buffer's axis is given by name when the Program is bound.
 """
@@ -23,7 +24,17 @@ from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.check.limits import MAX_RANK
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Access, Atomic, Load, Memory, MemoryStatement, Space, Store, UniformLoad
+from vyre_py.ir.language.nodes import (
+    Access,
+    Atomic,
+    CopyAsync,
+    Load,
+    Memory,
+    MemoryStatement,
+    Space,
+    Store,
+    UniformLoad,
+)
 from vyre_py.ir.language.program import Program
 
 __all__ = ["check_memory"]
@@ -66,6 +77,8 @@ def _check_access(index: int, statement: MemoryStatement, findings: Findings) ->
         findings.add("V301", index, f"{name} is {memory.access.value}, so it cannot be loaded from")
     if kind is UniformLoad and memory.space not in _SHARED:
         findings.add("V308", index, f"{name} is {memory.space.value} memory")
+    if kind is CopyAsync and memory.space is not Space.WORKGROUP:
+        findings.add("V311", index, f"{name} is {memory.space.value} memory")
     if kind is Store and not memory.access.writes:
         is_table = memory.space is Space.TABLE
         message = f"{name} is {'a table' if is_table else memory.access.value}, so it cannot be stored to"

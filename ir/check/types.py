@@ -15,6 +15,7 @@ Laws, for a Program of sound form:
 * V210: a swizzle's pattern is a constant, and names components that its operand has, one for each component of the result.
 * V211: a subgroup op, and a query about lanes and subgroups, stands in a Program that has subgroups.
 * V212: the message of an assert or print has a `{}` for each value.
+* V213: what a copy_wait leaves in flight is a constant from 0 to `MAX_COPY_GROUPS`.
 * V510: those values take at most `MAX_WORDS` words.
 """
 
@@ -25,6 +26,7 @@ from typing import Any, Final
 
 from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
+from vyre_py.ir.check.limits import MAX_COPY_GROUPS
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
     Assert,
@@ -34,6 +36,9 @@ from vyre_py.ir.language.nodes import (
     Break,
     Const,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -183,9 +188,17 @@ class _Types:
         if self.access(index, s, 0):
             self.result(index, s, s.memory.type, f"an element of {quoted(s.memory.name)}")
 
-    def store(self, index: int, s: Store) -> None:
+    def store(self, index: int, s: Store | CopyAsync) -> None:
         if self.access(index, s, 1):
             self.stored(index, s.value, s.memory.type, f"an element of {quoted(s.memory.name)}")
+
+    def wait(self, index: int, s: CopyWait) -> None:
+        if self.arity(index, s, 1, "a copy_wait"):
+            count = s.args[0]
+            if not isinstance(count, Const) or count.type is not u32:
+                self.findings.add("V213", index, f"{atom_text(self.program, count)} is no constant u32")
+            elif count.bits > MAX_COPY_GROUPS:
+                self.findings.add("V213", index, f"{count.bits} groups are more than {MAX_COPY_GROUPS}")
 
     def atomic(self, index: int, s: Atomic) -> None:
         if self.access(index, s, s.op.operands):
@@ -272,6 +285,8 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     Load: _Types.load,
     UniformLoad: _Types.load,
     Store: _Types.store,
+    CopyAsync: _Types.store,
+    CopyWait: _Types.wait,
     Atomic: _Types.atomic,
     Var: _Types.write,
     Set: _Types.write,
@@ -281,7 +296,7 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     Subgroup: _Types.together,
     GridScan: _Types.grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Types.report),
-    **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier), _Types.plain),
+    **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, CopyCommit), _Types.plain),
 })  # fmt: skip
 
 

@@ -55,7 +55,7 @@ from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
-from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
+from vyre_py.ir.language.walks import COPYING_KINDS, REPORTING_KINDS, Handlers
 
 __all__ = ["Analysis", "Uniformity", "analyse"]
 
@@ -364,7 +364,7 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Continue: Analysis._continue,
     Break: Analysis._break,
     Subgroup: Analysis._together,
-}, apart=(Store, Barrier, GridBarrier, *REPORTING_KINDS))  # fmt: skip
+}, apart=(Store, Barrier, GridBarrier, *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:

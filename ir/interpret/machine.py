@@ -26,6 +26,9 @@ from vyre_py.ir.language.nodes import (
     Break,
     Const,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -180,7 +183,7 @@ class Machine:
         self._bind(s, found)
         return index + 1
 
-    def _store(self, index: int, s: Store) -> int:
+    def _store(self, index: int, s: Store | CopyAsync) -> int:
         self.banks[s.memory].store(self._atoms(s.indices), self._atom(s.value), self.active)
         return index + 1
 
@@ -213,6 +216,9 @@ class Machine:
         made = s.op.evaluate(s.bound.type, *operands)
         self._bind(s, made.reshape(count, *made.shape[2:]))
         return index + 1
+
+    def _copies(self, index: int, s: CopyCommit | CopyWait) -> int:
+        return index + 1  # what is copied is there at once
 
     def _barrier(self, index: int, s: Barrier) -> int:
         return index + 1  # lockstep: every lane is here, of a grid that waits for itself every one there is (`Batches`)
@@ -324,5 +330,6 @@ Machine.steps = Handlers("the interpreter", {
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
     Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
     Subgroup: Machine._together, GridScan: Machine._grid_scan,
+    CopyAsync: Machine._store, CopyCommit: Machine._copies, CopyWait: Machine._copies,
     Assert: Machine._assert, Print: Machine._print,
 })  # fmt: skip

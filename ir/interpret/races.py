@@ -34,6 +34,7 @@ class AccessKind(Enum):
     READ = "reads"
     WRITE = "writes"
     ATOMIC = "changes"
+    COPY = "is copying into"  # until its invocation waits for it
 
 
 # What each kind of access races with.
@@ -117,8 +118,10 @@ class Race:
         group, other = (workgroup_text(who, groups) for who in self.who)
         shared = group == other
         of_other = "" if shared else f" of workgroup {other}"
-        between = "without a barrier between them" if shared else "and nothing orders two workgroups"
         does, did = self.does
+        between = "without a barrier between them" if shared else "and nothing orders two workgroups"
+        if did is AccessKind.COPY:
+            between = "and has not waited for that"
         said = f"{element}: invocation {later} of workgroup {group} {does.value} it, invocation {earlier}{of_other} {did.value} it, {between}"
         found = [finding("R101", said, program.place(self.statements[0]), self._help(shared))]
         if self.statements[0] != self.statements[1]:
@@ -127,6 +130,8 @@ class Race:
         return RaceError(found)
 
     def _help(self, shared: bool) -> str:
+        if self.does[1] is AccessKind.COPY:
+            return "wait for the copy first, b.copy_wait(0), and then put b.barrier() where others touch what it wrote (in text: copy_wait 0; barrier)"
         if not shared:
             return "use atomics, give each workgroup elements of its own, or part the work by b.grid_barrier() or a second launch"
         if self.statements[0] == self.statements[1]:

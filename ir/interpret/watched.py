@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from vyre_py.ir.interpret.arguments import Arguments
+from vyre_py.ir.interpret.copies import Copies
 from vyre_py.ir.interpret.invocations import invocation
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.machine import Machine, Step
@@ -19,6 +20,9 @@ from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     GridBarrier,
     GridScan,
     Load,
@@ -42,7 +46,7 @@ class Watch:
 
     def __init__(self, program: Program, races: bool, unwritten: bool) -> None:
         shared = (Space.BUFFER, Space.WORKGROUP) if races else ()
-        self.stored = {s.memory for s in program.body if isinstance(s, Store) and s.memory.space in shared}
+        self.stored = {s.memory for s in program.body if isinstance(s, (Store, CopyAsync)) and s.memory.space in shared}
         self.unwritten = UnwrittenReads(program) if unwritten else None
         self.histories: dict[tuple[Memory, AccessKind], History] = {}
         self.statements: list[int] = [-1]
@@ -76,6 +80,7 @@ class WatchedMachine(Machine):
         self.watch = watch
         self.who = invocation(lanes.first + lanes.group, lanes.local_index.astype(np.int64))
         self.since = np.zeros(lanes.group_count, np.int64)  # when each workgroup was last at a barrier
+        self.copies = Copies(lanes.count)
         reads = watch.unwritten
         # Those memories are of this batch alone: each begins as zeros again in the next.
         self.written = {m: np.zeros(len(self.banks[m].flat), np.bool_) for m in reads.watched} if reads is not None else {}
@@ -101,7 +106,7 @@ class WatchedMachine(Machine):
         self._take_written(index, s, self.active, AccessKind.WRITE if only_writes else AccessKind.ATOMIC)
         return self._atomic(index, s)
 
-    def _watch_store(self, index: int, s: Store) -> int:
+    def _watch_store(self, index: int, s: Store | CopyAsync) -> int:
         self._take_written(index, s, self.active, AccessKind.WRITE)
         touch, lanes = self._touch(index, s, self.active)
         if touch is None:
@@ -116,6 +121,26 @@ class WatchedMachine(Machine):
             earlier = int(np.flatnonzero((touch.at == touch.at[later]) & ~lost)[0])
             raise self._race(s, touch, later, (AccessKind.WRITE, AccessKind.WRITE), int(touch.who[earlier]), index)
         return following
+
+    def _watch_copy(self, index: int, s: CopyAsync) -> int:
+        following = self._watch_store(index, s)
+        if s.memory in self.watch.stored:
+            offset, inside = self.banks[s.memory].locate(self._atoms(s.indices))
+            lanes = np.flatnonzero(self.active & inside)
+            self.copies.begin(index, s.memory, lanes, of_lanes(lanes, offset))
+        return following
+
+    def _watch_commit(self, index: int, s: CopyCommit) -> int:
+        self.copies.commit(self.active)
+        return index + 1
+
+    def _watch_wait(self, index: int, s: CopyWait) -> int:
+        """What was copied is written now: barriers before do not order it with anything."""
+        for copy in self.copies.wait(self.active, s.groups):
+            since = self.since[self.lanes.group[copy.lanes]]
+            touch = Touch(copy.at, self.who[copy.lanes], since, self.watch.grid_since, self.watch.next_moment(copy.statement))
+            self.watch.histories[copy.memory, AccessKind.WRITE].add(touch)
+        return index + 1
 
     def _watch_barrier(self, index: int, s: Barrier) -> int:
         self._pass_barrier(index)
@@ -171,6 +196,9 @@ class WatchedMachine(Machine):
 
     def _take(self, s: MemoryStatement, touch: Touch, access: AccessKind, changed: Array | None = None) -> None:
         """Holds accesses against those before them, and takes them up. `changed` are the writes that another value is there for."""
+        if (found := self.copies.touched(s.memory, touch.at)) is not None:
+            later, lane, statement = found
+            raise self._race(s, touch, later, (access, AccessKind.COPY), int(self.who[lane]), statement)
         for other in AGAINST[access]:
             history = self.watch.histories.get((s.memory, other))
             for number in (0, 1) if history is not None else ():
@@ -199,4 +227,5 @@ WatchedMachine.steps = Handlers("the interpreter", {
     **Machine.steps, Load: WatchedMachine._watch_load, Store: WatchedMachine._watch_store, Atomic: WatchedMachine._watch_atomic,
     UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
     GridScan: WatchedMachine._watch_grid_scan,
+    CopyAsync: WatchedMachine._watch_copy, CopyCommit: WatchedMachine._watch_commit, CopyWait: WatchedMachine._watch_wait,
 })  # fmt: skip

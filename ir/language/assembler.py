@@ -2,6 +2,8 @@
 
 Builder, parser, decoders and passes all write through it. It keeps blocks balanced and ids dense, and computes result types.
 It does not check the rules: `ir.check` does.
+
+One module because all Programs are made here: each kind of statement has a method of a line or two, and the rewriter copies through them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     Break,
+    Const,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -51,7 +57,7 @@ from vyre_py.ir.language.op import AtomicOp, GridFold, Op, SubgroupOp
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.types import Type, u32
 
 if TYPE_CHECKING:
     from vyre_py.ir.functions.function import Function
@@ -215,6 +221,18 @@ class Assembler:
     def store(self, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
         """memory[indices] = value."""
         self.emit(Store(None, (*indices, value), memory))
+
+    def copy_async(self, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
+        """memory[indices] = value, until a copy_wait."""
+        self.emit(CopyAsync(None, (*indices, value), memory))
+
+    def copy_commit(self) -> None:
+        """Makes a group of the copies since the last one."""
+        self.emit(CopyCommit(None, ()))
+
+    def copy_wait(self, groups: int) -> None:
+        """Waits for the copies of all groups but the last ones."""
+        self.emit(CopyWait(None, (Const(u32, groups),)))
 
     def atomic(self, op: AtomicOp, memory: Memory, indices: tuple[Atom, ...], operands: tuple[Atom, ...], name: str | None = None) -> Value:
         """result = the old memory[indices], which becomes op(old, operands)."""

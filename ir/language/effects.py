@@ -33,6 +33,7 @@ class Effect(Flag):
     CONVERGES = auto()  # all lanes of its subgroup execute it together: it may go, for all of them, and stays where it is
     REPORTS = auto()  # tells the host something, in an order that it sees
     SCANS_GRID = auto()  # each workgroup takes part once, and waits for those with a smaller number
+    COPIES = auto()  # begins copies, or waits for them: they write until then
 
 
 class Kinds(dict["type[Statement]", bool]):

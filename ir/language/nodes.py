@@ -24,9 +24,9 @@ from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [
-    "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "Else", "End", "For", "Get", "GridBarrier", "GridScan", "If",
-    "Let", "Load", "Loop", "Memory", "MemoryStatement", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store",
-    "Subgroup", "UniformLoad", "Value", "Var", "Variable", "VariableStatement", "const",
+    "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "CopyAsync", "CopyCommit", "CopyWait", "Else", "End", "For",
+    "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement", "Param", "Print", "Region", "ReportStatement", "Return",
+    "Set", "Space", "Statement", "Store", "Subgroup", "UniformLoad", "Value", "Var", "Variable", "VariableStatement", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -225,6 +225,43 @@ class Store(MemoryStatement):
     def value(self) -> Atom:
         """What is stored."""
         return self.args[-1]
+
+
+@_node
+class CopyAsync(MemoryStatement):
+    """memory[args[:-1]] = args[-1], of a workgroup array, at some time before the invocation has waited for it; dropped outside. Until then nobody,
+    the invocation neither, may touch the element."""
+
+    effect = Effect.WRITES | Effect.COPIES
+    spelling, code = "copy_async", 22
+
+    @property
+    def value(self) -> Atom:
+        """What is written."""
+        return self.args[-1]
+
+
+@_node
+class CopyCommit(Statement):
+    """The invocation's copies since its last commit become a group, of none if there are none."""
+
+    effect = Effect.COPIES
+    spelling, code = "copy_commit", 23
+
+
+@_node
+class CopyWait(Statement):
+    """Waits for the copies of all the invocation's groups but its last args[0], a constant u32; for every copy, committed or not, where that is 0. What
+    they wrote is written by the invocation then: others see it after a barrier."""
+
+    effect = Effect.COPIES
+    spelling, code = "copy_wait", 24
+
+    @property
+    def groups(self) -> int:
+        """How many groups may still be in flight."""
+        assert isinstance(self.args[0], Const)  # V213
+        return self.args[0].bits
 
 
 @_node
@@ -440,5 +477,5 @@ class Print(ReportStatement):
 # The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
 STATEMENTS: Final[tuple[type[Statement], ...]] = (
     Let, Load, Store, UniformLoad, Atomic, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier,
-    Subgroup, Assert, Print, GridScan,
+    Subgroup, Assert, Print, GridScan, CopyAsync, CopyCommit, CopyWait,
 )

@@ -13,6 +13,9 @@ from vyre_py.ir.language.nodes import (
     Barrier,
     Break,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -29,7 +32,7 @@ from vyre_py.ir.language.nodes import (
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
-__all__ = ["REPORTING_KINDS", "SCALAR_KINDS", "Handlers"]
+__all__ = ["COPYING_KINDS", "REPORTING_KINDS", "SCALAR_KINDS", "Handlers"]
 
 _H = TypeVar("_H")
 
@@ -39,6 +42,10 @@ SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (Atomic, If, Else, End, For, 
 
 # Kinds that `lowering.legal.asserts` makes ordinary statements of, before a target's own rewrites.
 REPORTING_KINDS: Final[tuple[type[Statement], ...]] = (Assert, Print)
+
+
+# Kinds that `lowering.legal.plain_copies` makes stores of, or nothing, for targets that have no copies of their own.
+COPYING_KINDS: Final[tuple[type[Statement], ...]] = (CopyAsync, CopyCommit, CopyWait)
 
 
 class Handlers(dict[type[Statement], _H]):

@@ -137,12 +137,12 @@ def _all_together(program: Program) -> Program:
 
 def optimise(
     checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = (), most: int | None = None,
-    subgroups: Sequence[Rewrite] = (), reports: Rewrite | None = None,
+    subgroups: Sequence[Rewrite] = (), reports: Rewrite | None = None, copies: Sequence[Rewrite] = (),
 ) -> Optimised:  # fmt: skip
     """Makes a checked Program ready for a target: calls of its functions are written out or stay, vectors become scalars, the ops named in `expand`
     arithmetic, the rewrites in `legal` take what the target lacks out of it, `subgroups` what it lacks of those (nothing, if not given), and the passes of
     `level` make it better. The rewrites in `fast` give results up for speed; they see the ops that the Program asks for, before any is expanded. Before all
-    others `reports` says what becomes of asserts and prints.
+    others `reports` says what becomes of asserts and prints, `copies` what becomes of copies into workgroup memory.
 
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under guards, removes
     those that are proven, and says which workgroup arrays are written before they are read. Each pass takes time linear in the number of
@@ -152,6 +152,8 @@ def optimise(
     run = _Run(checked.program, checked.uniformity)
     if reports is not None:
         run.take("reports", reports, silent=True)
+    for rewrite in copies:
+        run.take("copies", rewrite, silent=True)
     run.take("inline", inline, silent=True)
     run.take("steps", constant_steps, silent=True)
     run.take("scalarise", scalarise, silent=True)

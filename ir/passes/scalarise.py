@@ -15,6 +15,9 @@ from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Atom,
     Const,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Get,
     Let,
     Load,
@@ -146,12 +149,13 @@ class _Scalariser(Rewriter):
         self.keep(s.bound, tuple([one(memory, self.element(s.args, lane)) for lane in range(s.memory.type.lanes)]))
         return True
 
-    def _store(self, s: Store) -> bool:
+    def _store(self, s: Store | CopyAsync) -> bool:
         memory = self.renewed[s.memory]
         if memory is s.memory:
             return False
+        one = self.store if isinstance(s, Store) else self.copy_async
         for lane, part in enumerate(self.parts(s.value, s.memory.type.lanes)):
-            self.store(memory, self.element(s.indices, lane), part)
+            one(memory, self.element(s.indices, lane), part)
         return True
 
     def _together(self, s: Subgroup) -> bool:
@@ -209,9 +213,10 @@ def _renewed(memory: Memory) -> Memory:
 
 _RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass scalarise", {
     Let: _Scalariser._let, Load: _Scalariser._load, UniformLoad: _Scalariser._load, Store: _Scalariser._store,
+    CopyAsync: _Scalariser._store,
     Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set, Subgroup: _Scalariser._together,
     **dict.fromkeys(REPORTING_KINDS, _Scalariser._report),
-}, apart=SCALAR_KINDS)  # fmt: skip
+}, apart=(*SCALAR_KINDS, CopyCommit, CopyWait))  # fmt: skip
 
 
 def scalarise(program: Program) -> Program:

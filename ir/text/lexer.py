@@ -24,7 +24,7 @@ _BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
 # Words that begin a declaration or a statement: one of them at the start of a line ends whatever bracket was left open.
 LEADING: Final = frozenset({
     "program", "doc", "function", "param", "buffer", "workgroup", "private", "table", "let", "var", "if", "else", "for", "loop", "break",
-    "continue", "return", "barrier", "grid_barrier", "region", "assert", "print",
+    "continue", "return", "barrier", "grid_barrier", "region", "assert", "print", "copy_async", "copy_commit", "copy_wait",
 })  # fmt: skip
 # Queries of one word.
 WORDS: Final = frozenset(name for name, row in OPS.items() if row.is_query and "." not in name)

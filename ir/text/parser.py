@@ -21,6 +21,7 @@
       barrier                                                      of the workgroup; grid_barrier, of the whole grid
       assert EXPRESSION, "message {}", EXPRESSION, ...             the message, and then a value for each {}, may be left out
       print "message {}", EXPRESSION, ...
+      copy_async NAME[INDEX, ...] = EXPRESSION                     of a workgroup array; copy_commit; copy_wait COUNT
     }
 
 Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an

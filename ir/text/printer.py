@@ -23,6 +23,9 @@ from vyre_py.ir.language.nodes import (
     Break,
     Const,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -62,7 +65,7 @@ __all__ = ["print_program"]
 MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 _LEVEL_ATOM: Final = LEVEL_UNARY + 1
-_PLAIN: Final = (Break, Continue, Return, Barrier, GridBarrier)
+_PLAIN: Final = (Break, Continue, Return, Barrier, GridBarrier, CopyCommit)
 
 
 def print_program(program: Program, annotate: Callable[[int], str] | None = None) -> str:
@@ -311,8 +314,19 @@ class _Printer:
         self._bind_or_do(index, s, lambda: f"{s.spelling}({', '.join([s.fold, *[self._atom(a).text for a in s.args]])})")
 
     def _print_store(self, index: int, s: Store) -> None:
-        made = self._effect(index, s, lambda: f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}")
+        made = self._effect(index, s, lambda: self._written(s))
         self._line(made.text, made.remarks)
+
+    def _written(self, s: Store | CopyAsync) -> str:
+        return f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}"
+
+    def _print_copy(self, index: int, s: CopyAsync) -> None:
+        made = self._effect(index, s, lambda: self._written(s))
+        self._line(f"{s.spelling} {made.text}", made.remarks)
+
+    def _print_wait(self, index: int, s: CopyWait) -> None:
+        self._flush()
+        self._line(f"{s.spelling} {self._atom(s.args[0], u32).text}", self._remarks(index))
 
     def _print_var(self, index: int, s: Var) -> None:
         made = self._effect(index, s, lambda: self._atom(s.args[0], s.variable.type).text)
@@ -396,6 +410,8 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     UniformLoad: _Printer._print_uniform_load,
     Atomic: _Printer._print_atomic,
     Store: _Printer._print_store,
+    CopyAsync: _Printer._print_copy,
+    CopyWait: _Printer._print_wait,
     Var: _Printer._print_var,
     Set: _Printer._print_set,
     If: _Printer._print_if,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vyre_py.ir.language.errors import Diagnostic, Place
-from vyre_py.ir.language.nodes import Const, Space, Value, Variable
+from vyre_py.ir.language.nodes import Atom, Const, Memory, Space, Value, Variable
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.declaration_parser import DeclarationParser
@@ -25,6 +25,7 @@ __all__ = ["BETWEEN", "MAX_BLOCKS", "STATEMENTS", "StatementParser", "Stopped"]
 # Twice what `check` lets pass, so that its own finding is the one to be read.
 MAX_BLOCKS: Final = 512
 BETWEEN: Final = frozenset("\n;")  # statements
+_MOST_DIGITS: Final = 9  # of a number that fits 32 bits however it reads
 _WHOLE: Final = frozenset({"program", "function"})  # blocks that are no statements
 _BEHIND: Final = BETWEEN | {"}", ""}  # a statement
 _DECLARATIONS: Final = frozenset({"doc", "function", "param", "buffer", "workgroup", "private", "table"})
@@ -230,11 +231,15 @@ class StatementParser(DeclarationParser):
         self.expect("=")
 
     def _store(self) -> None:
+        self._written(self.assembler.store)
+
+    def _written(self, emit: Callable[[Memory, tuple[Atom, ...], Atom], None]) -> None:
+        """`array[index] = value`."""
         memory, indices = self.indices()
         self._assign()
         *settled, atom = self.settle(*indices, self.fix(self.expression(), memory.type))
         self.assembler.place = self.whole()
-        self.assembler.store(memory, tuple(settled), atom)
+        emit(memory, tuple(settled), atom)
 
     def _if(self) -> None:
         condition = self.expression()
@@ -290,6 +295,14 @@ class StatementParser(DeclarationParser):
         self.assembler.place = self.whole()
         self.assembler.print_(message, values)
 
+    def _copy_wait(self) -> None:
+        at = self.position
+        word = self.words[at]
+        if not word.isdecimal() or len(word) > _MOST_DIGITS:
+            raise self.unexpected("how many groups may still be in flight: 0, or a small whole number")
+        self.position += 1
+        self._plain(lambda: self.assembler.copy_wait(int(word)))
+
     def _message(self) -> str:
         return unquote(self.expect_kind("string", "a message in quotes"))
 
@@ -329,6 +342,9 @@ STATEMENTS: Final[Mapping[str, Callable[[Any], None]]] = {
     "region": StatementParser._region,
     "assert": StatementParser._assert,
     "print": StatementParser._print,
+    "copy_async": lambda p: p._written(p.assembler.copy_async),
+    "copy_commit": lambda p: p._plain(p.assembler.copy_commit),
+    "copy_wait": StatementParser._copy_wait,
     "break": lambda p: p._plain(p.assembler.break_),
     "continue": lambda p: p._plain(p.assembler.continue_),
     "return": lambda p: p._plain(p.assembler.return_),

@@ -34,6 +34,7 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
+from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 from vyre_py.lowering.legal.split64_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Split64Builder, is_wide, words_of_const
 
 __all__ = ["missing_words", "split_words"]
@@ -208,4 +209,4 @@ class _Splitter(Rewriter):
 _SPLIT: Final[Handlers[Callable[[_Splitter, Any], None]]] = Handlers("the rewrite of 64-bit integers", {
     Let: _Splitter._let, Load: _Splitter._load, UniformLoad: _Splitter._load, Store: _Splitter._store, Var: _Splitter._var, Get: _Splitter._get,
     Set: _Splitter._set,
-}, apart=SCALAR_KINDS, without={Subgroup: "subgroup ops go through workgroup memory first", **WITHOUT_REPORTS})  # fmt: skip
+}, apart=SCALAR_KINDS, without={Subgroup: "subgroup ops go through workgroup memory first", **WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip

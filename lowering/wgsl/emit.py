@@ -47,6 +47,7 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER, WITHOUT_GRID_SCAN
+from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import (
@@ -425,6 +426,8 @@ EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl",
     Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic,
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
-}, without={**WITHOUT_GRID_BARRIER, **WITHOUT_GRID_SCAN, **WITHOUT_REPORTS, Subgroup: "subgroup ops go through workgroup memory first"})  # fmt: skip
+}, without={
+    **WITHOUT_GRID_BARRIER, **WITHOUT_GRID_SCAN, **WITHOUT_REPORTS, **WITHOUT_COPIES, Subgroup: "subgroup ops go through workgroup memory first",
+})  # fmt: skip
 Kernel._emitters = EMITTERS
 CalledFunction._emitters = {**EMITTERS, Load: CalledFunction._load, Store: CalledFunction._store}

@@ -32,6 +32,8 @@ BODIES = {
     "past the end": "buffer x: T[m] read; buffer y: T[n] write; let i = global_id.x; y[i - 2u32] = x[i + 3u32]",
     "workgroup": "buffer x: T[n] read; buffer y: T[n] write; workgroup s: T[32]; let i = global_id.x; let l = local_id.x; s[l] = x[i]; barrier;"
                  " y[i] = s[31u32 - l]",
+    "copied": "buffer x: T[n] read; buffer y: T[n] write; workgroup s: T[32]; let i = global_id.x; let l = local_id.x; copy_async s[l] = x[i]; copy_wait 0;"
+              " barrier; y[i] = s[31u32 - l]",
     "two axes": "buffer x: T[n, m] read; buffer y: T[n, m] write; let i = global_id.x; for k in 0u32..m { y[i, k] = x[i, m - 1u32 - k] }",
     "side by side in rows": "buffer x: T[m, n] read; buffer y: T[m, n] write; let i = global_id.x; for k in 0u32..m { y[k, i] = x[k, i + 1u32] }",
     "loop": "buffer x: T[m] read; buffer y: T[n] write; let i = global_id.x; for k in 0u32..m { if x[k] == x[i] { y[i] = x[k] } }",
@@ -69,7 +71,7 @@ CASES = [(kind, f"{scalar}x{lanes}") for kind in BODIES for scalar in TYPES for 
 @pytest.mark.parametrize(("kind", "type_"), CASES, ids=lambda value: value)
 def test_the_cpu_computes_what_the_interpreter_does(kind: str, type_: str) -> None:
     """In each width of lanes that a workgroup leads to, and over memory that begins anywhere."""
-    for workgroup in (32,) if kind == "workgroup" else (1, 5, 16, 64):
+    for workgroup in (32,) if kind in ("workgroup", "copied") else (1, 5, 16, 64):
         made = program(BODIES[kind], type_, workgroup)
         for n, m in ((1, 2), (45, 50)):
             given = arguments(made, {"n": n, "m": m})

@@ -187,6 +187,35 @@ class Kernel:
     def _fence(self, parts: list[str], operands: list[str]) -> Step:
         return lambda r: None
 
+    def _cp(self, parts: list[str], operands: list[str]) -> Step:
+        """A copy lands when its thread waits for it, no earlier; `%copies` are the thread's groups, the last of them open."""
+        assert parts[1] == "async", parts
+        if parts[2] == "commit_group":
+            return lambda r: r["%copies"].append([])
+        if parts[2] in ("wait_group", "wait_all"):
+            left = 1 + int(operands[0]) if operands else 0
+
+            def wait(r: Registers) -> None:
+                landing = r["%copies"][: len(r["%copies"]) - left]
+                for block, at, data in [copy for group in landing for copy in group]:
+                    block[at : at + len(data)] = data
+                r["%copies"] = r["%copies"][len(landing) :] or [[]]
+
+            return wait
+        size, target, source = int(operands[2]), self._place(operands[0]), self._place(operands[1])
+        given = self._given(operands[3]) if len(operands) > 3 else lambda r: size
+
+        def begin(r: Registers) -> None:
+            (block, at), count = self._bytes(r, target(r), size), given(r)
+            data = b""
+            if count:
+                whole, first = self._bytes(r, source(r), count)
+                data = bytes(whole[first : first + count])
+            assert count in (0, size) and block is r["%shared"]
+            r["%copies"][-1].append((block, at, data.ljust(size, b"\0")))
+
+        return begin
+
     # ---- warps
 
     def _exchange(self, parts: list[str], operands: list[str]) -> Step:
@@ -282,7 +311,7 @@ class Kernel:
             pass
 
     def _run(self, r: Registers) -> Iterator[str | _Exchange]:
-        r |= {"%clock": 1, "%local": bytearray(self._local_bytes)}
+        r |= {"%clock": 1, "%copies": [[]], "%local": bytearray(self._local_bytes)}
         at, steps = 0, self._steps
         while True:
             found = steps[at](r)

@@ -30,6 +30,19 @@ _SIZES = {"ptr": 8, "i64": 8, "i32": 4}
 _WAIT = ctypes.CFUNCTYPE(None)
 _EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _INTRINSIC = re.compile(r"(%v\d+) = call (i32|i1) @llvm\.nvvm\.((?:shfl|vote|match|redux)[\w.]*)\((.*)\)")
+_COPY = re.compile(r'call void asm sideeffect "cp\.async\.c[ag]\.shared\.global [^"]*, (\d+)(?:, \$2)?;", "[^"]*"\((i64 \S+), (i64 [^,)]+)(?:, (i32 [^)]+))?\)')
+# Some bytes, and zeros up to the whole: at once, since what a thread has begun may be there at any time.
+_COPIED = """
+define internal void @copied(i64 %target, i64 %source, i32 %given, i32 %size) {
+  %t = inttoptr i64 %target to ptr
+  %s = inttoptr i64 %source to ptr
+  call void @llvm.memset.p0.i32(ptr %t, i8 0, i32 %size, i1 false)
+  call void @llvm.memcpy.p0.p0.i32(ptr %t, ptr %s, i32 %given, i1 false)
+  ret void
+}
+declare void @llvm.memset.p0.i32(ptr, i8, i32, i1)
+declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)
+"""
 _TYPED = re.compile(r"\.i(?:32|64)$")
 PLAIN = CompileOptions()
 
@@ -52,6 +65,8 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
     text = re.sub(r"declare i32 @llvm\.nvvm\.idp4a\.(s|u)\.\1\(i32, i32, i32\)", _products_of_bytes, text)
     text = re.sub(r"@llvm\.nvvm\.idp4a\.(s|u)\.\1\(", r"@bytes.\1(", text)
+    if _COPY.search(text):
+        text = _COPY.sub(_copy_call, text) + _COPIED
     text = re.sub(r"  call void asm .*\n", "", text)  # the names of registers are those of PTX
     clock = r"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.clock\(\)"
     text = re.sub(clock, r"\1.w = call i64 @llvm.readcyclecounter()\n  \1 = trunc i64 \1.w to i32", text)
@@ -90,6 +105,12 @@ def _exchange_call(found: re.Match[str]) -> str:
     call = f"call i32 %exchange(i32 {_NAMES.index(_TYPED.sub('', name))}, i32 {mask}, i64 {wide}, i32 {b}, i32 {c})"
     lines += [f"{result} = {call}"] if type_ == "i32" else [f"{result}.w = {call}", f"{result} = trunc i32 {result}.w to i1"]
     return "\n  ".join(lines)
+
+
+def _copy_call(found: re.Match[str]) -> str:
+    """A copy as a call of the function that does it."""
+    size, target, source, given = found.groups()
+    return f"call void @copied({target}, {source}, {given or f'i32 {size}'}, i32 {size})"
 
 
 # LLVM has the vote's word before `sync`.

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER
+from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
 
@@ -431,7 +432,7 @@ HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
     Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan,
-}, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS})  # fmt: skip
+}, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}
 

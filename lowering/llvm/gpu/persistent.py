@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from vyre_py.lowering.llvm.gpu.async_copies import wait
 from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, STRIP, Watch
 from vyre_py.lowering.llvm.text import ModuleText, Writer
@@ -45,13 +46,13 @@ def body_parameters(arguments: Sequence[tuple[str, str]], flag: str) -> str:
 
 
 def write_walk(
-    module: ModuleText, body: str, arguments: Sequence[tuple[str, str]], groups: Sequence[str], *, flag: str, clears: bool, dependent: bool
+    module: ModuleText, body: str, arguments: Sequence[tuple[str, str]], groups: Sequence[str], *, flag: str, clears: bool, copies: bool, dependent: bool
 ) -> Writer:
     """Writes a kernel that calls the function `body` with the (type, name) `arguments` and the place, for every place that is this workgroup's;
     gives the writer, to be finished. `groups` names the grid's size along x, y, z, none of it zero.
 
-    A body that `clears` workgroup memory finds that all invocations have done with the place before. Sums of places are made digit by digit,
-    so that a step takes no division, and a grid may have more than 2^32 workgroups.
+    A body that `clears` workgroup memory finds that all invocations have done with the place before, and so have the `copies` that they began. Sums of
+    places are made digit by digit, so that a step takes no division, and a grid may have more than 2^32 workgroups.
     """
     w = Writer(module)
     if dependent:
@@ -73,6 +74,8 @@ def write_walk(
     account = [("ptr", name) for name in watch.account] if watch is not None else []
     given = [*arguments, *account, *[("i32", place) for place in (x, y, z)]]
     w.line(f"call void @{body}({', '.join(f'{type_} {name}' for type_, name in given)})")
+    if copies:
+        wait(w, 0)
     if watch is not None:
         watch.spend(str(_TURN))
         watch.check()

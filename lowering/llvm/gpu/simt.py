@@ -21,6 +21,9 @@ from vyre_py.ir.language.nodes import (
     Break,
     Const,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -56,6 +59,7 @@ from vyre_py.lowering.legal.grids import WITHOUT_GRID_SCAN
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.gpu import async_copies
 from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.gpu.grid_barrier import meet_grid
@@ -103,6 +107,7 @@ class _SimtWalk:
         self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
         self.rows = coarsened.rows() if coarsened is not None else {}
+        self.copied = async_copies.copied(optimised, self.rows)
         self.optimised = optimised
         self.program = optimised.program
         self.proven = optimised.proven
@@ -325,6 +330,8 @@ class _SimtWalk:
         if s.memory in self.parameters:
             self.values[s.bound.id] = self.parameters[s.memory]
             return
+        if index in self.copied.silent:
+            return
         if index in self.rows:
             self._load_row(index, s)
         if index in self.done:
@@ -402,8 +409,11 @@ class _SimtWalk:
             return
         if index in self.rows:
             self._store_row(index, s)
-        if index in self.done:
-            return
+        if index not in self.done:
+            self._write(index, s)
+
+    def _write(self, index: int, s: Store | CopyAsync) -> None:
+        """One element."""
 
         def write() -> str:
             type_, value = memory_type(s.memory.type), self._in_memory(s.memory.type, self.atom(s.value))
@@ -411,6 +421,38 @@ class _SimtWalk:
             return ""
 
         self._guarded(s, self.proven[index], write)
+
+    # ---- copies into workgroup memory
+
+    def copy_async(self, index: int, s: CopyAsync) -> None:
+        if index in self.done:
+            return
+        if (number_ := self.copied.loads.get(index)) is None:
+            self._write(index, s)
+            return
+        load, count = self.program.body[number_], self.copied.counts.get(index, 1)
+        assert isinstance(load, Load)  # what is copied
+
+        def begin() -> str:
+            w, axes = self.w, self._axes(load)
+            target = w.let(f"ptrtoint {self._element(index, s)} to i64")
+            condition = inside(w, *axes, self._row_proven(number_, load) if count > 1 else self.proven[number_])
+            place = offset(w, *axes)
+            if condition:
+                place = w.let(f"select i1 {condition}, i64 {place}, i64 0")  # nothing is read there, yet it is an address
+            element = w.let(f"getelementptr {memory_type(load.memory.type)}, ptr addrspace(1) {self.bases[load.memory]}, i64 {place}")
+            source = w.let(f"ptrtoint ptr addrspace(1) {element} to i64")
+            async_copies.copy(w, target, source, count * s.memory.type.size_bytes, condition)
+            return ""
+
+        self._guarded(s, self._row_proven(index, s) if count > 1 else self.proven[index], begin)
+        self.done.update(range(index, index + count))
+
+    def copy_commit(self, index: int, s: CopyCommit) -> None:
+        async_copies.commit(self.w)
+
+    def copy_wait(self, index: int, s: CopyWait) -> None:
+        async_copies.wait(self.w, s.groups)
 
     def atomic(self, index: int, s: Atomic) -> None:
         scope = f'syncscope("{_SCOPES[s.memory.space]}") '
@@ -498,7 +540,7 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-    Subgroup: _SimtWalk.together,
+    Subgroup: _SimtWalk.together, CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_GRID_SCAN})  # fmt: skip
 
 
@@ -550,7 +592,7 @@ def write_kernel(
         body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
         flag = walk.words.get(SlotKind.CANCEL, "")
         w.finish(f"define internal void @{body}({body_parameters(arguments, flag)}) alwaysinline{subnormals}")
-        w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, dependent=options.dependent)
+        w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, copies=bool(walk.copied.loads), dependent=options.dependent)
     size = ",".join(map(str, walk.program.workgroup))
     parameters = ", ".join(f"{type_} {attributes}{name}" for type_, attributes, name in walk.signature)
     w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{subnormals}{walk.lines.attached}')

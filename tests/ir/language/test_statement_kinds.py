@@ -22,6 +22,9 @@ from vyre_py.ir.language.nodes import (
     Break,
     Const,
     Continue,
+    CopyAsync,
+    CopyCommit,
+    CopyWait,
     Else,
     End,
     For,
@@ -119,8 +122,14 @@ def test_every_kind_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("found", "kinds"),
     [
-        (any_of(~DROPPABLE), {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print}),
-        (any_of(~(DROPPABLE | Effect.WRITES)), {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print}),
+        (
+            any_of(~DROPPABLE),
+            {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print, CopyAsync, CopyCommit, CopyWait},
+        ),
+        (
+            any_of(~(DROPPABLE | Effect.WRITES)),
+            {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print, CopyAsync, CopyCommit, CopyWait},
+        ),
         (any_of(Effect.CONVERGES), {Subgroup}),
         (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
@@ -128,13 +137,17 @@ def test_every_kind_is_in_the_table() -> None:
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
         (any_of(Effect.READS), {Load, UniformLoad, Atomic}),
-        (any_of(Effect.WRITES), {Store, Atomic}),
+        (any_of(Effect.WRITES), {Store, Atomic, CopyAsync}),
+        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
         (at_most(Effect.NONE), {Let}),
         (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
     ],
-    ids=["seen", "unmovable", "converges", "synchronises", "grid", "scans", "reports", "jumps", "reads", "writes", "repeats", "nests", "pure", "variables"],
+    ids=[
+        "seen", "unmovable", "converges", "synchronises", "grid", "scans", "reports", "jumps", "reads", "writes", "copies", "repeats", "nests", "pure",
+        "variables",
+    ],
 )
 def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
     assert {kind for kind in STATEMENTS if found[kind]} == kinds

@@ -212,6 +212,9 @@ class _Rewriter:
         self._put(f"{result} = getelementptr {type_}, {self._pointer(space, pointer, type_)}, i64 {index}")
         self._pointees[result] = type_
 
+    def address(self, result: str, found: re.Match[str]) -> None:
+        self._put(f"{result} = ptrtoint {self._pointer(found[1], found[2], 'i8')} to i64")
+
     def load(self, result: str, found: re.Match[str]) -> None:
         type_, space, pointer, align = found.groups()
         words = words_of(type_, align) if self._typed else None
@@ -339,6 +342,7 @@ _INTEGER: Final = r"(i32|i64)"
 _ROWS: Final[tuple[tuple[str, str, _Write], ...]] = (
     ("alloca", rf"alloca {_TYPE}{_ALIGN}", _Rewriter.alloca),
     ("getelementptr", rf"getelementptr {_TYPE}, {_POINTER}, i64 (\S+)", _Rewriter.element),
+    ("ptrtoint", rf"ptrtoint {_POINTER} to i64", _Rewriter.address),
     ("load", rf"load {_TYPE}, {_POINTER}{_ALIGN}", _Rewriter.load),
     ("load", rf"load atomic (?:volatile )?{_INTEGER}, {_POINTER}{_SCOPE} monotonic, align \d+", _Rewriter.load_atomic),
     ("store", rf"store {_TYPE} (.+), {_POINTER}{_ALIGN}", _Rewriter.store),

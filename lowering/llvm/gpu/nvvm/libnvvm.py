@@ -53,6 +53,7 @@ _LATER: Final = (
     (re.compile(r"abs(?:\.ftz)?\.f16"), (6, 5)),
     (re.compile(r"redux\.sync\.\w+\.\w+"), (7, 0)),
     (re.compile(r"tanh\.approx\.f32|(?:min|max)(?:\.ftz)?\.f16|ex2\.approx\.f16"), (7, 0)),
+    (re.compile(r"cp\.async\.(?:c[ag]\.shared\.global|commit_group|wait_group|wait_all)"), (7, 0)),
     (re.compile(r"griddepcontrol\.\w+"), (7, 8)),
     (re.compile(r"(?:add|sub|fma)(?:\.rn)?(?:\.sat)?\.f32\.f16"), (8, 6)),
 )

@@ -1,0 +1,74 @@
+"""Copies into workgroup memory as PTX's own: on a machine on which none lands before its thread waits for it, the interpreter's bits come out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import ptx_threads
+import pytest
+from filetest import files, read_cases
+from ptxas import assemble_together
+
+from vyre_py.ir.check import check
+from vyre_py.ir.interpret import interpret
+from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.ops import EXPANDED_ONLY
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.compile import emit_text, prepare
+from vyre_py.lowering.llvm.gpu import nvptx
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
+
+(PATH,) = [path for path in files("run") if path.stem == "copies"]
+PROGRAMS = {program.name: program for program in [parse(case.text) for case in read_cases(PATH)]}
+SIZES = {"n": 100, "rows": 3}
+
+
+def arguments(program: Program) -> dict[str, Any]:
+    numbers = np.random.default_rng(1)
+    shapes = {m: [evaluate_dim(size, SIZES) for size in m.shape] + [m.type.lanes] * m.type.is_vector for m in program.buffers}
+    return {m.name: numbers.integers(0, 100, shape).astype(m.type.dtype) for m, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("options", [CompileOptions(), CompileOptions(codegen="nvvm"), CompileOptions(persistent=True)], ids=["llvm", "nvvm", "persistent"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_they_land_when_they_are_waited_for(name: str, options: CompileOptions) -> None:
+    target, program = Target("ptx", "sm_80"), PROGRAMS[name]
+    prepared = prepare(program, target, options)
+    made = nvptx.lower(prepared, target, options)
+    assert "cp.async" in made.text
+    want = arguments(program)
+    interpret(unoptimised(check(program), expand=EXPANDED_ONLY), want, SIZES)
+    for entry in made.entries:  # as they begin anywhere, and on multiples of 16 bytes
+        got = arguments(program)
+        ptx_threads.run(made, entry, prepared.program, options, got, SIZES)
+        assert {m.name: got[m.name].tobytes() for m in program.buffers} == {m.name: want[m.name].tobytes() for m in program.buffers}
+
+
+def test_what_is_not_waited_for_does_not_leave_its_workgroup() -> None:
+    """The next one on the same machine finds zeros, or what it has copied itself."""
+    program = parse("""program left(n) workgroup(4) over(n) {
+  buffer x: u32[n] read
+  buffer y: u32[n] write
+  workgroup w: u32[8]
+  y[global_id.x] = w[local_id.x] + w[local_id.x + 4]
+  barrier
+  copy_async w[local_id.x + 4] = x[global_id.x]
+}""")
+    target, options = Target("ptx", "sm_80"), CompileOptions(persistent=True)
+    prepared = prepare(program, target, options)
+    got = arguments(program)
+    ptx_threads.run(made := nvptx.lower(prepared, target, options), made.entries[0], prepared.program, options, got, SIZES)
+    assert "cp.async" in made.text and not got["y"].any()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_ptxas_takes_them(arch: str) -> None:
+    drawn = [(replace(program, name=f"{program.name}_{codegen}"), codegen) for program in PROGRAMS.values() for codegen in ("llvm", "nvvm")]
+    modules = [emit_text(program, arch, CompileOptions(codegen=codegen)) for program, codegen in drawn]
+    assert all("cp.async.c" in module for module in modules)
+    assemble_together(modules, arch, level=1)
