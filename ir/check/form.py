@@ -85,7 +85,7 @@ _Fields = tuple[tuple[str, Callable[[object], bool]], ...]
 # What a statement may hold beside its operands -> whether a thing is such.
 _HELD: Final[Mapping[type, Callable[[object], bool]]] = {
     Op: lambda thing: id(thing) in _OP_IDS, AtomicOp: lambda thing: id(thing) in _ATOMIC_IDS,
-    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text,
+    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text, int: _is_count,
 }  # fmt: skip
 
 _FORMS: Final[Mapping[type[Statement], _Fields]] = {

@@ -33,6 +33,7 @@ __all__ = [
     "MAX_RANK",
     "MAX_STATEMENTS",
     "MAX_SUBGROUP",
+    "MAX_UNROLL",
     "MAX_WORKGROUP",
     "MAX_WORKGROUP_Z",
     "SPACE_LIMITS_BYTES",
@@ -43,6 +44,7 @@ __all__ = [
 MAX_NESTING: Final = 256
 MAX_NAME: Final = 256
 MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`
+MAX_UNROLL: Final = 256  # turns of a loop that a hint has written out: V214, in `types`
 MAX_COPY_GROUPS: Final = 31  # of copies that a wait leaves in flight: V213, in `types`
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64

@@ -64,6 +64,9 @@ class _Encoder:
                 yield f"m{self.memories.get(value, -1)}"
             elif name == "variable":
                 yield f"{value.id}:{value.type.name}"
+            elif name == "unroll":
+                if value:
+                    yield f"{value}"
             elif name == "op":
                 yield value.name if value not in self.functions else f"f{self.functions[value]}"
             else:

@@ -347,10 +347,14 @@ class End(Statement):
 @_node
 class For(Statement):
     """Runs its block for result = start, start + step, ... below stop (above it for a step that is a negative constant); args are start, stop
-    and step, read once. A constant step is not 0; for one that is no constant and not above 0 the block does not run."""
+    and step, read once. A constant step is not 0; for one that is no constant and not above 0 the block does not run.
 
+    `unroll` is a hint without meaning: how many turns a compiler is to write out one behind the other; 0 leaves it to the compiler."""
+
+    unroll: int = 0
     effect = Effect.NESTS | Effect.REPEATS
     spelling, code, binds, opens = "for", 10, True, True
+    payload = MappingProxyType({"unroll": int})
 
 
 @_node

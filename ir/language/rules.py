@@ -106,6 +106,8 @@ _ROWS: tuple[Rule, ...] = (
          "write as many {} as there are values"),
     Rule("V213", "a copy_wait does not say how many groups may be in flight", "It waits for all groups of the invocation's copies but the last so many, a constant from 0 to 31: the compiler has to know it.",
          "write a whole number: copy_wait 0 waits for all"),
+    Rule("V214", "a loop asks for too many turns written out", "unroll(n) is a hint: the compiler writes out up to 256 turns of the loop one behind the other.",
+         "ask for fewer; without unroll the compiler decides"),
     Rule("V301", "a memory is read that may only be written", "The access of a memory says what binding, aliasing and targets may rely on.",
          "declare it read_write"),
     Rule("V302", "a memory is written that may only be read", "The access of a memory says what binding, aliasing and targets may rely on.",

@@ -15,7 +15,7 @@
       NAME[INDEX, ...] = EXPRESSION
       atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands
       if EXPRESSION { } else if EXPRESSION { } else { }
-      for NAME in START..STOP step STEP { }
+      for NAME in START..STOP step STEP unroll(COUNT) { }          step and unroll, a hint to compilers, may be left out
       loop { break; continue }
       region "name" { return }
       barrier                                                      of the workgroup; grid_barrier, of the whole grid

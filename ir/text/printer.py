@@ -374,7 +374,7 @@ class _Printer:
         def text() -> str:
             start, stop, step = self._group(s.args)
             one = isinstance(s.args[2], Const) and s.args[2].type is s.args[0].type and s.args[2].bits == 1
-            return f"{start.text}..{stop.text}" + ("" if one else f" step {step.text}")
+            return f"{start.text}..{stop.text}" + ("" if one else f" step {step.text}") + (f" unroll({s.unroll})" if s.unroll else "")
 
         made = self._effect(index, s, text)
         name = self._value_name(made.id)

@@ -257,7 +257,8 @@ class StatementParser(DeclarationParser):
         self.expect("..", "an operator or `..`")
         stop = self.expression()
         step = self.expression() if self.take("step") else None
-        self.expect("{", "an operator, `step` or `{`")
+        unroll = self._unroll() if self.take("unroll") else 0
+        self.expect("{", "an operator, `step`, `unroll(count)` or `{`")
         group: tuple[Operand, ...] = (first, stop, step) if step is not None else (first, stop)
         fixed = next((part.type for part in group if part.type is not None), None)
         if fixed is not None:
@@ -265,9 +266,26 @@ class StatementParser(DeclarationParser):
         begin, end, *steps = self.settle(*group)
         by = steps[0] if steps else Const(begin.type.scalar, 1)
         self.assembler.place = self.whole()
-        value = self.assembler.for_(begin, end, by, name)
+        value = self.assembler.for_(begin, end, by, name, unroll)
         self._open("for")
         self._bind(name, value)
+
+    def _unroll(self) -> int:
+        """`(count)`, of turns to be written out."""
+        self.expect("(")
+        count = self._count("how many turns to write out: a whole number of at least 1")
+        if not count:
+            raise Failed(finding("V214", "unroll(0) writes out no turn", self.place(self.position - 1)))
+        self.expect(")")
+        return count
+
+    def _count(self, what: str) -> int:
+        """A plain whole number."""
+        word = self.words[self.position]
+        if not word.isdecimal() or len(word) > _MOST_DIGITS:
+            raise self.unexpected(what)
+        self.position += 1
+        return int(word)
 
     def _loop(self) -> None:
         self._open_block(self.assembler.loop, "loop")
@@ -296,12 +314,8 @@ class StatementParser(DeclarationParser):
         self.assembler.print_(message, values)
 
     def _copy_wait(self) -> None:
-        at = self.position
-        word = self.words[at]
-        if not word.isdecimal() or len(word) > _MOST_DIGITS:
-            raise self.unexpected("how many groups may still be in flight: 0, or a small whole number")
-        self.position += 1
-        self._plain(lambda: self.assembler.copy_wait(int(word)))
+        groups = self._count("how many groups may still be in flight: 0, or a small whole number")
+        self._plain(lambda: self.assembler.copy_wait(groups))
 
     def _message(self) -> str:
         return unquote(self.expect_kind("string", "a message in quotes"))

@@ -153,8 +153,11 @@ def _together(op: SubgroupOp) -> _Maker:
     return lambda b, ref, args: b.assembler.emit(Subgroup(next(b.results), args, op))
 
 
+_NUMBERS: Final = range(1 << 32)  # each stands for itself
 # What a statement holds beside its operands -> what its reference counts.
-_REFERENCES: Final[Mapping[type, attrgetter[Any]]] = {Memory: attrgetter("memories"), Variable: attrgetter("variables"), str: attrgetter("strings")}
+_REFERENCES: Final[Mapping[type, Callable[[Any], Any]]] = {
+    Memory: attrgetter("memories"), Variable: attrgetter("variables"), str: attrgetter("strings"), int: lambda build: _NUMBERS,
+}  # fmt: skip
 
 
 def _coded(row: type[Statement]) -> _Maker:

@@ -225,6 +225,7 @@ _Writer = Callable[[_Flattener, Any], None]
 # What a statement holds beside its operands -> the number that stands for it.
 _REFERENCES: Final[Mapping[type, Callable[[_Flattener, Any], int]]] = {
     Memory: lambda f, held: f.memories[held], Variable: lambda f, held: f.variable(held), str: lambda f, held: f.strings.add(held),
+    int: lambda f, held: held,
 }
 
 

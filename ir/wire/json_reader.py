@@ -33,6 +33,7 @@ from vyre_py.ir.wire.json_form import (
     LISTS,
     MAX_OPERANDS,
     MAX_ROWS,
+    NUMBERS,
     REF_KEYS,
     REQUIRED,
     VERSION,
@@ -350,6 +351,8 @@ class _Reader:
         key = REF_KEYS.get(code)
         if key is None:
             return self.variables if code == _VAR else 0
+        if key in NUMBERS:
+            return _whole(row.get(key, 0), f"/{key}", _ROWS_LIMIT)
         if key not in row:
             raise Wrong("W115", f"the key {key!r} is missing")
         if key == "variable":

@@ -23,7 +23,7 @@ from vyre_py.ir.wire.codes import (
     TYPE_NAMES,
 )
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, REF_KEYS, VERSION
+from vyre_py.ir.wire.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, NUMBERS, REF_KEYS, VERSION
 from vyre_py.ir.wire.tables import SIZE_OPS, TYPES_BY_CODE
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ class _Writer:
                     name, variable = variables.get(variable), variable + 1
                 else:
                     name, value = values.get(value), value + 1
-            if (key := REF_KEYS.get(code)) is not None:
+            if (key := REF_KEYS.get(code)) in NUMBERS:
+                parts += [f'"{key}": {ref}'] if ref else []
+            elif key is not None:
                 texts = {"memory": self.memories, "function": self.functions}.get(key, self.strings)
                 parts.append(f'"{key}": {ref if key == "variable" else texts[ref]}')
             if name is not None:

@@ -10,7 +10,7 @@ from vyre_py.ir.language.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.language.types import SCALARS, Kind
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
-from vyre_py.ir.wire.json_form import FUNCTIONS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.json_form import FUNCTIONS, NUMBERS, REF_KEYS, REQUIRED, VERSION
 from vyre_py.ir.wire.tables import TYPED
 
 __all__ = ["schema"]
@@ -60,7 +60,9 @@ def _statements() -> list[_Schema]:
         if typed:
             required["type"] = _ref("type")
             optional["name"] = _ref("name")
-        if key:
+        if key in NUMBERS:
+            optional[key] = _ROW
+        elif key:
             required[key] = _ROW if key == "variable" else _ref("name")
         forms.append(_object(required, optional))
     return forms

@@ -15,8 +15,8 @@ from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_
 
 __all__ = [
     "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
-    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES",
-    "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS",
+    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_NUMBER", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS",
+    "SPACES", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS",
 ]
 
 OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
@@ -38,6 +38,7 @@ REFERS_MEMORY: Final = 1
 REFERS_VARIABLE: Final = 2
 REFERS_STRING: Final = 3
 REFERS_FUNCTION: Final = 4
+REFERS_NUMBER: Final = 5  # to nothing: it is a number itself
 
 
 def _flags(size: int, codes: Iterable[int]) -> Array:
@@ -57,7 +58,7 @@ def _references() -> Array:
 
 
 # What a statement holds beside its operands -> what its ref counts.
-_REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING}
+_REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING, int: REFERS_NUMBER}
 _BINDING: Final = [CALL_CODE, *OPS_BY_CODE, *ATOMICS_BY_CODE, *SUBGROUPS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
 
 # By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.

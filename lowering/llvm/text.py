@@ -58,6 +58,12 @@ class ModuleText:
         self.tails.append(f"!{len(self.tails)} = {text}")
         return f"!{len(self.tails) - 1}"
 
+    def loop(self, hint: str) -> str:
+        """Adds what LLVM is told of one loop; gives the attachment of its last branch."""
+        number = len(self.tails)
+        self.tails += [f"!{number} = distinct !{{!{number}, !{number + 1}}}", f"!{number + 1} = !{{{hint}}}"]
+        return f", !llvm.loop !{number}"
+
     def __str__(self) -> str:
         named = [f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self.named.items()]
         parts = (self.heads, self._globals, sorted(self._declarations), self._helpers, self.functions, self.tails, named)
@@ -141,6 +147,11 @@ class Writer:
     def jump(self, label: str) -> None:
         """Ends the current block with a branch."""
         self.end(f"br label %{label}")
+
+    def again(self, head: str, unroll: int = 0) -> None:
+        """Ends the last block of a loop with a branch to its head; so many turns are to be written out, where that is not 0."""
+        count = '!"llvm.loop.unroll.disable"' if unroll == 1 else f'!"llvm.loop.unroll.count", i32 {unroll}'
+        self.end(f"br label %{head}{self.module.loop(count) if unroll else ''}")
 
     def branch(self, condition: str, yes: str, no: str) -> None:
         """Ends the current block with a conditional branch."""

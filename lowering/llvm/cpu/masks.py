@@ -309,7 +309,7 @@ class Control:
             if frame.count:
                 turn = w.let(f"load i32, ptr {frame.count}")
                 w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {frame.count}")
-            w.jump(frame.head)
+            w.again(frame.head, state.unrolls.get(frame.opener, 0))
             w.block(frame.exit)
             self._after(frame.opener, frame.entered)
             return index + 1

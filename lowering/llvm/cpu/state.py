@@ -17,6 +17,7 @@ from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Mask, Variab
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
+from vyre_py.lowering.llvm.unrolling import unrolls
 from vyre_py.lowering.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class State:
         self.layout: Layout = lay_out(self.program, options)
         self.invocations = prod(self.program.workgroup)
         self.chunks = -(-self.invocations // width)
+        self.unrolls = unrolls(self.program)
         self.mask: Mask = None
         self.region: BarrierFreeRegion | None = None
         self.chunk = self.base = "0"

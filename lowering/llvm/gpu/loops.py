@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vyre_py.ir.language.nodes import Const, For, Loop, Statement
+from vyre_py.ir.language.program import Program
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import literal
+from vyre_py.lowering.llvm.unrolling import unrolls
 
 __all__ = ["Block", "Loops"]
 
@@ -29,8 +31,9 @@ class Block:
 class Loops:
     """Writes the loops of one kernel."""
 
-    def __init__(self, w: Writer) -> None:
+    def __init__(self, w: Writer, program: Program) -> None:
         self.w = w
+        self.unrolls = unrolls(program)
 
     def begin(self) -> None:
         """Writes what a kernel does before its Program."""
@@ -62,7 +65,7 @@ class Loops:
             w.block(again)
             self._turned(index)
             w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {counter}")
-            w.jump(head)
+            w.again(head, self.unrolls.get(index, 0))
             w.block(leave)
 
         return Block(s, end, again, leave), place

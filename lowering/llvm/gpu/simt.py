@@ -129,7 +129,7 @@ class _SimtWalk:
         self.result: Memory | None = None
         self.layout = layout
         self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
-        self.loops = Loops(self.w)
+        self.loops = Loops(self.w, self.program)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
             watch = Watch(self.w, flag, ACCOUNT if options.persistent else None)
             self.loops = InterruptibleLoops(self.w, self.program, watch, self.atom, self.variables)

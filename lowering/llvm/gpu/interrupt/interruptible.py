@@ -49,6 +49,7 @@ _SHORT: Final = 1 << 12
 # A Loop of fewer units a turn is unrolled to about so many, so that its strip's test, some five instructions, does not matter.
 _UNROLLED: Final = 192
 _MOST_COPIES: Final = 32
+_WRITTEN_OUT: Final = '!"llvm.loop.unroll.full"'
 
 # What takes longer than an instruction, in units, when all threads do it at once and in the worst way: banks of workgroup memory in conflict,
 # every thread another line of DRAM, all threads one address.
@@ -135,7 +136,7 @@ class InterruptibleLoops(Loops):
     """Writes the loops of a kernel with their checks."""
 
     def __init__(self, w: Writer, program: Program, watch: Watch, atom: Callable[[Atom], str], variables: Sequence[str]) -> None:
-        super().__init__(w)
+        super().__init__(w, program)
         self._watch, self._program = watch, program
         self._atom, self._variables = atom, variables
         self._checked_loops = _checked_loops(program)
@@ -177,7 +178,7 @@ class InterruptibleLoops(Loops):
             return super().for_(index, s, start, stop)
         self._enter()
         if loop.innermost:
-            block, turn = self._for_strips(s, loop, self._trips(s, start, stop))
+            block, turn = self._for_strips(index, s, loop, self._trips(s, start, stop))
             place = self._place(s, start, turn)
         else:
             block, place = super().for_(index, s, start, stop)
@@ -206,7 +207,7 @@ class InterruptibleLoops(Loops):
 
         return Block(s, end, again, leave)
 
-    def _for_strips(self, s: For, loop: _CheckedLoop, turns: str) -> tuple[Block, str]:
+    def _for_strips(self, index: int, s: For, loop: _CheckedLoop, turns: str) -> tuple[Block, str]:
         """Opens an innermost For of so many turns; gives the block and the number of the turn."""
         w, length = self.w, _strip_length(loop)
         counter = w.local("i32")
@@ -225,7 +226,7 @@ class InterruptibleLoops(Loops):
         def end() -> None:
             w.block(again)
             w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {counter}")
-            w.jump(head)
+            w.again(head, self.unrolls.get(index, 0))
             w.block(past)
             reached = w.let(f"load i32, ptr {counter}")
             whole = w.let(f"icmp eq i32 {reached}, {limit}")  # else a break led here
@@ -282,7 +283,7 @@ class InterruptibleLoops(Loops):
         def end() -> None:
             w.block(again)
             w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {copy}")
-            w.end(f"br label %{head}{self._unrolled()}")
+            w.end(f"br label %{head}{w.module.loop(_WRITTEN_OUT)}")
             w.block(turned)
             before = w.let(f"load i32, ptr {done}")
             now = w.let(f"add i32 {before}, {copies}")
@@ -305,13 +306,6 @@ class InterruptibleLoops(Loops):
         self.pause()
         w.jump(strip)
         w.block(leave)
-
-    def _unrolled(self) -> str:
-        """What has LLVM unroll the loop whose last branch it stands at."""
-        tails = self.w.module.tails
-        number = len(tails)
-        tails += [f"!{number} = distinct !{{!{number}, !{number + 1}}}", f'!{number + 1} = !{{!"llvm.loop.unroll.full"}}']
-        return f", !llvm.loop !{number}"
 
     def _turned(self, index: int) -> None:
         if (loop := self._checked_loops.get(index)) is not None:
