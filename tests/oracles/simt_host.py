@@ -131,28 +131,37 @@ def _products_of_bytes(found: re.Match[str]) -> str:
     return "\n".join([*lines, f"ret i32 {total}", "}"]).replace(" uext ", " zext ")
 
 
+class _Exchange:
+    """One instruction of a warp that some of its threads have come to: their operands by lane, then all results."""
+
+    def __init__(self) -> None:
+        self.operands: dict[int, list[int]] = {}
+        self.results: dict[int, int] = {}
+        self.done = threading.Event()  # of its own, so that the last one wakes none but those that wait for it
+
+
 class _Warps:
     """Where the threads of a workgroup meet that an instruction names."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.here: dict[tuple[int, int, int], dict[int, list[int]]] = {}  # by warp, instruction and mask: operands by lane
-        self.found: dict[tuple[int, int, int, int], int] = {}  # the same, and the lane
+        self.lock = threading.Lock()
+        self.here: dict[tuple[int, int, int], _Exchange] = {}  # by warp, instruction and mask
 
     def exchange(self, thread: int, kind: int, mask: int, value: int, b: int, c: int) -> int:
         warp, lane = divmod(thread, WARP)
         key, name = (warp, kind, mask), re.sub(r"vote\.(\w+)\.sync", r"vote.sync.\1", _NAMES[kind])
-        named = {k for k in range(WARP) if mask >> k & 1}
-        assert lane in named
-        with self.changed:
-            here = self.here.setdefault(key, {})
-            here[lane] = [value, b, c] if name.startswith("shfl") else [value]
-            if here.keys() == named:
-                self.found |= {(*key, k): exchanged(name)(k, here) & 0xFFFFFFFF for k in named}
+        assert mask >> lane & 1
+        with self.lock:
+            exchange = self.here.setdefault(key, _Exchange())
+            exchange.operands[lane] = [value, b, c] if name.startswith("shfl") else [value]
+            if is_last := len(exchange.operands) == mask.bit_count():
                 del self.here[key]
-                self.changed.notify_all()
-            assert self.changed.wait_for(lambda: (*key, lane) in self.found, 20), f"{name} waits for ever"
-            return self.found.pop((*key, lane))
+        if is_last:
+            compute = exchanged(name)
+            exchange.results = {k: compute(k, exchange.operands) & 0xFFFFFFFF for k in exchange.operands}
+            exchange.done.set()
+        assert exchange.done.wait(20), f"{name} waits for ever"
+        return exchange.results[lane]
 
 
 def _whole_number(found: re.Match[str]) -> str:
@@ -236,15 +245,15 @@ class Walk:
     def __init__(self):
         self._made, self._given, self._written = None, {}, {}
 
-    def run(self, optimised, arguments, sizes, options=PLAIN, heard=None):
+    def run(self, optimised, arguments, sizes, options=PLAIN, heard=None, opt=2):
         """As the function."""
         if heard is not None and heard.program.reports:
-            run(optimised, arguments, sizes, options=options, heard=heard)
+            run(optimised, arguments, sizes, opt, options=options, heard=heard)
             return
         made = options, optimised.program, optimised.proven, optimised.written_first, sizes
         given = {name: value.tobytes() for name, value in arguments.items()}
         if (made, given) != (self._made, self._given):
-            run(optimised, arguments, sizes, options=options)
+            run(optimised, arguments, sizes, opt, options=options)
             written = {name: value.copy() for name, value in arguments.items() if isinstance(value, np.ndarray)}
             self._made, self._given, self._written = made, given, written
         for name, value in self._written.items():
