@@ -57,21 +57,13 @@ def _measure(case: _Case, shift: int) -> Callable[[Bench], dict[str, float]]:
         x, y = device.allocate(count + shift, x_type)[shift:], device.allocate(count, y_type)
         launch = device.compile_native(case.program()).bind(x=x, y=y)
 
-        def many(once: Callable[[], object]) -> Work:
-            def work(times: int) -> None:
-                for _ in range(times * _TIMES):
-                    once()
-                bench.wait()
-
-            return work
-
         def by_torch() -> Work:
             library = torch()
             there = [library.zeros(count + moved, dtype=getattr(library, np.dtype(t.dtype).name), device="cuda")[moved:]
                      for t, moved in ((x_type, shift), (y_type, 0))]  # fmt: skip
-            return many(lambda: case.by_torch(library, *there))
+            return bench.enqueuing(lambda: case.by_torch(library, *there), _TIMES)
 
-        found = bench.race({"ours": many(launch)}, {"PyTorch": by_torch}, rounds=7)
+        found = bench.race({"ours": bench.enqueuing(launch, _TIMES)}, {"PyTorch": by_torch}, rounds=7)
         moved = count * (x_type.size_bytes + y_type.size_bytes * (2 if case.access == "read_write" else 1)) * _TIMES
         for buffer in (x, y):
             buffer.free()

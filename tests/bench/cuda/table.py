@@ -71,6 +71,16 @@ class Bench:
         with context.entered():
             context.ok(context.cuda.cuCtxSynchronize(), "the device failed while it was measured")
 
+    def enqueuing(self, once: Callable[[], object], times: int) -> Work:
+        """The work of so many calls, one after another, and of waiting for them."""
+
+        def work(calls: int) -> None:
+            for _ in range(calls * times):
+                once()
+            self.wait()
+
+        return work
+
     def race(self, works: Mapping[str, Work], peers: Mapping[str, Callable[[], Work]] | None = None, *, calls: int = 1, rounds: int = 7) -> dict[str, float]:
         """Microseconds a call (`timing.race`) of our works, and of those peers that are here and work."""
         runners = dict(works)
