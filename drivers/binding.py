@@ -29,7 +29,7 @@ from vyre_py.ir.language.dims import (
 )
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
-from vyre_py.ir.language.types import Type, bf16, f32, f64, u16
+from vyre_py.ir.language.types import Type, f32, f64, unsigned_of
 from vyre_py.ir.text.declaration_printer import print_dim
 from vyre_py.ir.text.lexer import written_name
 from vyre_py.lowering.artifact.parts import Interface, Step
@@ -120,8 +120,9 @@ def _conversion(type_: Type, found: np.dtype[Any]) -> str:
     if found.kind == "c":
         pair = f"np.asarray(x, np.{'complex64' if type_.scalar is f32 else 'complex128'}) converts"
         return pair if type_.lanes == 2 and type_.scalar in (f32, f64) else "x.real and x.imag are its parts"
-    if type_.scalar is bf16:
-        return "x.view(ml_dtypes.bfloat16) takes its bits" if found == u16.dtype else "np.asarray(x, ml_dtypes.bfloat16) converts"
+    if not type_.in_numpy:
+        wanted = f"ml_dtypes.{type_.dtype.name}"
+        return f"x.view({wanted}) takes its bits" if found == unsigned_of(type_.scalar).dtype else f"np.asarray(x, {wanted}) converts"
     return f"np.asarray(x, np.{type_.dtype.name}) converts"
 
 

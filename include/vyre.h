@@ -45,7 +45,7 @@ extern "C" {
 #define VYRE_WRITES 2u
 
 /* One parameter, as it lies in the argument block. A value takes whole words of 4 bytes, in the machine's byte order; what is narrower (bool, i8, u8,
- * i16, u16, f16, bf16) lies in the first bytes, and the others are zero. A vector may have one of these for each component: `part_bytes` says at
+ * f8e4m3, f8e5m2, i16, u16, f16, bf16) lies in the first bytes, and the others are zero. A vector may have one of these for each component: `part_bytes` says at
  * which byte of the vector it begins. */
 typedef struct vyre_parameter {
     const char *name;      /* as in the Program: UTF-8, any characters but NUL */

@@ -160,6 +160,7 @@ _ASKING: Final[dict[str, tuple[str, str]]] = {
     "int64": ("i64", "y[i] = y[i] * 3"),
     "float16": ("f16", "y[i] = y[i] * 3.0"),
     "bfloat16": ("bf16", "y[i] = y[i] * 3.0"),
+    "float8": ("f8e4m3", "y[i] = cast(cast(y[i], f32) * 3.0, f8e4m3)"),
     "float64": ("f64", "y[i] = y[i] * 3.0"),
     "int64_atomics": ("u64", "atomic_add(y[i], 1)"),
     "float32_atomics": ("f32", "atomic_add(y[i], 1.0)"),

@@ -17,7 +17,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.builder.functions": ("fast",),
     "vyre_py.ir.builder.traced": ("function", "Traced"),
     "vyre_py.ir.language.program": ("Program",),
-    "vyre_py.ir.language.types": ("bf16", "bool_", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "Type"),
+    "vyre_py.ir.language.types": ("bf16", "bool_", "f8e4m3", "f8e5m2", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "Type"),
     "vyre_py.ir.check": ("Checked", "check"),
     "vyre_py.lowering.artifact.artifact": ("Artifact",),
     "vyre_py.lowering.artifact.parts": ("Entry", "Image", "Interface", "Part", "Step"),

@@ -11,7 +11,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.host_arrays import host_array
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Param
-from vyre_py.ir.language.types import Type, bf16, encode, scalar_of
+from vyre_py.ir.language.types import Type, encode, scalar_of
 
 __all__ = ["encode_param"]
 
@@ -23,7 +23,8 @@ def _bits(type_: Type, value: Any) -> int:
     if isinstance(value, np.generic):
         if type_.is_float and value.dtype == type_.dtype:
             return int(np.asarray(value).view(f"u{type_.size_bytes}"))
-        value = float(value) if scalar_of(value.dtype) is bf16 else value.item()
+        given = scalar_of(value.dtype)
+        value = value.item() if given is None or given.in_numpy else float(value)
     return encode(type_, value)
 
 

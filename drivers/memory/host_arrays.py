@@ -56,7 +56,7 @@ def host_array(value: Any, name: str) -> Host:
         raise BindingError(name, [f"{name!r}: {error}"]) from error
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.kind not in "biuf" and element_of(array.dtype) is None:  # NumPy does not know bf16 for a number
+    if array.dtype.kind not in "biuf" and element_of(array.dtype) is None:  # to NumPy most types that it lacks are no numbers
         raise BindingError(name, [f"{name!r} has dtype {array.dtype}, which holds no numbers of the language"])
     return array
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.ir.language.errors import VyreError, shown
-from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f32, f64, u16, vector_of
+from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
 
 __all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from", "in_c_order"]
 
@@ -31,7 +31,7 @@ _READ_ONLY: Final = 1
 _NAMES: Final = {False: b"dltensor", True: b"dltensor_versioned"}
 _USED: Final = {False: b"used_dltensor", True: b"used_dltensor_versioned"}  # a capsule keeps the pointer to its name, not the name
 _CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
-_BFLOAT: Final = 4
+_OWN_CODES: Final = {bf16: 4, f8e4m3: 10, f8e5m2: 12}
 _COMPLEX: Final = 5
 
 
@@ -74,7 +74,7 @@ _rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_ch
 
 
 def _data_type(type_: Type) -> _DLDataType:
-    return _DLDataType(_BFLOAT if type_ is bf16 else _CODES[type_.kind], 8 if type_.kind is Kind.BOOL else type_.bits, 1)
+    return _DLDataType(_OWN_CODES.get(type_, _CODES[type_.kind]), 8 if type_.kind is Kind.BOOL else type_.bits, 1)
 
 
 _TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (_data_type(t),)} | {
@@ -104,7 +104,7 @@ def export(
     when no Python can run. Then device and element type are corrected.
     """
     filled = prod(shape) > 0
-    typestr = u16.dtype.str if type_ is bf16 else type_.dtype.str
+    typestr = (type_ if type_.in_numpy else unsigned_of(type_)).dtype.str
     # NumPy asks for an address where there is nothing, too.
     array = np.asarray(_Lent({"version": 3, "shape": shape, "typestr": typestr, "data": (address if filled else 1, readonly)}, owner))
     versioned = max_version is not None and max_version[0] >= 1

@@ -119,7 +119,7 @@ def _problem(device: Device, foreign: Foreign) -> str | None:
 
 
 def _numpy(array: Host, what: str) -> Foreign:
-    """NumPy's own hand-over refuses bf16 and arrays that can't be written, which are fine here."""
+    """NumPy's own hand-over refuses types of ml_dtypes and arrays that can't be written, which are fine here."""
     problems = []
     type_ = element_of(array.dtype)
     if type_ is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.sharing import dlpack
-from vyre_py.ir.language.types import bf16
 
 if TYPE_CHECKING:
     from vyre_py.drivers.memory.buffer import Buffer
@@ -43,12 +42,12 @@ def capsule_of(
 
 
 def cuda_interface_of(buffer: Buffer) -> dict[str, Any]:
-    """See `Buffer.__cuda_array_interface__`. Raises AttributeError off CUDA, and for bf16, which the interface lacks."""
+    """See `Buffer.__cuda_array_interface__`. Raises AttributeError off CUDA, and for types that the interface lacks."""
     device, type_ = buffer.device, buffer.type.scalar
     if device.dlpack_device is None or device.dlpack_device[0] != dlpack.CUDA:
         raise AttributeError(f"a buffer on {device.name} has no __cuda_array_interface__")
-    if type_ is bf16:
-        raise AttributeError("the CUDA array interface has no bf16: use DLPack")
+    if not type_.in_numpy:
+        raise AttributeError(f"the CUDA array interface has no {type_}: use DLPack")
     if buffer.allocation.transient:
         raise AttributeError(_TRANSIENT)
     address = (device._address(buffer.handle) or 0) + buffer.offset_bytes if buffer.size_bytes else 0

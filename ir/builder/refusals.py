@@ -153,7 +153,7 @@ def _family(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dia
     if t is None or t.scalar in op.of:
         return None
     wanted = f32 if f32 in op.of else i32 if i32 in op.of and t.is_signed else u32 if u32 in op.of else min(op.of, key=str)
-    return f"{op.name} takes {family(op.of)}", dialect.cast(vector_of(wanted, t.lanes))
+    return f"{f'{t.scalar} is for storage, and ' * t.is_storage}{op.name} takes {family(op.of)}", dialect.cast(vector_of(wanted, t.lanes))
 
 
 def _call(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:

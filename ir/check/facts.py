@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.effects import Effect, any_of
 from vyre_py.ir.language.nodes import Atomic, Const, Space, Statement, UniformLoad, Value, Var
-from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, i64, u64
+from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i64, u64
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 # Scalar type -> what a Program that has values, constants or elements of it asks of a device.
-OF_TYPES: Final[Mapping[Type, str]] = {i64: "int64", u64: "int64", f64: "float64", f16: "float16", bf16: "bfloat16"}
+OF_TYPES: Final[Mapping[Type, str]] = {i64: "int64", u64: "int64", f64: "float64", f16: "float16", bf16: "bfloat16", f8e4m3: "float8", f8e5m2: "float8"}
 # The same, for atomics on elements of it.
 OF_ATOMICS: Final[Mapping[Type, str]] = {i64: "int64_atomics", u64: "int64_atomics", f32: "float32_atomics", f64: "float64_atomics"}
 

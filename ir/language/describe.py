@@ -12,8 +12,13 @@ __all__ = ["AnyOp", "accepted", "family", "full_name", "how_uniform", "laws", "s
 
 AnyOp = Op | AtomicOp | SubgroupOp
 
-_FAMILIES: Final = (
-    (frozenset(Kind), "any type"),
+# What is stored only is a family of its own: no floats in the sense of ops that compute.
+_STORED: Final = "stored"
+_MEMBERS: Final[Mapping[Kind | str, list[Type]]] = {
+    **{kind: [t for t in SCALARS.values() if t.kind is kind and not t.is_storage] for kind in Kind}, _STORED: [t for t in SCALARS.values() if t.is_storage],
+}  # fmt: skip
+_FAMILIES: Final[tuple[tuple[frozenset[Kind | str], str], ...]] = (
+    (frozenset(_MEMBERS), "any type"),
     (frozenset({Kind.SINT, Kind.UINT, Kind.FLOAT}), "numbers"),
     (frozenset({Kind.SINT, Kind.UINT}), "integers"),
     (frozenset({Kind.FLOAT}), "floats"),
@@ -70,9 +75,8 @@ def signature(op: AnyOp) -> str:
 
 def family(types: frozenset[Type] | set[Type]) -> str:
     """A set of scalar types in words: "integers", "numbers and bools", or a list where no word fits."""
-    kinds = {kind: [t for t in SCALARS.values() if t.kind is kind] for kind in Kind}
-    whole = {kind for kind, members in kinds.items() if types.issuperset(members)}
-    if {t for kind in whole for t in kinds[kind]} != set(types):
+    whole = {kind for kind, members in _MEMBERS.items() if types.issuperset(members)}
+    if {t for kind in whole for t in _MEMBERS[kind]} != set(types):
         return _listed(types)
     words: list[str] = []
     for named, word in _FAMILIES:

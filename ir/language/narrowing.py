@@ -30,8 +30,8 @@ def sticky(value: int) -> float:
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """Whether this is the dtype of f16 or bf16."""
-    return dtype.itemsize == 2 and dtype.kind not in "iu"
+    """Whether this is the dtype of a float of 8 or 16 bits."""
+    return dtype.itemsize <= 2 and dtype.kind not in "biu"
 
 
 def odd_f32(x: Array) -> Array:
@@ -63,7 +63,7 @@ def from_f64(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def from_integers(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Integers of any width to f16 or bf16, rounded once to nearest even."""
+    """Integers of any width to a float of 8 or 16 bits, rounded once to nearest even."""
     if x.dtype.itemsize < 8:
         return from_f64(x.astype(np.float64), dtype)
     # Of a large number, the upper 48 bits with a sticky last one; of others everything.

@@ -67,7 +67,7 @@ def _bitcasts(source: Type, target: Type) -> bool:
 
 _T, _B, _A, _U, _I, _C, _L = Operand.T, Operand.BOOL, Operand.ANY, Operand.U32, Operand.I32, Operand.COMPONENT, Operand.LANES
 _INT = frozenset(t for t in SCALARS.values() if t.is_integer)
-_FLOAT = frozenset(t for t in SCALARS.values() if t.is_float)
+_FLOAT = frozenset(t for t in SCALARS.values() if t.is_float and not t.is_storage)
 _NUMERIC = _INT | _FLOAT
 _BOOL = frozenset({bool_})
 _ALL = frozenset(SCALARS.values())
@@ -154,7 +154,7 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("is_nan", 43, (_T,), Result.BOOL, _FLOAT, comparisons.is_nan, "Whether this is a NaN.", moves_bits=True),
     _row("is_inf", 44, (_T,), Result.BOOL, _FLOAT, comparisons.is_inf, "Whether this is an infinity.", moves_bits=True),
     _row("is_finite", 45, (_T,), Result.BOOL, _FLOAT, comparisons.is_finite, "Whether this is neither NaN nor an infinity.", moves_bits=True),
-    _row("cast", 46, (_A,), Result.GIVEN, _ALL, conversions.cast, "The value in another type: rounds once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true. Sizes of 2^32 and more are taken whole by i64 and u64.", range_rule="cast", accepts=lambda source, target: source is not target and source.lanes == target.lanes, conversions="any type to each other of as many components"),
+    _row("cast", 46, (_A,), Result.GIVEN, _ALL, conversions.cast, "The value in another type: rounds once; float to int saturates, NaN to 0; past the greatest float is infinity, or for f8e4m3, which has none, NaN; int narrowing wraps; non-zero is true. Sizes of 2^32 and more are taken whole by i64 and u64.", range_rule="cast", accepts=lambda source, target: source is not target and source.lanes == target.lanes, conversions="any type to each other of as many components"),
     _row("bitcast", 47, (_A,), Result.GIVEN, _ALL, conversions.bitcast, "The bits as another type of the same width; a NaN gives the canonical quiet NaN.", range_rule="cast", moves_bits=True, accepts=_bitcasts, conversions="any type but bools to each other of the same width in all, little end first: u64 to u32x2"),
     _row("swizzle", 48, (_A, _L), Result.GIVEN, _ALL, vectors.swizzle, "Components picked by name, in any order and repeated: v.x, v.zyx, s.xxx; bits are kept.", accepts=lambda source, target: source.scalar is target.scalar, conversions="any type to 1 to 4 of its components"),
     _row("vec2", 49, (_T, _T), Result.VECTOR, _ALL, vectors.vector, "The vector of these components; bits are kept.", lanes=_SCALAR),
@@ -352,7 +352,7 @@ SUBGROUPS: Final[Mapping[str, SubgroupOp]] = {
         _together("ballot", 6, _BOOL, subgroups.ballot, "The mask of the lanes whose c is true.", ("c",), level=Level.SUBGROUP, vectors=False, masks=True),
         _together("all", 7, _BOOL, subgroups.all_, "Whether c is true in all lanes.", ("c",), level=Level.SUBGROUP, vectors=False),
         _together("any", 8, _BOOL, subgroups.any_, "Whether c is true in any lane.", ("c",), level=Level.SUBGROUP, vectors=False),
-        _together("match", 9, _ALL, subgroups.match, "The mask of the lanes whose x is equal to this lane's: -0 is equal to 0, a NaN to nothing, vectors in all components.", masks=True),
+        _together("match", 9, _NUMERIC | _BOOL, subgroups.match, "The mask of the lanes whose x is equal to this lane's: -0 is equal to 0, a NaN to nothing, vectors in all components.", masks=True),
         *_folds(),
     )
 }

@@ -22,11 +22,13 @@ from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 
 __all__ = [
-    "SCALARS", "TYPES", "VECTORS", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f16", "f32", "f64", "i8", "i16", "i32", "i64",
-    "scalar_of", "signed_of", "u8", "u16", "u32", "u64", "unsigned_of", "vector_of",
+    "SCALARS", "TYPES", "VECTORS", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f8e4m3", "f8e5m2", "f16", "f32", "f64", "i8",
+    "i16", "i32", "i64", "scalar_of", "signed_of", "u8", "u16", "u32", "u64", "unsigned_of", "vector_of",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_BYTE_BITS: Final = 8
 
 
 class Kind(Enum):
@@ -38,13 +40,17 @@ class Kind(Enum):
     FLOAT = "float"
 
 
+# Type -> its name in ml_dtypes, of those that NumPy lacks.
+_ML_DTYPES: Final[Mapping[str, str]] = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+
+
 @cache
-def _bfloat16() -> np.dtype[Any]:
+def _ml_dtype(name: str) -> np.dtype[Any]:
     # Imported when first asked for, since few Programs have one.
     with importing:
         import ml_dtypes
 
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
     return dtype
 
 
@@ -64,7 +70,12 @@ class Type(Portable):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of one component; an array of vectors has one axis more than the memory, the components."""
-        return _DTYPES.get(self.scalar.name) or _bfloat16()
+        return _DTYPES.get(self.scalar.name) or _ml_dtype(self.scalar.name)
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether NumPy itself has the dtype, rather than ml_dtypes."""
+        return self.scalar.name in _DTYPES
 
     @property
     def scalar(self) -> Type:
@@ -97,6 +108,11 @@ class Type(Portable):
         return self.kind is Kind.FLOAT
 
     @property
+    def is_storage(self) -> bool:
+        """Whether values are kept, moved and cast only: floats of 8 bits."""
+        return self.is_float and self.bits == _BYTE_BITS
+
+    @property
     def is_signed(self) -> bool:
         """Whether the components are signed integers."""
         return self.kind is Kind.SINT
@@ -112,9 +128,29 @@ class Type(Portable):
         return (1 << (self.bits - 1)) - 1 if self.kind is Kind.SINT else (1 << self.bits) - 1
 
     @property
+    def fraction_bits(self) -> int:
+        """How many bits of a float type's significand lie behind its point."""
+        return _FORMATS[self.scalar.name][0]
+
+    @property
+    def least_exponent(self) -> int:
+        """The exponent of a float type's least normal number: for f32 -126."""
+        return _FORMATS[self.scalar.name][1]
+
+    @property
+    def greatest_bits(self) -> int:
+        """The bits of a float type's greatest finite number; infinity is next, or where the type has none NaN."""
+        return _FORMATS[self.scalar.name][2]
+
+    @property
+    def has_infinities(self) -> bool:
+        """Whether a float type has infinities: all but f8e4m3."""
+        return self.greatest_bits + 1 != self.canonical_nan
+
+    @property
     def canonical_nan(self) -> int:
         """The bits of a float type's one canonical NaN: quiet, positive, no payload."""
-        return _CANONICAL_NANS[self.scalar.name]
+        return _FORMATS[self.scalar.name][3]
 
     def __repr__(self) -> str:
         return self.name
@@ -138,12 +174,14 @@ u8 = Type("u8", Kind.UINT, 8)
 u16 = Type("u16", Kind.UINT, 16)
 u32 = Type("u32", Kind.UINT, 32)
 u64 = Type("u64", Kind.UINT, 64)
+f8e4m3 = Type("f8e4m3", Kind.FLOAT, 8)
+f8e5m2 = Type("f8e5m2", Kind.FLOAT, 8)
 f16 = Type("f16", Kind.FLOAT, 16)
 bf16 = Type("bf16", Kind.FLOAT, 16)
 f32 = Type("f32", Kind.FLOAT, 32)
 f64 = Type("f64", Kind.FLOAT, 64)
 
-SCALARS: Final[Mapping[str, Type]] = {t.name: t for t in (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)}
+SCALARS: Final[Mapping[str, Type]] = {t.name: t for t in (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f8e4m3, f8e5m2, f16, bf16, f32, f64)}
 _VECTORS: Final[Mapping[tuple[Type, int], Type]] = {
     (t, lanes): Type(f"{t.name}x{lanes}", t.kind, t.bits, lanes) for t in SCALARS.values() for lanes in (2, 3, 4)
 }
@@ -159,7 +197,11 @@ _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
 _PACKED: Final = {
     name: (struct.Struct(f"<{real}").pack, struct.Struct(f"<{word}").unpack) for name, real, word in (("f16", "e", "H"), ("f32", "f", "I"), ("f64", "d", "Q"))
 }
-_CANONICAL_NANS: Final[Mapping[str, int]] = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8000000000000}
+# Of each float type: bits of a significand behind its point, exponent of the least normal number, and the bits of the greatest number and of the canonical NaN.
+_FORMATS: Final[Mapping[str, tuple[int, int, int, int]]] = {
+    "f8e4m3": (3, -6, 0x7E, 0x7F), "f8e5m2": (2, -14, 0x7B, 0x7E), "f16": (10, -14, 0x7BFF, 0x7E00), "bf16": (7, -126, 0x7F7F, 0x7FC0),
+    "f32": (23, -126, 0x7F7FFFFF, 0x7FC00000), "f64": (52, -1022, 0x7FEFFFFFFFFFFFFF, 0x7FF8000000000000),
+}  # fmt: skip
 _INTEGERS: Final[Mapping[tuple[Kind, int], Type]] = {(t.kind, t.bits): t for t in SCALARS.values() if t.is_integer}
 
 
@@ -175,7 +217,7 @@ def scalar_of(dtype: Any) -> Type | None:
         if known == wanted:
             return SCALARS[name]
     # ml_dtypes is there already if the dtype is one of its own.
-    return bf16 if wanted.name == "bfloat16" and wanted == _bfloat16() else None
+    return next((SCALARS[name] for name, theirs in _ML_DTYPES.items() if wanted.name == theirs and wanted == _ml_dtype(name)), None)
 
 
 def unsigned_of(type_: Type) -> Type:
@@ -206,7 +248,7 @@ def encode(type_: Type, value: bool | int | float) -> int:
         if not type_.minimum <= value <= type_.maximum:
             raise OverflowError(f"{shown(value)} does not fit {type_} ({type_.minimum} to {type_.maximum})")
         return int(value) & ((1 << type_.bits) - 1)
-    if isinstance(value, np.generic) and scalar_of(value.dtype) is bf16:
+    if isinstance(value, np.generic) and (given := scalar_of(value.dtype)) is not None and not given.in_numpy:
         value = float(value)  # to NumPy it is no kind of number
     if not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{shown(value)} is not a number")

@@ -17,7 +17,7 @@ from vyre_py.ir.language.nodes import Atom, Const, Let, Value, const
 from vyre_py.ir.language.op import Law, Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Kind, Type, bf16, bool_, f16, f32, f64
+from vyre_py.ir.language.types import Kind, Type, bf16, bool_, f8e4m3, f8e5m2, f16, f32, f64
 from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.passes.fold import evaluate_constant
 
@@ -30,9 +30,8 @@ _WORD_BITS: Final = 32
 _PAIR: Final = 2  # operands
 _ABOUT_EQUALS: Final = Law.IDEMPOTENT | Law.SELF_ZERO_INT | Law.SELF_FALSE | Law.SELF_TRUE
 
-# Of a float type: bits of a significand, and the exponents (those of one are all in the other's from left to right).
-_PRECISION: Final = {f16: 11, bf16: 8, f32: 24, f64: 53}
-_RANGE: Final = {f16: 0, bf16: 1, f32: 2, f64: 3}
+# Of a float type: its exponents (those of one are all in the other's from left to right).
+_RANGE: Final = {f8e4m3: 0, f8e5m2: 1, f16: 2, bf16: 3, f32: 4, f64: 5}
 
 
 def same(a: Atom, b: Atom) -> bool:
@@ -169,9 +168,9 @@ def _bool_equality(c: _Call, defined: Definition) -> _Call | Atom | None:
 def _keeps(source: Type, target: Type) -> bool:
     """Whether a cast between these gives every value back unchanged, zeros and infinities included."""
     if source.is_float:
-        return target.is_float and _PRECISION[source.scalar] <= _PRECISION[target.scalar] and _RANGE[source.scalar] <= _RANGE[target.scalar]
+        return target.is_float and source.fraction_bits <= target.fraction_bits and _RANGE[source.scalar] <= _RANGE[target.scalar]
     if target.is_float:
-        return source.bits - source.is_signed <= _PRECISION[target.scalar]
+        return source.bits - source.is_signed <= target.fraction_bits + 1
     return target.is_integer and source.minimum >= target.minimum and source.maximum <= target.maximum
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, bf16, decode, element, encode, f16, f32, f64
+from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, decode, element, encode
 
 __all__ = [
     "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "WORDS", "literal_bits",
@@ -19,7 +19,7 @@ __all__ = [
 
 MAX_NUMBER: Final = 400
 MAX_FINDINGS: Final = 20
-_BF16_DIGITS: Final = 5  # four significant digits tell all bf16 apart
+_NARROW_DIGITS: Final = 5  # four significant digits tell all bf16 apart, fewer those of 8 bits
 
 # Words that begin a declaration or a statement: one of them at the start of a line ends whatever bracket was left open.
 LEADING: Final = frozenset({
@@ -146,7 +146,9 @@ def literal_bits(type_: Type, digits: str, negative: bool, suffixed: bool = True
     if digits == "nan":
         return encode(type_, math.nan)
     bits = encode(type_, _rounded(type_, digits))
-    if not word and bits == _INFINITIES[type_]:
+    if not type_.has_infinities and bits > type_.greatest_bits:
+        raise ValueError(f"{sign}{digits} is beyond {type_}, which ends at {decode(type_, type_.greatest_bits)} and has no infinity")
+    if not word and bits > type_.greatest_bits:
         raise ValueError(f"{sign}{digits} is beyond {type_}; the infinity is written {sign}inf")
     return bits | 1 << (type_.bits - 1) if negative else bits
 
@@ -158,11 +160,6 @@ def _suffixed(digits: str, type_: Type) -> str:
     return digits if type_.kind is Kind.BOOL else f"{digits}{type_}"
 
 
-# Float type -> (bits of the significand behind its point, exponent of the least normal number).
-_FLOATS: Final = {f16: (10, -14), bf16: (7, -126), f32: (23, -126), f64: (52, -1022)}
-_INFINITIES: Final = {type_: ((1 << type_.bits - 1 - fraction) - 1) << fraction for type_, (fraction, _) in _FLOATS.items()}
-
-
 def _rounded(type_: Type, digits: str) -> float:
     """A Python float that rounds to the float of `type_` nearest to the decimal.
 
@@ -172,8 +169,7 @@ def _rounded(type_: Type, digits: str) -> float:
     value = float(digits)
     if value == 0.0 or math.isinf(value):
         return value
-    fraction, least = _FLOATS[type_]
-    quantum = max(math.frexp(value)[1] - 1, least) - fraction
+    quantum = max(math.frexp(value)[1] - 1, type_.least_exponent) - type_.fraction_bits
     scaled = math.ldexp(value, -quantum)
     if scaled % 1.0 != 0.5:
         return value
@@ -202,12 +198,12 @@ def literal_text(type_: Type, bits: int, suffix: bool) -> str:
 
 def _decimal(type_: Type, bits: int) -> str:
     """The shortest decimal that reads back to these bits of a finite float, and of several the nearest."""
-    if type_ is not bf16:
+    if type_.in_numpy:
         return str(element(type_, bits)[()])  # NumPy's own are shortest
     exact = Decimal(decode(type_, bits))
     if not exact:
         return str(float(exact))
-    for digits in range(1, _BF16_DIGITS):
+    for digits in range(1, _NARROW_DIGITS):
         for rounding in (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING):
             near = Context(digits, rounding).plus(exact)
             if encode(type_, float(near)) == bits:

@@ -24,6 +24,7 @@ _WIDEST: Final = 4  # components
 # The type of one component, in the low 6 bits of a type's code; above them is the number of components less 1. 0 is no type.
 SCALAR_CODES: Final[Mapping[str, int]] = {
     "bool": 1, "i8": 2, "i16": 3, "i32": 4, "i64": 5, "u8": 6, "u16": 7, "u32": 8, "u64": 9, "f16": 10, "bf16": 11, "f32": 12, "f64": 13,
+    "f8e4m3": 14, "f8e5m2": 15,
 }
 TYPE_CODES: Final[Mapping[str, int]] = {
     (name if lanes == 1 else f"{name}x{lanes}"): code | (lanes - 1) << LANES_SHIFT for lanes in range(1, _WIDEST + 1) for name, code in SCALAR_CODES.items()

@@ -401,7 +401,7 @@ def _bits(type_: Type, value: Any) -> int:
         return int(value, 16)
     if not type_.is_float or isinstance(value, bool) or (isinstance(value, int) and abs(value) > EXACT_INTEGERS):
         bits = encode(type_, value)
-        if not type_.is_float or not math.isinf(decode(type_, bits)):
+        if not type_.is_float or math.isfinite(decode(type_, bits)):
             return bits
     else:
         with contextlib.suppress(OverflowError):
@@ -410,8 +410,6 @@ def _bits(type_: Type, value: Any) -> int:
 
 
 _PACKED: Final[Mapping[str, tuple[str, str]]] = {"f64": ("<d", "<Q"), "f32": ("<f", "<I"), "f16": ("<e", "<H")}
-_BF16_DIGITS: Final = 8
-_BF16_LEAST: Final = -133  # exponent of the least number above 0
 
 
 def _rounded(type_: Type, value: float) -> int:
@@ -420,7 +418,10 @@ def _rounded(type_: Type, value: float) -> int:
         packed, bits = _PACKED[type_.name]
         number: int = struct.unpack(bits, struct.pack(packed, value))[0]
         return number
-    quantum = max(math.frexp(value)[1] - _BF16_DIGITS, _BF16_LEAST)
-    nearest = math.copysign(math.ldexp(round(math.ldexp(value, -quantum)), quantum), value)
-    upper: int = struct.unpack("<I", struct.pack("<f", nearest))[0] >> 16
-    return upper
+    least = type_.least_exponent - type_.fraction_bits
+    quantum = max(math.frexp(value)[1] - 1 - type_.fraction_bits, least) if value else least
+    # The exponent's field is one less for subnormal numbers; a carry into the next one is what adding to the bits does by itself.
+    rounded = round(math.ldexp(abs(value), -quantum)) + (quantum - least << type_.fraction_bits)
+    if rounded > type_.greatest_bits:
+        raise OverflowError
+    return rounded | (math.copysign(1.0, value) < 0) << type_.bits - 1

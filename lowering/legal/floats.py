@@ -1,11 +1,11 @@
-"""f16 and bf16 through f32: for targets that hold them as 16 bits and convert them to and from f32.
+"""Floats of 8 and 16 bits through f32: for targets that hold them as bits, and convert those of 16 bits to and from f32.
 
 An op is computed in f32 and rounded once, which is its meaning. What would round twice is rounded to odd first (S. Boldo and
 G. Melquiond, "Emulation of a FMA and correctly rounded sums", 2008): cut toward the odd neighbour, so that a later rounding, to
 fewer bits by two or more, still sees on which side of a tie the exact number lies. f32 has 13 bits more than f16, and bf16's exponents with
-16 bits more at each.
+16 bits more at each. Casts from and to floats of 8 bits are arithmetic on their bits (`byte_floats`).
 
-What remains of f16 and bf16: casts to and from f32, bitcasts, selects, and moves through memory, variables and params.
+What remains: casts between f32 and floats of 16 bits, bitcasts, selects, and moves through memory, variables and params.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import Atom, Let, const
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bf16, f16, f32, i32, u32
+from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, i32, u32
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import float_, word
 from vyre_py.ir.passes.lets import rewrite_lets
+from vyre_py.lowering.legal.byte_floats import narrowed, widened
 
 __all__ = ["narrow_floats"]
 
-_NARROW: Final = frozenset({f16, bf16})
+_NARROW: Final = frozenset({f8e4m3, f8e5m2, f16, bf16})
 _KEPT: Final = frozenset({"select", "bitcast"})
 
 _F32_EXACT_BITS: Final = 24  # integers of up to as many bits are f32
-_BEYOND_F16: Final = 1 << 16  # rounds to infinity in f16, as all above do
+# Type that does not reach as far as integers do -> a power of two that it takes for too large, as all above.
+_BEYOND: Final = {f8e4m3: 1 << 9, f8e5m2: 1 << 16, f16: 1 << 16}
 
 
 def narrow_floats(program: Program) -> Program:
-    """The Program with f16 and bf16 computed in f32; the same object where they are only moved. Takes scalars only."""
+    """The Program with floats of 8 and 16 bits computed in f32; the same object where they are only moved. Takes scalars only."""
     return rewrite_lets(program, _is_narrow, _computed)
 
 
 def _is_narrow(let: Let) -> bool:
     """Whether an op computes with narrow floats, rather than moving them."""
     types = {a.type for a in let.args} | {let.bound.type}
-    moves = let.op.name in _KEPT or (let.op.name == "cast" and f32 in types)
+    moves = let.op.name in _KEPT or (let.op.name == "cast" and f32 in types and not any(t.is_storage for t in types))
     return not moves and not types.isdisjoint(_NARROW)
 
 
 def _computed(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
     """The op over narrow floats, or the cast to or from one."""
     name, result = let.op.name, let.bound.type
-    wide = [m.cast(a, f32) if a.type in _NARROW else a for a in args]
+    wide = [widened(m, a) if a.type.is_storage else m.cast(a, f32) if a.type in _NARROW else a for a in args]
     if name == "cast":
-        return _rounded(m, wide[0], result) if result in _NARROW else m.cast(wide[0], result)
+        return _rounded(m, wide[0], result) if result in _NARROW else m.cast(wide[0], result) if result is not f32 else wide[0]
     if name == "fma":
         made = (_fused_f16 if result is f16 else _fused_bf16)(m, *wide)
     else:
@@ -58,24 +60,30 @@ def _computed(m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
 
 def _rounded(m: MathBuilder, x: Atom, target: Type) -> Atom:
     """A number in a narrow float type, rounded once."""
+    single = _single(m, x, target)
+    return narrowed(m, single, target) if target.is_storage else m.cast(single, target)
+
+
+def _single(m: MathBuilder, x: Atom, target: Type) -> Atom:
+    """A number as an f32 that rounds to the same one of a narrow float type."""
     source = x.type
     if source is f32:
-        return m.cast(x, target)
+        return x
     if source.bits <= _F32_EXACT_BITS:
-        return m.cast(m.cast(x, f32), target)
-    if source.is_integer and target is f16:
-        return m.cast(m.cast(_cut_to_f16(m, x), f32), f16)
+        return m.cast(x, f32)
+    if source.is_integer and target in _BEYOND:
+        return m.cast(_cut(m, x, _BEYOND[target]), f32)
     near = m.cast(x, f32)
     back = m.cast(near, source)
-    return m.cast(_to_odd(m, near, m("lt", back, x), m("gt", back, x)), target)
+    return _to_odd(m, near, m("lt", back, x), m("gt", back, x))
 
 
-def _cut_to_f16(m: MathBuilder, x: Atom) -> Atom:
-    """An integer, or one of 32 bits that rounds to the same infinity."""
+def _cut(m: MathBuilder, x: Atom, beyond: int) -> Atom:
+    """An integer, or of larger ones a power of two with its sign, in 32 bits."""
     t = x.type
-    inside = m("min", x, const(t, _BEYOND_F16))
+    inside = m("min", x, const(t, beyond))
     if t.is_signed:
-        inside = m("max", inside, const(t, -_BEYOND_F16))
+        inside = m("max", inside, const(t, -beyond))
     return inside if t.bits == i32.bits else m.cast(inside, i32)
 
 

@@ -1,4 +1,4 @@
-"""Conversions between types in LLVM IR: one rounding each, saturation spelled out, and f16 and bf16 as integers of 16 bits.
+"""Conversions between types in LLVM IR: one rounding each, saturation spelled out, and small floats as integers of their width.
 
 f16 and bf16 meet f32 only (`lowering.legal` sees to it). Where the machine converts f16 by an instruction that is what is written; elsewhere, and for
 bf16, it is integer arithmetic, since LLVM would call a function that neither a GPU nor the process has.
@@ -38,7 +38,7 @@ def _f32_to_half(w: Writer, width: int, x: str) -> str:
     return _reinterpret(w, half, narrow, bits_type(16, width))
 
 
-_INFINITIES: Final[Mapping[Type, int]] = {f16: 0x7C00, bf16: 0x7F80}
+_F16_INFINITY: Final = f16.greatest_bits + 1
 # The bits of an f32: its sign, infinity, and, of a magnitude that no f16 holds, the least.
 _SIGN: Final = 1 << 31
 _INFINITY: Final = 0x7F800000
@@ -55,7 +55,7 @@ def _f16_to_f32(w: Writer, width: int, x: str) -> str:
     scaled = w.let(f"fmul {single} {_reinterpret(w, word, magnitude, single)}, {number(f32, 2.0**_REBIAS, width)}")
     # Infinities and NaNs take the greatest exponent instead, which keeps their fraction.
     special = w.let(f"or {word} {magnitude}, {integer(_INFINITY, 32, width)}")
-    is_special = w.let(f"icmp uge {word} {magnitude}, {integer(_INFINITIES[f16] << 13, 32, width)}")
+    is_special = w.let(f"icmp uge {word} {magnitude}, {integer(_F16_INFINITY << 13, 32, width)}")
     found = choose(w, width, word, is_special, special, _reinterpret(w, single, scaled, word))
     sign = w.let(f"shl {word} {w.let(f'and {word} {wide}, {integer(0x8000, 32, width)}')}, {integer(16, 32, width)}")
     return _reinterpret(w, word, w.let(f"or {word} {found}, {sign}"), single)
@@ -80,7 +80,7 @@ def _f32_to_f16(w: Writer, width: int, x: str) -> str:
     is_tiny = w.let(f"icmp ult {word} {magnitude}, {constant(_LEAST_NORMAL_F16)}")
     found = choose(w, width, word, is_tiny, tiny, normal)
     is_nan = w.let(f"icmp ugt {word} {magnitude}, {constant(_INFINITY)}")
-    special = choose(w, width, word, is_nan, constant(f16.canonical_nan), constant(_INFINITIES[f16]))
+    special = choose(w, width, word, is_nan, constant(f16.canonical_nan), constant(_F16_INFINITY))
     found = choose(w, width, word, w.let(f"icmp uge {word} {magnitude}, {constant(_PAST_F16)}"), special, found)
     sign = w.let(f"and {word} {w.let(f'lshr {word} {bits}, {constant(16)}')}, {constant(0x8000)}")
     return w.let(f"trunc {word} {w.let(f'or {word} {found}, {sign}')} to {bits_type(16, width)}")
@@ -189,9 +189,9 @@ def bitcast(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -
     source, target, bits = llvm_type(t, width), llvm_type(result, width), bits_type(t.bits, width)
     word = args[0] if source == bits else _reinterpret(w, source, args[0], bits)
     if is_small_float(t):
-        magnitude = w.let(f"and {bits} {word}, {integer(0x7FFF, 16, width)}")
-        nan = w.let(f"icmp ugt {bits} {magnitude}, {integer(_INFINITIES[t], 16, width)}")
-        word = choose(w, width, bits, nan, integer(t.canonical_nan, 16, width), word)
+        magnitude = w.let(f"and {bits} {word}, {integer((1 << t.bits - 1) - 1, t.bits, width)}")
+        nan = w.let(f"icmp ugt {bits} {magnitude}, {integer(t.greatest_bits + t.has_infinities, t.bits, width)}")
+        word = choose(w, width, bits, nan, integer(t.canonical_nan, t.bits, width), word)
     elif t.is_float:
         nan = w.let(f"fcmp uno {source} {args[0]}, {number(t, 0.0, width)}")
         word = choose(w, width, bits, nan, integer(t.canonical_nan, t.bits, width), word)

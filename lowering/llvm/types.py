@@ -14,7 +14,7 @@ __all__ = ["bits_type", "bytes_literal", "integer", "is_small_float", "literal",
 
 _NAMES: Final[Mapping[tuple[bool, int], str]] = {
     (False, 1): "i1", (False, 8): "i8", (False, 16): "i16", (False, 32): "i32", (False, 64): "i64",
-    (True, 16): "i16", (True, 32): "float", (True, 64): "double",
+    (True, 8): "i8", (True, 16): "i16", (True, 32): "float", (True, 64): "double",
 }
 
 
@@ -23,13 +23,13 @@ def _spread(scalar: str, width: int) -> str:
 
 
 def llvm_type(scalar: Type, width: int = 1) -> str:
-    """The LLVM type of `width` values of a scalar type: "i32", "<8 x float>"; a bool is i1, f16 and bf16 are i16."""
+    """The LLVM type of `width` values of a scalar type: "i32", "<8 x float>"; a bool is i1, floats of 8 and 16 bits are their bits."""
     return _spread(_NAMES[scalar.is_float, scalar.bits], width)
 
 
 def is_small_float(scalar: Type) -> bool:
-    """Whether this is f16 or bf16, which are kept as their bits."""
-    return scalar.is_float and scalar.bits == 16
+    """Whether this is a float of 8 or 16 bits, which is kept as its bits."""
+    return scalar.is_float and scalar.bits <= 16
 
 
 def bits_type(bits: int, width: int = 1) -> str:

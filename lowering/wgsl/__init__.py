@@ -4,8 +4,9 @@
 functions that they call, `memory` declares arrays and packs small elements, `rounding` and `folding` find what a driver's compiler must not see
 through, `emit` walks the body, `uniform_block` is the block of scalars that emitter and driver share.
 
-Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once. f64 is for
-devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none; its functions are expanded, since WGSL's are not over f64.
+Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once, casts of
+floats of 8 bits by integers. f64 is for devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none; its functions are
+expanded, since WGSL's are not over f64.
 """
 
 from __future__ import annotations

@@ -156,13 +156,19 @@ HELPERS: Final[Mapping[str, str]] = {
   let inside = u32(clamp(a, 0.0f, 4294967040.0f));
   return select(select(inside, 0xffffffffu, a >= 4294967296.0f), 0u, is_nan_f32(a));
 }""",
-    # f16 and bf16 as bits, in integers alone: no subnormal is flushed, and each conversion down rounds once, to nearest even.
+    # Small floats as bits, in integers alone: no subnormal is flushed, and each conversion down rounds once, to nearest even.
     "f32_of_bf16": """fn f32_of_bf16(a: u32) -> f32 {
   return bitcast<f32>(a << 16u);
 }""",
     "bf16_of_f32": """fn bf16_of_f32(a: f32) -> u32 {
   let bits = bitcast<u32>(a);
   return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, (bits >> 16u) | 0x40u, is_nan_f32(a));
+}""",
+    "bits_f8e4m3": """fn bits_f8e4m3(a: u32) -> u32 {
+  return select(a, 0x7fu, (a & 0x7fu) > 0x7eu);
+}""",
+    "bits_f8e5m2": """fn bits_f8e5m2(a: u32) -> u32 {
+  return select(a, 0x7eu, (a & 0x7fu) > 0x7cu);
 }""",
     "bits_bf16": """fn bits_bf16(a: u32) -> u32 {
   return select(a, 0x7fc0u, (a & 0x7fffu) > 0x7f80u);

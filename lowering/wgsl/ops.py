@@ -42,10 +42,13 @@ _CASTS: Final[Mapping[str, str]] = {
     "f64->bool": "!({0} == 0.0lf)", "f64->i32": "i32_of_f64({0})", "f64->u32": "u32_of_f64({0})", "f64->f32": "f32({0})",
     "f16->f32": "f32_of_f16({0})", "f32->f16": "f16_of_f32({0})", "bf16->f32": "f32_of_bf16({0})", "f32->bf16": "bf16_of_f32({0})",
 }
+_BYTES: Final = ("i8", "u8", "f8e4m3", "f8e5m2")
 _HALVES: Final = ("i16", "u16", "f16", "bf16")
 _BITCASTS: Final[Mapping[str, str]] = {
-    "i8->u8": "{0}", "u8->i8": "{0}",
-    **{f"{a}->{b}": "{0}" if a[0] in "iu" else f"bits_{a}({{0}})" for a in _HALVES for b in _HALVES if a != b},
+    **{
+        f"{a}->{b}": "{0}" if a[0] in "iu" else f"bits_{a}({{0}})"
+        for alike in (_BYTES, _HALVES) for a in alike for b in alike if a != b
+    },
     "i32->u32": "bitcast<u32>({0})", "u32->i32": "bitcast<i32>({0})", "i32->f32": "bitcast<f32>({0})", "u32->f32": "bitcast<f32>({0})",
     "f32->u32": "bits_f32({0})", "f32->i32": "bitcast<i32>(bits_f32({0}))",
     "f64->u32x2": "words_of_f64({0})", "u32x2->f64": "f64_of_words({0}.x, {0}.y)",

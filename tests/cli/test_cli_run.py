@@ -131,6 +131,16 @@ def test_arrays_come_from_files_and_go_into_files(capsys: pytest.CaptureFixture[
     assert said(capsys, *RUN, "x=@x.npy", "a=0.1", "@results.npz")[0] == 0  # results are arguments again
 
 
+def test_files_hold_the_bits_of_types_that_numpy_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "program p(n) workgroup(64) {{\n  buffer x: {0}[n] read\n  buffer y: {0}[n] write\n  y[global_id.x] = x[global_id.x]\n}}"
+    for type_ in (vp.f8e4m3, vp.f8e5m2):
+        Path("p.vir").write_text(text.format(type_), encoding="utf-8")
+        words = ("run", "p.vir", "--device", "reference")
+        assert told(capsys, *words, "x=1.5,-448", "--out", "y=x.npy")["results"][0]["first"] == [1.5, -448]
+        assert told(capsys, *words, "x=@x.npy", "--out", "r.npz")["results"][0]["first"] == [1.5, -448]
+        assert np.load("r.npz")["y"].view(type_.dtype).tolist() == [1.5, -448]
+
+
 def test_vectors_bools_sizes_and_small_floats(capsys: pytest.CaptureFixture[str]) -> None:
     text = """program p(n, m) workgroup(64) over(n, m) {
       param v: f32x3

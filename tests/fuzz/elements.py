@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, encode, f16, f32, f64
+from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, encode, f8e4m3, f8e5m2, f16, f32, f64
 
 __all__ = ["INTERESTING", "random_array"]
 
@@ -20,6 +20,7 @@ def _whole(t: Type) -> list[int]:
 
 def _real(t: Type) -> list[float]:
     largest, least, subnormal, step = {
+        f8e4m3: (448.0, 2.0**-6, 2.0**-9, 2.0**-3), f8e5m2: (57344.0, 2.0**-14, 2.0**-16, 2.0**-2),
         f16: (65504.0, 2.0**-14, 2.0**-24, 2.0**-10), bf16: (float.fromhex("0x1.fep127"), 2.0**-126, 2.0**-133, 2.0**-7),
         f32: (float.fromhex("0x1.fffffep127"), 2.0**-126, 2.0**-149, 2.0**-23), f64: (float.fromhex("0x1.fffffffffffffp1023"), 2.0**-1022, 5e-324, 2.0**-52),
     }[t]  # fmt: skip
@@ -44,8 +45,8 @@ def random_array(rng: np.random.Generator, t: Type, shape: tuple[int, ...]) -> n
     elif t.is_float:
         # Numbers of all sizes around 1, and at times any bits at all.
         spread = rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)
-        with np.errstate(over="ignore"):
-            near = spread.astype(np.float32 if t is bf16 else t.dtype).astype(t.dtype).view(word)
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = spread.astype(t.dtype if t.in_numpy else np.float32).astype(t.dtype).view(word)
         plain = np.where(rng.integers(0, 8, shape) == 0, rng.integers(0, 1 << t.bits, shape, dtype=np.uint64).astype(word) if t.bits < 64 else near, near)
     else:
         plain = rng.integers(0, 256, (*shape, t.size_bytes), dtype=np.uint8).view(word)[..., 0]

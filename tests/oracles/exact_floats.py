@@ -12,24 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.language.types import Type, bf16, f16, f32, f64
+from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64
 
 Bits = int
 
-# Number, its bits, and where they lie in them: a bf16 is the upper half of an f32.
+# Number, its bits, and where they lie in them: a bf16 is the upper half of an f32, an f8e5m2 of an f16.
 _CODES = {
     t: (struct.Struct(number), struct.Struct(word), shift)
-    for t, number, word, shift in ((f16, "<e", "<H", 0), (bf16, "<f", "<I", 16), (f32, "<f", "<I", 0), (f64, "<d", "<Q", 0))
+    for t, number, word, shift in ((f8e5m2, "<e", "<H", 8), (f16, "<e", "<H", 0), (bf16, "<f", "<I", 16), (f32, "<f", "<I", 0), (f64, "<d", "<Q", 0))
 }
 
 
 @dataclass(frozen=True)
 class Format:
-    """A float type, by the widths of exponent and fraction. Numbers are bit patterns."""
+    """A float type, by the widths of exponent and fraction. Numbers are bit patterns. Without infinities, one pattern of either sign is NaN, the last, and
+    what is past the greatest number."""
 
     type: Type
     exponent: int
     fraction: int
+    infinities: bool = True
 
     @cached_property
     def bias(self) -> int:
@@ -41,7 +43,7 @@ class Format:
 
     @cached_property
     def infinity(self) -> Bits:
-        return ((1 << self.exponent) - 1) << self.fraction
+        return ((1 << self.exponent) - 1) << self.fraction if self.infinities else self.sign - 1
 
     @cached_property
     def nan(self) -> Bits:
@@ -55,19 +57,23 @@ class Format:
         return bits & (self.sign - 1)
 
     def is_nan(self, bits: Bits) -> bool:
-        return self.magnitude(bits) > self.infinity
+        return self.magnitude(bits) > self.infinity - (not self.infinities)
 
     def is_inf(self, bits: Bits) -> bool:
-        return self.magnitude(bits) == self.infinity
+        return self.infinities and self.magnitude(bits) == self.infinity
 
     def is_finite(self, bits: Bits) -> bool:
         return self.magnitude(bits) < self.infinity
 
     def value(self, bits: Bits) -> float:
         """As a Python float, which holds every number of every format."""
+        if not self.infinities:
+            size, field = self.magnitude(bits), self.magnitude(bits) >> self.fraction
+            significand = size & (1 << self.fraction) - 1 | (field > 0) << self.fraction
+            found = math.nan if self.is_nan(bits) else math.ldexp(significand, max(field, 1) - self.bias - self.fraction)
+            return -found if bits & self.sign else found
         number, word, shift = _CODES[self.type]
-        found: float = number.unpack(word.pack(bits << shift))[0]
-        return found
+        return float(number.unpack(word.pack(bits << shift))[0])
 
     def rounded(self, exact: Fraction, zero_sign: Bits = 0) -> Bits:
         """The nearest number, ties to even, subnormals and overflow included."""
@@ -98,7 +104,11 @@ class Format:
         return (self.infinity if value else 0) | (self.sign if math.copysign(1, value) < 0 else 0)
 
 
-FORMATS: Mapping[Type, Format] = {f16: Format(f16, 5, 10), bf16: Format(bf16, 8, 7), f32: Format(f32, 8, 23), f64: Format(f64, 11, 52)}
+FORMATS: Mapping[Type, Format] = {
+    f8e4m3: Format(f8e4m3, 4, 3, infinities=False), f8e5m2: Format(f8e5m2, 5, 2), f16: Format(f16, 5, 10), bf16: Format(bf16, 8, 7), f32: Format(f32, 8, 23),
+    f64: Format(f64, 11, 52),
+}  # fmt: skip
+COMPUTED: tuple[Type, ...] = (f16, bf16, f32, f64)  # what ops compute with
 
 # ---------------------------------------------------------------- ops
 

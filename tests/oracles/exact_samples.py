@@ -59,7 +59,8 @@ def drawn(t: Type, count: int, seed: int) -> list[Number]:
     if not t.is_float:
         return [draw.randint(t.minimum, t.maximum) >> draw.randrange(t.bits) for _ in range(count)]
     f = FORMATS[t]
-    near = [(f.bias + draw.randint(-9, 9)) << f.fraction | draw.getrandbits(f.fraction) | draw.choice((0, f.sign)) for _ in range(count // 2)]
+    reach = min(9, f.bias)
+    near = [(f.bias + draw.randint(-reach, reach)) << f.fraction | draw.getrandbits(f.fraction) | draw.choice((0, f.sign)) for _ in range(count // 2)]
     return [x for pair in zip(near, (draw.getrandbits(t.bits) for _ in near), strict=True) for x in pair]
 
 

@@ -86,8 +86,8 @@ DECODERS: Final = (
         "zero_without_a_sign",
         "A number of the JSON form that rounds to the bf16 -0.0 is read as 0.0.",
         "vyre_py.ir.wire.json_reader",
-        "nearest = math.copysign(math.ldexp(round(math.ldexp(value, -quantum)), quantum), value)",
-        "nearest = math.ldexp(round(math.ldexp(value, -quantum)), quantum)",
+        "(math.copysign(1.0, value) < 0) <<",
+        "(value < 0) <<",
         Suite("test_json.py", "rounded or constant"),
     ),
     Plant(
@@ -102,8 +102,8 @@ DECODERS: Final = (
         "decimals_are_cut",
         "A number of the JSON form is cut to bf16, and not rounded.",
         "vyre_py.ir.wire.json_reader",
-        "math.ldexp(round(math.ldexp(value, -quantum)), quantum)",
-        "math.ldexp(int(math.ldexp(value, -quantum)), quantum)",
+        "round(math.ldexp(abs(value), -quantum))",
+        "int(math.ldexp(abs(value), -quantum))",
         Suite("test_json.py", "rounded"),
     ),
     Plant(

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Final
 
 import mpmath
-from exact_floats import FORMATS
+from exact_floats import COMPUTED, FORMATS
 from exact_samples import Number
 from vir_math import rounded
 from vir_scalars import Result, columns
@@ -63,7 +63,7 @@ def _rows(name: str, numbers: Sequence[tuple[str, str]]) -> list[tuple[tuple[str
 
 def _everyday_file() -> str:
     programs = []
-    for t, name in product(FORMATS, _EXACT):
+    for t, name in product(COMPUTED, _EXACT):
         wgpu = "ulp 4096 abs 1e-13" if t is f64 else f"ulp 64 abs {0.0005 if t is f32 else 0.05}"
         remarks = [f"// tolerance: ulp {_ULP[name] if t in (f32, f64) else 1}", f"// tolerance on wgpu: {wgpu}", *([NEEDS_F64] if t is f64 else [])]
         programs.append(_case(t, f"{name}_of_{t}", name, _rows(name, _NUMBERS), remarks))

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from exact_floats import FORMATS
+from exact_floats import COMPUTED, FORMATS
 from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, nans, oracle, result_of
 from vir_text import NEEDS_F64, NO_SPECIALS, call, file_text, number
@@ -117,6 +117,6 @@ def _finite_file(t: Type) -> str:
 
 
 FILES: Final[Mapping[str, Callable[[], str]]] = {
-    **{f"float_functions_{t}": partial(_special_file, t) for t in FORMATS},
-    **{f"float_functions_{t}_finite": partial(_finite_file, t) for t in FORMATS},
+    **{f"float_functions_{t}": partial(_special_file, t) for t in COMPUTED},
+    **{f"float_functions_{t}_finite": partial(_finite_file, t) for t in COMPUTED},
 }

@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import Any, Final
 
 from exact_conversions import cast_oracle, cross, distance, dot, length, normalize, reflect, refract
-from exact_floats import FORMATS
+from exact_floats import COMPUTED
 from exact_samples import Number
 from vir_scalars import Result, columns, edges, everyday, literal, oracle, result_of
 from vir_text import NEEDS_F64, Column, call, case, file_text, number
@@ -287,13 +287,13 @@ def _bool_ops(lanes: int) -> str:
     return "\n".join([*parts, columns(f"choices_over_{v}", inputs, {name: made for name, made in outputs.items() if name not in logic})])
 
 
-_NUMERIC: Final = tuple(t for t in SCALARS.values() if t is not bool_)
+_NUMERIC: Final = tuple(t for t in SCALARS.values() if t is not bool_ and not t.is_storage)
 
 
 def _ops_file() -> str:
     programs = [_ops(t, lanes) for t in _NUMERIC for lanes in (2, 3, 4)]
     programs += [_bit_ops(turn, t) for turn, t in enumerate([t for t in _NUMERIC if t.is_integer])]
-    programs += [_float_ops(turn, t) for turn, t in enumerate(FORMATS)] + [_bool_ops(lanes) for lanes in (2, 3, 4)]
+    programs += [_float_ops(turn, t) for turn, t in enumerate(COMPUTED)] + [_bool_ops(lanes) for lanes in (2, 3, 4)]
     return file_text("Lanewise ops, comparisons and choices over vectors of every type, and all and any.", programs)
 
 
@@ -332,7 +332,7 @@ def _refractions(t: Type) -> str:
 
 
 def _products_file() -> str:
-    return file_text("Products of vectors and their lengths: each step rounded, from left to right.", [*map(_products, _NUMERIC), *map(_refractions, FORMATS)])
+    return file_text("Products of vectors and their lengths: each step rounded, from left to right.", [*map(_products, _NUMERIC), *map(_refractions, COMPUTED)])
 
 
 def _casts(source: Type, lanes: int, targets: Sequence[Type]) -> str:

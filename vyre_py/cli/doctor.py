@@ -28,7 +28,7 @@ __all__ = ["doctor", "examine"]
 _PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
     "numpy": ("", "arrays, and the interpreter"),
     "llvmlite": ("", "PTX and host code"),
-    "ml-dtypes": ("", "bf16 in arrays"),
+    "ml-dtypes": ("", "bf16, f8e4m3 and f8e5m2 in arrays"),
     "pydantic": ("", "settings"),
     "platformdirs": ("", "where the cache lies"),
     "cuda-bindings": ("cuda", "NVIDIA GPUs"),

@@ -53,7 +53,7 @@ def opened(arguments: argparse.Namespace, interruptible: bool = False, watched: 
 
 def _number(value: Any) -> bool | int | float | str:
     """An element as JSON: what JSON has no number for as text."""
-    plain = value.item() if value.dtype.kind in "biuf" else float(value)
+    plain = value.item() if value.dtype.isbuiltin == 1 else float(value)
     return str(plain) if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 

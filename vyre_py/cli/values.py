@@ -19,7 +19,7 @@ from vyre_py.cli.output import CommandError, name_text, size_text
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param
-from vyre_py.ir.language.types import Type, bf16, element
+from vyre_py.ir.language.types import Type, element, scalar_of
 from vyre_py.ir.text.lexer import literal_bits
 from vyre_py.lowering.files import replacing
 
@@ -185,18 +185,29 @@ def _as_member(name: str) -> str:
     return quote(name, safe=" !#$&'()+,-;=@[]^_`{}~", errors="surrogatepass") if name.strip(".") else name.replace(".", "%2E")
 
 
+def _raw(array: Array) -> np.dtype[Any]:
+    """The dtype in NumPy's files of an array whose type NumPy lacks: bits alone."""
+    return np.dtype(f"V{array.itemsize}")
+
+
+def _as_filed(array: Array) -> Array:
+    """An array as a file may have it."""
+    known = scalar_of(array.dtype)
+    return array if known is None or known.in_numpy else array.view(_raw(array))
+
+
 def write_results(destinations: Sequence[Destination], results: Mapping[str, Array]) -> None:
     """Writes results into files. Raises CommandError."""
     for wanted in destinations:
         try:
             if wanted.name is not None:
                 with replacing(wanted.path) as file:
-                    np.lib.format.write_array(file, results[wanted.name], allow_pickle=False)
+                    np.lib.format.write_array(file, _as_filed(results[wanted.name]), allow_pickle=False)
                 continue
             with replacing(wanted.path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 for name, array in results.items():
                     with archive.open(f"{_as_member(name)}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
+                        np.lib.format.write_array(member, _as_filed(array), allow_pickle=False)
         except (OSError, ValueError) as error:
             raise _reason(wanted.path, error) from error
 
@@ -209,8 +220,9 @@ def _from_array(declared: Dim | Param | Memory, array: Array) -> Any:
     if not isinstance(declared, Memory):
         value = array[()] if array.ndim == 0 else array
         return int(value) if isinstance(declared, Dim) and isinstance(value, np.integer) else value
-    if declared.type.scalar is bf16 and array.dtype == np.dtype("V2"):  # NumPy's files do not know the type, and keep its bits
-        return array.view(bf16.dtype)
+    scalar = declared.type.scalar
+    if not scalar.in_numpy and array.itemsize == scalar.size_bytes and array.dtype == _raw(array):
+        return array.view(scalar.dtype)
     return array
 
 

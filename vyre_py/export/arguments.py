@@ -22,12 +22,13 @@ from vyre_py.lowering.layout import Slot, SlotKind
 
 __all__ = ["Arguments", "Limits"]
 
-# Type of a component -> C's. Half precision goes as its bits.
+# Type of a component -> C's. Floats of 8 and 16 bits go as their bits.
 _C_TYPES: Final[Mapping[str, str]] = {
     "bool": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t",
-    "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double",
+    "u64": "uint64_t", "f8e4m3": "uint8_t", "f8e5m2": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
+    "f64": "double",
 }  # fmt: skip
-_SPELLED: Final[Mapping[str, str]] = {"bool": "0 is false", "f16": "as its bits", "bf16": "as its bits"}
+_SPELLED: Final[Mapping[str, str]] = {"bool": "0 is false", **dict.fromkeys(("f8e4m3", "f8e5m2", "f16", "bf16"), "as its bits")}
 
 _COUNT: Final = """\
 /* How many components an array has, of which no axis may have more than all may have; 0 where it has too many. */

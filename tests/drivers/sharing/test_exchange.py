@@ -60,7 +60,7 @@ def test_numpy_sees_a_buffer_and_writes_it(cpu: Device) -> None:
     assert buffer.read()[0, 0] == 7
 
 
-@pytest.mark.parametrize("type_", [t for t in SCALARS.values() if t is not vp.bf16], ids=str)
+@pytest.mark.parametrize("type_", [t for t in SCALARS.values() if t.in_numpy], ids=str)
 def test_every_type_goes_both_ways(cpu: Device, type_: Type) -> None:
     array = np.arange(7).astype(type_.dtype)
     assert np.array_equal(np.from_dlpack(cpu.upload(array)), array)
@@ -78,6 +78,20 @@ def test_bfloat16_goes_both_ways(cpu: Device) -> None:
     assert result.dtype == ml_dtypes.bfloat16 and result.tolist() == [0, 2, 4, 6, 8, 10, 12]
     foreign = dlpack.import_from(buffer, "buffer")
     assert foreign.type is vp.bf16 and foreign.address == array.ctypes.data
+    foreign.release()
+
+
+@pytest.mark.parametrize(("type_", "code"), [(vp.f8e4m3, 10), (vp.f8e5m2, 12)], ids=str)
+def test_floats_of_8_bits_go_both_ways(cpu: Device, type_: Type, code: int) -> None:
+    """By the codes of dlpack.h (`kDLFloat8_e4m3fn`, `kDLFloat8_e5m2`), which NumPy does not read."""
+    array = np.arange(256, dtype=np.uint8).view(type_.dtype)
+    buffer = cpu.wrap(Owner(array, type_))
+    assert buffer.type is type_ and buffer.read().tobytes() == array.tobytes()
+    capsule, foreign = buffer.__dlpack__(max_version=(1, 0)), dlpack.import_from(buffer, "buffer")
+    place, versioned = dlpack._managed(capsule)
+    data = dlpack._STRUCTURES[versioned].from_address(place).tensor.dtype
+    assert (data.code, data.bits, data.lanes) == (code, 8, 1)
+    assert foreign.type is type_ and foreign.address == array.ctypes.data
     foreign.release()
 
 

@@ -58,19 +58,18 @@ def edges(t: Type) -> Array:
 
 
 def without_subnormals(t: Type, values: Array) -> Array:
-    if not t.is_float or t.scalar is f16:
+    if not t.is_float or t.scalar is f16 or t.is_storage:  # whose subnormal numbers are normal ones of f32
         return values
     one = np.array(encode(t.scalar, 1.0), f"u{t.scalar.size_bytes}").view(t.dtype)
     return np.where(is_subnormal(t.scalar, values), one, values)
 
 
 def is_subnormal(t: Type, values: Array) -> Array:
-    exponent = (1 << t.bits - 1) - (1 << SIGNIFICANT[t] - 1)
+    exponent = (1 << t.bits - 1) - (1 << t.fraction_bits)
     bits = values.view(f"u{t.size_bytes}")
     return ((bits & bits.dtype.type(exponent)) == 0) & ((bits << bits.dtype.type(1)) != 0)
 
 
-SIGNIFICANT = {f16: 11, bf16: 8, f32: 24, f64: 53}  # bits of a number, the unsaid one included
 EDGES: Mapping[Type, Array] = {t: edges(t) for t in SCALARS.values()}
 
 
@@ -186,9 +185,9 @@ def assert_close(t: Type, got: Array, want: Array, scale: Array, what: str) -> N
     with np.errstate(invalid="ignore"):
         got, want, scale = (x.astype(np.float64) for x in (got, want, scale))
     least = float(np.ldexp(1.0, {f16: -24, bf16: -126, f32: -126, f64: -1022}[t]))
-    greatest = float(np.ldexp(2.0 - 2.0 ** (1 - SIGNIFICANT[t]), {f16: 15}.get(t, 1023 if t is f64 else 127)))
+    greatest = float(np.ldexp(2.0 - 2.0**-t.fraction_bits, {f16: 15}.get(t, 1023 if t is f64 else 127)))
     with np.errstate(all="ignore"):
-        slack = np.maximum(np.abs(want), scale) * 2.5 * 2.0 ** (1 - SIGNIFICANT[t]) + 2 * least
+        slack = np.maximum(np.abs(want), scale) * 2.5 * 2.0**-t.fraction_bits + 2 * least
         # Where a step overflows, its rounding decides.
         tame = np.isfinite(want) & (np.maximum(np.abs(want), scale) < greatest / 4)
         wrong = tame & ~(np.abs(got - want) <= slack)
@@ -274,7 +273,7 @@ def scale_of(op: Op, arrays: list[Array]) -> Array | None:
 def refract_scale(i: Array, n: Array, eta: Array) -> Array:
     """What 2.5 ULP of the numbers under the root come to behind it; where they may change its sign, and so all of the result, anything."""
     eta, across, most = eta[:, None], (n * i).sum(axis=1)[:, None], (np.abs(n) * np.abs(i)).sum(axis=1)[:, None]
-    ulp = 2.5 * 2.0 ** (1 - SIGNIFICANT[f32])
+    ulp = 2.5 * 2.0**-f32.fraction_bits
     k, error = 1 - eta**2 * (1 - across**2), (1 + eta**2 * (1 + most**2)) * ulp * 4
     behind = np.where(k > error, error / np.sqrt(np.maximum(k, error)), np.where(k < -error, 0, np.inf))
     return np.abs(eta * i) + (np.abs(eta) * most + np.sqrt(np.maximum(k, 0)) + behind / ulp) * np.abs(n)
@@ -345,7 +344,7 @@ def test_every_small_float_and_many_roundings(device: Device, small: Type) -> No
     cast = OPS["cast"]
     wide = run(device, op_program(cast, (small,), f32, every.size), x0_0=every)["y0"]
     assert_same(wide, evaluated((cast, (small,), f32), [every]))
-    rng, cut = np.random.default_rng(3), 24 - SIGNIFICANT[small]
+    rng, cut = np.random.default_rng(3), f32.fraction_bits - small.fraction_bits
     heads = rng.integers(0, 1 << 32 - cut, 20_000, dtype=np.uint32) << np.uint32(cut)
     tails = np.array([0, 1, (1 << cut - 1) - 1, 1 << cut - 1, (1 << cut - 1) + 1, (1 << cut) - 1], np.uint32)
     bits = np.concatenate([(heads[:, None] | tails).reshape(-1), rng.integers(0, 1 << 32, 100_000, dtype=np.uint32)])
@@ -371,7 +370,7 @@ def test_transcendentals_are_close(device: Device, name: str) -> None:
     got = run(device, program, **given)
     for k, (_, types, _) in enumerate(cases):
         result, right = got[f"y{k}"].astype(np.float32), want[f"y{k}"].astype(np.float32)
-        np.testing.assert_allclose(result, right, atol=1e-3, rtol=1e-4 if types[0] is f32 else 2.0 ** (1 - SIGNIFICANT[types[0]]), err_msg=str(types[0]))
+        np.testing.assert_allclose(result, right, atol=1e-3, rtol=1e-4 if types[0] is f32 else 2.0 ** -types[0].fraction_bits, err_msg=str(types[0]))
 
 
 # ---------------------------------------------------------------- atomics

@@ -33,6 +33,8 @@ from vyre_py.ir.language.types import (
     bool_,
     decode,
     encode,
+    f8e4m3,
+    f8e5m2,
     f16,
     f32,
     f64,
@@ -104,6 +106,8 @@ SPECIAL: dict[Type, list[int]] = {
     i64: [0, 1, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0xFFFFFFFFFFFFFFFF],
     u64: [0, 1, 0xFFFFFFFFFFFFFFFF],
     f16: [0, 0x8000, 1, 0x83FF, 0x0400, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFE00, 0x7E01, 0x7C01, 0xFFFF, 0x3C00, 0x3555],
+    f8e4m3: [0, 0x80, 1, 0x87, 0x08, 0x7E, 0x7F, 0xFF, 0x38, 0x2B],
+    f8e5m2: [0, 0x80, 1, 0x83, 0x04, 0x7B, 0x7C, 0xFC, 0x7E, 0xFE, 0x7D, 0xFF, 0x3C, 0x35],
     bf16: [0, 0x8000, 1, 0x807F, 0x0080, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFFC0, 0x7FC1, 0x7F81, 0xFFFF, 0x3F80, 0x3EAB],
     f64: [0, 1 << 63, 1, 0x800FFFFFFFFFFFFF, 0x0010000000000000, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000,
           0xFFF8000000000000, 0x7FF8000000000001, 0x7FF0000000000001, 0x3FF0000000000000, 0x3FD5555555555555, 0x4340000000000001],
@@ -319,9 +323,9 @@ def test_every_constant_reads_back() -> None:
                 assert statement.value.bits == bits, text
 
 
-@pytest.mark.parametrize("type_", [f16, bf16])
+@pytest.mark.parametrize("type_", [f8e4m3, f8e5m2, f16, bf16])
 def test_small_floats_print_shortest(type_: Type) -> None:
-    for bits in range(0, 1 << 15, 3):
+    for bits in range(0, 1 << type_.bits - 1, 3 if type_.bits == 16 else 1):
         text = literal_text(type_, bits, False)
         value = decode(type_, bits)
         if math.isnan(value) or math.isinf(value):

@@ -1,5 +1,5 @@
-"""f16 and bf16 through f32: every op and cast gives the bits that the interpreter computes directly, and only moves and casts to and from f32
-remain."""
+"""Floats of 8 and 16 bits through f32: every op and cast gives the bits that the interpreter computes directly; only moves remain, and casts of f16 and
+bf16 from and to f32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vyre_py.ir.check import check
 from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import SCALARS, Type, bf16, f16, f32, f64, i32, i64, u32, u64
+from vyre_py.ir.language.types import SCALARS, Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i32, i64, u32, u64
 from vyre_py.ir.passes import Optimised, optimise, unoptimised
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import STRICT_EXPANSIONS, TARGET_KINDS, expanded_for, prepare
@@ -24,7 +24,13 @@ from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 
 NARROW = (f16, bf16)
+STORED = (f8e4m3, f8e5m2)
 ALL_BITS = np.arange(1 << 16, dtype=np.uint16)
+
+
+def every(t: Type) -> np.ndarray:
+    """Every number of a type of 8 or 16 bits."""
+    return ALL_BITS[: 1 << t.bits].astype(f"u{t.size_bytes}").view(t.dtype)
 
 
 def assert_legal(program: Program) -> None:
@@ -33,7 +39,7 @@ def assert_legal(program: Program) -> None:
     for s in program.body:
         if isinstance(s, Let) and s.op.name not in ("select", "bitcast"):
             types = {a.type for a in (*s.args, s.bound)}
-            assert types.isdisjoint(NARROW) or (s.op.name == "cast" and types <= {f32, *NARROW} and f32 in types), f"{s.op.name} over {types}"
+            assert types.isdisjoint((*NARROW, *STORED)) or (s.op.name == "cast" and types <= {f32, *NARROW} and f32 in types), f"{s.op.name} over {types}"
 
 
 def legal(program: Program, level: int) -> Optimised:
@@ -49,7 +55,7 @@ def assert_kept(s: Signature, arguments: dict[str, Any], level: int = 2) -> None
 
 
 def narrow_signatures(name: str) -> list[Signature]:
-    return [s for s in signatures(OPS[name]) if any(t in NARROW for t in (*s.operands, s.result))]
+    return [s for s in signatures(OPS[name]) if any(t in (*NARROW, *STORED) for t in (*s.operands, s.result))]
 
 
 NAMES = [name for name, op in OPS.items() if not op.is_query and name not in EXPANDED_ONLY and narrow_signatures(name)]
@@ -71,11 +77,11 @@ def test_every_operand(name: str, type_: Type) -> None:
             assert_kept(s, {"x0": ALL_BITS.view(type_.dtype)})
 
 
-@pytest.mark.parametrize("source", NARROW, ids=str)
+@pytest.mark.parametrize("source", [*STORED, *NARROW], ids=str)
 def test_every_cast_of_every_number(source: Type) -> None:
     for target in SCALARS.values():
         if target is not source:
-            assert_kept(Signature(OPS["cast"], (source,), target), {"x0": ALL_BITS.view(source.dtype)})
+            assert_kept(Signature(OPS["cast"], (source,), target), {"x0": every(source)})
 
 
 # ---------------------------------------------------------------- what would round twice
@@ -84,22 +90,22 @@ def test_every_cast_of_every_number(source: Type) -> None:
 def ties(t: Type) -> np.ndarray:
     """Every number of a narrow type, and half-way to the next one, as f64."""
     with np.errstate(invalid="ignore"):
-        numbers = ALL_BITS.view(t.dtype).astype(np.float32).astype(np.float64)
+        numbers = every(t).astype(np.float32).astype(np.float64)
     numbers = np.unique(numbers[np.isfinite(numbers)])
     return np.concatenate([numbers, (numbers[1:] + numbers[:-1]) / 2])
 
 
-@pytest.mark.parametrize("target", NARROW, ids=str)
+@pytest.mark.parametrize("target", [*STORED, *NARROW], ids=str)
 def test_f64_next_to_ties(target: Type) -> None:
     exact = ties(target)
     nearby = [exact + np.abs(exact) * step for step in (2.0**-30, -(2.0**-30), 2.0**-25)]
     x = np.concatenate([exact, np.nextafter(exact, np.inf), np.nextafter(exact, -np.inf), *nearby])
     edges = [np.inf, -np.inf, np.nan, -0.0, 5e-324, 2.0**-25, 2.0**-134, 2.0**-135, 1.5 * 2.0**-134]
-    edges += [65519.99, 65520.0, 65520.01, 3.39e38, 3.4e38, -3.4e38, 1e300]
+    edges += [464.0, 464.01, 480.0, 61439.99, 61440.0, 65519.99, 65520.0, 65520.01, 3.39e38, 3.4e38, -3.4e38, 1e300]
     assert_kept(Signature(OPS["cast"], (f64,), target), {"x0": np.concatenate([x, np.array(edges)])})
 
 
-@pytest.mark.parametrize("target", NARROW, ids=str)
+@pytest.mark.parametrize("target", [*STORED, *NARROW], ids=str)
 @pytest.mark.parametrize("source", [i32, u32, i64, u64], ids=str)
 def test_integers_next_to_ties(source: Type, target: Type) -> None:
     found = {source.minimum, source.minimum + 1, source.maximum, source.maximum - 1, 65519, 65520, 65521, 65536, 65537}

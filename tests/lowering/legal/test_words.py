@@ -28,7 +28,7 @@ from vyre_py.lowering.legal.split64_ops import FUNCTIONS, is_wide
 Array = np.ndarray[Any, np.dtype[Any]]
 Case = tuple[Op, tuple[Type, ...], Type | None]
 
-TYPES = [t for t in SCALARS.values() if t not in (f16, bf16)]  # the rewrite of small floats comes before
+TYPES = [t for t in SCALARS.values() if t not in (f16, bf16) and not t.is_storage]  # the rewrite of small floats comes before
 RANDOM = 500
 EDGES = {t: np.array([encode(t, x) for x in INTERESTING[t]], f"u{t.size_bytes}").view(t.dtype) for t in TYPES}
 
