@@ -23,7 +23,6 @@ from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Assert, Memory, Param, ReportStatement
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, decode
-from vyre_py.ir.text.lexer import literal_text
 from vyre_py.ir.text.messages import HEAD_WORDS, filled, words_of
 
 __all__ = [
@@ -69,12 +68,8 @@ class Form:
         return tuple([parts if type_.is_vector else parts[0] for type_, parts in made])
 
     def text(self, words: Sequence[int]) -> str:
-        """The message with the values that words stand for: floats in the shortest form that tells them apart from others of their type."""
-        texts = []
-        for type_, found in self._bits(words):
-            parts = [literal_text(type_.scalar, bits, False) for bits in found]
-            texts.append(f"({', '.join(parts)})" if type_.is_vector else parts[0])
-        return filled(self.message, texts)
+        """The message with the values that words stand for."""
+        return filled(self.message, self._bits(words))
 
 
 class Record(NamedTuple):

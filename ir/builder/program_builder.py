@@ -30,7 +30,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.public import public
-from vyre_py.ir.text.messages import holes
+from vyre_py.ir.text.messages import format_fault, formats
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.traced import Traced
@@ -377,21 +377,28 @@ class ProgramBuilder(SubgroupEmitter):
         self.assert_(False, message, *values)
 
     def print(self, message: str, *values: Operand) -> None:
-        """Prints a line on the host once the launch is waited for: the message, in which each `{}` stands for a value; `{{` and `}}` are braces."""
+        """Prints a line on the host once the launch is waited for: the message, in which each `{}` stands for a value; `{{` and `}}` are braces.
+
+        `{:.3f}` and `{:08x}` are formats as Python has them, of each component of a vector: for integers of the types b, d, o, x and X, for floats e, E, f, F,
+        g, G and %, for bools an alignment and a width alone. Raises ValidationError V212 for another number of values, V215 for a format that is not for its
+        value.
+        """
         atoms = self._reported("print", message, values)
         self._here().print_(message, atoms)
 
     def _reported(self, call: str, message: str, values: Sequence[Operand]) -> tuple[Atom, ...]:
         """The values of a message. One that does not fit them is refused."""
         example = f"b.{call}({'x < n, ' * (call == 'assert_')}'x is {{}} of {{}}', x, n)"
-        taken = holes(message) if isinstance(message, str) else None
-        if taken is None:
-            fail("V212", f"a message is a string in which braces are {{}}, {{{{ or }}}}, got {shown(message)}", example)
-        if taken != len(values):
-            fail("V212", f"the message {shown(message)} takes {taken} value{'s' * (taken != 1)}, got {len(values)}", example)
-        for value in values:
+        specs = formats(message) if isinstance(message, str) else None
+        if specs is None:
+            fail("V212", f"a message is a string in which braces are {{}}, {{:.3f}}, {{{{ or }}}}, got {shown(message)}", example)
+        if len(specs) != len(values):
+            fail("V212", f"the message {shown(message)} takes {len(specs)} value{'s' * (len(specs) != 1)}, got {len(values)}", example)
+        for spec, value in zip(specs, values, strict=True):
             if not isinstance(value, Expr):
                 fail("B106", f"nothing says what type {shown(value)} has in a message", "vp.const(value, type) gives it one; or write it into the message")
+            if fault := format_fault(spec, value.type):
+                fail("V215", f"{fault}, in the message {shown(message)}", example)
         return tuple([self._own(value) for value in values if isinstance(value, Expr)])
 
     @property

@@ -14,9 +14,10 @@ Laws, for a Program of sound form:
   negative, and none divides by the constant 0.
 * V210: a swizzle's pattern is a constant, and names components that its operand has, one for each component of the result.
 * V211: a subgroup op, and a query about lanes and subgroups, stands in a Program that has subgroups.
-* V212: the message of an assert or print has a `{}` for each value.
+* V212: the message of an assert or print has a `{}`, or a `{:SPEC}`, for each value.
 * V213: what a copy_wait leaves in flight is a constant from 0 to `MAX_COPY_GROUPS`.
 * V214: a For asks for at most `MAX_UNROLL` turns written out.
+* V215: a SPEC is one for its value's type.
 * V510: those values take at most `MAX_WORDS` words.
 """
 
@@ -67,7 +68,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
-from vyre_py.ir.text.messages import MAX_WORDS, holes, words_of
+from vyre_py.ir.text.messages import MAX_WORDS, format_fault, formats, words_of
 
 __all__ = ["check_types"]
 
@@ -270,11 +271,15 @@ class _Types:
                 self.findings.add("V202", index, "an assert takes a condition, got no operand")
                 return
             self.condition(index, s.condition)
-        taken = holes(s.message)
-        if taken is None:
+        specs = formats(s.message)
+        if specs is None:
             self.findings.add("V212", index, f"the message {quoted(s.message)} has a brace that stands alone")
-        elif taken != len(s.values):
-            self.findings.add("V212", index, f"the message {quoted(s.message)} takes {taken} value{'s' * (taken != 1)}, got {len(s.values)}")
+        elif len(specs) != len(s.values):
+            self.findings.add("V212", index, f"the message {quoted(s.message)} takes {len(specs)} value{'s' * (len(specs) != 1)}, got {len(s.values)}")
+        else:
+            for spec, value in zip(specs, s.values, strict=True):
+                if fault := format_fault(spec, value.type):
+                    self.findings.add("V215", index, f"{fault}: {atom_text(self.program, value)}")
         words = sum([words_of(value.type) for value in s.values])
         if words > MAX_WORDS:
             self.findings.add("V510", index, f"the values take {words} words")

@@ -20,7 +20,7 @@
       region "name" { return }
       barrier                                                      of the workgroup; grid_barrier, of the whole grid
       assert EXPRESSION, "message {}", EXPRESSION, ...             the message, and then a value for each {}, may be left out
-      print "message {}", EXPRESSION, ...
+      print "message {}", EXPRESSION, ...                          {:.3f} and its like are Python's formats
       copy_async NAME[INDEX, ...] = EXPRESSION                     of a workgroup array; copy_commit; copy_wait COUNT
     }
 

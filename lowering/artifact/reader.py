@@ -16,7 +16,7 @@ from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import Place, shown
 from vyre_py.ir.language.nodes import Memory, Param, Space
 from vyre_py.ir.language.types import Type
-from vyre_py.ir.text.messages import HEAD_WORDS, MAX_WORDS, holes
+from vyre_py.ir.text.messages import HEAD_WORDS, MAX_WORDS, format_fault, formats
 from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.ir.wire.tables import ACCESSES, TYPES_BY_CODE
 from vyre_py.lowering.artifact.form import (
@@ -105,7 +105,9 @@ def _form(section: Section, row: Row) -> Form:
     types = tuple([_type(section, code) for (code,) in section.take("values", values)])
     message, where = section.string(text), section.string(file)
     form = Form(bool(asserts), message, types, Place(where, line, column) if where else None)
-    if len(message) > MAX_NAME or holes(message) != len(types) or form.words > HEAD_WORDS + MAX_WORDS:
+    specs = formats(message) or ()
+    fits = len(specs) == len(types) and formats(message) is not None and not any(map(format_fault, specs, types))
+    if len(message) > MAX_NAME or not fits or form.words > HEAD_WORDS + MAX_WORDS:
         raise section.fault(f"the message {shown(message)} is too long, or not one of {len(types)} values that a report holds")
     return form
 
