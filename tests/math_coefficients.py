@@ -1,10 +1,10 @@
-"""The coefficients of `ir/math` for f64: what each polynomial approximates, and how its coefficients are made.
+"""The coefficients of `ir/math` for f64, and of special functions for f32: what each polynomial approximates, and how its coefficients are made.
 
     python tests/math_coefficients.py [NAME ...]    prints them, with the greatest error they leave; all without a name
 
 A polynomial has the least squares of relative errors at the Chebyshev points of its interval (near enough the minimax one: L. N. Trefethen,
 Approximation Theory and Approximation Practice, 2013, chapter 16). The first coefficients are rounded to f64 one after another, each before
-what is left is fitted anew, so that the later ones make up for it. Computed by mpmath with 60 digits.
+what is left is fitted anew, so that the later ones make up for it; of f32 all are. Computed by mpmath with 60 digits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import mpmath
+import numpy as np
 
 __all__ = ["POLYNOMIALS", "Polynomial", "coefficients", "greatest_error"]
 
@@ -28,13 +29,19 @@ _Number = Any  # mpmath has no types
 
 @dataclass(frozen=True)
 class Polynomial:
-    """`function` from `low` to `high`, by so many coefficients. `weight` is how much of an error is seen in the result, relative to it."""
+    """`function` from `low` to `high`, by so many coefficients. `weight` is how much of an error is seen in the result, relative to it; `single` whether
+    it is for f32."""
 
     function: Callable[[_Number], _Number]
     low: str
     high: str
     count: int
     weight: Callable[[_Number], _Number]
+    single: bool = False
+
+    def rounded(self, c: _Number) -> float:
+        """A coefficient as its type holds it."""
+        return float(np.float32(float(c))) if self.single else float(c)
 
 
 def _points(p: Polynomial, count: int) -> list[_Number]:
@@ -48,11 +55,11 @@ def coefficients(p: Polynomial) -> list[float]:
     with mpmath.workdps(_DIGITS):
         samples = [(x, p.function(x), p.weight(x)) for x in _points(p, _POINTS * p.count)]
         fixed: list[_Number] = []
-        for _ in range(min(_ROUNDED_SINGLY, p.count)):
+        for _ in range(p.count if p.single else min(_ROUNDED_SINGLY, p.count)):
             powers = range(len(fixed), p.count)
             rows = mpmath.matrix([[weight * x**k for k in powers] for x, _, weight in samples])
             rest = mpmath.matrix([weight * (value - _at(fixed, x)) for x, value, weight in samples])
-            found = [mpmath.mpf(float(c)) for c in mpmath.lu_solve(rows, rest)]
+            found = [mpmath.mpf(p.rounded(c)) for c in mpmath.lu_solve(rows, rest)]
             fixed.append(found[0])
         return [float(c) for c in fixed + found[1:]]
 
@@ -85,7 +92,17 @@ def _scaled_erfc(x: _Number) -> _Number:
     return mpmath.exp(x**2) * mpmath.erfc(x) * (x + 1.5)
 
 
+def _scaled_erfcx(t: _Number) -> _Number:
+    """exp(x^2) erfc(x) (x + 2) of t = 1 - 4 / (x + 2); for large x by the beginning of its asymptotic series."""
+    x = 4 / (1 - t) - 2
+    if x < 200:
+        return mpmath.exp(x**2) * mpmath.erfc(x) * (x + 2)
+    series = mpmath.fsum((-1) ** k * mpmath.fac2(2 * k - 1) / (2 * x**2) ** k for k in range(20))
+    return series * (1 + 2 / x) / mpmath.sqrt(mpmath.pi)
+
+
 _ERFC_MIDDLE: Final = 0.8432254562445743
+_ERFCX_MIDDLES: Final = float(np.float32(1.0215827)), 1.021582705242023
 _QUARTER: Final = "0.6265"  # (pi/4 + 0.006)^2
 _LN2: Final = math.log(2.0)
 
@@ -122,6 +139,9 @@ POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
     ),
     # exp(x^2) erfc(x) (x + 3/2) of t = 1 - 4 / (x + 3/2), from x = 1/2 to 27.3, less about what it is for t = 0.
     "erfc": Polynomial(lambda t: _scaled_erfc(4 / (1 - t) - 1.5) - mpmath.mpf(_ERFC_MIDDLE), "-1", "0.8612", 25, lambda t: 1 / _scaled_erfc(4 / (1 - t) - 1.5)),
+    # exp(x^2) erfc(x) (x + 2) of t = 1 - 4 / (x + 2), from x = 0 on, less about what it is for t = 0.
+    "erfcx": Polynomial(lambda t: _scaled_erfcx(t) - mpmath.mpf(_ERFCX_MIDDLES[1]), "-1", "0.99999999", 29, lambda t: 1 / _scaled_erfcx(t)),
+    "erfcx_f32": Polynomial(lambda t: _scaled_erfcx(t) - mpmath.mpf(_ERFCX_MIDDLES[0]), "-1", "0.9999", 13, lambda t: 1 / _scaled_erfcx(t), single=True),
     # 1 / cbrt(1 - e).
     "cbrt": Polynomial(lambda e: (mpmath.power(1 - e, -mpmath.mpf(1) / 3) - 1) / e, "-0.1022", "0.1022", 3, lambda e: e),
 }  # fmt: skip
@@ -132,8 +152,8 @@ def main(names: list[str]) -> int:
     for name in names or POLYNOMIALS:
         made = coefficients(POLYNOMIALS[name])
         worst = greatest_error(POLYNOMIALS[name], made)
-        print(f"{name}: 2^{math.log2(worst):.1f}, {worst * 2.0**53:.4f} ULP")
-        print(f"    {', '.join(map(repr, made))},")
+        print(f"{name}: 2^{math.log2(worst):.1f}, {worst * 2.0 ** (24 if POLYNOMIALS[name].single else 53):.4f} ULP")
+        print(f"    {', '.join(str(np.float32(c)) if POLYNOMIALS[name].single else repr(c) for c in made)},")
     return 0
 
 

@@ -22,8 +22,8 @@ _FUNCTIONS: Final = {name: len(row.operands) for name, row in OPS.items() if nam
 
 _HEAD_F64: Final = """\
 Of f64 each function was given a million arguments: drawn from all bit patterns and from the ranges where it bends, and those that are hard:
-next to multiples of pi/2, poles, roots, the ends of domains and of reductions. The exact results are those of x87's 80 bits (of mpmath for erf
-and erfc), and for the 200 arguments where the error was greatest those of mpmath.
+next to multiples of pi/2, poles, roots, the ends of domains and of reductions. The exact results are those of x87's 80 bits (of mpmath for
+error functions), and for the 200 arguments where the error was greatest those of mpmath.
 """
 
 _HEAD: Final = f"""# Accuracy of the transcendental functions

@@ -81,9 +81,9 @@ class Op:
     `evaluate(result_type, *arrays)` is the meaning over arrays, vectors with their components on the last axis; it is absent for
     queries (no operands; `level` says how uniform the answer is) and for ops that only their expansion defines. `expansion` names the function
     in `ir/math` that writes the op in simpler ones, and `expands` the scalar types over which it does; one that is written for each of the
-    types `through`, the narrowest first, is used for the others by way of the first. `range_rule` names the rule in
-    `passes/bounds/transfer.py` which says what integers the op can give; without one it may give any of its type. `lanes` are the numbers of
-    components that T may have.
+    types `through`, the narrowest first, is used for the others by way of the first, and is at most `ulp` units in the last place off. `range_rule` names
+    the rule in `passes/bounds/transfer.py` which says what integers the op can give; without one it may give any of its type. `lanes` are the
+    numbers of components that T may have.
     """
 
     name: str
@@ -107,6 +107,7 @@ class Op:
     moves_bits: bool = False  # over floats: the bits of the result are the same everywhere, whatever the numerics
     expansion: str = ""  # module and function, below `ir/math`
     through: tuple[Type, ...] = ()
+    ulp: int = 1
     range_rule: str = ""
     accepts: Callable[[Type, Type], bool] | None = None  # for a result that is GIVEN: whether the first operand's type goes to that one
     conversions: str = ""  # the same in words

@@ -35,22 +35,29 @@ def _power(x: Any, y: Any) -> Any:
     return mpmath.power(abs(x), y) * (-1 if x < 0 and y % 2 else 1)
 
 
+def _erfcx(x: Any) -> Any:
+    if x > _SERIES:
+        return (1 - 1 / (2 * x * x) + 3 / (2 * x * x) ** 2) / (x * mpmath.sqrt(mpmath.pi))
+    return mpmath.exp(x * x) * mpmath.erfc(x) if x > -_NOTHING else mpmath.mpf(2) ** 2000
+
+
+_SERIES: Final = 2.0**20  # from here on three terms of the asymptotic series are enough
 _EXACT: Final[Mapping[str, Callable[..., Any]]] = {
     "exp2": lambda x: mpmath.power(2, x), "exp10": lambda x: mpmath.power(10, x), "log2": lambda x: mpmath.log(x, 2),
     "cbrt": lambda x: mpmath.cbrt(abs(x)) * mpmath.sign(x), "pow": _power,
-    "hypot3": lambda x, y, z: mpmath.sqrt(x * x + y * y + z * z),
+    "hypot3": lambda x, y, z: mpmath.sqrt(x * x + y * y + z * z), "erfcx": _erfcx,
 }  # fmt: skip
 _BITS: Final = 160
 _NOTHING: Final = 100.0  # erfc is far below the least f64 from here on, and mpmath slow
 _ANGLES: Final = ("sin", "cos", "tan")
 
 
-def exact(name: str, *arguments: float) -> Any:
-    """The function of finite arguments inside its domain, as an mpmath number of 160 significant bits and more."""
+def exact(name: str, *arguments: float, bits: int = _BITS) -> Any:
+    """The function of finite arguments inside its domain, as an mpmath number of so many significant bits and more."""
     if name == "erfc" and arguments[0] > _NOTHING:
         return mpmath.mpf(2) ** -2000
     # mpmath reduces angles by itself, but a value next to its root or to 1 needs as many bits again as the argument has exponent.
-    with mpmath.workprec(_BITS + (1200 if name in _ANGLES else 120)):
+    with mpmath.workprec(bits + (1200 if name in _ANGLES else 120)):
         return mpmath.re(_EXACT.get(name, getattr(mpmath, name, None))(*map(mpmath.mpf, arguments)))
 
 
@@ -60,28 +67,30 @@ _NAMES: Final = {
 
 
 def wide(name: str, *arguments: Array) -> Array:
-    """The function over arrays of f64, in x87's 80 bits; erf and erfc, which NumPy lacks, by `exact`."""
+    """The function over arrays of f64, in x87's 80 bits; those that NumPy lacks by mpmath."""
     operands = [x.astype(np.longdouble) for x in arguments]
     with np.errstate(all="ignore"):
         if name == "exp10":
             return np.power(np.longdouble(10), operands[0])
         if name == "hypot3":
             return np.asarray(np.hypot(np.hypot(operands[0], operands[1]), operands[2]))
-        if name in ("erf", "erfc"):
+        if name in _ENDS:
             return np.array([_extended(name, float(x)) for x in arguments[0]], np.longdouble)
         found: Array = getattr(np, _NAMES.get(name, name))(*operands)
         return found
 
 
+# Of the functions that NumPy lacks, what they are for -infinity and infinity.
+_ENDS: Final = {"erf": (-1.0, 1.0), "erfc": (2.0, 0.0), "erfcx": (math.inf, 0.0)}
+
+
 def _extended(name: str, x: float) -> Any:
     if not math.isfinite(x):
-        return np.longdouble(math.nan if math.isnan(x) else {"erf": math.copysign(1.0, x), "erfc": 0.0 if x > 0 else 2.0}[name])
+        return np.longdouble(math.nan if math.isnan(x) else _ENDS[name][x > 0])
     if x == 0:
-        return np.longdouble(x if name == "erf" else 1.0)
-    if name == "erfc" and x > _NOTHING:
-        return np.longdouble(0)
+        return np.longdouble(1.0 if name.startswith("erfc") else x)
     with mpmath.workprec(80):
-        value, shift = mpmath.frexp(getattr(mpmath, name)(mpmath.mpf(x)))
+        value, shift = mpmath.frexp(exact(name, x, bits=0))
         upper = float(value)
         return np.ldexp(np.longdouble(upper) + np.longdouble(float(value - upper)), shift)
 
@@ -163,6 +172,7 @@ _RANGES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
     "sinh": ((-712.0, 712.0), (-2.0, 2.0)), "cosh": ((-712.0, 712.0), (-2.0, 2.0)), "tanh": ((-20.0, 20.0), (-1.0, 1.0)),
     "asinh": ((-8.0, 8.0), (-0.6, 0.6)), "acosh": ((1.0, 8.0), (1.0, 1.2)), "atanh": ((-1.0, 1.0), (-0.6, 0.6)),
     "cbrt": ((-8.0, 8.0), (1.0, 8.0)), "erf": ((-6.0, 6.0), (-1.2, 1.2)), "erfc": ((-6.0, 27.3), (-1.0, 2.0)),
+    "erfcx": ((-26.7, 27.0), (-1.0, 20.0)),
     "atan2": ((-4.0, 4.0), (-1.0, 1.0)), "pow": ((0.0, 4.0), (0.99, 1.01)), "hypot": ((-4.0, 4.0), (1.0, 2.0)),
     "hypot3": ((-4.0, 4.0), (1.0, 2.0)),
 }  # fmt: skip
@@ -245,6 +255,7 @@ def hard(name: str) -> tuple[Array, ...]:
         "asin": nearby([0.5, 1.0]), "acos": nearby([0.5, 1.0]), "atan": nearby([1.0, 2.0**120]), "acosh": nearby([math.sqrt(1.25), 2.0**30]),
         "asinh": nearby([0.5, 2.0**30]), "atanh": nearby([0.5, 1.0]), "cbrt": nearby(np.concatenate([np.arange(1.0, 99.0) ** 3, [2.0**-700]])),
         "erf": nearby([1.0, 6.0, 5.921587195794507]), "erfc": nearby([0.5, 1.5, 2.5, 26.543258454250987, 27.226017111108366, 27.3]),
+        "erfcx": nearby([2.0**28, 26.628735713751492, 26.7]),
     }[name]  # fmt: skip
     ends = 1.0 - 2.0 ** np.arange(-53.0, 0.0)
     beyond = 1.0 + 2.0 ** np.arange(-52.0, 10.0)

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.ops import TRANSCENDENTAL
+from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
 from vyre_py.ir.language.types import Array
 
 __all__ = ["BOUNDS", "Bound", "Term"]
@@ -120,9 +120,9 @@ BOUNDS: Final[Mapping[tuple[str, str], Bound]] = {
     for bound in (
         *(_ptx(op, "as in strict", ulp=0.5) for op in _ROUNDED),
         *_APPROXIMATE,
-        *(_ptx(op, "as in strict", (-125.0, "1"), ulp=1.0) for op in _WRITTEN_OUT),
+        *(_ptx(op, "as in strict", (-125.0, "1"), ulp=float(OPS[op].ulp)) for op in _WRITTEN_OUT),
         *(Bound(op, "host", "as in strict", 0.5) for op in (*_ROUNDED, "div", "sqrt")),
         Bound("rsqrt", "host", "as in strict", 1.5),
-        *(Bound(op, "host", "as in strict", 1.0) for op in sorted(TRANSCENDENTAL)),
+        *(Bound(op, "host", "as in strict", float(OPS[op].ulp)) for op in sorted(TRANSCENDENTAL)),
     )
 }

@@ -22,12 +22,11 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.nodes import Load, Space
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import f64
+from vyre_py.ir.language.types import f32, f64
 from vyre_py.ir.passes.pipeline import optimise
 from vyre_py.lowering.compile import emit_text
 
-BOUND_ULP = 1.0  # what each module promises
-EVERY = (*UNARY, *SEVERAL)
+EVERY = tuple(name for name in (*UNARY, *SEVERAL) if f64 in OPS[name].of)
 SAMPLES, HARD = 700, 500
 
 
@@ -59,7 +58,7 @@ def test_within_the_bound(name: str) -> None:
         if (off := error(got, exact(name, *arguments))) > worst:
             worst, at = off, f"{name}({', '.join(x.hex() for x in arguments)}) = {got}"
     print(f"{name}: {count} arguments, worst {worst:.4f} ULP, {at}")
-    assert worst <= BOUND_ULP and count > (SAMPLES + HARD) // 4, at
+    assert worst <= OPS[name].ulp and count > (SAMPLES + HARD) // 4, at
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -125,7 +124,7 @@ def test_angles_next_to_quarter_turns_have_all_their_bits() -> None:
     """The f64 that lies nearest to a multiple of pi/2, by the literature and by the search that tests use."""
     nearest = 6381956970095103.0 * 2.0**797
     assert nearest in near_quarter_turns()
-    assert error(float(of_bits("cos", [nearest])[0]), exact("cos", nearest)) < BOUND_ULP and abs(of_bits("cos", [nearest])[0]) < 2.0**-60
+    assert error(float(of_bits("cos", [nearest])[0]), exact("cos", nearest)) < 1 and abs(of_bits("cos", [nearest])[0]) < 2.0**-60
 
 
 # ---------------------------------------------------------------- what the tests stand on
@@ -144,12 +143,13 @@ HELD = {
     "exp": "exp._EXP_TAIL", "expm1": "exp.EXPM1_TAIL", "exp2": "exp._EXP2_TAIL", "log": "log._TAIL", "log2_tail": "pow._TAIL", "sinh": "hyperbolic._SINH_TAIL",
     "cosh": "hyperbolic._COSH_TAIL", "tanh": "hyperbolic._TANH_TAIL", "sin": "sincos._SIN_TAIL", "cos": "sincos._COS_TAIL", "tan": "tan._REST",
     "asin": "asin._TAIL", "atan": "atan._REST", "asinh": "inverse_hyperbolic._ASINH_TAIL", "atanh": "inverse_hyperbolic._ATANH_TAIL",
-    "erf": "special.erf._ERF_TAIL", "erfc": "special.erf._G", "cbrt": "roots._STEPS",
+    "erf": "special.erf._ERF_TAIL", "erfc": "special.erf._G", "erfcx": "special.erf._G_SCALED", "erfcx_f32": "special.erf._G_SCALED", "cbrt": "roots._STEPS",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_coefficients_are_those_of_the_script(name: str) -> None:
     module, _, attribute = HELD[name].rpartition(".")
-    held = getattr(import_module(f"vyre_py.ir.math.{module}"), attribute)[f64]
-    assert list(held[0] if isinstance(held[0], tuple) else held) == coefficients(POLYNOMIALS[name])
+    polynomial = POLYNOMIALS[name]
+    held = getattr(import_module(f"vyre_py.ir.math.{module}"), attribute)[f32 if polynomial.single else f64]
+    assert [*map(polynomial.rounded, held[0] if isinstance(held[0], tuple) else held)] == coefficients(polynomial)

@@ -1,0 +1,58 @@
+"""The special functions of f32, as the interpreter computes their expansions: bounds, special values, and the same bits after all passes. Those of f64 are
+in `test_math_double.py`, those of f16 and bf16 in `test_math_narrow.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from math_double import exact
+from math_harness import around, assert_bound, assert_special, compute, program_of, reference, samples
+
+from vyre_py.ir.check import check
+from vyre_py.ir.interpret import interpret
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.types import f32
+from vyre_py.ir.passes.pipeline import optimise
+
+# Where one formula ends and the next begins, and where results overflow or turn subnormal.
+BORDERS: dict[str, list[float]] = {
+    "erfcx": [0.0, -9.382415, -9.5, 2.0**14, 4.8e37, 3.4028235e38],
+}
+
+
+def arguments_of(name: str) -> Any:
+    borders = np.concatenate([around(np.float32(BORDERS[name]), 20), np.float32([0.0, -0.0, np.inf, -np.inf, np.nan])])
+    return np.concatenate([*samples(name, 1 << 15), borders])
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_within_the_bound(name: str) -> None:
+    assert_bound(name, OPS[name].ulp, arguments_of(name))
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_special_values(name: str) -> None:
+    assert_special(name)
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_the_passes_keep_all_bits(name: str) -> None:
+    x = arguments_of(name)[::9].copy()
+    result = np.zeros_like(x)
+    interpret(optimise(check(program_of(name)), expand=frozenset({name})), {"x0": x, "out": result}, {"n": x.size})
+    plain = compute(name, x)
+    assert ((result.view(np.uint32) == plain.view(np.uint32)) | (np.isnan(result) & np.isnan(plain))).all()
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_the_library_is_a_fair_judge(name: str) -> None:
+    """mpmath gives what the f64 library gives, far below the differences that matter here."""
+    x = np.concatenate([samples(name, 1 << 9)[0][::7], np.float32(BORDERS[name])])
+    value = reference(name)(x)
+    normal = np.isfinite(value) & (np.abs(value) > 1e-300) & np.isfinite(x)
+    assert normal.sum() > 40 and f32 in OPS[name].of
+    for argument, held in zip(x[normal].tolist(), value[normal].tolist(), strict=True):
+        true = exact(name, argument)
+        assert abs(true - held) <= abs(true) * 2.0**-40, (argument, held)
