@@ -15,7 +15,7 @@ from enum import Enum
 from math import prod
 from typing import Final
 
-from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import Const, Memory, MemoryStatement, Param, Space, Value
 from vyre_py.ir.language.program import Program
@@ -38,7 +38,8 @@ class SlotKind(Enum):
     """The content of a slot. ARRIVALS is for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count their arrivals.
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
     there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
-    driver's own buffer for that (`lowering.reports`), which the code has like an argument."""
+    driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of words of 64 bits:
+    one, and `scan_words` of the entries' details for each workgroup. They are zero before the launch's first run, and no other launch's."""
 
     BUFFER = "buffer"
     PARAM = "param"
@@ -47,11 +48,12 @@ class SlotKind(Enum):
     CANCEL = "cancel"
     GROUPS = "groups"
     REPORT = "report"
+    SCANS = "scans"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One argument. `type` is the element type of a buffer, the type of a param, u32 or u64 for an extent, u32 for other hidden slots (of an
+    """One argument. `type` is the element type of a buffer, the type of a param, u32 or u64 for an extent, u32 for other hidden slots but SCANS (of an
     address, what it leads to); what is narrower than whole words is filled up with zeros (a bool is 0 or 1). `memory`, `param` or `expr` says which
     declaration it stands for, `axis` of GROUPS which axis: 0 is x."""
 
@@ -151,5 +153,9 @@ def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
     for memory in [memory for memory in program.buffers if memory.hidden]:
         offset += -offset % POINTER_BYTES
         slots.append(Slot(SlotKind.REPORT, memory.name, memory.type, offset, POINTER_BYTES, memory=memory))
+        offset += POINTER_BYTES
+    if has_grid_scan(program):
+        offset += -offset % POINTER_BYTES
+        slots.append(Slot(SlotKind.SCANS, "", u64, offset, POINTER_BYTES))
         offset += POINTER_BYTES
     return Layout(tuple(slots), offset, program.widths.names)

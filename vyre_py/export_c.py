@@ -30,6 +30,9 @@ _REFUSED: Final[Mapping[str, tuple[Callable[[Step], bool], str]]] = {
     "a Program with a grid barrier": (
         lambda s: s.cooperative or s.layout.find(SlotKind.ARRIVALS) is not None, "its workgroups must all run at once, and count themselves in device memory",
     ),
+    "a Program with a grid_scan": (
+        lambda s: any("scan_words" in entry.details for entry in s.entries), "its workgroups take tickets in device memory",
+    ),
     "a Program that asserts or prints": (
         lambda s: s.layout.find(SlotKind.REPORT) is not None, "nobody reads there what it tells: compile with asserts=False and print_bytes=0",
     ),

@@ -21,7 +21,7 @@ __all__ = [
     "VERSION", "VERSIONS", "WORD_BYTES", "Field", "SectionForm", "Shape", "Table", "version_text",
 ]
 
-VERSIONS: Final = ((1, 0), (1, 1), (1, 2))  # those that are read
+VERSIONS: Final = ((1, 0), (1, 1), (1, 2), (1, 3))  # those that are read
 VERSION: Final = VERSIONS[-1]  # the one that is written
 
 MAX_BYTES: Final = 1 << 30
@@ -73,7 +73,7 @@ SECTION_KINDS: Final[Mapping[str, int]] = {"interface": 1, "part": 2}
 
 SLOT_CODES: Final[Mapping[SlotKind, int]] = {
     SlotKind.BUFFER: 1, SlotKind.PARAM: 2, SlotKind.EXTENT: 3, SlotKind.ARRIVALS: 4, SlotKind.CANCEL: 5, SlotKind.GROUPS: 6,
-    SlotKind.REPORT: 7,
+    SlotKind.REPORT: 7, SlotKind.SCANS: 8,
 }  # fmt: skip
 IMAGE_CODES: Final[Mapping[str, int]] = {"cubin": 1, "ptx": 2, "wgsl": 3, "object": 4, "program": 5}
 # Kind of target -> the formats that its steps may have.

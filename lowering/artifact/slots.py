@@ -140,9 +140,13 @@ class _Slots:
         return self.address(SlotKind.CANCEL, known[0], offset, number or more)
 
     def address(self, kind: SlotKind, type_: Type, offset: int, more: int) -> tuple[Slot, int]:
-        if type_ is not u32 or more or (self.made and self.made[-1].kind is kind):
-            raise self.fault(f"a hidden address leads to u32, has nothing more, and is there once ({kind.value})")
-        return Slot(kind, "", u32, offset, POINTER_BYTES), POINTER_BYTES
+        to = u64 if kind is SlotKind.SCANS else u32
+        if type_ is not to or more or (self.made and self.made[-1].kind is kind):
+            raise self.fault(f"a hidden address leads to {to}, has nothing more, and is there once ({kind.value})")
+        return Slot(kind, "", to, offset, POINTER_BYTES), POINTER_BYTES
+
+    def scans(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        return self.address(SlotKind.SCANS, known[0], offset, number or more)
 
     def report(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
         least = prints_at(self.interface.reports)
@@ -167,6 +171,7 @@ _MAKERS: Final[Mapping[int, Callable[[_Slots, _Known, int, int, int], tuple[Slot
     SLOT_CODES[SlotKind.CANCEL]: _Slots.cancel,
     SLOT_CODES[SlotKind.GROUPS]: _Slots.groups,
     SLOT_CODES[SlotKind.REPORT]: _Slots.report,
+    SLOT_CODES[SlotKind.SCANS]: _Slots.scans,
 }
 
 

@@ -15,5 +15,5 @@ WITHOUT_GRID_BARRIER: Final[Mapping[type[Statement], str]] = MappingProxyType(
     {GridBarrier: "its workgroups need not run at once; part the Program in two here and launch one after the other, or compile for cuda"}
 )
 WITHOUT_GRID_SCAN: Final[Mapping[type[Statement], str]] = MappingProxyType(
-    {GridScan: "its workgroups come in no known order; store each one's value, scan those by another Program, and go on in a third; or compile for cpu"}
+    {GridScan: "its workgroups come in no known order; store each one's value, scan those by another Program, and go on in a third; or compile for cuda or cpu"}
 )

@@ -6,18 +6,16 @@ import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from device_kinds import KINDS, open_device
 from fake_cuda import CUresult
 from fake_graphs import FakeGraphDriver
-from walked_kernel import walked_kernel
+from walked_kernel import WalkedDevice
 
 import vyre_py as vp
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.interpret import Reports as Told
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes.pipeline import unoptimised
@@ -45,24 +43,13 @@ FAULTY[[70, 3]] = 9
 LINES = ["nine at 3", "nine at 70"]
 
 
-class StoodIn(CudaDevice):
-    """CUDA over the stand-in for its driver, which runs what the GPU walk writes of each Program."""
-
-    def compile_native(self, program: Any, options: vp.CompileOptions | None = None) -> vp.Pipeline:
-        """Compiles, and says what the kernel does."""
-        made, driver = super().compile_native(program, options), self.context.cuda
-        for entry in made.part.steps[0].entries:
-            driver.argument_bytes[entry.symbol], driver.kernels[entry.symbol] = walked_kernel(program, options or vp.CompileOptions())
-        return made
-
-
 @pytest.fixture(params=[*KINDS, "stand-in"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[vp.Device]:
     if request.param == "stand-in":
         driver = FakeGraphDriver(total=1 << 28)
         monkeypatch.setattr(library, "load", lambda: driver)
         monkeypatch.setenv("VYRE_ASSEMBLER", "driver")
-        made: vp.Device = StoodIn(0)
+        made: vp.Device = WalkedDevice(0)
         yield made
         made.close()
         assert not driver.misuse and not [what for what in driver.alive_handles.values() if what != "module"]

@@ -3,21 +3,40 @@ has values."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
+from collections.abc import Iterator
+
 import numpy as np
+import ptxas
 import pytest
+import simt_host
+from device_kinds import open_device
+from fake_graphs import FakeGraphDriver
+from walked_kernel import WalkedDevice
 
 import vyre_py as vp
+from vyre_py.drivers.config import DispatchConfig
+from vyre_py.drivers.cuda import library
+from vyre_py.drivers.errors import DispatchTimeout
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.text.parser import parse
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.compile import compile_for, emit_text, prepare
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target, parse_target
 
 GROUP = 64
+TARGET = Target("ptx", "sm_90")
 
 
-def prefix_sum(type_: vp.Type = vp.u32, *, any_order: bool = False) -> Program:
+def prefix_sum(type_: vp.Type = vp.u32, *, group: int = GROUP, any_order: bool = False) -> Program:
     """y[i] = x[0] + ... + x[i]."""
-    with vp.ProgramBuilder("prefix_sum", workgroup=GROUP, subgroup=32) as b:
+    with vp.ProgramBuilder("prefix_sum", workgroup=group) as b:
         n = b.dim("n")
         x, y = b.read("x", type_, n), b.write("y", type_, n)
         i = b.global_id(0)
@@ -74,3 +93,149 @@ def test_the_cpu_runs_workgroups_in_order(options: CompileOptions) -> None:
 def test_batches_of_the_interpreter_go_on_where_the_last_one_ended() -> None:
     x = np.arange(GROUP * 2000 + 5, dtype=np.uint32)
     assert np.array_equal(vp.device("reference").compile_native(prefix_sum()).dispatch({"x": x})["y"], np.cumsum(x, dtype=np.uint32))
+
+
+# ---------------------------------------------------------------- the code for GPUs
+
+
+@pytest.mark.parametrize(
+    ("type_", "group", "count", "options"),
+    [
+        (vp.u32, 4, 39, CompileOptions()),  # one invocation looks back
+        (vp.i64, 4, 39, CompileOptions(interruptible=True)),
+        (vp.f32, 40, 90, CompileOptions()),  # a warp does
+        (vp.f64, 32, 90, CompileOptions(interruptible=True)),
+    ],
+    ids=str,
+)
+def test_workgroups_at_once(type_: vp.Type, group: int, count: int, options: CompileOptions) -> None:
+    """A thread for each invocation of the grid; the words that a launch leaves are right for the next."""
+    program = prefix_sum(type_, group=group, any_order=type_.is_float)
+    prepared, groups = prepare(program, TARGET, options), -(-count // group)
+    words = np.zeros(1 + columns_of(program) * groups, np.uint64)
+    for turn in range(3):
+        x = np.arange(count).astype(type_.dtype) * (turn + 1)
+        y = np.zeros_like(x)
+        simt_host.run(prepared, {"x": x, "y": y}, {"n": count}, options=options, scans=words)
+        assert np.array_equal(y, np.cumsum(x, dtype=x.dtype)) and words[0] == turn + 1 << 32
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_the_assembler_takes_it(arch: str) -> None:
+    for type_ in (vp.u32, vp.f64):
+        ptx = emit_text(prefix_sum(type_, any_order=type_.is_float), arch, CompileOptions(interruptible=True))
+        assert ptx.count("atom.global.add.u64") == 2 and ptx.count("st.relaxed.gpu") == (2 if type_ is vp.u32 else 4)
+        ptxas.assemble(ptx, arch, 3)
+
+
+def test_what_goes_with_no_scan_is_refused_by_name() -> None:
+    with pytest.raises(Unsupported, match="option persistent=True with a grid_scan"):
+        emit_text(prefix_sum(), "sm_90", CompileOptions(persistent=True))
+    with pytest.raises(Unsupported, match="wgsl does not support grid_scan"):
+        emit_text(prefix_sum(), "wgsl")
+    artifact = compile_for(prefix_sum(), [TARGET, parse_target("cpu")])
+    with pytest.raises(Unsupported, match="a Program with a grid_scan"):
+        vp.export_c(artifact, "nowhere", target="compute_90")
+    (entry,) = artifact.parts[0].steps[0].entries  # none that does several elements an invocation
+    assert entry.elements == 1 and Artifact.from_bytes(artifact.to_bytes()).parts[0].steps[0].entries == (entry,)
+
+
+# ---------------------------------------------------------------- launches
+
+
+@pytest.fixture(params=["cuda", "stand-in"])
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[vp.Device]:
+    if request.param == "cuda":
+        yield open_device("cuda")
+        return
+    driver = FakeGraphDriver(total=1 << 28)
+    monkeypatch.setattr(library, "load", lambda: driver)
+    monkeypatch.setenv("VYRE_ASSEMBLER", "driver")
+    made = WalkedDevice(0)
+    yield made
+    made.close()
+    assert not driver.misuse and not driver.blocks
+
+
+def test_launches_replays_and_dispatches(gpu: vp.Device) -> None:
+    pipeline = gpu.compile_native(prefix_sum(group=8))
+    for count in (1, 9, 32, 9):  # words are used again for as many workgroups
+        x = np.arange(count, dtype=np.uint32)
+        want = np.cumsum(x, dtype=np.uint32)
+        xd, yd = gpu.upload(x), gpu.allocate(count, vp.u32)
+        launch = pipeline.bind(x=xd, y=yd)
+        graph = gpu.capture(launch)
+        for call in (launch, graph, launch, gpu.sequence(launch, launch), graph):
+            yd.write(np.zeros_like(x))
+            call()
+            assert np.array_equal(yd.read(), want)
+        assert np.array_equal(pipeline.dispatch({"x": x})["y"], want)
+        del launch, graph, call
+        gc.collect()
+
+
+def test_words_of_a_launch_that_was_ended_are_reset(gpu: vp.Device) -> None:
+    pipeline = gpu.compile_native(prefix_sum(group=8), CompileOptions(interruptible=True))
+    x = np.arange(24, dtype=np.uint32)
+    yd = gpu.allocate(x.size, vp.u32)
+    launch = pipeline.bind(x=gpu.upload(x), y=yd)
+    launch()
+    if isinstance(gpu, WalkedDevice):  # as if one workgroup had begun
+        ctypes.c_uint64.from_address(launch.kernel._words[SlotKind.SCANS]).value += 1
+    launch.kernel.reset_flags()
+    launch()
+    assert np.array_equal(yd.read(), np.cumsum(x, dtype=np.uint32))
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@pytest.mark.parametrize("group", [1, 33, 64, 256, 1024])
+@pytest.mark.parametrize("type_", [vp.u32, vp.i64, vp.f32], ids=str)
+def test_many_workgroups_on_a_gpu(type_: vp.Type, group: int) -> None:
+    device, count = open_device("cuda"), (1 << 14) * group + 17
+    x = np.random.default_rng(group).integers(0, 2 if type_ is vp.f32 else 1 << 30, count).astype(type_.dtype)
+    x[1 << 20 :] = 0 if type_ is vp.f32 else x[1 << 20 :]  # sums that f32 holds
+    yd = device.allocate(count, type_)
+    launch = device.compile_native(prefix_sum(type_, group=group, any_order=type_.is_float)).bind(x=device.upload(x), y=yd)
+    want = np.cumsum(x, dtype=x.dtype)
+    for _ in range(20):
+        launch()
+        assert np.array_equal(yd.read(), want)
+
+
+def test_two_launches_at_the_same_time() -> None:
+    device, count = open_device("cuda"), 1 << 21
+    pipeline = device.compile_native(prefix_sum())
+    x = np.random.default_rng(1).integers(0, 99, count).astype(np.uint32)
+    outs = [device.allocate(count, vp.u32) for _ in range(2)]
+    with device.stream() as first, device.stream() as second:
+        launches = [pipeline.bind(x=device.upload(x), y=y).on(stream) for y, stream in zip(outs, (first, second), strict=True)]
+        for _ in range(50):
+            for launch in launches:
+                launch()
+        device.synchronize()
+        for y in outs:
+            assert np.array_equal(y.read(), np.cumsum(x, dtype=np.uint32))
+
+
+def test_workgroups_that_wait_for_an_endless_one_are_ended() -> None:
+    device = open_device("cuda")
+    text = """program endless(n) workgroup(64) over(n) {
+  param stop: bool
+  buffer y: u32[n] write
+  if workgroup_id.x == 3 {
+    loop {
+      if stop {
+        break
+      }
+    }
+  }
+  y[global_id.x] = grid_scan(add, workgroup_id.x)
+}"""
+    pipeline = device.compile_native(parse(text), CompileOptions(interruptible=True))
+    want = np.repeat(np.cumsum(np.arange(500), dtype=np.uint32) - np.arange(500, dtype=np.uint32), 64)
+    for _ in range(3):
+        with pytest.raises(DispatchTimeout):
+            pipeline.dispatch({"n": want.size, "stop": False}, config=DispatchConfig(timeout=0.1))
+        assert np.array_equal(pipeline.dispatch({"n": want.size, "stop": True})["y"], want)

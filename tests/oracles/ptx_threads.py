@@ -411,6 +411,9 @@ def run(
         elif slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL):
             kernel.memory[_ARRAYS + number] = bytearray(slot.size_bytes)
             data = (_ARRAYS + number << _BLOCK).to_bytes(8, "little")
+        elif slot.kind is SlotKind.SCANS:
+            kernel.memory[_ARRAYS + number] = bytearray(8 * (1 + entry.details["scan_words"] * int(np.prod(grid))))
+            data = (_ARRAYS + number << _BLOCK).to_bytes(8, "little")
         elif slot.kind is SlotKind.REPORT:
             assert heard is not None
             kernel.memory[_ARRAYS + number] = memoryview(heard.memory(slot).view(np.uint8))

@@ -21,6 +21,7 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Param
 from vyre_py.lowering.layout import SlotKind, lay_out
+from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.simt import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
@@ -187,11 +188,13 @@ def _compiled(text: str, opt: int) -> tuple[object, Callable[[int], None]]:
     return engine, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
 
 
-def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None, heard=None):
+def run(
+    optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel=None, launched=2, grid=None, only=None, coarsened=None, heard=None, scans=None
+):  # fmt: skip
     """Runs a Program made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `arrivals` are the words that a
     grid barrier counts in, `cancel` the one that an interruptible kernel looks at, zeros if none are given; `launched` is how many workgroups
-    a persistent one has. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched that is run. `coarsened` is the
-    form to run in the Program's place. `heard` takes up what it tells."""
+    a persistent one has, `scans` the words of scans over the grid. `grid` replaces the Program's, in workgroups; `only` is the one workgroup of those launched
+    that is run. `coarsened` is the form to run in the Program's place. `heard` takes up what it tells."""
     program = optimised.program
     text, shared_bytes = host_text(optimised, options, coarsened)
     waits = "call void %wait()" in text or "call i32 %exchange(" in text
@@ -216,6 +219,9 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
         elif slot.kind is SlotKind.ARRIVALS:
             arrivals = np.zeros(2, np.uint32) if arrivals is None else arrivals
             struct.pack_into("<Q", block, slot.offset_bytes, arrivals.ctypes.data)
+        elif slot.kind is SlotKind.SCANS:
+            scans = np.zeros(1 + columns_of(program) * int(np.prod(grid)), np.uint64) if scans is None else scans
+            struct.pack_into("<Q", block, slot.offset_bytes, scans.ctypes.data)
         elif slot.kind is SlotKind.REPORT:
             struct.pack_into("<Q", block, slot.offset_bytes, heard.memory(slot).ctypes.data)
         elif slot.kind is SlotKind.CANCEL:
@@ -229,7 +235,7 @@ def run(optimised, arguments, sizes, opt=2, arrivals=None, options=PLAIN, cancel
     running = []
     for index in np.ndindex(*reversed(grid)) if only is None else [only]:
         threads = _workgroup(kernel, program.workgroup, grid, tuple(reversed(index)), bytes(block), waits, shared_bytes)
-        if layout.find(SlotKind.ARRIVALS):
+        if layout.find(SlotKind.ARRIVALS) or layout.find(SlotKind.SCANS):
             running += threads
         else:
             _run_all(threads)

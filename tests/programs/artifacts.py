@@ -77,21 +77,23 @@ def full() -> Artifact:
         Slot(SlotKind.CANCEL, "", u32, 64, 8),
         *(Slot(SlotKind.GROUPS, "", u32, 72 + 4 * axis, 4, axis=axis) for axis in range(3)),
         Slot(SlotKind.REPORT, "report", u32, 88, 8, memory=told),
+        Slot(SlotKind.SCANS, "", u64, 96, 8),
     )
     taken = {"full": {"registers": 40, "spills": 0}, "full_4": {}}
     images = (Image("cubin", b"\x7fELF code", b"tables", None, "ptxas info: 40 registers é", taken), Image("ptx", b".version 7.8"))
     needs = (Aligned("y z", 16), Divisible(DimOp("add", n, m), 4))
     entries = (Entry("full_4", needs, 4, {"assembler_level": 4, "least": -(1 << 63)}), Entry("full", details={"most": (1 << 63) - 1}))
-    step = Step(images, entries, Layout(slots, 96, frozenset({"x", "n"})), (32, 4, 2), Grid(True, (n, m, wide)), 4096, True, True, True, True)
+    step = Step(images, entries, Layout(slots, 104, frozenset({"x", "n"})), (32, 4, 2), Grid(True, (n, m, wide)), 4096, True, True, True, True)
     part = Part(parse_target("sm_90"), (step,), "fast", {"checks_kept": 3}, made_by={"LLVM": "22.1.0", "options": "opt=3"})
     formats = {"wgsl:f64": "wgsl", "cpu:x86-64-v3": "object"}
     others = [replace(part, target=parse_target(name), steps=(_plainer(step, format_),)) for name, format_ in formats.items()]
-    return Artifact(interface, (part, *others), frozenset({"int64", "grid_barrier"}), bytes(range(32)), bytes(range(32, 64)))
+    return Artifact(interface, (part, *others), frozenset({"int64", "grid_barrier", "grid_scan"}), bytes(range(32)), bytes(range(32, 64)))
 
 
 def _plainer(step: Step, format_: str) -> Step:
     """The step with a few slots less and other code; the grid counts workgroups."""
-    kept = tuple([slot for slot in step.layout.slots if slot.kind not in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.GROUPS, SlotKind.REPORT)])
+    hidden = (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.GROUPS, SlotKind.REPORT, SlotKind.SCANS)
+    kept = tuple([slot for slot in step.layout.slots if slot.kind not in hidden])
     return Step(
         (Image(format_, b"code"),), (Entry("main", details={"scratch_bytes": 0}),), Layout(kept, 56), (1, 1, 1), replace(step.grid, over=False), 0,
     )  # fmt: skip

@@ -4,10 +4,13 @@ the driver was given, whose addresses are of this process."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import simt_host
 
+from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.ir.language.dims import Dim, evaluate_dim
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.compile import prepare
@@ -15,7 +18,18 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 
-__all__ = ["walked_kernel"]
+__all__ = ["WalkedDevice", "walked_kernel"]
+
+
+class WalkedDevice(CudaDevice):
+    """CUDA over the stand-in for its driver, which runs what the GPU walk writes of each Program."""
+
+    def compile_native(self, program: Any, options: CompileOptions | None = None) -> Pipeline:
+        """Compiles, and says what the kernel does."""
+        made, driver = super().compile_native(program, options), self.context.cuda
+        for entry in made.part.steps[0].entries:
+            driver.argument_bytes[entry.symbol], driver.kernels[entry.symbol] = walked_kernel(program, options or CompileOptions())
+        return made
 
 
 def walked_kernel(program: Program, options: CompileOptions) -> tuple[int, Callable[[bytes], None]]:

@@ -8,7 +8,6 @@ import struct
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
+from vyre_py.drivers.cuda.launch.kernel_words import take_words, word_count
 from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.launch.persistent import launched_grid
 from vyre_py.drivers.cuda.native import call_list
@@ -90,17 +90,6 @@ def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: 
     return found
 
 
-def _give_words(device: CudaDevice, taken: tuple[tuple[SlotKind, int], ...], streams: dict[int, Any]) -> None:
-    """Releases device words, for reuse in the order of our stream, after making our stream wait for the foreign streams where the kernel may still run.
-    Raises nothing, since a finaliser calls it. Where the wait fails, the words are never reused."""
-    context = device.context
-    if context.capture is not None and context.later(lambda: _give_words(device, taken, streams)):
-        return
-    if context.usable and device.memory.foreign_use.join_all(streams):
-        for use, word in taken:
-            device.words.give(use, word)
-
-
 class BoundKernel(CommandList):
     """A list of one launch, whose arguments may be set: the argument block, the buffers, the native call. `CudaLaunch`, which users hold, is around it, so that
     a launch is freed as soon as it is dropped.
@@ -138,7 +127,7 @@ class BoundKernel(CommandList):
         self.stream = int(device.context.stream)
         self.streams: dict[int, Any] = {}
         self.lock = threading.RLock()
-        self._words = self._hidden()
+        self._words = take_words(device, plan, self.block, self, self.streams)
         super().__init__(device)
 
     def _choose(self, plan: LaunchPlan) -> None:
@@ -147,24 +136,14 @@ class BoundKernel(CommandList):
         self.grid = _grid(self.device, plan, self.module)
         self._attributes = _attributes(self.device, plan, self.module, self.grid)
 
-    def _hidden(self) -> dict[SlotKind, int]:
-        """Acquires the device words of this kernel alone, for its cancel flag and its grid barrier, and writes their addresses into the argument block."""
-        words: dict[SlotKind, int] = {}
-        for kind in (SlotKind.CANCEL, SlotKind.ARRIVALS):
-            if (slot := self.plan.step.layout.find(kind)) is not None:
-                words[kind] = self.device.words.take(kind)
-                struct.pack_into("<Q", self.block, slot.offset_bytes, words[kind])
-        if words:
-            weakref.finalize(self, _give_words, self.device, tuple(words.items()), self.streams).atexit = False
-        return words
-
     def cancel(self) -> None:
         """Tells the loops of an interruptible kernel to end. Does not wait for what is enqueued."""
         self.device.words.raise_flag(self._words[SlotKind.CANCEL])
 
     def reset_flags(self) -> None:
         """Lets the kernel run again after `cancel`, once the cancelled launches have ended."""
-        self.device.words.reset(*self._words.values())  # not all workgroups have arrived at a grid barrier
+        # Not all workgroups have arrived at a grid barrier, or taken a ticket.
+        self.device.words.reset([(address, word_count(kind, self.plan)) for kind, address in self._words.items()])
 
     @property
     def block_address(self) -> int:

@@ -1,10 +1,11 @@
-"""Words of device memory for kernels themselves: cancel flags, and the counts by which workgroups meet at a grid barrier."""
+"""Words of device memory for kernels themselves: cancel flags, the counts by which workgroups meet at a grid barrier, and what scans over the grid publish."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.errors import DriverError
@@ -17,51 +18,62 @@ __all__ = ["Words"]
 
 WORD_BYTES: Final = 8
 _SLAB_WORDS: Final = 4096
+# Blocks of several words that nobody uses: as many bytes are kept.
+_KEPT_BYTES: Final = 64 << 20
 # Words are written by copies, which the device's copy engine makes: to fill is a kernel, and finds no room beside one that fills the device.
 _ONE: Final = ctypes.c_uint64(1)
 _ZEROS: Final = (ctypes.c_uint64 * _SLAB_WORDS)()
 
 
 class Words:
-    """Words of 8 bytes that are zero at first, made in slabs that stay until the device is closed.
+    """Words of 8 bytes that are zero at first. Single ones are made in slabs that stay until the device is closed, several together in a block of their own,
+    which is kept for the next use of as many while all that are kept take no more than `_KEPT_BYTES`.
 
     A kernel that ran to its end leaves its words ready for the next one of the same use, so they are zeroed only once: beside whatever is enqueued, and
     done when `take` returns, so that no capture takes that for its own, and no launch comes before it. A flag is zero then. A count of arrivals may have
-    its top bit set (`lowering.llvm.gpu.grid_barrier`), so that a word never serves as both.
+    its top bit set (`lowering.llvm.gpu.grid_barrier`), and words of scans an epoch (`grid_scan` there), so that a word never serves another use.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._slabs: list[int] = []
+        self._made: set[int] = set()  # slabs and blocks
         self._fresh: list[int] = []
-        self._idle: dict[SlotKind, list[int]] = defaultdict(list)
+        self._idle: dict[tuple[SlotKind, int], list[int]] = defaultdict(list)
+        self._kept_bytes = self._in_use = 0
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
-    def take(self, use: SlotKind) -> int:
-        """The address of a word that is ready for work enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
+    def take(self, use: SlotKind, words: int = 1) -> int:
+        """The address of so many words that are ready for work enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
         with self._context.entered(), self._lock:
-            if self._idle[use]:
-                return self._idle[use].pop()
-            if not self._fresh:
-                slab = self._slab()
-                self._slabs.append(slab)
-                self._fresh += range(slab, slab + WORD_BYTES * _SLAB_WORDS, WORD_BYTES)
-            return self._fresh.pop()
+            found = self._idle[use, words].pop() if self._idle[use, words] else None
+            if found is not None:
+                self._kept_bytes -= words * WORD_BYTES * (words > 1)
+            elif words > 1:
+                found = self._zeros(words * WORD_BYTES)
+            else:
+                if not self._fresh:
+                    slab = self._zeros(ctypes.sizeof(_ZEROS))
+                    self._fresh += range(slab, slab + WORD_BYTES * _SLAB_WORDS, WORD_BYTES)
+                found = self._fresh.pop()
+            self._in_use += 1
+            return found
 
-    def _slab(self) -> int:
+    def _zeros(self, size_bytes: int) -> int:
         """New words, all of them zero."""
-        context, cuda = self._context, self._context.cuda
+        context, cuda, piece = self._context, self._context.cuda, ctypes.sizeof(_ZEROS)
         doing = f"{context.name} has no memory for a kernel's own words"
         with context.relaxed(doing):
-            slab = int(context.ok(context.relief.attempt(lambda: cuda.cuMemAlloc(ctypes.sizeof(_ZEROS))), doing))
+            made = int(context.ok(context.relief.attempt(lambda: cuda.cuMemAlloc(size_bytes)), doing))
             try:
                 stream = context.control_stream
-                context.ok(cuda.cuMemcpyHtoDAsync(slab, ctypes.addressof(_ZEROS), ctypes.sizeof(_ZEROS), stream), doing)
+                for offset in range(0, size_bytes, piece):
+                    context.ok(cuda.cuMemcpyHtoDAsync(made + offset, ctypes.addressof(_ZEROS), min(piece, size_bytes - offset), stream), doing)
                 context.ok(cuda.cuStreamSynchronize(stream), doing)
             except DriverError:
-                context.note(cuda.cuMemFree(slab), f"{context.name} cannot free memory")
+                context.note(cuda.cuMemFree(made), f"{context.name} cannot free memory")
                 raise
-        return slab
+        self._made.add(made)
+        return made
 
     def raise_flag(self, word: int) -> None:
         """Sets a word to 1 at once, without waiting for enqueued work. Raises DriverError."""
@@ -69,39 +81,51 @@ class Words:
         result = context.cuda.cuMemcpyHtoDAsync(word, ctypes.addressof(_ONE), WORD_BYTES, context.control_stream)
         context.ok(result, f"{context.name} cannot stop a kernel")
 
-    def reset(self, *words: int) -> None:
-        """Sets words to zero, in order with what is enqueued on our stream; a capture would take that for its own, so it waits for the end of one. Raises
-        DriverError."""
+    def reset(self, blocks: Iterable[tuple[int, int]]) -> None:
+        """Sets words to zero, so many from each address on, in order with what is enqueued on our stream; a capture would take that for its own, so it waits
+        for the end of one. Raises DriverError."""
         context = self._context
         context.busy.value += 1  # no capture begins before it is enqueued
         try:
-            if context.later(lambda: self.reset(*words)):
+            if context.later(lambda: self.reset(blocks)):
                 return
-            for word in words:
-                context.ok(context.cuda.cuMemsetD32Async(word, 0, WORD_BYTES // 4, context.stream), f"{context.name} cannot reset a kernel")
+            for address, words in blocks:
+                status = context.cuda.cuMemsetD32Async(address, 0, words * WORD_BYTES // 4, context.stream)
+                context.ok(status, f"{context.name} cannot reset a kernel")
         finally:
             context.busy.value -= 1
 
-    def give(self, use: SlotKind, word: int) -> None:
-        """Takes a word back: nothing that is enqueued after what our stream holds uses it. Quiet after `close`, and in a forked child."""
-        if self._context.handles_invalid:  # a thread of the parent of a forked child may have held the lock
+    def give(self, use: SlotKind, address: int, words: int = 1) -> None:
+        """Takes words back: nothing that is enqueued after what our stream holds uses them. Quiet after `close`, and in a forked child."""
+        context = self._context
+        if context.handles_invalid:  # a thread of the parent of a forked child may have held the lock
             return
         with self._lock:
-            if self._slabs:
-                self._idle[use].append(word)
+            if not self._made:
+                return
+            self._in_use -= 1
+            size_bytes = words * WORD_BYTES if words > 1 else 0
+            if self._kept_bytes + size_bytes > _KEPT_BYTES:
+                self._made.discard(address)
+                with context.visited():
+                    context.note(context.cuda.cuMemFree(address), f"{context.name} cannot free memory")
+                return
+            self._kept_bytes += size_bytes
+            self._idle[use, words].append(address)
 
     def trim(self) -> None:
         """Frees them if none is in use. Call it once nothing is enqueued."""
         with self._lock:
-            if len(self._fresh) + sum(map(len, self._idle.values())) == _SLAB_WORDS * len(self._slabs):
+            if not self._in_use:
                 self.close()
 
     def close(self) -> None:
         """Frees all of them, in any state of the context."""
         context = self._context
         with self._lock:
-            for slab in self._slabs:
-                context.note(context.cuda.cuMemFree(slab), f"{context.name} cannot free memory")
-            self._slabs.clear()
+            for address in sorted(self._made):
+                context.note(context.cuda.cuMemFree(address), f"{context.name} cannot free memory")
+            self._made.clear()
             self._fresh.clear()
             self._idle.clear()
+            self._kept_bytes = self._in_use = 0

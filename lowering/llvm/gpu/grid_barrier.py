@@ -16,13 +16,14 @@ from typing import Final
 
 from vyre_py.lowering.llvm.text import Writer
 
-__all__ = ["meet_grid"]
+__all__ = ["DEVICE", "meet_grid", "registers"]
 
-_DEVICE: Final = 'syncscope("device")'
+# The scope of what workgroups say to each other, in LLVM's words.
+DEVICE: Final = 'syncscope("device")'
 _TOP_BIT: Final = 1 << 31
 
 
-def _registers(w: Writer, name: str, combine: str) -> str:
+def registers(w: Writer, name: str, combine: str) -> str:
     """Three special registers of a name, joined by an instruction."""
     x, y, z = [w.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}.{axis}") for axis in "xyz"]
     return w.let(f"{combine} i32 {w.let(f'{combine} i32 {x}, {y}')}, {z}")
@@ -34,19 +35,19 @@ def meet_grid(w: Writer, arrivals: str, local_index: str, pause: Callable[[], No
     arrive, look, vain, seen, met = [w.label(name) for name in ("arrive", "look", "vain", "seen", "met")]
     w.branch(w.let(f"icmp eq i32 {local_index}, 0"), arrive, met)
     w.block(arrive)
-    leads = w.let(f"icmp eq i32 {_registers(w, 'ctaid', 'or')}, 0")
-    others = w.let(f"sub i32 1, {_registers(w, 'nctaid', 'mul')}")
+    leads = w.let(f"icmp eq i32 {registers(w, 'ctaid', 'or')}, 0")
+    others = w.let(f"sub i32 1, {registers(w, 'nctaid', 'mul')}")
     turns = w.let(f"xor i32 {others}, {-_TOP_BIT}")  # to add 2^31 is to turn the top bit
     added = w.let(f"select i1 {leads}, i32 {turns}, i32 1")
-    w.line(f"fence {_DEVICE} acq_rel")
-    found = w.let(f"atomicrmw add ptr addrspace(1) {arrivals}, i32 {added} {_DEVICE} monotonic, align 4")
+    w.line(f"fence {DEVICE} acq_rel")
+    found = w.let(f"atomicrmw add ptr addrspace(1) {arrivals}, i32 {added} {DEVICE} monotonic, align 4")
     w.block(look)
-    now = w.let(f"load atomic i32, ptr addrspace(1) {arrivals} {_DEVICE} monotonic, align 4")
+    now = w.let(f"load atomic i32, ptr addrspace(1) {arrivals} {DEVICE} monotonic, align 4")
     differs = w.let(f"xor i32 {now}, {found}")
     w.branch(w.let(f"icmp slt i32 {differs}, 0"), seen, vain)
     w.block(vain)
     pause()
     w.jump(look)
     w.block(seen)
-    w.line(f"fence {_DEVICE} acq_rel")
+    w.line(f"fence {DEVICE} acq_rel")
     w.block(met)

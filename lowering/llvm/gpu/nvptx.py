@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import llvmlite.binding as llvm
 
-from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.program import Program
@@ -21,6 +21,7 @@ from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm.gpu import dependent
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
+from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.ptx_fixes import mend
 from vyre_py.lowering.llvm.gpu.simt import write_kernel
 from vyre_py.lowering.llvm.heap import keep_heap
@@ -113,6 +114,8 @@ def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> No
         missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
     if options.persistent and has_grid_barrier(optimised.program):
         missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
+    if options.persistent and has_grid_scan(optimised.program):
+        missing.append(Missing("option persistent=True with a grid_scan", help="its workgroups are numbered as they start; compile without the option"))
     if missing:
         raise Unsupported(who, missing)
     require_ops(who, optimised)
@@ -223,6 +226,8 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         with watch("assemble"):
             images = (_machine_code(ptx, size, target, options, symbol_of(program)), *images)
     details = {"assembler_level": size.assembler(4 if options.opt else 0)}  # level 0 shows whether a wrong result is the assembler's doing
+    if has_grid_scan(program):
+        details["scan_words"] = columns_of(program)
     entries = tuple([replace(entry, details=details) for entry in written.entries])
     approximated = fast or any(isinstance(s, Let) and s.op.name in INSTRUCTIONS for s in program.body)
     return Lowered(images, entries, written.workgroup_bytes, ptx, "fast" if approximated else "strict", watch.stages)

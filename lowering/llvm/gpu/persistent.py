@@ -14,7 +14,7 @@ from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, STRIP, Watch
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 
-__all__ = ["PLACES", "body_parameters", "write_walk"]
+__all__ = ["PLACES", "body_parameters", "split", "write_walk"]
 
 # The names of the workgroup's place along x, y, z in the body's function, whose last parameters they are.
 PLACES: Final = ("%group.x", "%group.y", "%group.z")
@@ -25,7 +25,7 @@ _TURN: Final = STRIP >> 6
 _Places = tuple[str, str, str]
 
 
-def _split(w: Writer, number: str, groups: Sequence[str]) -> _Places:
+def split(w: Writer, number: str, groups: Sequence[str]) -> _Places:
     """A number of workgroups as steps along x, y and z of the grid: its digits, where an axis is the base of its digit."""
     rows = w.let(f"udiv i32 {number}, {groups[0]}")
     return w.let(f"urem i32 {number}, {groups[0]}"), w.let(f"urem i32 {rows}, {groups[1]}"), w.let(f"udiv i32 {rows}, {groups[1]}")
@@ -62,8 +62,8 @@ def write_walk(
     if watch is not None:
         watch.begin()
         watch.hear(watch.ask())
-    first = _split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.ctaid.x"), groups)
-    steps = _split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.nctaid.x"), groups)
+    first = split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.ctaid.x"), groups)
+    steps = split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.nctaid.x"), groups)
     places = [w.local("i32") for _ in PLACES]
     for place, start in zip(places, first, strict=True):
         w.line(f"store i32 {start}, ptr {place}")

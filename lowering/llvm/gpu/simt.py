@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from vyre_py.ir.check.facts import is_told
+from vyre_py.ir.check.facts import has_grid_scan, is_told
 from vyre_py.ir.functions.called import Signature, parameters_of, result_of, signature_of
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import (
@@ -29,6 +29,7 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     GridBarrier,
+    GridScan,
     If,
     Let,
     Load,
@@ -55,7 +56,6 @@ from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
-from vyre_py.lowering.legal.grids import WITHOUT_GRID_SCAN
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
@@ -63,6 +63,7 @@ from vyre_py.lowering.llvm.gpu import async_copies
 from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.gpu.grid_barrier import meet_grid
+from vyre_py.lowering.llvm.gpu.grid_scan import GridScans
 from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, Watch
 from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.gpu.loops import Block, Loops
@@ -124,6 +125,8 @@ class _SimtWalk:
         self.blocks: list[Block] = []
         self.words: dict[SlotKind, str] = {}
         self.groups: list[str] = []
+        self.places: tuple[str, str, str] | None = None  # of a workgroup whose number is a ticket
+        self.scans: GridScans | None = None
         self.prefix = ""  # of the names of its tables
         self.parameters: dict[Memory, str] = {}  # of a function: the names of its operands
         self.result: Memory | None = None
@@ -143,7 +146,7 @@ class _SimtWalk:
             self.bases[slot.memory] = name
             align = max(slot.type.size_bytes, self.aligned.get(slot.name, 1))
             return "ptr addrspace(1)", f"{self._promises(slot.memory)}align {align} ", name
-        if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL):
+        if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.SCANS):
             self.words[slot.kind] = name
             return "ptr addrspace(1)", f"align {slot.size_bytes} ", name
         if slot.param is not None:
@@ -186,7 +189,7 @@ class _SimtWalk:
                 self.bases[memory] = name
         if zeros:
             self._clear_workgroup(zeros)
-        if any(is_told(s) for s in self.program.body):
+        if has_grid_scan(self.program) or any(is_told(s) for s in self.program.body):
             self.told = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {size})"
             size += WORKGROUP_ALIGN
         if size:
@@ -256,6 +259,8 @@ class _SimtWalk:
 
     def _grid(self, query: str, axis: str) -> str:
         """The workgroup's place in the grid, or the grid's size."""
+        if self.places is not None and query == "workgroup_id":
+            return self.places["xyz".index(axis)]
         if self.groups:
             return (PLACES if query == "workgroup_id" else self.groups)["xyz".index(axis)]
         return self._register(_QUERIES[query], axis)
@@ -529,6 +534,16 @@ class _SimtWalk:
     def together(self, index: int, s: Subgroup) -> None:
         self.values[s.bound.id] = together(self.w, s, self.program.subgroup, self._local_index(), [self.atom(a) for a in s.args])
 
+    def take_ticket(self) -> None:
+        """Where there are scans over the grid: the workgroup's number is its ticket from here on."""
+        if (words := self.words.get(SlotKind.SCANS)) is not None:
+            self.scans = GridScans(self.w, self.program, words, self.told, self._local_index, self._barrier, self.loops.pause)
+            self.places = self.scans.begin()
+
+    def grid_scan(self, index: int, s: GridScan) -> None:
+        assert self.scans is not None  # the layout has a slot for them
+        self.values[s.bound.id] = self.scans.scan(s, self.atom(s.args[0]))
+
     def grid_barrier(self, index: int, s: GridBarrier) -> None:
         self._barrier()
         meet_grid(self.w, self.words[SlotKind.ARRIVALS], self._local_index(), self.loops.pause)
@@ -540,8 +555,9 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-    Subgroup: _SimtWalk.together, CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
-}, without={**WITHOUT_REPORTS, **WITHOUT_GRID_SCAN})  # fmt: skip
+    Subgroup: _SimtWalk.together, GridScan: _SimtWalk.grid_scan,
+    CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
+}, without=WITHOUT_REPORTS)  # fmt: skip
 
 
 def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:
@@ -564,7 +580,8 @@ def write_kernel(
 ) -> int:  # fmt: skip
     """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory.
 
-    The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier. Raises Unsupported for one that is too long.
+    The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier and no scan over the grid. Raises Unsupported for one that
+    is too long.
 
     To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
     """
@@ -577,6 +594,7 @@ def write_kernel(
     workgroup_bytes = walk.memories()
     if options.dependent and not options.persistent:
         wait_for_earlier(w)
+    walk.take_ticket()
     if not options.persistent:
         walk.loops.begin()
     for index, statement in enumerate(walk.program.body):

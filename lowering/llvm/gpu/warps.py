@@ -15,7 +15,7 @@ from vyre_py.ir.language.types import Kind, Type, i32, u32
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import llvm_type, number
 
-__all__ = ["REDUCES_SINCE", "WARP", "takes", "together"]
+__all__ = ["REDUCES_SINCE", "WARP", "joined", "pieces", "takes", "together"]
 
 WARP: Final = 32
 # The architecture from which on integers are reduced by one instruction.
@@ -95,9 +95,9 @@ def _shuffled(w: Writer, s: Subgroup, size: int, local_index: str, members: str,
     clamp = WARP - size << 8 | last
     moved = [
         w.call("i32", f"llvm.nvvm.shfl.sync.{word}.i32", ("i32", members), ("i32", piece), ("i32", by), ("i32", str(clamp)))
-        for piece in _pieces(w, type_, value)
+        for piece in pieces(w, type_, value)
     ]
-    made = _joined(w, type_, moved)
+    made = joined(w, type_, moved)
     if s.op.name in _ALWAYS_INSIDE and isinstance(s.args[1], Const) and s.args[1].bits < size:
         return made
     there = inside(w, by, w.let(f"and i32 {local_index}, {size - 1}"), size)
@@ -105,7 +105,7 @@ def _shuffled(w: Writer, s: Subgroup, size: int, local_index: str, members: str,
     return w.let(f"select i1 {there}, {llvm_type(type_)} {made}, {llvm_type(type_)} {zero}")
 
 
-def _pieces(w: Writer, type_: Type, value: str) -> list[str]:
+def pieces(w: Writer, type_: Type, value: str) -> list[str]:
     """A value as words."""
     held, bits = llvm_type(type_), type_.bits
     if held in ("float", "double"):
@@ -117,7 +117,7 @@ def _pieces(w: Writer, type_: Type, value: str) -> list[str]:
     return [w.let(f"trunc i64 {value} to i32"), w.let(f"trunc i64 {w.let(f'lshr i64 {value}, {_WORD_BITS}')} to i32")]
 
 
-def _joined(w: Writer, type_: Type, words: Sequence[str]) -> str:
+def joined(w: Writer, type_: Type, words: Sequence[str]) -> str:
     """The value of words."""
     held, bits, value = llvm_type(type_), type_.bits, words[0]
     if bits < _WORD_BITS:

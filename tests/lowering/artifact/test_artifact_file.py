@@ -286,7 +286,12 @@ def test_kept_files_are_read(name: str, version: tuple[int, int]) -> None:
 
 
 def test_older_files_lack_what_came_later_and_nothing_else() -> None:
-    oldest, older, newer = (plain(Artifact.load(FOLDER / f"full_1_{minor}.vyre")) for minor in (0, 1, 2))
+    oldest, older, newer, newest = (plain(Artifact.load(FOLDER / f"full_1_{minor}.vyre")) for minor in (0, 1, 2, 3))
+    newest["capabilities"].remove("grid_scan")
+    layout = newest["parts"][0]["steps"][0]["layout"]
+    assert layout["slots"].pop()["kind"] == "scans"
+    layout["size_bytes"] -= 8
+    assert newer == newest
     newer["interface"]["reports"] = []
     (told,) = [slot for part in newer["parts"] for slot in part["steps"][0]["layout"]["slots"] if slot["kind"] == "report"]
     newer["parts"][0]["steps"][0]["layout"]["slots"].remove(told)
@@ -427,7 +432,7 @@ def test_describe_says_what_is_inside() -> None:
     for words in (
         "for sm_90, wgsl:f64, cpu:x86-64-v3", "What it is\\nfor.", "param v: f32x2", '"y z" on a multiple of 16 bytes',
         "registers 40, spills 0", "made by LLVM 22.1.0, options opt=3", "sm_90: fast", "4 elements an invocation", "cubin: 9 bytes", "ptx: 12 bytes",
-        "cooperative, persistent, dependent, streaming", "entry full: any arguments", "grid_barrier, int64",
+        "cooperative, persistent, dependent, streaming", "entry full: any arguments", "grid_barrier, grid_scan, int64",
     ):
         assert words in text, text
     assert all(line.isprintable() for line in text.split("\n"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.language.effects import SYNCHRONISES, Effect, any_of
 from vyre_py.ir.language.nodes import (
     Atom,
@@ -144,7 +144,7 @@ class InterruptibleLoops(Loops):
         # The index of a Let -> which of its operands another name takes the place of, and that.
         self._limits: dict[int, tuple[int, str]] = {}
         self._first, self._found = first_trace(program), ""
-        self._pauses = bool(self._checked_loops) or has_grid_barrier(program)
+        self._pauses = bool(self._checked_loops) or has_grid_barrier(program) or has_grid_scan(program)
         # For each open loop, the outermost first: whether a loop that looks has been in it.
         self._followed = [False]
 

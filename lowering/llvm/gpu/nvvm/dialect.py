@@ -4,8 +4,8 @@ Before compute_100 libNVVM is LLVM 7, which has typed pointers. A name has the p
 Pointers come from parameters (as bytes), allocas, globals and address arithmetic, never from a phi or a select, and are defined above their uses. So one
 table of names and one pass are enough. From compute_100 on pointers stay opaque.
 
-Neither version takes atomic loads, and not every version takes fences or atomic sums of floats. Those become inline PTX, which LLVM neither moves nor
-repeats (`sideeffect`) and which may touch any memory.
+Neither version takes atomic loads and stores, and not every version takes fences or atomic sums of floats. Those become inline PTX, which LLVM neither moves
+nor repeats (`sideeffect`) and which may touch any memory.
 
 The walk writes few forms of lines. Any other line raises ToolchainError: libNVVM might read it as something else.
 """
@@ -241,6 +241,12 @@ class _Rewriter:
         bits = f"b{type_.removeprefix('i')}"
         self._atomic(result, f"ld.relaxed.{_SCOPES[scope]}{_SPACES[space]}.{bits} $0, [$1];", type_, self._pointer(space, pointer, type_))
 
+    def store_atomic(self, result: str, found: re.Match[str]) -> None:
+        type_, value, space, pointer, scope = found.groups()
+        text = f"st.relaxed.{_SCOPES[scope]}{_SPACES[space]}.b{type_.removeprefix('i')} [$0], $1;"
+        given = f"{self._pointer(space, pointer, type_)}, {type_} {value}"
+        self._put(f'call void asm sideeffect "{text}", "l,{REGISTERS[type_]},~{{memory}}"({given})')
+
     def add_float(self, result: str, found: re.Match[str]) -> None:
         space, pointer, type_, value, scope = found.groups()
         text = f"atom.relaxed.{_SCOPES[scope]}{_SPACES[space]}.add.{FLOATS[type_][0]} $0, [$1], $2;"
@@ -345,6 +351,7 @@ _ROWS: Final[tuple[tuple[str, str, _Write], ...]] = (
     ("ptrtoint", rf"ptrtoint {_POINTER} to i64", _Rewriter.address),
     ("load", rf"load {_TYPE}, {_POINTER}{_ALIGN}", _Rewriter.load),
     ("load", rf"load atomic (?:volatile )?{_INTEGER}, {_POINTER}{_SCOPE} monotonic, align \d+", _Rewriter.load_atomic),
+    ("store", rf"store atomic {_INTEGER} (\S+), {_POINTER}{_SCOPE} monotonic, align \d+", _Rewriter.store_atomic),
     ("store", rf"store {_TYPE} (.+), {_POINTER}{_ALIGN}", _Rewriter.store),
     ("atomicrmw", rf"atomicrmw fadd {_POINTER}, (float|double) (.+?){_SCOPE} monotonic, align \d+", _Rewriter.add_float),
     ("atomicrmw", rf"atomicrmw (add|sub|u?min|u?max|and|or|xor|xchg) {_POINTER}, {_INTEGER} (\S+)({_ORDER}, align \d+)", _Rewriter.change),
