@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, overload
+from typing import Any, Final, NoReturn, get_args, get_origin, overload
 
 from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, require_type
 from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.hints import convert_hint
 from vyre_py.ir.builder.program_builder import ProgramBuilder
+from vyre_py.ir.builder.results import packed, packed_type, unpacked
 from vyre_py.ir.functions.function import MAX_PARAMETERS, RESULT, Definition, Function
 from vyre_py.ir.functions.writer import BodyWriter
 from vyre_py.ir.language.errors import Place, ValidationError, shown
@@ -39,16 +40,25 @@ class _FunctionBuilder(ProgramBuilder):
         self._names = {memory.name for memory in definition.memories}
         self._writer = BodyWriter(definition)
 
-    def give(self, value: object, place: Place) -> None:
-        """Returns a value."""
-        what, wanted = f"what {self._a.name} returns", self._definition.result
+    def give(self, value: object, types: Sequence[Type], place: Place) -> None:
+        """Returns a value of each of these types: itself, or several as a tuple."""
+        name, wanted = self._a.name, self._definition.result
         if value is None:
-            raise ValidationError(finding("B108", f"{self._a.name} returns nothing", place, "end it with: return value"))
-        if isinstance(value, Expr) and value.type is not wanted:
-            raise ValidationError(finding("V201", f"{what} is {wanted}, got {value.type}", place, convert_hint(value.type, wanted)))
-        atom = self._typed(value, wanted, what)  # type: ignore[arg-type]  # anything that a user's function returned; `_typed` refuses it
+            raise ValidationError(finding("B108", f"{name} returns nothing", place, "end it with: return value"))
+        if len(types) == 1:
+            atom = self._returned(value, wanted, f"what {name} returns", place)
+        else:
+            if not isinstance(value, (tuple, list)) or len(value) != len(types):
+                raise ValidationError(finding("B108", f"{name} returns {shown(value)}, where {len(types)} values are due", place, "return a, b"))
+            parts = [Expr(self, self._returned(v, t, f"value {k} that {name} returns", place)) for k, (v, t) in enumerate(zip(value, types, strict=True))]
+            atom = self._own(packed(parts, wanted))
         self._definition.place = place
         self._definition.give(atom)
+
+    def _returned(self, value: object, wanted: Type, what: str, place: Place) -> Atom:
+        if isinstance(value, Expr) and value.type is not wanted:
+            raise ValidationError(finding("V201", f"{what} is {wanted}, got {value.type}", place, convert_hint(value.type, wanted)))
+        return self._typed(value, wanted, what)  # type: ignore[arg-type]  # anything that a user's function returned; `_typed` refuses it
 
     def function_of(self, traced: Traced) -> Function:
         """As the Program has it."""
@@ -125,9 +135,9 @@ class _FunctionBuilder(ProgramBuilder):
 class Traced:
     """A function of Programs: what `vp.function` makes. Calling it with values of a builder, and numbers, is a call in that Program."""
 
-    __slots__ = ("_python", "_signature", "_takes_builder", "name", "parameters", "place", "result")
+    __slots__ = ("_python", "_signature", "_takes_builder", "name", "parameters", "place", "result", "results")
 
-    def __init__(self, python: Callable[..., Any], types: Sequence[Type] | None, result: Type | None) -> None:
+    def __init__(self, python: Callable[..., Any], types: Sequence[Type] | None, result: Type | tuple[Type, ...] | None) -> None:
         self._python = python
         try:
             signature = inspect.signature(python, eval_str=types is None)
@@ -143,20 +153,26 @@ class Traced:
         if len(found) != len(given):
             fail("B108", f"{len(found)} types for {len(given)} parameters", _EXAMPLE)
         returned = signature.return_annotation if result is None else result
-        for what, type_ in (*zip([p.name for p in given], found, strict=True), (RESULT, returned)):
+        several = returned if isinstance(returned, tuple) else get_args(returned) if get_origin(returned) is tuple else None
+        self.results: tuple[Type, ...] = (returned,) if several is None else several
+        for what, type_ in (*zip([p.name for p in given], found, strict=True), *[(RESULT, type_) for type_ in self.results]):
             if not isinstance(type_, Type):
                 said = "no type" if type_ is inspect.Parameter.empty else shown(type_)
                 fail("B108", f"{'the result' if what == RESULT else f'the parameter {what}'} has {said} of the language", _EXAMPLE)
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in given])
         self.parameters: tuple[tuple[str, Type], ...] = tuple([(p.name, type_) for p, type_ in zip(given, found, strict=True)])
-        self.result: Type = returned
+        held = packed_type(self.results) if several is not None else self.results[0]
+        if held is None:
+            said = f"a function gives one value, or two to four scalars of one width, not ({', '.join(map(str, self.results))})"
+            fail("B108", said, "vp.cast them to one width, or write two functions")
+        self.result: Type = held
         written = getattr(python, "__name__", "")
         self.name = written if written.isidentifier() and written.isascii() and written not in KEYWORDS else "f"
         code = getattr(python, "__code__", None)
         self.place = Place(code.co_filename, code.co_firstlineno) if code is not None else Place("<function>", 1)
 
-    def __call__(self, *operands: Operand, **named: Operand) -> Expr:
-        """A call. Raises ValidationError at the caller's line."""
+    def __call__(self, *operands: Operand, **named: Operand) -> Any:
+        """A call: its value, or the tuple of its values. Raises ValidationError at the caller's line."""
         try:
             bound = self._signature.bind(*operands, **named)
         except TypeError as error:
@@ -165,7 +181,8 @@ class Traced:
         builder = next((o.builder for o in bound.arguments.values() if isinstance(o, Expr) and o.builder is not None), None)
         if builder is None:
             fail("B108", f"{self.name} of numbers and constants alone belongs to no Program", "give one operand from the builder")
-        return builder.emit_call(self, tuple(bound.arguments.values()))
+        found = builder.emit_call(self, tuple(bound.arguments.values()))
+        return found if len(self.results) == 1 else unpacked(found, self.results)
 
     def _heads(self) -> str:
         return f"({', '.join([f'{name}: {type_}' for name, type_ in self.parameters])}) -> {self.result}"
@@ -183,19 +200,19 @@ class Traced:
         definition.doc = inspect.getdoc(self._python) or ""
         with _FunctionBuilder(caller, definition, self.place) as b:
             values = [Expr(b, value) for value in definition.parameters]
-            b.give(self._python(*([b] if self._takes_builder else []), *values), self.place)
+            b.give(self._python(*([b] if self._takes_builder else []), *values), self.results, self.place)
         return Function(b.program)
 
 
 @overload
-def function(python: Callable[..., Any], /, *, types: Sequence[Type] | None = None, result: Type | None = None) -> Traced: ...
+def function(python: Callable[..., Any], /, *, types: Sequence[Type] | None = None, result: Type | tuple[Type, ...] | None = None) -> Traced: ...
 @overload
-def function(*, types: Sequence[Type] | None = None, result: Type | None = None) -> Callable[[Callable[..., Any]], Traced]: ...
+def function(*, types: Sequence[Type] | None = None, result: Type | tuple[Type, ...] | None = None) -> Callable[[Callable[..., Any]], Traced]: ...
 
 
 @public
 def function(
-    python: Callable[..., Any] | None = None, /, *, types: Sequence[Type] | None = None, result: Type | None = None
+    python: Callable[..., Any] | None = None, /, *, types: Sequence[Type] | None = None, result: Type | tuple[Type, ...] | None = None
 ) -> Traced | Callable[[Callable[..., Any]], Traced]:
     """Makes a Python function a function of Programs: its body stands once in each Program that calls it, and code has it once where it is long.
 
@@ -204,13 +221,14 @@ def function(
             "Soft threshold."
             return vp.max(x - k, 0.0) + vp.min(x + k, 0.0)
 
-    The types of parameters and result are its annotations, or `types` and `result`. A first parameter without a type is a builder: of variables, blocks,
+    The types of parameters and result are its annotations, or `types` and `result`. Two to four results, `-> tuple[vp.f32, vp.u32]`, are scalars of one width
+    (bools go with any); a call gives the tuple, and in the Program they are one vector. A first parameter without a type is a builder: of variables, blocks,
     private arrays and tables, for the body alone. It runs once for each Program, where it is first called there, with values in place of numbers. What it
     computes depends on its operands alone; a call in another function's body is written out there. The docstring is kept.
-    Raises ValidationError B108 for parameters without types.
+    Raises ValidationError B108 for parameters without types, and for results that are no vector.
     """
     if python is None:
         return lambda given: function(given, types=types, result=result)
-    for type_ in (*(types or ()), *([result] if result is not None else [])):
+    for type_ in (*(types or ()), *(result if isinstance(result, tuple) else () if result is None else (result,))):
         require_type(type_)
     return Traced(python, types, result)

@@ -264,6 +264,32 @@ def test_functions_are_traced_once() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@vp.function
+def ordered(a: vp.f32, b: vp.f32) -> tuple[vp.f32, vp.f32]:
+    return vp.min(a, b), vp.max(a, b)
+
+
+@vp.function
+def taken_apart(x: vp.f32) -> tuple[vp.f32, vp.i32, vp.bool_]:
+    """The fraction, the whole part, and whether there was one."""
+    whole = vp.cast(x, vp.i32)
+    return x - vp.cast(whole, vp.f32), whole, whole != 0
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
+def test_several_values_at_once(kind: str) -> None:
+    def body(b: Any, y: Any, i: Any) -> None:
+        low, high = ordered(y[i], 1.5)
+        fraction, whole, some = taken_apart(low)
+        y[i] = vp.select(some, fraction + vp.cast(whole * 100, vp.f32), high)
+
+    program = built(body)
+    check(program)
+    assert [str(function.type) for function in program.functions] == ["f32x2", "u32x3"] and parse(str(program)) == program
+    y = np.array([-2.5, 0.25, 1.25, 7], np.float32)
+    assert vp.device(kind).compile_native(program).dispatch({"y": y})["y"].tolist() == [-200.5, 1.5, 100.25, 100.5]
+
+
 def test_names_that_are_taken_get_a_number() -> None:
     def mix(x: vp.f32) -> vp.f32:
         return x + 1.0
@@ -307,6 +333,10 @@ def refusing(what: str) -> Any:
         (lambda v: vp.function(lambda x: x, types=[vp.f32]), "B108 the result has no type"), (lambda v: vp.function(3), "B108 the parameters of 3"),
         (lambda v: vp.function(lambda x: x, types=[3], result=vp.f32), "B108 a type of the language"),
         (lambda v: vp.function(lambda *x: x[0], result=vp.f32), "B108 a function takes 1 to 64"),
+        (lambda v: vp.function(lambda x: x, types=[vp.f32], result=(vp.f32, vp.u8)), "B108 a function gives one value, or two"),
+        (lambda v: vp.function(lambda x: x, types=[vp.f32], result=(vp.f32x2, vp.f32)), "B108 a function gives one value, or two"),
+        (vp.function(lambda x: x, types=[vp.f32], result=(vp.f32, vp.u32)), "B108 f returns "),
+        (vp.function(lambda x: (x, x), types=[vp.f32], result=(vp.f32, vp.u32)), "V201 value 1 that f returns is u32, got f32"),
         (refusing("b.barrier()"), "B108 the function 'body' has no barriers"),
         (refusing("b.grid_barrier()"), "B108 the function 'body' has no barriers"),
         (refusing("b.global_id(0)"), "B108 the function 'body' has no global_id.x"),
