@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
+import numpy as np
+
 import vyre_py as vp
 from tests.bench.cuda.peers import torch
 from tests.bench.cuda.table import Bench, Row, at_least
 from tests.bench.cuda.timing import Work
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.program import Program
 
 __all__ = ["REDUCTION_ROWS", "layer_norm", "partial_sums", "softmax"]
@@ -106,15 +109,23 @@ def partial_sums(groups: int) -> Program:
 # ---- what is measured
 
 
+def _filled(bench: Bench, *shape: int) -> Buffer:
+    """Random numbers, the same in every row: of zeros some functions take another time."""
+    buffer = bench.device.allocate(shape, vp.f32x4)
+    row = np.random.default_rng(1).standard_normal((shape[-1], _LANES), dtype=np.float32)
+    bench.device.copy_strided(bench.device.upload(row, vp.f32x4), 0, (*[0] * (len(shape) - 1), 1), buffer, 0, (*shape[1:], 1)[-len(shape) :], shape)
+    return buffer
+
+
 def _sum(bench: Bench) -> dict[str, float]:
     device, count, groups = bench.device, bench.size(1 << 28, 1 << 14), bench.size(1056, 4)
-    x, sums, out = device.allocate(count // _LANES, vp.f32x4), device.allocate(groups, vp.f32), device.allocate(1, vp.f32)
+    x, sums, out = _filled(bench, 16, count // _LANES // 16).reshape(count // _LANES), device.allocate(groups, vp.f32), device.allocate(1, vp.f32)
     launches = device.compile_native(partial_sums(groups)).bind(x=x, sums=sums), device.compile_native(partial_sums(1)).bind(x=sums.view(vp.f32x4), sums=out)
     steps = device.sequence(*launches)
 
     def by_torch() -> Work:
         library = torch()
-        there = library.zeros(count, device="cuda")
+        there = library.randn(count, device="cuda")
         result = library.zeros((), device="cuda")
         return bench.enqueuing(lambda: library.sum(there, dim=0, out=result), _TIMES)
 
@@ -138,9 +149,9 @@ class _Case:
         """GB/s of what is loaded and stored."""
         device, rows = bench.device, bench.size(self.rows, 4)
         shape = (rows, self.columns // _LANES)
-        x, y = device.allocate(shape, vp.f32x4), device.allocate(shape, vp.f32x4)
+        x, y = _filled(bench, *shape), device.allocate(shape, vp.f32x4)
         program = self.program(self.columns, self.threads)
-        vectors = {buffer.name: device.allocate(shape[1], vp.f32x4) for buffer in program.buffers if buffer.name not in ("x", "y")}
+        vectors = {buffer.name: _filled(bench, shape[1]) for buffer in program.buffers if buffer.name not in ("x", "y")}
         launch = device.compile_native(program).bind(x=x, y=y, **vectors)
 
         def by_torch() -> Work:
