@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import ptx_threads
 import pytest
+from device_kinds import open_device
 from filetest import files, read_cases
+from generator import Case, Seeded, generate
 from ptxas import assemble_together
+from test_generated import assert_agrees, assert_same, expected
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
+from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.nodes import Access, CopyAsync, For, Space, Store
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import unoptimised
@@ -64,6 +69,56 @@ def test_what_is_not_waited_for_does_not_leave_its_workgroup() -> None:
     got = arguments(program)
     ptx_threads.run(made := nvptx.lower(prepared, target, options), made.entries[0], prepared.program, options, got, SIZES)
     assert "cp.async" in made.text and not got["y"].any()
+
+
+class Overwritten(Rewriter):
+    """The Program that copies another element, which it waits for, wherever it stores to workgroup memory, and whose loops are to be unrolled: it means what
+    it has meant, unless a copy lands late or a turn is lost."""
+
+    def take(self, index: int) -> None:
+        s = self.program.body[index]
+        if isinstance(s, Store) and s.memory.space is Space.WORKGROUP:
+            source = next(m for m in self.program.buffers if m.access is Access.READ and m.type is s.memory.type and m.rank == 1)
+            place = tuple([self.atom(a) for a in s.indices])
+            self.copy_async(s.memory, place, self.load(source, place))
+            for _ in range(index % 3):
+                self.copy_commit()
+            self.copy_wait(index % 3 // 2)  # of two groups the last is empty
+        self.copy(index)
+        if isinstance(s, For):
+            self.body[-1] = replace(self.body[-1], unroll=1 + index % 5)
+
+
+def overwritten(case: Case) -> Case:
+    made = Overwritten(case.program)
+    for index in made.indices():
+        made.take(index)
+    return replace(case, program=made.finish())
+
+
+def test_generated_programs_that_copy_first() -> None:
+    target, ran, native = Target("ptx", "sm_90"), 0, 0
+    for number in range(60):
+        case = generate(Seeded(60_000 + number), budget=24)
+        made = overwritten(case)
+        if not any(isinstance(s, CopyAsync) for s in made.program.body):
+            continue
+        ran += 1
+        assert parse(str(made.program)) == Program.from_bytes(made.program.to_bytes()) == Program.from_json(made.program.to_json()) == made.program
+        want = expected(case)
+        assert_same(made, want, expected(made))
+        for kind in ("reference", "cpu"):  # the first watches for races
+            assert_agrees(open_device(kind), made, CompileOptions(opt=number % 4))
+        options = CompileOptions(opt=1 + number % 3)
+        prepared = prepare(made.program, target, options)
+        code = nvptx.lower(prepared, target, options)
+        got = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in case.arguments.items() if name not in case.sizes}
+        ptx_threads.run(code, code.entries[-1], prepared.program, options, got, case.sizes)
+        assert_same(made, want, {m.name: got[m.name] for m in case.program.buffers if m.access.writes})
+        native += code.text.count("cp.async.ca")
+        if ran == 6:
+            break
+    assert ran == 6 and native > 3
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])

@@ -141,4 +141,12 @@ MEANING: Final = (
         "return left // right",
         Suite("test_filetests.py::test_run", "grid_and_dims and reference"),
     ),
+    Plant(
+        "a_group_too_many",
+        "A wait for copies takes one group more than it waits for as done, so that the race with the last is not seen.",
+        "vyre_py.ir.interpret.copies",
+        "copy.groups < self._committed[copy.lanes] - groups",
+        "copy.groups <= self._committed[copy.lanes] - groups",
+        Suite("test_filetests.py::test_watched", "copies"),
+    ),
 )

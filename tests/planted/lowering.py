@@ -235,6 +235,22 @@ HOST: Final = (
 
 PTX: Final = (
     Plant(
+        "copied_from_outside",
+        "A copy from outside of its buffer brings whatever lies at the beginning, and no zero.",
+        "vyre_py.lowering.llvm.gpu.async_copies",
+        'count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 0")',
+        'count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 {size_bytes}")',
+        Suite("test_copies.py::test_they_land_when_they_are_waited_for"),
+    ),
+    Plant(
+        "committed_copies_alone",
+        "A wait for all copies waits for those alone that are in a group.",
+        "vyre_py.lowering.llvm.gpu.async_copies",
+        'which = f"wait_group {groups}" if groups else "wait_all"',
+        'which = f"wait_group {groups}"',
+        Suite("test_copies.py::test_they_land_when_they_are_waited_for"),
+    ),
+    Plant(
         "first_axis_alone",
         "Only the first axis of an access is checked.",
         "vyre_py.lowering.llvm.addressing",
