@@ -14,7 +14,10 @@ def is_exact(program: Program) -> bool:
     for statement in program.body:
         if isinstance(statement, Let) and isinstance(statement.op, Function) and not is_exact(statement.op.program):
             return False
-        computes = isinstance(statement, (Atomic, GridScan)) or (isinstance(statement, (Let, Subgroup)) and not statement.op.moves_bits)
+        if isinstance(statement, Atomic):
+            computes = statement.op.reads and statement.op.writes
+        else:
+            computes = isinstance(statement, GridScan) or (isinstance(statement, (Let, Subgroup)) and not statement.op.moves_bits)
         if computes and any(a.type.is_float for a in (statement.bound, *statement.args)):
             return False
     return True

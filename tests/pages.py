@@ -28,7 +28,7 @@ from telemetry_page import telemetry_page  # noqa: E402 - as above
 from wire_pages import FILES  # noqa: E402 - as above
 
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
-from vyre_py.ir.check.facts import GRID_BARRIER, GRID_SCAN, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
+from vyre_py.ir.check.facts import GRID_BARRIER, GRID_SCAN, MEMORY_ORDER, OF_ATOMICS, OF_TYPES  # noqa: E402 - as above
 from vyre_py.ir.language import describe  # noqa: E402 - as above
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning  # noqa: E402 - as above
 from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result, SubgroupOp  # noqa: E402 - as above
@@ -82,8 +82,13 @@ The last columns say which targets compile such a Program: a `no` is the error `
 """
 
 _ATOMICS_HEAD: Final = """\
-On elements of buffers and workgroup memory, relaxed. Each gives the old value; outside of the memory nothing is changed and the result is 0.
+On elements of buffers and workgroup memory. Each but `atomic_store` gives the old value; outside of the memory nothing is changed and the result is 0.
 The order in which invocations come is not fixed, so sums of floats may differ in their last bits; all else is exact.
+
+As spelled here they are relaxed: they order no other memory. An order stands behind the name, `atomic_add.acq_rel(memory[i], x)`: `.acquire` (not on
+`atomic_store`), `.release` (not on `atomic_load`), or `.acq_rel` (on neither); the order of an `atomic_compare_exchange` that changes nothing is `.acquire`
+at most. It holds for the device, or with `.workgroup` behind it for the workgroup. `fence.device` and `fence.workgroup` are statements, and order all memory
+accesses before them with all behind them. `docs/4-memory-model.md` says what that means.
 """
 
 _SUBGROUPS_HEAD: Final = """\
@@ -157,6 +162,7 @@ _ASKING: Final[dict[str, tuple[str, str]]] = {
     "float64_atomics": ("f64", "atomic_add(y[i], 1.0)"),
     "grid_barrier": ("u32", "grid_barrier"),
     "grid_scan": ("u32", "y[i] = grid_scan(add, workgroup_id.x)"),
+    "memory_order": ("u32", "fence.device"),
 }
 _ASKED: Final = ("reference", "sm_90", "cpu", "wgsl", "wgsl:f64")
 
@@ -181,7 +187,7 @@ def _capability_rows() -> list[tuple[str, ...]]:
     for table, words in ((OF_TYPES, ""), (OF_ATOMICS, "atomics on ")):
         for type_, name in table.items():
             asked[name] = f"{asked[name]}, {type_}" if name in asked else f"{words}{type_}"
-    asked |= {GRID_BARRIER: _code("grid_barrier"), GRID_SCAN: _code("grid_scan")}
+    asked |= {GRID_BARRIER: _code("grid_barrier"), GRID_SCAN: _code("grid_scan"), MEMORY_ORDER: "fences, and atomics of another order than relaxed"}
     return [_capability_row(name, by) for name, by in asked.items()]
 
 

@@ -18,9 +18,9 @@ from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Value, Variable
-from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.op import ORDERS, RELAXED, AtomicOp, Op, Scope
 from vyre_py.ir.language.op import Operand as Pattern
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64, vector_of
 from vyre_py.ir.language.widths import INDEX_TYPES
@@ -28,13 +28,21 @@ from vyre_py.ir.language.widths import INDEX_TYPES
 if TYPE_CHECKING:
     from vyre_py.ir.builder.traced import Traced
 
-__all__ = ["Emitter"]
+__all__ = ["Emitter", "scope_named"]
 
 # Operands that are no number's business: any type goes.
 _FREE: Final = (Pattern.ANY, Pattern.LANES, Pattern.COMPONENT)
 _COUNT: Final = Const(u32, 0)
 # What a Python number becomes as an index: the first of these that holds it.
 _LITERAL_TYPES: Final = (u32, i32, u64, i64)
+
+
+def scope_named(name: str) -> Scope:
+    """The scope of a name. Raises ValidationError (B108)."""
+    found = next((scope for scope in Scope if name == scope.value), None)
+    if found is None:
+        fail("B108", f"a scope is {' or '.join(scope.value for scope in Scope)}, got {shown(name)}")
+    return found
 
 
 class Emitter(ABC):
@@ -179,15 +187,30 @@ class Emitter(ABC):
         indices, value = self._indices(memory, index), self._own(self.emit_load(source, source_index))
         self._here().copy_async(memory, indices, value)
 
-    def emit_atomic(self, op: str, memory: Memory, index: Index, *operands: Operand) -> Expr:
-        """Emits an atomic."""
+    def _atomic_row(self, op: str, memory: Memory, order: str, scope: str) -> AtomicOp:
+        """The row of an atomic with an order that it may have, on a memory that takes it."""
         row = ATOMICS[op]
+        if order not in row.orders:
+            fail("B108", f"the order of atomic_{op} is {' or '.join(row.orders)}, got {shown(order)}", "order memory further by b.fence()")
+        row = ATOMICS_BY_SPELLING[op + ORDERS[order, scope_named(scope)].suffix]
         if memory.access is not Access.READ_WRITE or memory.space not in (Space.BUFFER, Space.WORKGROUP) or memory.type not in row.of:
             message = f"{memory.name!r} is a {memory.access.value} {memory.space.value} of {memory.type}"
             fail("B108", message, f"atomic_{op} works on {family(row.of)} in read_write buffers and workgroup arrays")
+        return row
+
+    def emit_atomic(self, op: str, memory: Memory, index: Index, *operands: Operand, order: str = RELAXED.name, scope: str = Scope.DEVICE.value) -> Expr:
+        """Emits an atomic."""
+        row = self._atomic_row(op, memory, order, scope)
         indices = self._indices(memory, index)
         values = tuple(self._typed(o, memory.type, f"an operand of atomic_{op}") for o in operands)
         return Expr(self, self._here().atomic(row, memory, indices, values))
+
+    def emit_atomic_store(self, memory: Memory, index: Index, value: Operand, order: str, scope: str) -> None:
+        """Emits a store that is an atomic."""
+        row = self._atomic_row("store", memory, order, scope)
+        indices = self._indices(memory, index)
+        stored = self._typed(value, memory.type, f"an element of {memory.name!r}")
+        self._here().atomic_store(row, memory, indices, stored)
 
     # ---- variables
 

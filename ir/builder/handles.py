@@ -102,7 +102,8 @@ class ArrayHandle(NotValue):
     """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
 
     The elements of an array of vectors are whole vectors: `a[i].x` is a component. Atomics give the old value; which types each takes
-    stands in `ir/OPS.md`.
+    stands in `ir/OPS.md`. The `order` of one, "relaxed", "acquire", "release" or "acq_rel", says how it orders other memory, and `scope` for whom: the
+    "device" or the "workgroup".
     """
 
     __slots__ = ("builder", "memory")
@@ -137,41 +138,49 @@ class ArrayHandle(NotValue):
         """A barrier, one load for the whole workgroup, a barrier: all its invocations get the same element, even if others write there."""
         return self.builder.emit_load(self.memory, index, uniform=True)
 
-    def atomic_add(self, index: Index, value: Operand) -> Expr:
+    def atomic_load(self, index: Index, *, order: str = "relaxed", scope: str = "device") -> Expr:
+        """The element, as an atomic; its order is relaxed or acquire."""
+        return self.builder.emit_atomic("load", self.memory, index, order=order, scope=scope)
+
+    def atomic_store(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> None:
+        """Stores the operand, as an atomic; its order is relaxed or release."""
+        self.builder.emit_atomic_store(self.memory, index, value, order, scope)
+
+    def atomic_add(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Adds; gives the old value."""
-        return self.builder.emit_atomic("add", self.memory, index, value)
+        return self.builder.emit_atomic("add", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_sub(self, index: Index, value: Operand) -> Expr:
+    def atomic_sub(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Subtracts; gives the old value."""
-        return self.builder.emit_atomic("sub", self.memory, index, value)
+        return self.builder.emit_atomic("sub", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_min(self, index: Index, value: Operand) -> Expr:
+    def atomic_min(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Keeps the lesser; gives the old value."""
-        return self.builder.emit_atomic("min", self.memory, index, value)
+        return self.builder.emit_atomic("min", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_max(self, index: Index, value: Operand) -> Expr:
+    def atomic_max(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Keeps the greater; gives the old value."""
-        return self.builder.emit_atomic("max", self.memory, index, value)
+        return self.builder.emit_atomic("max", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_and(self, index: Index, value: Operand) -> Expr:
+    def atomic_and(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Bitwise and; gives the old value."""
-        return self.builder.emit_atomic("and", self.memory, index, value)
+        return self.builder.emit_atomic("and", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_or(self, index: Index, value: Operand) -> Expr:
+    def atomic_or(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Bitwise or; gives the old value."""
-        return self.builder.emit_atomic("or", self.memory, index, value)
+        return self.builder.emit_atomic("or", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_xor(self, index: Index, value: Operand) -> Expr:
+    def atomic_xor(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Bitwise exclusive or; gives the old value."""
-        return self.builder.emit_atomic("xor", self.memory, index, value)
+        return self.builder.emit_atomic("xor", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_exchange(self, index: Index, value: Operand) -> Expr:
+    def atomic_exchange(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Stores the operand; gives the old value."""
-        return self.builder.emit_atomic("exchange", self.memory, index, value)
+        return self.builder.emit_atomic("exchange", self.memory, index, value, order=order, scope=scope)
 
-    def atomic_compare_exchange(self, index: Index, expected: Operand, desired: Operand) -> Expr:
+    def atomic_compare_exchange(self, index: Index, expected: Operand, desired: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Stores `desired` where the old value equals `expected`; gives the old value."""
-        return self.builder.emit_atomic("compare_exchange", self.memory, index, expected, desired)
+        return self.builder.emit_atomic("compare_exchange", self.memory, index, expected, desired, order=order, scope=scope)
 
     def _whole(self, *others: object) -> NoReturn:
         fail("B108", f"{self.memory.name!r} is an array, and operators work on values", f"take an element: {self.memory.name}[i]")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.ir.builder.blocks import Block, Ended
+from vyre_py.ir.builder.emission import scope_named
 from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, number, require_type, warn
 from vyre_py.ir.builder.handles import ArrayHandle, VariableHandle
 from vyre_py.ir.builder.hints import axes_hint
@@ -474,3 +475,8 @@ class ProgramBuilder(SubgroupEmitter):
     def grid_barrier(self) -> None:
         """Waits for the whole grid; writes to buffers before it are seen by all invocations after it."""
         self._here().grid_barrier()
+
+    def fence(self, scope: str = "device") -> None:
+        """Orders all memory accesses of the invocation before it with those after it, for the "device" or the "workgroup". It waits for nobody: who looks
+        at the memory orders its own accesses by a fence or an atomic."""
+        self._here().fence(scope_named(scope))

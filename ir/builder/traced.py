@@ -130,6 +130,10 @@ class _FunctionBuilder(ProgramBuilder):
         """Refused."""
         self._refuse("copies")
 
+    def fence(self, scope: str = "device") -> NoReturn:
+        """Refused."""
+        self._refuse("fences")
+
 
 @public
 class Traced:

@@ -23,6 +23,7 @@ from vyre_py.ir.check.scope import check_scope
 from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.functions.function import Function
+from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.nodes import Atomic, Let, Space, Statement, Subgroup
 from vyre_py.ir.language.ops import OPS
@@ -91,5 +92,5 @@ def _reach(statement: Statement) -> str:
         return f"{statement.op.name} asks where the invocation is" if statement.op.is_query else ""
     if _PURE[type(statement)]:
         return ""
-    op = f"_{statement.op.name}" if isinstance(statement, (Atomic, Subgroup)) else ""
-    return f"{statement.spelling or type(statement).__name__.lower() + op} stands in it"
+    said = full_name(statement.op) if isinstance(statement, (Atomic, Subgroup)) else statement.spelling
+    return f"{said} stands in it"

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.effects import Effect, any_of
-from vyre_py.ir.language.nodes import Atomic, Const, Space, Statement, UniformLoad, Value, Var
+from vyre_py.ir.language.nodes import Atomic, Const, Fence, Space, Statement, UniformLoad, Value, Var
+from vyre_py.ir.language.op import RELAXED
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i64, u64
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
 __all__ = [
-    "CAPABILITIES", "GRID_BARRIER", "GRID_SCAN", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions", "has_grid_barrier", "has_grid_scan",
-    "is_told", "uses",
+    "CAPABILITIES", "GRID_BARRIER", "GRID_SCAN", "MEMORY_ORDER", "OF_ATOMICS", "OF_TYPES", "capabilities", "declarations", "definitions",
+    "has_grid_barrier", "has_grid_scan", "is_told", "uses",
 ]
 
 # Scalar type -> what a Program that has values, constants or elements of it asks of a device.
@@ -27,8 +28,10 @@ GRID_BARRIER: Final = "grid_barrier"
 # What one with a scan over the grid asks for: that a workgroup can wait for those with smaller numbers.
 GRID_SCAN: Final = "grid_scan"
 
+# What fences, and atomics of another order than relaxed, ask for.
+MEMORY_ORDER: Final = "memory_order"
 # All names that `capabilities` may give. Everything else, vectors and 8- and 16-bit integers among it, is for every device.
-CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values(), GRID_BARRIER, GRID_SCAN})
+CAPABILITIES: Final = frozenset({*OF_TYPES.values(), *OF_ATOMICS.values(), GRID_BARRIER, GRID_SCAN, MEMORY_ORDER})
 
 
 def uses(program: Program) -> tuple[int, ...]:
@@ -80,6 +83,7 @@ def capabilities(program: Program) -> frozenset[str]:
     found |= {OF_ATOMICS.get(s.memory.type) for s in program.body if isinstance(s, Atomic)}
     found |= {GRID_BARRIER} if has_grid_barrier(program) else set()
     found |= {GRID_SCAN} if has_grid_scan(program) else set()
+    found |= {MEMORY_ORDER} if any(isinstance(s, Fence) or (isinstance(s, Atomic) and s.op.order is not RELAXED) for s in program.body) else set()
     return frozenset(name for name in found if name is not None)
 
 

@@ -16,11 +16,13 @@ from typing import Any, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, Where, number, quoted
 from vyre_py.ir.functions.function import Function
+from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimOp, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import (
     STATEMENTS,
     Access,
+    Atomic,
     Const,
     Memory,
     Param,
@@ -29,9 +31,10 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
     Variable,
+    atomic_kind,
 )
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
-from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
+from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.spans import Spans
 from vyre_py.ir.language.types import SCALARS, TYPES
@@ -42,7 +45,7 @@ __all__ = ["check_form"]
 _TYPE_IDS = frozenset(map(id, TYPES.values()))
 _OP_IDS = frozenset(map(id, OPS.values()))
 _SCALAR_IDS = frozenset(map(id, SCALARS.values()))
-_ATOMIC_IDS = frozenset(map(id, ATOMICS.values()))
+_ATOMIC_IDS = frozenset(map(id, ATOMICS_BY_SPELLING.values()))
 _SUBGROUP_IDS = frozenset(map(id, SUBGROUPS.values()))
 
 
@@ -164,6 +167,9 @@ class _FormCheck:
             if not (holds(held) or (name == "op" and id(held) in self.functions)):
                 self.fault(index, f"the {name} of this {kind} is malformed")
                 return
+        if isinstance(statement, Atomic) and type(statement) is not atomic_kind(statement.op):
+            self.fault(index, f"{full_name(statement.op)} is no {kind}")
+            return
         if type(statement.args) is not tuple:
             self.fault(index, f"the operands of this {kind} are not a tuple")
             return

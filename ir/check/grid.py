@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.language.grids import MAX_DEFAULT_RANK, NO_GRID, first_stray, first_written, likely_extents
-from vyre_py.ir.language.nodes import MemoryStatement
+from vyre_py.ir.language.nodes import Atomic, MemoryStatement
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.text.declaration_printer import print_dim
 
@@ -31,9 +31,10 @@ def check_grid(program: Program, findings: Findings) -> None:
     statement = program.body[index]
     assert isinstance(statement, MemoryStatement)  # nothing else strays
     name = quoted(statement.memory.name)
-    why = f"{name} is written at another element than the invocation's own"
+    does = "read by an atomic" if isinstance(statement, Atomic) and not statement.op.writes else "written"
+    why = f"{name} is {does} at another element than the invocation's own"
     if statement.memory.shape != written.shape:
-        why = f"{name}, which is written here, is not shaped as {quoted(written.name)}, the first written buffer"
+        why = f"{name}, which is {does} here, is not shaped as {quoted(written.name)}, the first written buffer"
     likely = ", ".join(map(print_dim, likely_extents(program.body)))
     said = f"most likely over({likely})" if likely else "over(...) counts invocations along x, y and z"
     findings.add("V470", index, f"no grid is given, and {why}", f"say how many run: {said}; grid(1) is one workgroup")

@@ -22,7 +22,7 @@ from typing import Final
 
 from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.check.limits import MAX_RANK
-from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.describe import family, full_name
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Access,
@@ -85,15 +85,15 @@ def _check_access(index: int, statement: MemoryStatement, findings: Findings) ->
         findings.add("V302", index, message, "use a buffer or a private array" if is_table else None)
     if isinstance(statement, Atomic):
         if memory.space not in _SHARED:
-            findings.add("V304", index, f"atomic_{statement.op.name} on {name}, which is {memory.space.value} memory")
+            findings.add("V304", index, f"{full_name(statement.op)} on {name}, which is {memory.space.value} memory")
         elif memory.access is not Access.READ_WRITE:
-            findings.add("V303", index, f"atomic_{statement.op.name} on {name}, which is {memory.access.value}")
+            findings.add("V303", index, f"{full_name(statement.op)} on {name}, which is {memory.access.value}")
         if memory.type not in statement.op.of:
             findings.add(
                 "V304",
                 index,
-                f"atomic_{statement.op.name} on {name}, whose elements are {memory.type}",
-                f"atomic_{statement.op.name} is for elements of {family(statement.op.of)}",
+                f"{full_name(statement.op)} on {name}, whose elements are {memory.type}",
+                f"{full_name(statement.op)} is for elements of {family(statement.op.of)}",
             )
 
 

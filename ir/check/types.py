@@ -31,6 +31,8 @@ from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, 
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_UNROLL
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     Assert,
     Atom,
     Atomic,
@@ -206,7 +208,8 @@ class _Types:
         if self.access(index, s, s.op.operands):
             for operand in s.operands:
                 self.stored(index, operand, s.memory.type, f"an element of {quoted(s.memory.name)}")
-            self.result(index, s, s.memory.type, f"an element of {quoted(s.memory.name)}")
+            if s.binds:
+                self.result(index, s, s.memory.type, f"an element of {quoted(s.memory.name)}")
 
     def subgroups(self, index: int, name: str) -> None:
         if not self.program.subgroup:
@@ -295,7 +298,7 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     Store: _Types.store,
     CopyAsync: _Types.store,
     CopyWait: _Types.wait,
-    Atomic: _Types.atomic,
+    **dict.fromkeys(ATOMIC_KINDS, _Types.atomic),
     Var: _Types.write,
     Set: _Types.write,
     Get: _Types.get,
@@ -304,7 +307,7 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     Subgroup: _Types.together,
     GridScan: _Types.grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Types.report),
-    **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, CopyCommit), _Types.plain),
+    **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, CopyCommit, *FENCES.values()), _Types.plain),
 })  # fmt: skip
 
 

@@ -25,9 +25,12 @@ from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.findings import place_text, quoted
+from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import (
+    FENCES,
     Atom,
     Atomic,
+    AtomicStore,
     Barrier,
     Break,
     Const,
@@ -42,6 +45,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
+    OrderedAtomic,
     Region,
     Return,
     Set,
@@ -333,7 +337,7 @@ class Analysis:
         if isinstance(statement, Subgroup):
             return f"what subgroup_{statement.op.name} gave, which each subgroup has for itself"
         if isinstance(statement, Atomic):
-            return f"what atomic_{statement.op.name} on {quoted(statement.memory.name)} gave"
+            return f"what {full_name(statement.op)} on {quoted(statement.memory.name)} gave"
         if isinstance(statement, UniformLoad):
             return f"a uniform_load from {quoted(statement.memory.name)}, which workgroups make each for itself"
         if isinstance(statement, GridScan):
@@ -350,7 +354,7 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Load: Analysis._load,
     UniformLoad: Analysis._of_workgroup,
     GridScan: Analysis._of_workgroup,
-    Atomic: Analysis._atomic,
+    **dict.fromkeys((Atomic, OrderedAtomic), Analysis._atomic),
     Var: Analysis._var,
     Get: Analysis._get,
     Set: Analysis._assign,
@@ -364,7 +368,7 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Continue: Analysis._continue,
     Break: Analysis._break,
     Subgroup: Analysis._together,
-}, apart=(Store, Barrier, GridBarrier, *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
+}, apart=(Store, AtomicStore, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:

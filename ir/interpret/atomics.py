@@ -25,6 +25,11 @@ _ROUNDS: Final = 64
 
 def apply(op: AtomicOp, flat: Array, offsets: Array, operands: tuple[Array, ...], wants_old: bool) -> Array | None:
     """flat[offsets[k]] = op(flat[offsets[k]], operands[..][k]) for k = 0, 1, ...; gives the old values if they are wanted."""
+    if not op.writes:
+        return flat[offsets]
+    if not op.reads:
+        flat[offsets] = operands[0]  # in order: the last lane's stays
+        return None
     if op.name in _EXTREMES and flat.dtype.kind == "f":
         return _float_extremes(op, flat, offsets, operands[0], wants_old)
     ufunc = _UFUNCS.get(op.name)

@@ -19,6 +19,8 @@ from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.memory import Bank
 from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     Assert,
     Atom,
     Atomic,
@@ -31,6 +33,7 @@ from vyre_py.ir.language.nodes import (
     CopyWait,
     Else,
     End,
+    Fence,
     For,
     Get,
     GridBarrier,
@@ -189,8 +192,13 @@ class Machine:
 
     def _atomic(self, index: int, s: Atomic) -> int:
         wants_old = s.result is not None and s.result.id in self.used
-        self._bind(s, self.banks[s.memory].atomic(s.op, self._atoms(s.indices), self._atoms(s.operands), self.active, wants_old))
+        old = self.banks[s.memory].atomic(s.op, self._atoms(s.indices), self._atoms(s.operands), self.active, wants_old)
+        if s.result is not None:
+            self._bind(s, old)
         return index + 1
+
+    def _fence(self, index: int, s: Fence) -> int:
+        return index + 1  # statement by statement, everything is in order
 
     def _var(self, index: int, s: Var) -> int:
         # No mask: a lane that is off here does not come back while the variable is in scope.
@@ -325,11 +333,12 @@ def _callee(signature: Signature) -> tuple[Program, Arguments]:
 
 
 Machine.steps = Handlers("the interpreter", {
-    Let: Machine._let, Load: Machine._load, Store: Machine._store, UniformLoad: Machine._uniform_load, Atomic: Machine._atomic,
+    Let: Machine._let, Load: Machine._load, Store: Machine._store, UniformLoad: Machine._uniform_load, **dict.fromkeys(ATOMIC_KINDS, Machine._atomic),
     Var: Machine._var, Get: Machine._get, Set: Machine._set, If: Machine._if, Else: Machine._else, End: Machine._end,
     For: Machine._for, Loop: Machine._loop, Region: Machine._region, Break: Machine._break, Continue: Machine._continue,
     Return: Machine._return, Barrier: Machine._barrier, GridBarrier: Machine._barrier,
     Subgroup: Machine._together, GridScan: Machine._grid_scan,
     CopyAsync: Machine._store, CopyCommit: Machine._copies, CopyWait: Machine._copies,
+    **dict.fromkeys(FENCES.values(), Machine._fence),
     Assert: Machine._assert, Print: Machine._print,
 })  # fmt: skip

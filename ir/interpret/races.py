@@ -1,8 +1,8 @@
 """Which invocations race: the accesses of each element that can still race, and whether a barrier orders two of them.
 
 Two accesses of one element by different invocations race where one of them is a plain write and nothing orders the two. A barrier orders the invocations
-of a workgroup, a grid barrier all; nothing else orders different workgroups. These are no races: atomics with atomics, plain reads with atomics, and
-writes of the value that another has written.
+of a workgroup, a grid barrier all, and an atomic or fence that acquires orders whatever came before the release that it reads of (`edges`). These are no
+races: atomics with atomics, plain reads with atomics, and writes of the value that another has written.
 
 Time is counted in moments: each statement that accesses memory, and each barrier, is one. For each element two accesses of each kind are kept, which is
 enough. They are of different workgroups where there are such, since one of them then races with any later access. Otherwise they are the latest access
@@ -45,20 +45,26 @@ AGAINST: Final[Mapping[AccessKind, tuple[AccessKind, ...]]] = {
 }
 
 
+_APART: Final = (
+    "use atomics, give each workgroup elements of its own, or part the work by b.grid_barrier() or a second launch; an atomic that acquires what another "
+    "released orders two workgroups"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One statement's accesses to a memory: the elements touched, the invocation that touches each, when its workgroup was last at a barrier and when the
-    grid was, and the moment it is now."""
+    """One statement's accesses to a memory: the elements touched, the invocation that touches each, when its workgroup was last at a barrier, the moment
+    before which all is ordered before it, and the moment it is now."""
 
     at: Array
     who: Array
     since: Array
-    grid_since: int
+    after: Array
     now: int
 
     def only(self, chosen: Array) -> Touch:
         """Those of some invocations."""
-        return Touch(self.at[chosen], self.who[chosen], self.since[chosen], self.grid_since, self.now)
+        return Touch(self.at[chosen], self.who[chosen], self.since[chosen], self.after[chosen], self.now)
 
 
 class History:
@@ -71,7 +77,7 @@ class History:
     def racing(self, touch: Touch, number: int) -> Array:
         """Whether access `number` of each element is one that nothing orders before this of another invocation."""
         who, when = self._kept(number, touch.at)
-        unordered = (when >= touch.grid_since) & (apart(who, touch.who) | (when >= touch.since))
+        unordered = (when >= touch.after) & (apart(who, touch.who) | (when >= touch.since))
         found: Array = unordered & (who != touch.who)
         return found
 
@@ -79,7 +85,7 @@ class History:
         """Takes accesses up. Of several to one element each turn takes one or two, until none is left that changes an answer."""
         while touch.at.size:
             (first, when_first), (second, when_second) = self._kept(0, touch.at), self._kept(1, touch.at)
-            known, full = when_first >= touch.grid_since, when_second >= touch.grid_since
+            known, full = when_first >= touch.after, when_second >= touch.after
             decided = full & apart(first, second)
             elsewhere = apart(first, touch.who)
             over = ~elsewhere & (when_first < touch.since)
@@ -133,7 +139,7 @@ class Race:
         if self.does[1] is AccessKind.COPY:
             return "wait for the copy first, b.copy_wait(0), and then put b.barrier() where others touch what it wrote (in text: copy_wait 0; barrier)"
         if not shared:
-            return "use atomics, give each workgroup elements of its own, or part the work by b.grid_barrier() or a second launch"
+            return _APART
         if self.statements[0] == self.statements[1]:
             return "let one invocation write it, use an atomic, or put b.barrier() into the loop around it (in text: barrier)"
         if self.statements[0] < self.statements[1]:

@@ -16,7 +16,17 @@ from vyre_py.ir.check.findings import MAX_FINDINGS
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.invocations import element_text, invocation_text, workgroup_text
 from vyre_py.ir.language.errors import Diagnostic, UnwrittenRead
-from vyre_py.ir.language.nodes import Atomic, CopyAsync, Load, Memory, MemoryStatement, Space, Store, UniformLoad
+from vyre_py.ir.language.nodes import (
+    Atomic,
+    AtomicStore,
+    CopyAsync,
+    Load,
+    Memory,
+    MemoryStatement,
+    Space,
+    Store,
+    UniformLoad,
+)
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES, finding
 from vyre_py.ir.language.types import Array
@@ -42,8 +52,8 @@ class UnwrittenReads:
 
     def __init__(self, program: Program) -> None:
         local = [s for s in program.body if isinstance(s, MemoryStatement) and s.memory.space in _LOCAL]
-        read = {s.memory for s in local if isinstance(s, (Load, UniformLoad, Atomic))}
-        self._stored = {s.memory for s in local if isinstance(s, (Store, CopyAsync))}
+        read = {s.memory for s in local if isinstance(s, (Load, UniformLoad, Atomic)) and type(s) is not AtomicStore}
+        self._stored = {s.memory for s in local if isinstance(s, (Store, AtomicStore, CopyAsync))}
         self.watched = read & self._stored | read - {s.memory for s in local if isinstance(s, Atomic)}
         self._program = program
         self._found: dict[int, _Reads] = {}

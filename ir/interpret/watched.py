@@ -9,6 +9,7 @@ import numpy as np
 
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.copies import Copies
+from vyre_py.ir.interpret.edges import Edges, Released
 from vyre_py.ir.interpret.invocations import invocation
 from vyre_py.ir.interpret.lanes import Lanes
 from vyre_py.ir.interpret.machine import Machine, Step
@@ -16,13 +17,17 @@ from vyre_py.ir.interpret.memory import of_lanes
 from vyre_py.ir.interpret.races import AGAINST, AccessKind, History, Race, Touch
 from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.interpret.unwritten import UnwrittenReads
+from vyre_py.ir.language.effects import ORDERS
 from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     Atomic,
     Barrier,
     CopyAsync,
     CopyCommit,
     CopyWait,
+    Fence,
     GridBarrier,
     GridScan,
     Load,
@@ -41,7 +46,8 @@ __all__ = ["Watch", "WatchedMachine"]
 
 class Watch:
     """What is known of the accesses of one run, over all its batches. `stored` are the memories that can be raced for, none where `races` are not watched
-    for; `statements` has the index of the statement of each moment, `grid_since` the moment of the last grid barrier. `unwritten` are the reads of what
+    for; `statements` has the index of the statement of each moment, `grid_since` the moment of the last grid barrier, `released` what atomics have
+    released, if the Program `orders` memory by them. `unwritten` are the reads of what
     nothing had written, if they are watched for."""
 
     def __init__(self, program: Program, races: bool, unwritten: bool) -> None:
@@ -49,12 +55,15 @@ class Watch:
         self.stored = {s.memory for s in program.body if isinstance(s, (Store, CopyAsync)) and s.memory.space in shared}
         self.unwritten = UnwrittenReads(program) if unwritten else None
         self.histories: dict[tuple[Memory, AccessKind], History] = {}
+        self.orders = bool(self.stored) and any(ORDERS[type(s)] for s in program.body)
+        self.released: dict[Memory, Released] = {}
         self.statements: list[int] = [-1]
         self.grid_since = 0
 
     def begin_batch(self) -> None:
         """Forgets the memory of workgroups that have ended."""
         self.histories = {key: history for key, history in self.histories.items() if key[0].space is Space.BUFFER}
+        self.released = {memory: released for memory, released in self.released.items() if memory.space is Space.BUFFER}
 
     def next_moment(self, statement: int) -> int:
         """The moment that now begins, with what is done in it."""
@@ -81,6 +90,7 @@ class WatchedMachine(Machine):
         self.who = invocation(lanes.first + lanes.group, lanes.local_index.astype(np.int64))
         self.since = np.zeros(lanes.group_count, np.int64)  # when each workgroup was last at a barrier
         self.copies = Copies(lanes.count)
+        self.edges = Edges(lanes.first + lanes.group) if watch.orders else None
         reads = watch.unwritten
         # Those memories are of this batch alone: each begins as zeros again in the next.
         self.written = {m: np.zeros(len(self.banks[m].flat), np.bool_) for m in reads.watched} if reads is not None else {}
@@ -101,10 +111,22 @@ class WatchedMachine(Machine):
         return self._uniform_load(index, s)
 
     def _watch_atomic(self, index: int, s: Atomic) -> int:
-        self._race_for(index, s, self.active, AccessKind.ATOMIC)
-        only_writes = s.op.name == "exchange" and (s.result is None or s.result.id not in self.used)
-        self._take_written(index, s, self.active, AccessKind.WRITE if only_writes else AccessKind.ATOMIC)
+        access = AccessKind.ATOMIC if s.op.writes else AccessKind.READ
+        self._race_for(index, s, self.active, access)
+        only_writes = s.op.name in ("exchange", "store") and (s.result is None or s.result.id not in self.used)
+        self._take_written(index, s, self.active, AccessKind.WRITE if only_writes else access)
+        if self.edges is not None:
+            offset, inside = self.banks[s.memory].locate(self._atoms(s.indices))
+            lanes = np.flatnonzero(self.active & inside)
+            if (released := self.watch.released.get(s.memory)) is None:
+                released = self.watch.released[s.memory] = Released(len(self.banks[s.memory].flat))
+            self.edges.atomic(s.op, released, of_lanes(lanes, offset), lanes, self.watch.next_moment(index))
         return self._atomic(index, s)
+
+    def _watch_fence(self, index: int, s: Fence) -> int:
+        if self.edges is not None:
+            self.edges.fence(s.scope, np.flatnonzero(self.active), self.watch.next_moment(index))
+        return self._fence(index, s)
 
     def _watch_store(self, index: int, s: Store | CopyAsync) -> int:
         self._take_written(index, s, self.active, AccessKind.WRITE)
@@ -138,7 +160,7 @@ class WatchedMachine(Machine):
         """What was copied is written now: barriers before do not order it with anything."""
         for copy in self.copies.wait(self.active, s.groups):
             since = self.since[self.lanes.group[copy.lanes]]
-            touch = Touch(copy.at, self.who[copy.lanes], since, self.watch.grid_since, self.watch.next_moment(copy.statement))
+            touch = Touch(copy.at, self.who[copy.lanes], since, self._after(copy.lanes), self.watch.next_moment(copy.statement))
             self.watch.histories[copy.memory, AccessKind.WRITE].add(touch)
         return index + 1
 
@@ -158,8 +180,15 @@ class WatchedMachine(Machine):
 
     def _pass_barrier(self, index: int) -> None:
         """Workgroups arrive whole, as the checker has proven."""
-        arrived = self.active.reshape(self.lanes.group_count, -1).any(axis=1)
+        arrived = np.any(self.active.reshape(self.lanes.group_count, -1), axis=1)
         self.since[arrived] = self.watch.next_moment(index)
+        if self.edges is not None:
+            self.edges.barrier(arrived)
+
+    def _after(self, lanes: Array) -> Array:
+        """The moment before which all is ordered before what these lanes do now."""
+        known = np.full(lanes.size, self.watch.grid_since)
+        return known if self.edges is None else np.maximum(known, self.edges.after[lanes])
 
     def _touch(self, index: int, s: MemoryStatement, mask: Array) -> tuple[Touch | None, Array]:
         """What the lanes in a mask touch, and which of them are inside; None where nothing can be raced for."""
@@ -170,7 +199,7 @@ class WatchedMachine(Machine):
         if not lanes.size:
             return None, lanes
         since = self.since[self.lanes.group[lanes]]
-        return Touch(of_lanes(lanes, offset), self.who[lanes], since, self.watch.grid_since, self.watch.next_moment(index)), lanes
+        return Touch(of_lanes(lanes, offset), self.who[lanes], since, self._after(lanes), self.watch.next_moment(index)), lanes
 
     def _race_for(self, index: int, s: MemoryStatement, mask: Array, access: AccessKind) -> None:
         """Holds what the lanes in a mask do against what was done before, and takes it up."""
@@ -224,7 +253,8 @@ class WatchedMachine(Machine):
 
 
 WatchedMachine.steps = Handlers("the interpreter", {
-    **Machine.steps, Load: WatchedMachine._watch_load, Store: WatchedMachine._watch_store, Atomic: WatchedMachine._watch_atomic,
+    **Machine.steps, Load: WatchedMachine._watch_load, Store: WatchedMachine._watch_store,
+    **dict.fromkeys(ATOMIC_KINDS, WatchedMachine._watch_atomic), **dict.fromkeys(FENCES.values(), WatchedMachine._watch_fence),
     UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
     GridScan: WatchedMachine._watch_grid_scan,
     CopyAsync: WatchedMachine._watch_copy, CopyCommit: WatchedMachine._watch_commit, CopyWait: WatchedMachine._watch_wait,

@@ -16,10 +16,11 @@ from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import Place, ValidationError
 from vyre_py.ir.language.grids import default_grid
 from vyre_py.ir.language.nodes import (
+    FENCES,
     Access,
     Assert,
     Atom,
-    Atomic,
+    AtomicStore,
     Barrier,
     Break,
     Const,
@@ -52,8 +53,9 @@ from vyre_py.ir.language.nodes import (
     Var,
     Variable,
     VariableStatement,
+    atomic_kind,
 )
-from vyre_py.ir.language.op import AtomicOp, GridFold, Op, SubgroupOp
+from vyre_py.ir.language.op import AtomicOp, GridFold, Op, Scope, SubgroupOp
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
@@ -235,10 +237,14 @@ class Assembler:
         self.emit(CopyWait(None, (Const(u32, groups),)))
 
     def atomic(self, op: AtomicOp, memory: Memory, indices: tuple[Atom, ...], operands: tuple[Atom, ...], name: str | None = None) -> Value:
-        """result = the old memory[indices], which becomes op(old, operands)."""
+        """result = the old memory[indices], which becomes op(old, operands), by an op that reads."""
         result = self.value(memory.type, name)
-        self.emit(Atomic(result, (*indices, *operands), memory, op))
+        self.emit(atomic_kind(op)(result, (*indices, *operands), memory, op))
         return result
+
+    def atomic_store(self, op: AtomicOp, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
+        """memory[indices] = value, by an op that does not read."""
+        self.emit(AtomicStore(None, (*indices, value), memory, op))
 
     def together(self, op: SubgroupOp, args: tuple[Atom, ...], name: str | None = None) -> Value:
         """result = op(args), by all lanes of the subgroup. Raises OperandTypeError."""
@@ -323,6 +329,10 @@ class Assembler:
         result = self.value(x.type, name)
         self.emit(GridScan(result, (x,), fold))
         return result
+
+    def fence(self, scope: Scope) -> None:
+        """Orders memory accesses before it with those after it."""
+        self.emit(FENCES[scope](None, ()))
 
     def assert_(self, condition: Atom, message: str, values: tuple[Atom, ...] = ()) -> None:
         """Tells the host where the condition is false."""

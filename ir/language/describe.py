@@ -26,6 +26,7 @@ _FAMILIES: Final[tuple[tuple[frozenset[Kind | str], str], ...]] = (
     (frozenset({Kind.UINT}), "unsigned integers"),
     (frozenset({Kind.BOOL}), "bools"),
 )
+_ATOMIC_OPERANDS: Final = ((), ("x",), ("expected", "desired"))
 _UNIFORM: Final[Mapping[Level, str]] = {
     Level.GRID: "the same in the whole grid",
     Level.WORKGROUP: "the same in a workgroup",
@@ -44,7 +45,9 @@ def _applied(op: Op, *operands: str) -> str:
 
 def full_name(op: AnyOp) -> str:
     """The op's name among all: `add`, `atomic_add`, `subgroup_reduce_add`."""
-    return op.name if isinstance(op, Op) else f"{'atomic' if isinstance(op, AtomicOp) else 'subgroup'}_{op.name}"
+    if isinstance(op, AtomicOp):
+        return f"atomic_{op.spelling}"
+    return op.name if isinstance(op, Op) else f"subgroup_{op.name}"
 
 
 def spelling(op: AnyOp) -> str:
@@ -52,7 +55,7 @@ def spelling(op: AnyOp) -> str:
     if isinstance(op, SubgroupOp):
         return f"{full_name(op)}({', '.join(op.names)})"
     if isinstance(op, AtomicOp):
-        return f"{full_name(op)}(memory[i], {'x' if op.operands == 1 else 'expected, desired'})"
+        return f"{full_name(op)}({', '.join(['memory[i]', *_ATOMIC_OPERANDS[op.operands]])})"
     if op.is_query:
         return op.name
     if Operand.LANES in op.operands:
@@ -65,7 +68,7 @@ def signature(op: AnyOp) -> str:
     if isinstance(op, SubgroupOp):
         return f"({', '.join(['T', *['u32'] * (op.operands - 1)])}) -> {'mask' if op.masks else 'T'}"
     if isinstance(op, AtomicOp):
-        return f"(T{', T' * op.operands}) -> T"
+        return f"(T{', T' * op.operands}){' -> T' * op.reads}"
     result = {Result.GIVEN: "type", Result.FIXED: str(op.fixed), Result.VECTOR: f"Tx{len(op.operands)}"}.get(op.result, op.result.value)
     if op.is_query:
         return result

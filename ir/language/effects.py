@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from vyre_py.ir.language.nodes import Statement
 
-__all__ = ["DROPPABLE", "JUMPS", "SYNCHRONISES", "Effect", "Kinds", "any_of", "at_most"]
+__all__ = ["DROPPABLE", "JUMPS", "ORDERS", "SYNCHRONISES", "Effect", "Kinds", "any_of", "at_most"]
 
 
 class Effect(Flag):
@@ -22,6 +22,7 @@ class Effect(Flag):
     SETS = auto()  # its variable
     DECLARES = auto()  # its variable
     CONTENDS = auto()  # accesses one element at the same time as other invocations, in an order that they see
+    ORDERS = auto()  # other memory accesses of its invocation, as other invocations see them: none moves past it
     SYNCHRONISES = auto()  # waits for the workgroup, and makes its writes visible to it
     SYNCHRONISES_GRID = auto()  # waits for the grid, and makes its writes visible to it
     LEAVES = auto()  # ends a loop or its turn
@@ -63,4 +64,5 @@ DROPPABLE: Final = Effect.READS | Effect.GETS | Effect.SETS | Effect.DECLARES | 
 
 # What several passes and targets ask.
 SYNCHRONISES: Final = any_of(Effect.SYNCHRONISES)
+ORDERS: Final = any_of(Effect.ORDERS)
 JUMPS: Final = any_of(Effect.LEAVES | Effect.RETURNS)

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_tran
 
 from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
-from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Scope, SubgroupOp
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [
-    "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "Barrier", "Break", "Const", "Continue", "CopyAsync", "CopyCommit", "CopyWait", "Else", "End", "For",
-    "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement", "Param", "Print", "Region", "ReportStatement", "Return",
-    "Set", "Space", "Statement", "Store", "Subgroup", "UniformLoad", "Value", "Var", "Variable", "VariableStatement", "const",
+    "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
+    "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
+    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "UniformLoad", "Value",
+    "Var", "Variable", "VariableStatement", "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -274,7 +275,7 @@ class UniformLoad(MemoryStatement):
 
 @_node
 class Atomic(MemoryStatement):
-    """result = old value of memory[indices], which becomes op(old, operands); dropped outside, and then the result is zero."""
+    """result = old value of memory[indices], which becomes op(old, operands); dropped outside, and then the result is zero. Its op is relaxed."""
 
     op: AtomicOp
     effect = Effect.READS | Effect.WRITES | Effect.CONTENDS
@@ -285,6 +286,28 @@ class Atomic(MemoryStatement):
     def operands(self) -> tuple[Atom, ...]:
         """The operands after the indices."""
         return self.args[self.memory.rank :]
+
+
+@_node
+class OrderedAtomic(Atomic):
+    """An Atomic whose op has another order than relaxed, and an Atomic in every other respect."""
+
+    effect = Effect.READS | Effect.WRITES | Effect.CONTENDS | Effect.ORDERS
+
+
+@_node
+class AtomicStore(Atomic):
+    """memory[indices] = args[-1], as an atomic, which may release; dropped outside."""
+
+    effect = Effect.WRITES | Effect.CONTENDS | Effect.ORDERS
+    binds = False
+
+
+def atomic_kind(op: AtomicOp) -> type[Atomic]:
+    """The kind of statement that an atomic is."""
+    if not op.reads:
+        return AtomicStore
+    return Atomic if op.order is RELAXED else OrderedAtomic
 
 
 @_node
@@ -428,6 +451,25 @@ class GridScan(Statement):
 
 
 @_node
+class Fence(Statement):
+    """Waits for nobody. All memory accesses of the invocation before it come before all that follow it, for whoever on the device orders its own
+    accesses by a fence, or by an atomic beside one: there is one order of all fences."""
+
+    scope: ClassVar[Scope] = Scope.DEVICE
+    effect = Effect.ORDERS
+    spelling, code = "fence.device", 20
+
+
+@_node
+class WorkgroupFence(Fence):
+    """A Fence for the invocations of the workgroup."""
+
+    scope: ClassVar[Scope] = Scope.WORKGROUP
+    effect = Effect.ORDERS
+    spelling, code = "fence.workgroup", 48
+
+
+@_node
 class Subgroup(Statement):
     """result = what the op gives this lane of what all lanes of its subgroup hand in. It orders no memory."""
 
@@ -478,8 +520,10 @@ class Print(ReportStatement):
     spelling, code = "print", 19
 
 
+ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
+FENCES: Final[Mapping[Scope, type[Fence]]] = {kind.scope: kind for kind in (Fence, WorkgroupFence)}
 # The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
 STATEMENTS: Final[tuple[type[Statement], ...]] = (
-    Let, Load, Store, UniformLoad, Atomic, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier,
-    Subgroup, Assert, Print, GridScan, CopyAsync, CopyCommit, CopyWait,
+    Let, Load, Store, UniformLoad, Atomic, OrderedAtomic, AtomicStore, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier,
+    GridBarrier, Fence, WorkgroupFence, Subgroup, Assert, Print, GridScan, CopyAsync, CopyCommit, CopyWait,
 )

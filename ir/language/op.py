@@ -1,17 +1,19 @@
-"""What a row of the op table is: `Op`, `AtomicOp` for atomics, `SubgroupOp` for what the lanes of a subgroup do together, `GridFold`
-for what a scan over the grid folds with. The rows are in `ops`."""
+"""What a row of the op table is: `Op`, `AtomicOp` for atomics, with the `Order` of each, `SubgroupOp` for what the lanes of a subgroup do together,
+`GridFold` for what a scan over the grid folds with. The rows are in `ops`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, IntFlag, auto
 from functools import lru_cache
 from typing import Final
 
 from vyre_py.ir.language.types import Array, Type, bool_, i32, u32, unsigned_of, vector_of
 
-__all__ = ["AtomicOp", "GridFold", "Law", "Level", "Op", "Operand", "Result", "SubgroupOp", "mask_type"]
+__all__ = [
+    "ORDERS", "RELAXED", "AtomicOp", "GridFold", "Law", "Level", "Op", "Operand", "Order", "Result", "Scope", "SubgroupOp", "mask_type",
+]
 
 
 class Level(IntEnum):
@@ -164,6 +166,7 @@ class Op:
 
 
 _MAX_LANES: Final = 4
+_ORDER_SHIFT: Final = 6  # of an order's code in that of an atomic
 _RESULTS: Final[Mapping[Result, Callable[[Type, int], Type]]] = {
     Result.T: lambda t, count: t,
     Result.BOOL: lambda t, count: vector_of(bool_, t.lanes),
@@ -174,9 +177,49 @@ _RESULTS: Final[Mapping[Result, Callable[[Type, int], Type]]] = {
 }
 
 
+class Scope(Enum):
+    """For whose invocations memory is ordered. Whatever it is, an atomic is one for all of them."""
+
+    WORKGROUP = "workgroup"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """What an atomic orders beside its own element: where one that acquires reads what one that releases wrote, or what atomics made of that, whatever
+    came before the release is seen by whatever comes after the acquire. Both invocations are in the `scope`; a relaxed atomic orders nothing and has none.
+    """
+
+    name: str
+    code: int
+    acquires: bool = False
+    releases: bool = False
+    scope: Scope | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What follows an atomic's name: the order, and the scope where that is the workgroup."""
+        return "" if self.scope is None else f".{self.name}" + ("" if self.scope is Scope.DEVICE else f".{self.scope.value}")
+
+    def __repr__(self) -> str:
+        return f"<order {self.name}{'' if self.scope is None else f' {self.scope.value}'}>"
+
+
+RELAXED: Final = Order("relaxed", 0)
+# By name and scope.
+ORDERS: Final[Mapping[tuple[str, Scope], Order]] = {
+    **{("relaxed", scope): RELAXED for scope in Scope},
+    **{
+        (name, scope): Order(name, code, name != "release", name != "acquire", scope)
+        for first, scope in ((1, Scope.DEVICE), (5, Scope.WORKGROUP)) for code, name in enumerate(("acquire", "release", "acq_rel"), first)
+    },
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AtomicOp:
-    """An atomic read-modify-write, which gives the old value. `evaluate(old, *operands)` is the new value of one element."""
+    """An atomic access of one order. `evaluate(old, *operands)` is the new value of one element. What `reads` gives
+    the old value."""
 
     name: str
     code: int
@@ -184,6 +227,23 @@ class AtomicOp:
     of: frozenset[Type]
     evaluate: Callable[..., Array]
     doc: str
+    order: Order = RELAXED
+    reads: bool = True
+    writes: bool = True
+
+    @property
+    def spelling(self) -> str:
+        """Its name and order, as text, bytes and JSON write them."""
+        return self.name + self.order.suffix
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """The orders that it may have: what only reads has nothing to release, what only writes nothing to acquire."""
+        return ("relaxed", *["acquire"] * self.reads, *["release"] * self.writes, *["acq_rel"] * (self.reads and self.writes))
+
+    def ordered(self, order: Order) -> AtomicOp:
+        """The same access with one of its orders."""
+        return replace(self, order=order, code=self.code | order.code << _ORDER_SHIFT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

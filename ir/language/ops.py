@@ -28,7 +28,7 @@ from vyre_py.ir.evaluate import (
     subgroups,
     vectors,
 )
-from vyre_py.ir.language.op import AtomicOp, GridFold, Law, Level, Op, Operand, Result, SubgroupOp
+from vyre_py.ir.language.op import ORDERS, RELAXED, AtomicOp, GridFold, Law, Level, Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import (
     SCALARS,
     Array,
@@ -47,7 +47,9 @@ from vyre_py.ir.language.types import (
     vector_of,
 )
 
-__all__ = ["ANY_ORDER", "ATOMICS", "EXPANDED_ONLY", "GRID_FOLDS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes"]
+__all__ = [
+    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "GRID_FOLDS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
+]
 
 
 def swizzle_bits(names: str) -> int:
@@ -285,8 +287,8 @@ def _compare_exchange(old: Array, expected: Array, desired: Array) -> Array:
 _WORDS = frozenset({i32, u32, i64, u64})
 
 
-def _atomic(name: str, code: int, evaluate: Callable[..., Array], doc: str, operands: int = 1, of: frozenset[Type] = _WORDS) -> AtomicOp:
-    return AtomicOp(name, code, operands, of, evaluate, doc)
+def _atomic(name: str, code: int, evaluate: Callable[..., Array], doc: str, operands: int = 1, of: frozenset[Type] = _WORDS, **rest: Any) -> AtomicOp:
+    return AtomicOp(name, code, operands, of, evaluate, doc, **rest)
 
 
 def _least(old: Array, x: Array) -> Array:
@@ -309,8 +311,17 @@ ATOMICS: Final[Mapping[str, AtomicOp]] = {
         _atomic("xor", 7, lambda old, x: old ^ x, "Bitwise exclusive or."),
         _atomic("exchange", 8, lambda old, x: x, "Stores the operand."),
         _atomic("compare_exchange", 9, _compare_exchange, "Stores `desired` where the old value equals `expected`.", 2),
+        _atomic("load", 10, lambda old: old, "Leaves the element alone.", 0, _WORDS | {f32, f64}, writes=False),
+        _atomic("store", 11, lambda old, x: x, "Stores the operand, and gives nothing.", of=_WORDS | {f32, f64}, reads=False),
     )
 }
+# In every order that each may have: `add`, `add.acquire`, `add.acquire.workgroup`.
+ATOMICS_BY_SPELLING: Final[Mapping[str, AtomicOp]] = {
+    made.spelling: made
+    for row in ATOMICS.values()
+    for order in dict.fromkeys(ORDERS.values()) if order.name in row.orders
+    for made in (row if order is RELAXED else row.ordered(order),)
+}  # fmt: skip
 
 
 def _together(name: str, code: int, of: frozenset[Type], evaluate: subgroups.Together, doc: str, names: tuple[str, ...] = ("x",), **rest: Any) -> SubgroupOp:

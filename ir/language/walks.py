@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from vyre_py.ir.language.errors import Missing, Unsupported
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     STATEMENTS,
     Assert,
-    Atomic,
     Barrier,
     Break,
     Continue,
@@ -37,7 +38,9 @@ __all__ = ["COPYING_KINDS", "REPORTING_KINDS", "SCALAR_KINDS", "Handlers"]
 _H = TypeVar("_H")
 
 # Kinds that have scalars for operands and result, or none: what rewrites vectors has nothing to do there. Of 64 bits only an atomic's can be, and a scan's.
-SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (Atomic, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, GridScan)
+SCALAR_KINDS: Final[tuple[type[Statement], ...]] = (
+    *ATOMIC_KINDS, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, GridScan, *FENCES.values(),
+)
 
 
 # Kinds that `lowering.legal.asserts` makes ordinary statements of, before a target's own rewrites.

@@ -9,9 +9,10 @@ from typing import Final
 from vyre_py.ir.builder.refusals import refusal_grid, refusal_together
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import OperandTypeError
+from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Value, Variable
-from vyre_py.ir.language.op import Op, Result, SubgroupOp
-from vyre_py.ir.language.ops import ANY_ORDER, ATOMICS, GRID_FOLDS, OPS, SUBGROUPS, swizzle_bits
+from vyre_py.ir.language.op import AtomicOp, Op, Result, SubgroupOp
+from vyre_py.ir.language.ops import ANY_ORDER, ATOMICS, ATOMICS_BY_SPELLING, GRID_FOLDS, OPS, SUBGROUPS, swizzle_bits
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Failed
@@ -28,14 +29,16 @@ from vyre_py.ir.text.lexer import (
 from vyre_py.ir.text.operand_parser import MAX_PARTS, Open, Operand, OperandParser
 from vyre_py.ir.text.tokens import Tokens
 
-__all__ = ["MAX_NESTING", "Binding", "ExpressionParser"]
+__all__ = ["MAX_NESTING", "Binding", "ExpressionParser", "is_atomic"]
 
 MAX_NESTING: Final = 64
 _DIGITS: Final = frozenset("0123456789")
 _LITERAL_WORDS: Final = frozenset({"true", "false", "inf", "nan"})
+_READS: Final = "atomic_exchange gives the element that was there"
 _BEHIND_NAMES: Final = frozenset("[(.")  # what makes more of a name than a value
 _CALLS: Final = (
-    "dim", "uniform_load", GridScan.spelling, *(f"atomic_{name}" for name in ATOMICS), *(f"subgroup_{name}" for name in SUBGROUPS),
+    "dim", "uniform_load", GridScan.spelling, *(f"atomic_{name}" for name in ATOMICS_BY_SPELLING if name.partition(".")[0] != "store"),
+    *(f"subgroup_{name}" for name in SUBGROUPS),
     *(name for name, row in OPS.items() if not row.is_query),
 )
 
@@ -153,7 +156,8 @@ class ExpressionParser(OperandParser):
         following = self.words[self.position + 1] if kind in ("name", "string") else ""
         if following == "[":
             return self.access(self.assembler.load)
-        if kind == "name" and following == "(":
+        # A value may be named as an atomic is; an order names no components.
+        if kind == "name" and (following == "(" or (following == "." and is_atomic(word) and not swizzle_named(self.words[self.position + 2]))):
             return self.call()
         if kind == "name" and (word in WORDS or (following == "." and word in QUERIES)):
             return self.query()
@@ -250,6 +254,8 @@ class ExpressionParser(OperandParser):
     def call(self) -> Operand:
         """`name(...)`: an op, a conversion, a dim expression, a uniform load or an atomic."""
         at = self.position
+        if is_atomic(self.words[at]) and self.words[at] not in self.functions:
+            return self.atomic()
         name = self.expect_kind("name")
         self.expect("(")
         if name in self.functions:
@@ -262,8 +268,6 @@ class ExpressionParser(OperandParser):
             value = self.access(self.assembler.uniform_load)
             self.expect(")")
             return value
-        if name.startswith("atomic_") and name[7:] in ATOMICS:
-            return self.atomic(name[7:], at)
         if name.startswith("subgroup_") and name[9:] in SUBGROUPS:
             return self.together(SUBGROUPS[name[9:]], at)
         if name == GridScan.spelling:
@@ -297,16 +301,32 @@ class ExpressionParser(OperandParser):
             raise Failed(finding("V202", f"{row.name} takes {len(row.operands)} operands, got {len(operands)}", place, row.doc))
         return self.op(row, operands, first)
 
-    def atomic(self, name: str, first: int) -> Operand:
-        """The rest of `atomic_name(array[index], operands)`."""
+    def atomic(self) -> Operand:
+        """`atomic_name(array[index], operands)`, with an order behind the name."""
+        first = self.position
+        row, memory, indices, operands = self.atomic_parts()
+        if not row.reads:
+            raise Failed(finding("P101", f"{full_name(row)} gives no value", self.tokens.place(first, self.position - 1), f"it is a statement; {_READS}"))
+        self.part(first)
+        return self.assembler.atomic(row, memory, indices, operands)
+
+    def atomic_parts(self) -> tuple[AtomicOp, Memory, tuple[Atom, ...], tuple[Atom, ...]]:
+        """The parts of an atomic: its op, the element and the operands."""
+        first = self.position
+        name = self.expect_kind("name").removeprefix("atomic_")
+        words = [name]
+        while self.take("."):
+            words.append(self.expect_kind("name", "an order, or workgroup"))
+        row = ATOMICS_BY_SPELLING.get(".".join(words))
+        if row is None:
+            help = f"atomic_{name} is {' or '.join(ATOMICS[name].orders)}, for the device or with .workgroup behind it; relaxed is not written"
+            raise Failed(finding("P103", f"atomic_{'.'.join(words)} is no atomic", self.tokens.place(first, self.position - 1), help))
+        self.expect("(")
         memory, indices = self.indices()
         operands = self.arguments(")") if self.take(",") else ()
         if not operands:
             self.take(")")
-        fixed = tuple([self.fix(operand, memory.type) for operand in operands])
-        self.part(first)
-        return self.assembler.atomic(ATOMICS[name], memory, indices, fixed)
-
+        return row, memory, indices, tuple([self.fix(operand, memory.type) for operand in operands])
 
     def together(self, row: SubgroupOp, first: int) -> Operand:
         """The rest of `subgroup_name(operands)`."""
@@ -342,6 +362,11 @@ class ExpressionParser(OperandParser):
             return self.assembler.grid_scan(fold, x)
         message, help = refusal_grid(fold, x.type)
         raise Failed(finding("V201", message, self.tokens.place(first, self.position - 1), help))
+
+
+def is_atomic(word: str) -> bool:
+    """Whether this names an atomic, whose order may stand behind it."""
+    return word.startswith("atomic_") and word[7:] in ATOMICS
 
 
 def _is_unsigned(word: str) -> bool:

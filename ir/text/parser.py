@@ -13,12 +13,12 @@
       var NAME: TYPE = EXPRESSION
       NAME = EXPRESSION
       NAME[INDEX, ...] = EXPRESSION
-      atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands
+      atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands; atomic_add.acquire, atomic_add.acq_rel.workgroup
       if EXPRESSION { } else if EXPRESSION { } else { }
       for NAME in START..STOP step STEP unroll(COUNT) { }          step and unroll, a hint to compilers, may be left out
       loop { break; continue }
       region "name" { return }
-      barrier                                                      of the workgroup; grid_barrier, of the whole grid
+      barrier                                                      of the workgroup; grid_barrier, of the whole grid; fence.workgroup, fence.device
       assert EXPRESSION, "message {}", EXPRESSION, ...             the message, and then a value for each {}, may be left out
       print "message {}", EXPRESSION, ...                          {:.3f} and its like are Python's formats
       copy_async NAME[INDEX, ...] = EXPRESSION                     of a workgroup array; copy_commit; copy_wait COUNT

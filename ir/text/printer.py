@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.functions.function import Function
+from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     Atom,
     Atomic,
     Barrier,
@@ -65,7 +68,7 @@ __all__ = ["print_program"]
 MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 _LEVEL_ATOM: Final = LEVEL_UNARY + 1
-_PLAIN: Final = (Break, Continue, Return, Barrier, GridBarrier, CopyCommit)
+_PLAIN: Final[tuple[type[Statement], ...]] = (Break, Continue, Return, Barrier, GridBarrier, CopyCommit, *FENCES.values())
 
 
 def print_program(program: Program, annotate: Callable[[int], str] | None = None) -> str:
@@ -292,7 +295,7 @@ class _Printer:
     def _print_atomic(self, index: int, s: Atomic) -> None:
         def text() -> str:
             operands = [self._atom(a, s.memory.type).text for a in s.operands]
-            return f"atomic_{s.op.name}({', '.join([self._access(s.memory, s.indices), *operands])})"
+            return f"{full_name(s.op)}({', '.join([self._access(s.memory, s.indices), *operands])})"
 
         self._bind_or_do(index, s, text)
 
@@ -408,7 +411,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     Load: _Printer._print_load,
     Get: _Printer._print_get,
     UniformLoad: _Printer._print_uniform_load,
-    Atomic: _Printer._print_atomic,
+    **dict.fromkeys(ATOMIC_KINDS, _Printer._print_atomic),
     Store: _Printer._print_store,
     CopyAsync: _Printer._print_copy,
     CopyWait: _Printer._print_wait,

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from vyre_py.ir.language.errors import Diagnostic, Place
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Space, Value, Variable
+from vyre_py.ir.language.op import Scope
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.declaration_parser import DeclarationParser
-from vyre_py.ir.text.expression_parser import Binding
+from vyre_py.ir.text.expression_parser import Binding, is_atomic
 from vyre_py.ir.text.lexer import LEADING, MAX_FINDINGS, QUERIES, quote, unquote
 from vyre_py.ir.text.operand_parser import Operand, Span
 from vyre_py.ir.text.tokens import Tokens
@@ -183,6 +184,10 @@ class StatementParser(DeclarationParser):
         following = self.words[self.position + 1] if is_name or word[0] == '"' else ""
         if following == "[":
             self._store()
+        elif word == "fence" and following == ".":
+            self._fence()
+        elif is_atomic(word) and following in ("(", "."):
+            self._atomic(word)
         elif following == "=" or (following == "." and word not in QUERIES):
             self._set()
         elif is_name and word.startswith(("atomic_", "subgroup_", "grid_scan")) and following == "(":
@@ -240,6 +245,25 @@ class StatementParser(DeclarationParser):
         *settled, atom = self.settle(*indices, self.fix(self.expression(), memory.type))
         self.assembler.place = self.whole()
         emit(memory, tuple(settled), atom)
+
+    def _atomic(self, word: str) -> None:
+        if word != "atomic_store" or word in self.functions:
+            self.settle(self.call())
+            return
+        row, memory, indices, operands = self.atomic_parts()
+        *settled, atom = self.settle(*indices, *operands)
+        self.assembler.place = self.whole()
+        self.assembler.atomic_store(row, memory, tuple(settled), atom)
+
+    def _fence(self) -> None:
+        self.position += len(("fence", "."))
+        at = self.position
+        name = self.expect_kind("name", "a scope")
+        scope = next((scope for scope in Scope if scope.value == name), None)
+        if scope is None:
+            raise self.unknown("the scope", name, [scope.value for scope in Scope], self.place(at))
+        self.assembler.place = self.whole()
+        self.assembler.fence(scope)
 
     def _if(self) -> None:
         condition = self.expression()

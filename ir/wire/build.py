@@ -13,7 +13,7 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, Grid
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Statement, Subgroup, Var, Variable
+from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Statement, Subgroup, Var, Variable, atomic_kind
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
@@ -146,7 +146,11 @@ def _let(op: Op) -> _Maker:
 
 
 def _atomic(op: AtomicOp) -> _Maker:
-    return lambda b, ref, args: b.assembler.emit(Atomic(next(b.results), args, b.memories[ref], op))
+    kind = atomic_kind(op)
+    return (
+        (lambda b, ref, args: b.assembler.emit(kind(next(b.results), args, b.memories[ref], op))) if kind.binds
+        else lambda b, ref, args: b.assembler.emit(kind(None, args, b.memories[ref], op))
+    )  # fmt: skip
 
 
 def _together(op: SubgroupOp) -> _Maker:

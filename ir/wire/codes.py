@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.language.nodes import STATEMENTS
-from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
+from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 
 __all__ = [
     "ACCESS_CODES", "ATOMIC_BASE", "CALL", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST",
@@ -55,7 +55,7 @@ SUBGROUP_BASE: Final = 0x2000
 CODES: Final[Mapping[str, int]] = {
     **_STATEMENTS,
     **{name: OP_BASE + op.code for name, op in OPS.items()},
-    **{f"atomic_{name}": ATOMIC_BASE + op.code for name, op in ATOMICS.items()},
+    **{f"atomic_{name}": ATOMIC_BASE + op.code for name, op in ATOMICS_BY_SPELLING.items()},
     **{f"subgroup_{name}": SUBGROUP_BASE + op.code for name, op in SUBGROUPS.items()},
 }
 CODE_NAMES: Final[Mapping[int, str]] = {code: name for name, code in CODES.items()}

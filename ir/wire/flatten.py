@@ -9,7 +9,20 @@ import numpy as np
 
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Atom, Atomic, Const, Let, Memory, Param, Statement, Subgroup, Value, Var, Variable
+from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    Atom,
+    Atomic,
+    Const,
+    Let,
+    Memory,
+    Param,
+    Statement,
+    Subgroup,
+    Value,
+    Var,
+    Variable,
+)
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
@@ -201,7 +214,8 @@ class _Flattener:
 
     def atomic(self, s: Atomic) -> None:
         self.row(s, ATOMIC_CODES[s.op], self.memories[s.memory])
-        self.bind(s)
+        if s.binds:
+            self.bind(s)
 
     def together(self, s: Subgroup) -> None:
         self.row(s, SUBGROUP_CODES[s.op])
@@ -244,5 +258,5 @@ def _coded(kind: type[Statement]) -> _Writer:
 
 _WRITERS: Final[Handlers[_Writer]] = Handlers("the wire format", {
     **{kind: _coded(kind) for kind in KINDS.values()},
-    Let: _Flattener.let, Atomic: _Flattener.atomic, Var: _Flattener.var, Subgroup: _Flattener.together,
+    **dict.fromkeys(ATOMIC_KINDS, _Flattener.atomic), Let: _Flattener.let, Var: _Flattener.var, Subgroup: _Flattener.together,
 })  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, Var, Variable
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
-from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
+from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
-ATOMICS_BY_CODE: Final[Mapping[int, AtomicOp]] = {CODES[f"atomic_{name}"]: row for name, row in ATOMICS.items()}
+ATOMICS_BY_CODE: Final[Mapping[int, AtomicOp]] = {CODES[f"atomic_{name}"]: row for name, row in ATOMICS_BY_SPELLING.items()}
 SUBGROUPS_BY_CODE: Final[Mapping[int, SubgroupOp]] = {CODES[f"subgroup_{name}"]: row for name, row in SUBGROUPS.items()}
 OP_CODES: Final[Mapping[Op, int]] = {row: code for code, row in OPS_BY_CODE.items()}
 ATOMIC_CODES: Final[Mapping[AtomicOp, int]] = {row: code for code, row in ATOMICS_BY_CODE.items()}
@@ -59,7 +59,10 @@ def _references() -> Array:
 
 # What a statement holds beside its operands -> what its ref counts.
 _REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING, int: REFERS_NUMBER}
-_BINDING: Final = [CALL_CODE, *OPS_BY_CODE, *ATOMICS_BY_CODE, *SUBGROUPS_BY_CODE, *(code for code, kind in KINDS.items() if kind.binds)]
+_BINDING: Final = [
+    CALL_CODE, *OPS_BY_CODE, *(code for code, row in ATOMICS_BY_CODE.items() if row.reads), *SUBGROUPS_BY_CODE,
+    *(code for code, kind in KINDS.items() if kind.binds),
+]  # fmt: skip
 
 # By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.
 IS_CODE: Final = _flags(1 << 16, CODES.values())

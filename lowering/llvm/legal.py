@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from vyre_py.ir.functions.called import signature_of
-from vyre_py.ir.language.effects import SYNCHRONISES
-from vyre_py.ir.language.nodes import Let, Memory, Space
+from vyre_py.ir.language.effects import ORDERS, SYNCHRONISES
+from vyre_py.ir.language.nodes import Atomic, Let, Memory, Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 
-__all__ = ["WORKGROUP_ALIGN", "has_barrier", "require_ops", "symbol_of", "workgroup_offsets"]
+__all__ = ["WORKGROUP_ALIGN", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
 
 WORKGROUP_ALIGN: Final = 16
 
@@ -41,9 +41,10 @@ def require_ops(who: str, optimised: Optimised) -> None:
         raise Unsupported(who, missing)
 
 
-def has_barrier(program: Program) -> bool:
-    """Whether invocations of a workgroup wait for one another anywhere."""
-    return any(SYNCHRONISES[type(statement)] for statement in program.body)
+def shares_memory(program: Program) -> bool:
+    """Whether an invocation may see at one statement what others have written before another one: at a barrier, a fence, an atomic that orders memory
+    or one that only loads."""
+    return any(SYNCHRONISES[type(s)] or ORDERS[type(s)] or (isinstance(s, Atomic) and not s.op.writes) for s in program.body)
 
 
 def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, int]:

@@ -15,8 +15,10 @@ from vyre_py.ir.check.facts import is_told
 from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import (
+    FENCES,
     Atom,
     Atomic,
+    AtomicStore,
     Barrier,
     Break,
     Const,
@@ -30,6 +32,7 @@ from vyre_py.ir.language.nodes import (
     Load,
     Loop,
     MemoryStatement,
+    OrderedAtomic,
     Param,
     Region,
     Return,
@@ -288,8 +291,7 @@ class Kernel:
 
     def _atomic(self, index: int, statement: Atomic) -> None:
         operands = [self._atom(a) for a in statement.operands]
-        name = f"v{statement.bound.id}"
-        op = statement.op.name
+        name, op = f"v{statement.bound.id}", statement.op.name
 
         def lines(array: Array, address: str) -> list[str]:
             return atomic_lines(op, array, address, operands, name)
@@ -298,6 +300,10 @@ class Kernel:
             return atomic_text(op, array, address, operands)
 
         self._access(index, statement, lines, text if is_one_call(op, statement.memory.type) else None)
+
+    def _atomic_store(self, index: int, statement: AtomicStore) -> None:
+        value = self._kept(index, statement.operands[0])
+        self._access(index, statement, lambda array, address: array.store(address, value), None)
 
     # ---- control
 
@@ -419,15 +425,18 @@ def _known(atom: Atom) -> int | None:
     return atom.value if isinstance(atom, DimConst) else None
 
 
+# What WGSL lacks of the order of memory, and what to do instead (`lowering.wgsl.legal` names ordered atomics).
+NO_ORDER: Final = "WGSL orders memory by barriers alone; its atomics are relaxed"
 _LEAVES: Final[Mapping[type[Statement], str]] = {Break: "break;", Continue: "continue;", Return: "return;"}
 
 EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl", {
     Let: Kernel._let, Var: Kernel._var, Get: Kernel._get, Set: Kernel._set,
-    Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic,
+    Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic, AtomicStore: Kernel._atomic_store,
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
-}, without={
-    **WITHOUT_GRID_BARRIER, **WITHOUT_GRID_SCAN, **WITHOUT_REPORTS, **WITHOUT_COPIES, Subgroup: "subgroup ops go through workgroup memory first",
+}, apart=(OrderedAtomic,), without={
+    **WITHOUT_GRID_BARRIER, **WITHOUT_GRID_SCAN, **WITHOUT_REPORTS, **WITHOUT_COPIES, **dict.fromkeys(FENCES.values(), NO_ORDER),
+    Subgroup: "subgroup ops go through workgroup memory first",
 })  # fmt: skip
 Kernel._emitters = EMITTERS
 CalledFunction._emitters = {**EMITTERS, Load: CalledFunction._load, Store: CalledFunction._store}

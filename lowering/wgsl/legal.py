@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from vyre_py.ir.functions.called import signature_of
+from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import Atomic, End, Let, Memory, Param
+from vyre_py.ir.language.op import RELAXED
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f64
@@ -19,7 +21,7 @@ from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.integers import narrow_integers
 from vyre_py.lowering.legal.split64 import missing_words, split_words
 from vyre_py.lowering.target import Target
-from vyre_py.lowering.wgsl.emit import EMITTERS
+from vyre_py.lowering.wgsl.emit import EMITTERS, NO_ORDER
 from vyre_py.lowering.wgsl.ops import ROWS, form_of
 from vyre_py.lowering.wgsl.uniform_block import MAX_WORDS, block_words
 
@@ -53,6 +55,8 @@ def _lacking(program: Program, target: Target) -> Iterator[Missing]:
     for index, statement in enumerate(program.body):
         if isinstance(statement, Atomic) and statement.memory.type is f64:
             yield Missing(f"atomic {statement.op.name} on f64", program.place(index), _NO_ATOMIC)
+        if isinstance(statement, Atomic) and statement.op.order is not RELAXED:
+            yield Missing(full_name(statement.op), program.place(index), NO_ORDER)
 
 
 def legalise(program: Program, target: Target) -> Program:

@@ -115,11 +115,13 @@ _ATOMICS: Final[Mapping[str, str]] = {
 
 def is_one_call(op: str, element: Type) -> bool:
     """Whether an atomic on elements of a type is one call in WGSL, rather than a loop."""
-    return op in _ATOMICS and element is not f32
+    return (op in _ATOMICS and element is not f32) or op == "load"
 
 
 def atomic_text(op: str, array: Array, address: str, operands: Sequence[str]) -> str:
     """An atomic that `is_one_call`, as an expression for the old element."""
+    if op == "load":
+        return array.load(address)
     return f"{_ATOMICS[op]}(&{array.name}[{address}], {operands[0]})"
 
 

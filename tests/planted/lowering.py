@@ -263,7 +263,7 @@ PTX: Final = (
         "alone_over_a_barrier",
         "LLVM is told that nobody else touches a buffer through which invocations talk over a barrier.",
         "vyre_py.lowering.llvm.gpu.simt",
-        'return "" if memory.access.reads and has_barrier(self.program) else "noalias "',
+        'return "" if memory.access.reads and shares_memory(self.program) else "noalias "',
         'return "noalias "',
         Suite("test_ptx.py::test_loads_on_both_sides_of_a_barrier_stay"),
     ),
@@ -358,10 +358,26 @@ PTX: Final = (
     Plant(
         "atomics_for_the_workgroup",
         "Atomics on buffers are only seen by the own workgroup.",
-        "vyre_py.lowering.llvm.gpu.simt",
+        "vyre_py.lowering.llvm.gpu.orders",
         'Space.BUFFER: "device", Space.WORKGROUP: "block"',
         'Space.BUFFER: "block", Space.WORKGROUP: "block"',
         Suite("test_ptx.py::test_atomics_go_to_their_memory"),
+    ),
+    Plant(
+        "changes_without_fences",
+        "The order of a read-modify-write is left to LLVM's NVPTX, which drops it.",
+        "vyre_py.lowering.llvm.gpu.orders",
+        "and not (op.reads and op.writes):",
+        "and (op.reads or op.writes):",
+        Suite("test_filetests.py", "orders"),
+    ),
+    Plant(
+        "no_fence_on_the_cpu",
+        "A fence for the device is none on the CPU.",
+        "vyre_py.lowering.llvm.cpu.atomics",
+        "if s.scope is Scope.DEVICE:",
+        "if s.scope is Scope.WORKGROUP:",
+        Suite("test_filetests.py", "orders"),
     ),
 )
 

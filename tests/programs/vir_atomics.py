@@ -1,4 +1,4 @@
-"""Filetests of atomics on 64-bit integers and on floats; results that hang on no order."""
+"""Filetests of atomics on 64-bit integers and on floats, and of all in every order; results that hang on no order of the invocations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from exact_samples import Number
 from vir_scalars import literal
 from vir_text import NO_SPECIALS, Column, case, file_text, number
 
-from vyre_py.ir.language.types import Type, f32, f64, i64, u32, u64
+from vyre_py.ir.language.op import RELAXED
+from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING
+from vyre_py.ir.language.types import Type, f32, f64, i32, i64, u32, u64
 
 __all__ = ["FILES"]
 
@@ -51,14 +53,17 @@ def _in_any_order(t: Type, title: str, firsts: Mapping[str, Number], xs: Sequenc
     return case(f"{title}_{t}(n) workgroup({_GROUP}) over(n)", body, given, wanted, remarks, [f"workgroup w: {t}[{count}, {_BIN_COUNT}]"])
 
 
-def _in_order(t: Type, steps: Sequence[tuple[str, tuple[Number, ...]]], remarks: Sequence[str]) -> str:
-    """One invocation: the old values, one after the other, of an element of each memory; and of one that is not there."""
-    body, olds, now = [], [], 0
-    for k, (op, operands) in enumerate(steps):
-        texts = ", ".join([literal(t, x) for x in operands])
-        body += [f"y[{k}, 0] = atomic_{op}(w[1], {texts})", f"y[{k}, 1] = atomic_{op}(z[1], {texts})", f"y[{k}, 2] = atomic_{op}(z[n], {texts})"]
-        olds.append([now, now, 0])
-        if op == "exchange":
+def _in_order(t: Type, steps: Sequence[tuple[str, tuple[Number, ...]]], remarks: Sequence[str], title: str = "old_values") -> str:
+    """One invocation: the old values, one after the other, of an element of each memory; and of one that is not there. A step may say its order."""
+    body, olds, now = [], list[list[Number]](), 0
+    for k, (spelled, operands) in enumerate(steps):
+        op = spelled.partition(".")[0]
+        made = [f"atomic_{spelled}({', '.join([place, *[literal(t, x) for x in operands]])})" for place in ("w[1]", "z[1]", "z[n]")]
+        body += made if op == "store" else [f"y[{k}, {column}] = {text}" for column, text in enumerate(made)]
+        olds.append([0, 0, 0] if op == "store" else [now, now, 0])
+        if op == "load":
+            pass
+        elif op in ("exchange", "store"):
             now = operands[0]
         elif op == "compare_exchange":
             now = operands[1] if now == operands[0] else now
@@ -66,7 +71,7 @@ def _in_order(t: Type, steps: Sequence[tuple[str, tuple[Number, ...]]], remarks:
             now = _apply(t, op, now, operands[0])
     given = [Column("z", t, "n", "read_write", [0, 0])]
     wanted = [Column("y", t, f"{len(steps)}, 3", "write", olds), Column("z", t, "n", "read_write", [0, now])]
-    return case(f"old_values_{t}(n) workgroup(1) over(1)", body, given, wanted, remarks, [f"workgroup w: {t}[2]"])
+    return case(f"{title}_{t}(n) workgroup(1) over(1)", body, given, wanted, remarks, [f"workgroup w: {t}[2]"])
 
 
 def _tickets(t: Type, remarks: Sequence[str]) -> str:
@@ -90,9 +95,26 @@ def _integers(t: Type) -> list[str]:
     steps: list[tuple[str, tuple[Number, ...]]] = [
         ("exchange", (5,)), ("exchange", (_WIDE,)), ("compare_exchange", (_WIDE, 1 << 35)), ("compare_exchange", (_WIDE, 11)),
         ("compare_exchange", ((1 << 36) + (1 << 35), 12)), ("add", (most,)), ("sub", (20,)), ("max", (1 << 34,)), ("min", ((1 << 33) - 1,)),
-        ("and", (0xFFFFFFFF0,)), ("or", (1 << 62,)), ("xor", (_WIDE,)), ("add", (1,)),
+        ("load", ()), ("store", (_WIDE - 1,)), ("and", (0xFFFFFFFF0,)), ("or", (1 << 62,)), ("xor", (_WIDE,)), ("add", (1,)),
     ]  # fmt: skip
     return [_in_any_order(t, "every_op", firsts, xs, remarks), _in_order(t, steps, remarks), _tickets(t, remarks)]
+
+
+def _ordered(t: Type) -> str:
+    """Every atomic in each of its orders, from an element that is something else each time."""
+    steps = list[tuple[str, tuple[Number, ...]]]()
+    rows = [row for row in ATOMICS_BY_SPELLING.values() if t in row.of and (row.order is not RELAXED or not row.writes)]
+    for k, row in enumerate(rows):
+        xs = tuple([number(t, str(x)) if t.is_float else x for x in (3 * k + 1, k + 2)])
+        steps += [("store", xs[:1]), (row.spelling, xs[2 - row.operands :])]
+    first = next(spelled for spelled, _ in steps if "." in spelled)
+    wide = f"atomic {steps[0][0]} on {t}"
+    return _in_order(t, steps, [f"// unsupported on wgpu: {wide if t.bits > u32.bits else f'atomic_{first}'}"], "every_order")
+
+
+def _ordered_file() -> str:
+    title = "Every atomic in each of its orders, in buffers and workgroup memory, which change no value that one invocation sees."
+    return file_text(title, [_ordered(t) for t in (i32, u32, i64, f32, f64)])
 
 
 def _integer_file() -> str:
@@ -111,8 +133,8 @@ def _infinite(t: Type, text: str) -> Number:
 def _float_file() -> str:
     plain = ("0.5", "-2", "3", "1.25", "100", "-7.5", "0.25")
     special = ("-0", "nan", "0", "-0", "inf", "1", "-inf")
-    in_order = (("add", "1.5"), ("max", "7"), ("add", "-2.5"), ("min", "-1"), ("add", "0"))
-    steps = [(op, (number(f32, x),)) for op, x in in_order]
+    in_order = (("add", "1.5"), ("max", "7"), ("add", "-2.5"), ("store", "2.5"), ("min", "-1"), ("add", "0"))
+    steps: list[tuple[str, tuple[Number, ...]]] = [*[(op, (number(f32, x),)) for op, x in in_order], ("load", ())]
     one, four = number(f32, "1"), number(f32, "4")
     on_wgpu = ["// unsupported on wgpu: atomic add on f64"]
     programs = [
@@ -120,9 +142,9 @@ def _float_file() -> str:
         _in_any_order(f32, "special", {"min": 0, "max": FORMATS[f32].sign}, _floats(f32, special), [NO_SPECIALS]),
         _in_any_order(f32, "infinite", {"add": one}, _floats(f32, ("inf", "-inf", "1", "inf", "inf", "2", "2")), [NO_SPECIALS]),
         _in_any_order(f64, "every_op", {"add": number(f64, "1")}, _floats(f64, plain), on_wgpu),
-        _in_order(f64, [("add", (number(f64, x),)) for x in ("0.1", "1e300", "-1e300")], on_wgpu),
+        _in_order(f64, [*[("add", (number(f64, x),)) for x in ("0.1", "1e300", "-1e300")], ("store", (number(f64, "3.5"),)), ("load", ())], on_wgpu),
     ]
     return file_text("Atomics on floats, in buffers and workgroup memory: sums that are exact in any order, least and greatest.", programs)
 
 
-FILES: Final[Mapping[str, Callable[[], str]]] = {"atomics_64": _integer_file, "atomics_floats": _float_file}
+FILES: Final[Mapping[str, Callable[[], str]]] = {"atomics_64": _integer_file, "atomics_ordered": _ordered_file, "atomics_floats": _float_file}

@@ -1,6 +1,6 @@
 """Atomics over lanes: one after another, in lane order; one for all lanes where they update one element and the old value is unused.
 
-A workgroup stays on one thread, so on its own memory an atomic is a plain read and write.
+A workgroup stays on one thread, so on its own memory an atomic is a plain read and write, and nothing has to be done for an order within it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
-from vyre_py.ir.language.nodes import Atomic, Space
-from vyre_py.ir.language.op import AtomicOp
+from vyre_py.ir.language.nodes import Atomic, Fence, Space
+from vyre_py.ir.language.op import RELAXED, AtomicOp, Scope
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
@@ -50,15 +50,22 @@ class Atomics:
         """An atomic; dropped outside, and then its result is zero."""
         spot = self.memories.spot(index, s)
         operands = [self.state.operand(a) for a in s.operands]
-        wanted = self._uses[s.bound.id] > 0
+        wanted = s.result is not None and self._uses[s.result.id] > 0
         if self.state.width == 1:
             value = self._one(s, spot, operands)
         elif spot.is_uniform and not wanted and s.op.name in _REDUCTIONS:
             self._folded(s, spot, operands[0])
-            value = self._nothing(s.bound.type)
+            value = self._nothing(s.memory.type)
         else:
             value = self._by_lane(s, spot, operands, wanted)
-        self.state.bind(s, value)
+        if s.binds:
+            self.state.bind(s, value)
+        return index + 1
+
+    def fence(self, index: int, s: Fence) -> int:
+        """A fence; the workgroup has none to wait for but this thread."""
+        if s.scope is Scope.DEVICE:
+            self.w.line("fence seq_cst")
         return index + 1
 
     def _nothing(self, t: Type) -> LaneValue:
@@ -68,14 +75,17 @@ class Atomics:
         """One atomic on one element; gives the old value."""
         w, t = self.w, s.memory.type
         if s.memory.space is Space.BUFFER:
-            return atomic_operation(w, s.op.name, t, f"ptr {pointer}", operands, w.rows)
+            order = s.op.order if s.op.order.scope is Scope.DEVICE else RELAXED
+            return atomic_operation(w, s.op, t, f"ptr {pointer}", operands, w.rows, order)
         old = w.let(f"load {llvm_type(t)}, ptr {pointer}, align {t.size_bytes}")
+        if not s.op.writes:
+            return old
         w.line(f"store {llvm_type(t)} {self._plain(s.op, t, old, operands)}, ptr {pointer}, align {t.size_bytes}")
         return old
 
     def _plain(self, op: AtomicOp, t: Type, old: str, operands: Sequence[str]) -> str:
         w = self.w
-        if op.name == "exchange":
+        if op.name in ("exchange", "store"):
             return operands[0]
         if op.name == "compare_exchange":
             equal = w.let(f"icmp eq {llvm_type(t)} {old}, {operands[0]}")
@@ -86,7 +96,7 @@ class Atomics:
         """The only lane's."""
         t, spare = s.memory.type, self.memories.spare()
         old = self._perform(s, self.memories.uniform_pointer(spot, spare), [o.name for o in operands])
-        if spot.inside is not None:
+        if spot.inside is not None and s.binds:
             old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} {number(t, 0)}")
         return LaneValue(Variability.UNIFORM, t, old)
 

@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
+    Access,
     Atomic,
     Barrier,
+    Fence,
     Get,
     GridScan,
     Let,
@@ -45,6 +49,7 @@ from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
+from vyre_py.lowering.llvm.legal import shares_memory
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText
@@ -356,6 +361,10 @@ class _LaneWalk:
         """An atomic."""
         return self.atomics.atomic(index, s)
 
+    def fence(self, index: int, s: Fence) -> int:
+        """A fence."""
+        return self.atomics.fence(index, s)
+
     def together(self, index: int, s: Subgroup) -> int:
         """What the lanes of a subgroup do together."""
         return self.permutes.together(index, s)
@@ -371,7 +380,10 @@ class _LaneWalk:
         areas = {**state.areas, "%saved": state.saved_bytes} if state.saved_bytes else dict(state.areas)
         buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
         pointers = [name for name, _ in buffers] + list(areas)
-        taken = "".join([f", ptr noalias {name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
+        # What other threads may have written before a fence, or before an ordered atomic, is not apart from everything.
+        apart = "" if shares_memory(state.program) else "noalias "
+        promises = {name: apart if memory.access is Access.READ_WRITE else "noalias " for name, memory in buffers}
+        taken = "".join([f", ptr {promises.get(name, 'noalias ')}{name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         # Not inlined: the facts about pointers would become lists on every access, as long as the number of pointers.
         self.w.finish(f"define internal void @workgroups(ptr noalias readonly %block{taken}) noinline nounwind{self.lines.attached}")
         lines = [f"define void @{SYMBOL}(ptr %block, ptr %scratch, i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz) nounwind {{"]
@@ -429,8 +441,9 @@ class _FunctionWalk(_LaneWalk):
 
 
 HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
-    Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Atomic: _LaneWalk.atomic, Var: _LaneWalk.var,
-    Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier,
+    Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Var: _LaneWalk.var,
+    Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier, **dict.fromkeys(ATOMIC_KINDS, _LaneWalk.atomic),
+    **dict.fromkeys(FENCES.values(), _LaneWalk.fence),
     Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan,
 }, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip
 _LaneWalk.handlers = HANDLERS

@@ -15,6 +15,8 @@ from vyre_py.ir.check.facts import has_grid_scan, is_told
 from vyre_py.ir.functions.called import Signature, parameters_of, result_of, signature_of
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     Atom,
     Atomic,
     Barrier,
@@ -26,6 +28,7 @@ from vyre_py.ir.language.nodes import (
     CopyWait,
     Else,
     End,
+    Fence,
     For,
     Get,
     GridBarrier,
@@ -47,7 +50,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.op import Op, Order
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.language.widths import whole_size
@@ -67,9 +70,10 @@ from vyre_py.lowering.llvm.gpu.grid_scan import GridScans
 from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, Watch
 from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.gpu.loops import Block, Loops
+from vyre_py.lowering.llvm.gpu.orders import fence, in_order, scope_of
 from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.gpu.warps import together
-from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, has_barrier, workgroup_offsets
+from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, shares_memory, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
@@ -85,9 +89,6 @@ _POINTERS: Final[Mapping[Space, str]] = {
     Space.WORKGROUP: "ptr addrspace(3)",
     Space.PRIVATE: "ptr",
 }
-
-# Who sees an atomic, in LLVM's words for the two memories that have them.
-_SCOPES: Final[Mapping[Space, str]] = {Space.BUFFER: "device", Space.WORKGROUP: "block"}
 
 _PLAIN: Final = CompileOptions()
 
@@ -159,12 +160,12 @@ class _SimtWalk:
 
     def _promises(self, memory: Memory) -> str:
         """Attributes of a buffer. Binding proves that written memory overlaps nothing; yet LLVM takes `noalias` to mean that a barrier
-        does not change the memory, so a buffer through which invocations may talk over a barrier goes without."""
+        does not change the memory, so a buffer through which invocations may talk over a barrier, a fence or an ordered atomic goes without."""
         if self.options.dependent:
             return ""  # what an earlier kernel writes is there only after a wait, past which no load may move either
         if not memory.access.writes:
             return "noalias readonly "
-        return "" if memory.access.reads and has_barrier(self.program) else "noalias "
+        return "" if memory.access.reads and shares_memory(self.program) else "noalias "
 
     def _unchanged(self, memory: Memory) -> str:
         """What a load says of memory that nothing writes, where LLVM's code generation tries too little to see it by itself."""
@@ -460,13 +461,19 @@ class _SimtWalk:
         async_copies.wait(self.w, s.groups)
 
     def atomic(self, index: int, s: Atomic) -> None:
-        scope = f'syncscope("{_SCOPES[s.memory.space]}") '
+        space, type_ = s.memory.space, s.memory.type
+
+        def perform(order: Order) -> str:
+            operands = [self.atom(a) for a in s.operands]
+            return atomic_operation(self.w, s.op, type_, self._element(index, s), operands, NVPTX_EMITTERS, order, scope_of(space))
 
         def change() -> str:
-            old = atomic_operation(self.w, s.op.name, s.memory.type, self._element(index, s), [self.atom(a) for a in s.operands], NVPTX_EMITTERS, scope)
-            return self.w.let(f"freeze {llvm_type(s.memory.type)} {old}")
+            old = in_order(self.w, s.op, space, perform)
+            return self.w.let(f"freeze {llvm_type(type_)} {old}") if s.binds else ""
 
-        self.values[s.bound.id] = self._guarded(s, self.proven[index], change)
+        found = self._guarded(s, self.proven[index], change)
+        if s.result is not None:
+            self.values[s.result.id] = found
 
     # ---- variables
 
@@ -531,6 +538,9 @@ class _SimtWalk:
     def barrier(self, index: int, s: Barrier) -> None:
         self._barrier()
 
+    def fence(self, index: int, s: Fence) -> None:
+        fence(self.w, s.scope)
+
     def together(self, index: int, s: Subgroup) -> None:
         self.values[s.bound.id] = together(self.w, s, self.program.subgroup, self._local_index(), [self.atom(a) for a in s.args])
 
@@ -551,7 +561,8 @@ class _SimtWalk:
 
 
 _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("the ptx target", {
-    Let: _SimtWalk.let, Load: _SimtWalk.load, Store: _SimtWalk.store, UniformLoad: _SimtWalk.uniform_load, Atomic: _SimtWalk.atomic,
+    Let: _SimtWalk.let, Load: _SimtWalk.load, Store: _SimtWalk.store, UniformLoad: _SimtWalk.uniform_load,
+    **dict.fromkeys(ATOMIC_KINDS, _SimtWalk.atomic), **dict.fromkeys(FENCES.values(), _SimtWalk.fence),
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,

@@ -202,7 +202,10 @@ def test_v304_v308_spaces() -> None:
         for type_ in TYPES.values():
             a, m = declared(Space.WORKGROUP, type_, (DimConst(1),), Access.READ_WRITE)
             operand = a.param("p", type_)
-            a.atomic(row, m, (ZERO,), (operand,) * row.operands)
+            if row.reads:
+                a.atomic(row, m, (ZERO,), (operand,) * row.operands)
+            else:
+                a.atomic_store(row, m, (ZERO,), operand)
             assert codes(a.finish()) == (() if type_ in row.of else ("V304",)), (name, type_)
     a, m = declared(Space.TABLE, u32, (DimConst(1),), Access.READ, bytes(4))
     a.atomic(ATOMICS["add"], m, (ZERO,), (ONE,))

@@ -177,7 +177,8 @@ def test_everything_outside_changes_nothing() -> None:
     for memory in (empty, small):
         k.store(memory, (far,), u(1))
         total = k("add", total, k.load(memory, (far,)))
-        for row in ATOMICS.values():
+        k.atomic_store(ATOMICS["store"], memory, (far,), u(1))
+        for row in [row for row in ATOMICS.values() if row.reads]:
             total = k("add", total, k.atomic(row, memory, (far,), (u(1),) * row.operands))
             k.atomic(row, memory, (far,), (u(1),) * row.operands)
     k.store(out, (x,), total)
@@ -479,6 +480,7 @@ _ATOMIC_ORACLES: Mapping[str, Callable[..., int]] = {
     "and": lambda old, x: old & x,
     "or": lambda old, x: old | x,
     "xor": lambda old, x: old ^ x,
+    "load": lambda old: old,
     "exchange": lambda old, x: x,
     "compare_exchange": lambda old, expected, desired: desired if old == expected else old,
 }
@@ -496,7 +498,7 @@ def _sequential(name: str, memory: list[int], places: list[int], operands: list[
     return olds
 
 
-@pytest.mark.parametrize("name", list(ATOMICS))
+@pytest.mark.parametrize("name", [name for name, row in ATOMICS.items() if row.reads])
 @pytest.mark.parametrize("type_", [i32, u32, i64, u64], ids=str)
 @pytest.mark.parametrize("elements", [1, 3, 40, 5000])
 @pytest.mark.parametrize("wants_old", [True, False])

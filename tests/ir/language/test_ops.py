@@ -10,8 +10,8 @@ from elements import INTERESTING, random_array
 from exact_integers import wrap
 from exact_samples import array, numbers, same
 
-from vyre_py.ir.language.op import Law, Level, Op, Operand, Result
-from vyre_py.ir.language.ops import ATOMICS, EXPANDED_ONLY, OPS, swizzle_bits, swizzle_lanes
+from vyre_py.ir.language.op import RELAXED, Law, Level, Op, Operand, Result, Scope
+from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, EXPANDED_ONLY, OPS, swizzle_bits, swizzle_lanes
 from vyre_py.ir.language.types import (
     SCALARS,
     TYPES,
@@ -216,15 +216,26 @@ def test_atomics_are_their_ops() -> None:
     words = {i32, u32, i64, u64}
     of = {name: row.of - words for name, row in ATOMICS.items()}
     assert all(row.of >= words for row in ATOMICS.values())
-    assert of == dict.fromkeys(ATOMICS, frozenset()) | {"add": {f32, f64}, "min": {f32}, "max": {f32}}
+    assert of == dict.fromkeys(ATOMICS, frozenset()) | {"add": {f32, f64}, "min": {f32}, "max": {f32}, "load": {f32, f64}, "store": {f32, f64}}
     for name, row in ATOMICS.items():
         for t in row.of:
             x = values(t)
             y = np.roll(x, 7)
             with np.errstate(all="ignore"):
-                new = row.evaluate(x, *([y] if row.operands == 1 else [np.where(x > 0, x, y), y]))
-            expected = {"exchange": y, "compare_exchange": np.where((x > 0) | (x == y), y, x)}.get(name)
+                new = row.evaluate(x, *[[], [y], [np.where(x > 0, x, y), y]][row.operands])
+            expected = {"load": x, "store": y, "exchange": y, "compare_exchange": np.where((x > 0) | (x == y), y, x)}.get(name)
             assert equal(new, apply(OPS[name], t, x, y) if expected is None else expected), (name, t)
+
+
+def test_an_atomic_has_the_orders_that_fit_it() -> None:
+    loads, stores = [{name for name, row in ATOMICS.items() if row.orders == orders} for orders in (("relaxed", "acquire"), ("relaxed", "release"))]
+    assert (loads, stores) == ({"load"}, {"store"})
+    assert len(ATOMICS_BY_SPELLING) == 9 * 7 + 2 * 3 and set(ATOMICS) < set(ATOMICS_BY_SPELLING)
+    for spelled, row in ATOMICS_BY_SPELLING.items():
+        order = row.order
+        assert spelled == row.spelling and row.name in ATOMICS and order.name in row.orders and row.evaluate is ATOMICS[row.name].evaluate
+        assert (order.acquires, order.releases) == (order.name in ("acquire", "acq_rel"), order.name in ("release", "acq_rel"))
+        assert row.order is RELAXED or spelled == f"{row.name}.{order.name}" + ("" if order.scope is Scope.DEVICE else ".workgroup")
 
 
 # ---------------------------------------------------------------- targets

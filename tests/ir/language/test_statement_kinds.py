@@ -15,9 +15,12 @@ from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.errors import Unsupported, ValidationError
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     STATEMENTS,
     Assert,
     Atomic,
+    AtomicStore,
     Barrier,
     Break,
     Const,
@@ -36,6 +39,7 @@ from vyre_py.ir.language.nodes import (
     Load,
     Loop,
     MemoryStatement,
+    OrderedAtomic,
     Print,
     Region,
     Return,
@@ -74,8 +78,8 @@ class Trap(Statement):
     effect = Effect.RETURNS
 
 
-class Fence(Statement):
-    """Orders memory for the workgroup."""
+class Rendezvous(Statement):
+    """Waits for the workgroup."""
 
     __slots__ = ()
     effect = Effect.SYNCHRONISES
@@ -115,7 +119,7 @@ def test_every_kind_is_in_the_table() -> None:
     # A class with slots is made twice; the first one stays behind until the garbage collector comes.
     bases = {"Statement", "MemoryStatement", "ReportStatement", "VariableStatement"}
     assert {kind.__name__ for kind in named} - bases == {kind.__name__ for kind in STATEMENTS}
-    assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 3
+    assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 5
 
 
 # What was listed by name before there were effects.
@@ -124,11 +128,17 @@ def test_every_kind_is_in_the_table() -> None:
     [
         (
             any_of(~DROPPABLE),
-            {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print, CopyAsync, CopyCommit, CopyWait},
+            {
+                *ATOMIC_KINDS, *FENCES.values(), Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print, CopyAsync,
+                CopyCommit, CopyWait,
+            },
         ),
         (
             any_of(~(DROPPABLE | Effect.WRITES)),
-            {Atomic, Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print, CopyAsync, CopyCommit, CopyWait},
+            {
+                *ATOMIC_KINDS, *FENCES.values(), Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print, CopyAsync, CopyCommit,
+                CopyWait,
+            },
         ),
         (any_of(Effect.CONVERGES), {Subgroup}),
         (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad}),
@@ -136,17 +146,18 @@ def test_every_kind_is_in_the_table() -> None:
         (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
-        (any_of(Effect.READS), {Load, UniformLoad, Atomic}),
-        (any_of(Effect.WRITES), {Store, Atomic, CopyAsync}),
+        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic}),
+        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync}),
         (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait}),
+        (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, *FENCES.values()}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
         (at_most(Effect.NONE), {Let}),
         (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
     ],
     ids=[
-        "seen", "unmovable", "converges", "synchronises", "grid", "scans", "reports", "jumps", "reads", "writes", "copies", "repeats", "nests", "pure",
-        "variables",
+        "seen", "unmovable", "converges", "synchronises", "grid", "scans", "reports", "jumps", "reads", "writes", "copies", "orders", "repeats", "nests",
+        "pure", "variables",
     ],
 )
 def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
@@ -197,7 +208,7 @@ def made(kind: type[Statement], rewriter: Rewriter, store: Store) -> Statement:
     return Swap(rewriter.value(f32), args[-1:], rewriter.variable_map[0]) if kind is Swap else kind(None, ())
 
 
-KINDS = (Trap, Fence, Exchange, Swap)
+KINDS = (Trap, Rendezvous, Exchange, Swap)
 REWRITES = {
     **PASSES, "expand": lambda p: expand(p, frozenset({"exp"})), "contract": contract, "floats": narrow_floats, "indices": narrow_indices, "words": split_words,
 }  # fmt: skip

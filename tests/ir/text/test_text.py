@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import ParseError, Place, ProgramError, ValidationError
 from vyre_py.ir.language.nodes import Access, Atom, Const, For, Get, Let, Space, Store, Value, Variable, const
-from vyre_py.ir.language.op import Op, Operand, Result
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.op import Op, Operand, Result, Scope
+from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import (
@@ -221,9 +222,12 @@ class Maker:
         elif kind == 1:
             self.a.store(memory, indices, self.atom(memory.type))
         elif kind == 2:
-            row = self.r.choice(list(ATOMICS.values()))
+            row = self.r.choice(list(ATOMICS_BY_SPELLING.values()))
             operands = tuple(self.atom(memory.type) for _ in range(row.operands))
-            self.scopes[-1].append(self.a.atomic(row, memory, indices, operands, self.name()))
+            if row.reads:
+                self.scopes[-1].append(self.a.atomic(row, memory, indices, operands, self.name()))
+            else:
+                self.a.atomic_store(row, memory, indices, *operands)
         elif kind == 3:
             self.scopes[-1].append(self.a.uniform_load(memory, indices, self.name()))
         elif kind == 4:
@@ -235,7 +239,8 @@ class Maker:
             variable = self.r.choice(variables)
             self.a.set(variable, self.atom(variable.type))
         elif kind == 7:
-            self.r.choice((self.a.barrier, self.a.grid_barrier, self.a.return_, self.a.break_, self.a.continue_))()
+            fences = [partial(self.a.fence, scope) for scope in Scope]
+            self.r.choice((self.a.barrier, self.a.grid_barrier, *fences, self.a.return_, self.a.break_, self.a.continue_))()
         else:
             self.operation()
 

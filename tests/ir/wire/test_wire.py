@@ -29,9 +29,10 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.errors import Place, WireError
 from vyre_py.ir.language.nodes import (
+    ATOMIC_KINDS,
+    FENCES,
     STATEMENTS,
     Access,
-    Atomic,
     Const,
     Get,
     Let,
@@ -44,7 +45,8 @@ from vyre_py.ir.language.nodes import (
     Variable,
     const,
 )
-from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
+from vyre_py.ir.language.op import Scope
+from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
 from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
@@ -138,8 +140,13 @@ def test_every_code_comes_back() -> None:
     first = a.let(OPS["global_id.x"], ())
     for row in OPS.values():
         a.emit(Let(a.value(u32), (first,) * len(row.operands), row))
-    for atomic in ATOMICS.values():
-        a.atomic(atomic, memory, (first,), (first,) * atomic.operands)
+    for atomic in ATOMICS_BY_SPELLING.values():
+        if atomic.reads:
+            a.atomic(atomic, memory, (first,), (first,) * atomic.operands)
+        else:
+            a.atomic_store(atomic, memory, (first,), first)
+    for scope in Scope:
+        a.fence(scope)
     for type_ in TYPES.values():
         a.emit(Let(a.value(type_), (first,), OPS["cast"]))
     round_trip(a.finish())
@@ -210,9 +217,9 @@ def test_the_registry_is_complete() -> None:
     assert set(codes.SPACE_CODES) == {space.value for space in Space}
     assert set(codes.ACCESS_CODES) == {access.value for access in Access}
     plain = {name for name in codes.CODES if name not in OPS and not name.startswith(("atomic_", "subgroup_"))}
-    assert set(codes.CODES) == plain | set(OPS) | {f"atomic_{name}" for name in ATOMICS} | {f"subgroup_{name}" for name in SUBGROUPS}
-    words = {re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower() for kind in set(STATEMENTS) - {Let, Atomic, Subgroup}}
-    assert plain == words | {codes.CALL}
+    assert set(codes.CODES) == plain | set(OPS) | {f"atomic_{name}" for name in ATOMICS_BY_SPELLING} | {f"subgroup_{name}" for name in SUBGROUPS}
+    words = {re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower() for kind in set(STATEMENTS) - {Let, *ATOMIC_KINDS, *FENCES.values(), Subgroup}}
+    assert plain == words | {f"fence.{scope.value}" for scope in Scope} | {codes.CALL}
 
 
 def test_no_number_stands_for_two_things() -> None:

@@ -43,7 +43,7 @@ from vyre_py.lowering.llvm.types import llvm_type
 
 __all__ = ["InterruptibleLoops"]
 
-_CONTENDS: Final = any_of(Effect.CONTENDS)
+_CONTENDS: Final = any_of(Effect.CONTENDS | Effect.ORDERS)
 # A loop of so many units in all is as good as its statements written out.
 _SHORT: Final = 1 << 12
 # A Loop of fewer units a turn is unrolled to about so many, so that its strip's test, some five instructions, does not matter.

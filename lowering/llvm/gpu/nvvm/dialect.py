@@ -47,8 +47,11 @@ _KEPT: Final = frozenset(_PLAIN.split())
 _OPTIONAL: Final = "denormal-fp-math-f32"
 _WORKGROUP: Final = "nvvm.reqntid"
 
-# PTX's words for address spaces and for who sees an atomic.
+# PTX's words for address spaces, for orders, which of each depend on the instruction, and for who sees an atomic.
 _SPACES: Final[Mapping[str | None, str]] = {None: "", "1": ".global", "3": ".shared"}
+_LOADS: Final[Mapping[str, str]] = {"monotonic": "relaxed", "acquire": "acquire"}
+_STORES: Final[Mapping[str, str]] = {"monotonic": "relaxed", "release": "release"}
+_FENCES: Final[Mapping[str, str]] = {"acquire": "acq_rel", "release": "acq_rel", "acq_rel": "acq_rel", "seq_cst": "sc"}
 _SCOPES: Final[Mapping[str | None, str]] = {None: "sys", "device": "gpu", "block": "cta"}
 
 _TYPE: Final = r"(<\d+ x \w+>|\[\d+ x \w+\]|\w+)"
@@ -237,13 +240,13 @@ class _Rewriter:
         self._put(f"store {type_} {value}, {self._pointer(space, pointer, type_)}{align}")
 
     def load_atomic(self, result: str, found: re.Match[str]) -> None:
-        type_, space, pointer, scope = found.groups()
-        bits = f"b{type_.removeprefix('i')}"
-        self._atomic(result, f"ld.relaxed.{_SCOPES[scope]}{_SPACES[space]}.{bits} $0, [$1];", type_, self._pointer(space, pointer, type_))
+        type_, space, pointer, scope, order = found.groups()
+        text = f"ld.{_LOADS[order]}.{_SCOPES[scope]}{_SPACES[space]}.b{type_.removeprefix('i')} $0, [$1];"
+        self._atomic(result, text, type_, self._pointer(space, pointer, type_))
 
     def store_atomic(self, result: str, found: re.Match[str]) -> None:
-        type_, value, space, pointer, scope = found.groups()
-        text = f"st.relaxed.{_SCOPES[scope]}{_SPACES[space]}.b{type_.removeprefix('i')} [$0], $1;"
+        type_, value, space, pointer, scope, order = found.groups()
+        text = f"st.{_STORES[order]}.{_SCOPES[scope]}{_SPACES[space]}.b{type_.removeprefix('i')} [$0], $1;"
         given = f"{self._pointer(space, pointer, type_)}, {type_} {value}"
         self._put(f'call void asm sideeffect "{text}", "l,{REGISTERS[type_]},~{{memory}}"({given})')
 
@@ -267,7 +270,7 @@ class _Rewriter:
         self._put(f"{result} = cmpxchg {self._pointer(space, pointer, type_)}, {type_} {old}, {type_} {new}{order}")
 
     def fence(self, result: str, found: re.Match[str]) -> None:
-        self._put(f'call void asm sideeffect "fence.acq_rel.{_SCOPES[found[1]]};", "~{{memory}}"()')
+        self._put(f'call void asm sideeffect "fence.{_FENCES[found[2]]}.{_SCOPES[found[1]]};", "~{{memory}}"()')
 
     def memset(self, result: str, found: re.Match[str]) -> None:
         pointer, rest = found.groups()
@@ -350,13 +353,13 @@ _ROWS: Final[tuple[tuple[str, str, _Write], ...]] = (
     ("getelementptr", rf"getelementptr {_TYPE}, {_POINTER}, i64 (\S+)", _Rewriter.element),
     ("ptrtoint", rf"ptrtoint {_POINTER} to i64", _Rewriter.address),
     ("load", rf"load {_TYPE}, {_POINTER}{_ALIGN}", _Rewriter.load),
-    ("load", rf"load atomic (?:volatile )?{_INTEGER}, {_POINTER}{_SCOPE} monotonic, align \d+", _Rewriter.load_atomic),
-    ("store", rf"store atomic {_INTEGER} (\S+), {_POINTER}{_SCOPE} monotonic, align \d+", _Rewriter.store_atomic),
+    ("load", rf"load atomic (?:volatile )?{_INTEGER}, {_POINTER}{_SCOPE} ({'|'.join(_LOADS)}), align \d+", _Rewriter.load_atomic),
+    ("store", rf"store atomic {_INTEGER} (\S+), {_POINTER}{_SCOPE} ({'|'.join(_STORES)}), align \d+", _Rewriter.store_atomic),
     ("store", rf"store {_TYPE} (.+), {_POINTER}{_ALIGN}", _Rewriter.store),
     ("atomicrmw", rf"atomicrmw fadd {_POINTER}, (float|double) (.+?){_SCOPE} monotonic, align \d+", _Rewriter.add_float),
     ("atomicrmw", rf"atomicrmw (add|sub|u?min|u?max|and|or|xor|xchg) {_POINTER}, {_INTEGER} (\S+)({_ORDER}, align \d+)", _Rewriter.change),
     ("cmpxchg", rf"cmpxchg {_POINTER}, {_INTEGER} (\S+), \3 (\S+)({_ORDER} monotonic, align \d+)", _Rewriter.exchange),
-    ("fence", rf"fence{_SCOPE} acq_rel", _Rewriter.fence),
+    ("fence", rf"fence{_SCOPE} ({'|'.join(_FENCES)})", _Rewriter.fence),
     ("freeze", rf"(freeze) {_TYPE} (\S+)", _Rewriter.simple),
     ("fneg", rf"(fneg) {_TYPE} (\S+)", _Rewriter.simple),
     ("fpext", r"(fpext) (half) (\S+) to float", _Rewriter.simple),

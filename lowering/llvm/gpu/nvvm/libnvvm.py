@@ -43,7 +43,7 @@ _OLD: Final = (
     "rcp red redux rem ret rsqrt selp setp shf shfl shl shr sin slct sqrt st sub testp trap vote xor "
     "all any ballot bfly down idx match up "
     "approx full ftz rm rn rp rz rni rmi rpi rzi sat lo hi wide wrap clamp l r uni sync to "
-    "global shared local param const nc relaxed acq_rel gpu cta sys gl volatile v2 v4 cas exch inc dec "
+    "global shared local param const nc relaxed acquire release acq_rel sc gpu cta sys gl volatile v2 v4 cas exch inc dec "
     "eq ne lt le gt ge lo ls hs equ neu ltu leu gtu geu num nan "
     "pred b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 f32 f64"
 )
