@@ -42,7 +42,7 @@ _COMMUTING: Final = frozenset(name for name, op in OPS.items() if Law.COMMUTES i
 
 
 @dataclass(slots=True)
-class _Scope:
+class _OpenScope:
     """An open block: keys to forget at its end, what variables held when it began, and those that it sets."""
 
     index: int
@@ -61,7 +61,7 @@ class _Sharer(Rewriter):
         super().__init__(program)
         self.known: dict[Hashable, Value] = {}
         self.held: dict[int, tuple[Atom, int]] = {}  # variable -> the atom it holds, and how many loops were open then
-        self.scopes = [_Scope(-1, 0)]
+        self.scopes = [_OpenScope(-1, 0)]
         self.loops: list[tuple[int, int]] = []  # the open loops, as ranges of statements
         self.set_at: list[list[int]] = [[] for _ in range(program.variable_count)]
         for index, statement in enumerate(program.body):
@@ -73,7 +73,7 @@ class _Sharer(Rewriter):
     def _open(self, index: int) -> None:
         if isinstance(self.program.body[index], (For, Loop)):
             self.loops.append((index, merged_end(self.program, index)))
-        self.scopes.append(_Scope(index, len(self.loops)))
+        self.scopes.append(_OpenScope(index, len(self.loops)))
 
     def _close(self) -> None:
         scope = self.scopes.pop()
