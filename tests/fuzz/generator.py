@@ -26,8 +26,8 @@ from shapes import SHAPES
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, DimConst, Grid, dim_op, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
-from vyre_py.ir.language.op import Level, Op, Operand, Result
-from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
+from vyre_py.ir.language.op import AtomicOp, Level, Op, Operand, Result
+from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
 
@@ -296,7 +296,12 @@ class _Generator:
     def atomic(self) -> None:
         memory = self.pick(list(self.atomics))
         op = self.pick(self.atomics[memory])
-        self.a.atomic(ATOMICS[op], memory, (self.index(),), (self.operand(memory.type),))
+        self.a.atomic(self.atomic_row(op), memory, (self.index(),), (self.operand(memory.type),))
+
+    def atomic_row(self, op: str) -> AtomicOp:
+        """An atomic: relaxed or, where targets have them, in one of its other orders. How long the body is says which, so that it costs no choice."""
+        rows = [row for row in ATOMICS_BY_SPELLING.values() if row.name == op]
+        return rows[len(self.a.body) // 2 % len(rows)] if self.wide_atomics and len(self.a.body) % 2 else ATOMICS[op]
 
     def tell(self) -> None:
         """An assert or a print of some values."""
@@ -461,7 +466,7 @@ class _Generator:
             return
         op = self.pick(self.counted)
         where = self.a.let(OPS["and"], (self.operand(u32), const(u32, 7)))
-        self.a.atomic(ATOMICS[op], self.counts, (where,), (self.operand(self.counts.type),))
+        self.a.atomic(self.atomic_row(op), self.counts, (where,), (self.operand(self.counts.type),))
         self.a.barrier()
         self.seen(self.a.load(self.counts, (self.index(),)))
         self.a.barrier()
@@ -541,7 +546,7 @@ class _Generator:
 def generate(
     source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126, tells: bool = False, subgroups: str = "",
 ) -> Case:
-    """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones,
+    """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones, and orders,
     `tells` asserts and prints. It has subgroups where it is said whether they come to what they do with their whole workgroup, "together", or also "apart"."""
     g = _Generator(source, types, wide_atomics, budget, tells, subgroups)
     g.declare()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vyre_py.ir.language.nodes import Atom, const
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import bool_, i32, u32
 
 __all__ = ["SHAPES"]
@@ -103,7 +103,7 @@ def told(g: Any, uniform: bool) -> None:
     a, memory = g.a, g.pick(list(g.atomics))
     place = const(u32, g.source.below(8))
     for _ in range(1 + g.source.below(2)):
-        a.atomic(ATOMICS[g.pick(g.atomics[memory])], memory, (place,), (g.operand(memory.type),))
+        a.atomic(g.atomic_row(g.pick(g.atomics[memory])), memory, (place,), (g.operand(memory.type),))
     word = g.word(a.uniform_load(memory, (place,)))
     tile = next(memory for memory in g.tiles if memory.type is u32)
     a.store(tile, (g.local,), word)
