@@ -2,7 +2,7 @@
 
 That holds for an array if a barrier precedes all its reads, in a block that holds them all, and the stores that the whole workgroup executes before
 that barrier write every element. The elements are computed for each invocation of the workgroup, from indices, conditions and ends of loops that depend
-on constants and on the local index only. Other stores count for nothing.
+on constants and on the local index only. Copies that all are waited for before that barrier are such stores. Other stores count for nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from vyre_py.ir.language.effects import JUMPS, SYNCHRONISES
 from vyre_py.ir.language.nodes import (
     Atom,
     Const,
+    CopyAsync,
+    CopyWait,
     Else,
     End,
     For,
@@ -82,12 +84,13 @@ class _Proof:
         self.parents = list(_parents(program))
         self.defined = {s.bound.id: s for s in program.body if isinstance(s, Let)}
         self.barriers = [index for index, s in enumerate(program.body) if SYNCHRONISES[type(s)]]
+        self.waits = [index for index, s in enumerate(program.body) if isinstance(s, CopyWait) and s.groups == 0]
         self.jumps = [index for index, s in enumerate(program.body) if JUMPS[type(s)]]
         self.everybody = _Invocations(np.arange(prod(program.workgroup), dtype=np.uint32))
 
     def holds(self, memory: Memory, accesses: list[int]) -> bool:
         """Whether every element of an array with these accesses is written before it is read."""
-        reads = [index for index in accesses if not isinstance(self.program.body[index], Store)]
+        reads = [index for index in accesses if not isinstance(self.program.body[index], (Store, CopyAsync))]
         if not reads:
             return True
         barrier = self._barrier_before(reads[0], reads[-1])
@@ -96,7 +99,8 @@ class _Proof:
         for index in accesses:
             if index >= barrier or written.all() or not self._take(0):
                 break
-            self._mark(index, barrier, shape, written)
+            if isinstance(self.program.body[index], Store) or self._is_awaited(index, barrier):
+                self._mark(index, barrier, shape, written)
         return bool(written.all())
 
     def _encloses(self, opener: int, first: int, last: int) -> bool:
@@ -113,6 +117,11 @@ class _Proof:
         return -1
 
     # ---- a store
+
+    def _is_awaited(self, copy: int, barrier: int) -> bool:
+        """Whether who copies waits for all copies before the barrier, in a block that holds the copy, too."""
+        first, last = bisect_right(self.waits, copy), bisect_right(self.waits, barrier)
+        return any(self._take(0) and self._encloses(self.parents[wait], copy, copy) for wait in self.waits[first:last])
 
     def _mark(self, index: int, barrier: int, shape: list[int], written: _Array) -> None:
         """Marks the elements that a store is known to have written at the barrier."""
@@ -138,9 +147,9 @@ class _Proof:
             place = place * extent + at.astype(np.int64)
         written[np.broadcast_to(place, inside.shape)[inside]] = True
 
-    def _store(self, index: int) -> Store:
+    def _store(self, index: int) -> Store | CopyAsync:
         store = self.program.body[index]
-        assert isinstance(store, Store)  # reads come after the barrier
+        assert isinstance(store, (Store, CopyAsync))  # reads come after the barrier
         return store
 
     def _opener(self, block: int) -> int:

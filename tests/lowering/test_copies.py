@@ -121,6 +121,14 @@ def test_generated_programs_that_copy_first() -> None:
     assert ran == 6 and native > 3
 
 
+def test_a_gpu_copies_as_well() -> None:
+    device = open_device("cuda")
+    for number in range(100):
+        made = overwritten(generate(Seeded(70_000 + number)))
+        if any(isinstance(s, CopyAsync) for s in made.program.body):
+            assert_agrees(device, made, CompileOptions(opt=number % 4))
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])
 def test_ptxas_takes_them(arch: str) -> None:
     drawn = [(replace(program, name=f"{program.name}_{codegen}"), codegen) for program in PROGRAMS.values() for codegen in ("llvm", "nvvm")]

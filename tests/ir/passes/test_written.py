@@ -39,6 +39,9 @@ WRITTEN: Final = {
     "not read": "w[local_id.x] = x[local_id.x]\ny[i] = 1.0",
     "before an atomic": "a[local_id.x] = 1\nbarrier\natomic_add(a[3], 2)\nbarrier\ny[i] = cast(a[local_id.x], f32)",
     "of two axes": "t[local_id.y, local_id.x] = x[local_id.x]\nbarrier\ny[i] = t[3 - local_id.y, local_id.x]",
+    "by copies": "copy_async w[local_id.x] = x[local_id.x]\ncopy_wait 0\nbarrier\ny[i] = w[63 - local_id.x]",
+    "by copies of some, in a turn": "for t in 0..n { if local_index < 64 { copy_async w[local_index] = x[t] }\ncopy_commit\ncopy_wait 0\nbarrier\n"
+                                    "y[i] = w[63 - local_id.x]\nbarrier }",
     "past a return that all make": "if n == 0 { return }\nw[local_id.x] = x[local_id.x]\nbarrier\ny[i] = w[3]",
 }
 UNWRITTEN: Final = {
@@ -60,9 +63,14 @@ UNWRITTEN: Final = {
     "outside": "w[cast(local_id.x, i32) - 1] = x[local_id.x]\nbarrier\ny[i] = w[3]",
     "by an atomic": "atomic_add(a[local_id.x], 1)\nbarrier\ny[i] = cast(a[local_id.x], f32)",
     "of two axes, one axis": "t[0, local_id.x] = x[local_id.x]\nbarrier\ny[i] = t[3 - local_id.y, local_id.x]",
+    "by copies of another group": "copy_async w[local_id.x] = x[local_id.x]\ncopy_commit\ncopy_wait 1\nbarrier\ny[i] = w[3]",
+    "by copies for which some wait": "copy_async w[local_id.x] = x[local_id.x]\nif local_index < 9 { copy_wait 0 }\nbarrier\ny[i] = w[3]",
+    "by copies that are awaited too late": "copy_async w[local_id.x] = x[local_id.x]\nbarrier\ncopy_wait 0\ny[i] = w[3]",
     "by a variable": "var k: u32 = local_id.x\nif x[local_id.x] > 0.0 { k = 0 }\nw[k] = x[local_id.x]\nbarrier\ny[i] = w[3]",
 }
-RACES: Final = {"without a barrier", "with the barrier before"}
+RACES: Final = {
+    "without a barrier", "with the barrier before", "by copies of another group", "by copies for which some wait", "by copies that are awaited too late",
+}  # fmt: skip
 ALL: Final = [*[(text, True) for text in WRITTEN.values()], *[(text, False) for text in UNWRITTEN.values()]]
 
 
