@@ -446,7 +446,7 @@ def test_random_values_are_set_as_they_are_bound():
 
 
 def test_positional_unknown_and_many_names_go_the_slow_way():
-    face = Face(list(SCALARS.values())[:12])
+    face = Face(list(SCALARS.values())[:14])
     names = [p.name for p in face.params]
     assert face.set() is face and face.slow == 1
     values = {p.name: 1 if p.type.is_integer else True if p.type.name == "bool" else 1.0 for p in face.params}

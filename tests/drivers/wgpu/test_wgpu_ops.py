@@ -111,7 +111,7 @@ def float_of(case: Case) -> Type | None:
     """The type of the result, where it is a float that the device may round in its own way."""
     op, types, given = case
     result = op.result_type(types, given)
-    return result if result is not None and result.is_float and op.name not in BIT_OPS else None
+    return result if result is not None and result.is_float and not result.is_storage and op.name not in BIT_OPS else None
 
 
 def operands_of(types: tuple[Type, ...]) -> list[Array]:
