@@ -64,8 +64,8 @@ class Run:
 
     def _check(self) -> None:
         """Raises Unsupported for a time limit on code that can't be stopped, BindingError for a fixpoint over no writeable buffer of integers."""
-        config, (step,) = self.config, self.pipeline.part.steps
-        if config.timeout is not None and not step.interruptible:
+        config = self.config
+        if config.timeout is not None and not all(step.interruptible for step in self.pipeline.part.steps):
             help_ = "compile with CompileOptions(interruptible=True), or use an Executor, whose worker can be ended"
             raise Unsupported(self.pipeline.device.name, [Missing(f"timeout={config.timeout} for {self.pipeline.name!r}", help=help_)])
         if config.fixpoint is not None:

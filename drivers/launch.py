@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -41,7 +41,7 @@ _PLAIN: Final = DispatchConfig()
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """The plan of one launch: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the argument block, and what
-    holds the report of code that asserts or prints.
+    holds the report of code that asserts or prints. `totals` are the device's own buffers by slot name that the steps of one launch share.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
     """
@@ -54,10 +54,13 @@ class LaunchPlan:
     binding: BindingPlan
     config: DispatchConfig = _PLAIN
     report: ReportHolder | None = None
+    totals: Mapping[str, Buffer] = field(default_factory=dict)
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:
         """The buffers by slot name: the arguments, and the device's own for what the code reports."""
+        if self.totals:
+            return {**replace(self, totals={}).buffers, **self.totals}
         if self.report is None or self.report.report.buffer is None:
             return self.binding.buffers
         slot = self.step.layout.find(SlotKind.REPORT)

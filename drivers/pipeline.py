@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.drivers.binding import BindingPlan, bind_arguments
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.dispatch import Run, Timed
-from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
+from vyre_py.drivers.launch import EmptyLaunch, Launch
+from vyre_py.drivers.many.stepped import SteppedLaunch, plan_steps
 from vyre_py.drivers.memory.host_arrays import Host
 from vyre_py.drivers.observe.trace import spanned, tracing
 from vyre_py.drivers.observe.traced import TracedLaunch
@@ -100,12 +101,12 @@ class Pipeline(Portable):
         return config
 
     def _launch(self, binding: BindingPlan, config: DispatchConfig) -> Launch:
-        (step,), (codes,) = self.part.steps, self._codes
-        plan = plan_launch(self.device, step, binding, config)
+        plans = plan_steps(self.device, self.part.steps, binding, config)
         self.device.telemetry.binds += 1
-        if plan.empty:
-            return EmptyLaunch(plan)
-        launch = self.device._make_launch(plan, codes)
+        if plans[-1].empty:
+            return EmptyLaunch(plans[-1])
+        launches = [self.device._make_launch(plan, codes) for plan, codes in zip(plans, self._codes, strict=True)]
+        launch = launches[0] if len(launches) == 1 else SteppedLaunch(launches)
         if config.stream is not None:
             launch.on(config.stream)
         return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
 from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
@@ -26,6 +26,7 @@ from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.legal.asserts import lower_reports, number_reports
 from vyre_py.lowering.legal.floats import narrow_floats
+from vyre_py.lowering.legal.grid_steps import grid_steps
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.plain_copies import copies, plain_copies
 from vyre_py.lowering.legal.through_memory import EXCHANGES, missing_together, through_memory, told
@@ -39,7 +40,7 @@ from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 
-__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare"]
+__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
 
 # Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
 STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
@@ -149,7 +150,7 @@ class _Kind:
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
     asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
     name; `asked` what a Program names as such. `copies` makes plain stores of copies that it has no instructions for. It takes `most` statements, where
-    it has a limit of its own.
+    it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other.
     """
 
     module: str
@@ -161,6 +162,7 @@ class _Kind:
     most: int | None = None
     asked: Legal | None = None
     copies: Legal | None = None
+    in_steps: bool = False
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
@@ -171,7 +173,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "host": _Kind(
         "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies
     ),
-    "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies),
+    "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies, in_steps=True),
     "reference": _Kind("vyre_py.lowering.reference", number_reports),
 }
 TARGET_KINDS: Final = tuple(_KINDS)
@@ -194,10 +196,7 @@ def expanded_for(kind: str) -> frozenset[str]:
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
     """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
     that are too long for it."""
-    checked = program if isinstance(program, Checked) else check(program)
-    if options.workgroup is not None and options.workgroup != checked.program.workgroup:
-        checked = check(replace(checked.program, workgroup=options.workgroup))
-    kind = _KINDS[target.kind]
+    checked, kind = _of_size(program, options), _KINDS[target.kind]
     # Under fast all is approximated, what asks for it too.
     fast = kind.fast if options.numerics == "fast" else kind.asked if _asks(checked.program) else None
     try:
@@ -209,6 +208,24 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     except Overgrown as error:
         help_ = f"at most {error.most:,} are compiled, counting what vectors, ops and types that it lacks become: write loops, or several Programs"
         raise Unsupported(target.name, [Missing(f"a Program of {error.statements:,} statements", help=help_)]) from None
+
+
+def prepare_steps(program: Program | Checked, target: Target, options: CompileOptions) -> tuple[Optimised, ...]:
+    """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
+    what `prepare` raises."""
+    checked = _of_size(program, options)
+    if not _KINDS[target.kind].in_steps or not has_grid_scan(checked.program):
+        return (prepare(checked, target, options),)
+    sized = replace(options, workgroup=None)
+    return tuple([prepare(step, target, sized) for step in grid_steps(checked, target.name)])
+
+
+def _of_size(program: Program | Checked, options: CompileOptions) -> Checked:
+    """The Program with the workgroups that the options ask for. Raises ValidationError."""
+    checked = program if isinstance(program, Checked) else check(program)
+    if options.workgroup is None or options.workgroup == checked.program.workgroup:
+        return checked
+    return check(replace(checked.program, workgroup=options.workgroup))
 
 
 def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
@@ -228,7 +245,7 @@ def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Low
     return lowered
 
 
-Prepared = dict[tuple[object, ...], tuple[Optimised, Stages]]
+Prepared = dict[tuple[object, ...], tuple[tuple[Optimised, ...], Stages]]
 
 
 def compile_for(
@@ -250,8 +267,8 @@ def compile_for(
         key = _preparation(plain, target, options)
         if key not in prepared:
             prepared[key] = _prepared(checked, target, options)
-        optimised, stages = prepared[key]
-        part = _part(optimised, target, options, Stopwatch([*first.stages, *stages]))
+        steps, stages = prepared[key]
+        part = _part(steps, target, options, Stopwatch([*first.stages, *stages]))
         parts.append(replace(part, made_by=made_by(plain, target, options)))
     return Artifact(interface_of(plain), tuple(parts), checked.capabilities, plain.code_digest, plain.interface_digest)
 
@@ -266,12 +283,13 @@ def _checked(program: Program, watch: Stopwatch) -> Checked:
         return check(program)
 
 
-def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tuple[Optimised, Stages]:
+def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tuple[tuple[Optimised, ...], Stages]:
     watch = Stopwatch()
     with watch("optimise"):
-        optimised = prepare(checked, target, options)
-        watch.add_passes(optimised.report.steps)
-    return optimised, watch.stages
+        steps = prepare_steps(checked, target, options)
+        for optimised in steps:
+            watch.add_passes(optimised.report.steps)
+    return steps, watch.stages
 
 
 def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
@@ -293,31 +311,40 @@ def _streams(program: Program) -> bool:
     return all(_ONCE[type(statement)] for statement in program.body)
 
 
-def _part(optimised: Optimised, target: Target, options: CompileOptions, watch: Stopwatch) -> Part:
-    with watch("lower"):
-        lowered = _lower(optimised, target, options)
-        watch.add(lowered.stages)
-    program = optimised.program
-    step = Step(
+def _part(prepared: tuple[Optimised, ...], target: Target, options: CompileOptions, watch: Stopwatch) -> Part:
+    made: list[tuple[Step, Lowered]] = []
+    for optimised in prepared:
+        with watch("lower"):
+            lowered = _lower(optimised, target, options)
+            watch.add(lowered.stages)
+        made.append((_step(optimised.program, lowered, options), lowered))
+    step, lowered = made[-1]
+    taken = step.takes(lowered.images[0]).get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments
+    numerics = next((one.numerics for _, one in made if one.numerics != "strict"), "strict")
+    return Part(target, tuple([one for one, _ in made]), numerics, {**prepared[-1].report.counts(), **taken}, watch.stages)
+
+
+def _step(program: Program, lowered: Lowered, options: CompileOptions) -> Step:
+    return Step(
         lowered.images, lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
     )  # fmt: skip
-    taken = step.takes(lowered.images[0]).get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments
-    return Part(target, (step,), lowered.numerics, {**optimised.report.counts(), **taken}, watch.stages)
 
 
 def emit_text(program: Program | Checked, target: str, options: CompileOptions | None = None, form: str | None = None) -> str:
     """The text that a target emits for a Program: PTX for sm_NN, WGSL, LLVM IR for the host, optimised .vir for the reference.
 
-    `form` asks for another one of `FORMS`: "vir" is the Program as it reaches the target's emitter, "nvvm" what libNVVM reads, "asm" the host's
-    assembly. Raises Unsupported for a form that the target has not.
+    A Program that is run in steps has a text for each, one behind the other. `form` asks for another one of `FORMS`: "vir" is the Program as it reaches the
+    target's emitter, "nvvm" what libNVVM reads, "asm" the host's assembly. Raises Unsupported for a form that the target has not.
     """
     parsed = replace(parse_target(target), cubin=False)
     options = CompileOptions.given(options)
     if form is not None and parsed.kind not in FORMS.get(form, ()):
         has = [name for name, kinds in FORMS.items() if parsed.kind in kinds]
         raise Unsupported(target, [Missing(f"text of the form {shown(form)}", help=f"it has {', '.join(has)}")])
-    optimised = prepare(program, parsed, options)
+    *earlier, optimised = prepare_steps(program, parsed, options)
+    if earlier:
+        return "\n".join([_text_of_step(step, parsed, options, form) for step in (*earlier, optimised)])
     if form == "vir":
         return print_program(optimised.program, annotate(optimised))
     if form in ("llvm", "nvvm") and parsed.kind == "ptx":
@@ -340,3 +367,7 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
     if not text:
         raise ToolchainError(target, "nothing was emitted")
     return text
+
+
+def _text_of_step(optimised: Optimised, target: Target, options: CompileOptions, form: str | None) -> str:
+    return print_program(optimised.program, annotate(optimised)) if form == "vir" else _lower(optimised, target, options).text

@@ -9,21 +9,23 @@ uniform buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
-from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Const, Memory, MemoryStatement, Param, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32, u64
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.options import CompileOptions
 
-__all__ = ["ARRIVALS_BYTES", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "lay_out"]
+__all__ = [
+    "ARRIVALS_BYTES", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "is_totals", "lay_out", "totals_name", "totals_number",
+]
 
 POINTER_BYTES: Final = 8
 WORD_BYTES: Final = 4
@@ -39,7 +41,8 @@ class SlotKind(Enum):
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
     there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
     driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of words of 64 bits:
-    one, and `scan_words` of the entries' details for each workgroup. They are zero before the launch's first run, and no other launch's."""
+    one, and `scan_words` of the entries' details for each workgroup. They are zero before the launch's first run, and no other launch's.
+    TOTALS is such a buffer of a scan that is made in steps, one element a workgroup: all steps of a launch have the same."""
 
     BUFFER = "buffer"
     PARAM = "param"
@@ -49,6 +52,7 @@ class SlotKind(Enum):
     GROUPS = "groups"
     REPORT = "report"
     SCANS = "scans"
+    TOTALS = "totals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class Layout:
     @property
     def buffers(self) -> tuple[Slot, ...]:
         """The slots of arguments that are buffers, and the driver's own buffer where there is one."""
-        return tuple(s for s in self.slots if s.kind in (SlotKind.BUFFER, SlotKind.REPORT))
+        return tuple(s for s in self.slots if s.kind in (SlotKind.BUFFER, SlotKind.REPORT, SlotKind.TOTALS))
 
     @property
     def params(self) -> tuple[Slot, ...]:
@@ -125,6 +129,27 @@ def element_count(memory: Memory) -> int:
     return prod([axis.value for axis in memory.shape if isinstance(axis, DimConst)])
 
 
+_TOTALS: Final = "grid_scan."
+
+
+def totals_name(number: int, declared: Iterable[Dim | Param | Memory]) -> str:
+    """The name of the hidden buffer of a Program's scan, beside what is declared."""
+    name, taken = f"{_TOTALS}{number}", {thing.name for thing in declared}
+    while name in taken:
+        name += "'"
+    return name
+
+
+def totals_number(name: str) -> int:
+    """The number of the scan whose hidden buffer has this name."""
+    return int(name.removeprefix(_TOTALS).rstrip("'"))
+
+
+def is_totals(memory: Memory) -> bool:
+    """Whether a hidden buffer is that of a scan."""
+    return memory.hidden and memory.name.startswith(_TOTALS)
+
+
 def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
     """The layout of a Program's arguments; deterministic."""
     slots: list[Slot] = []
@@ -150,12 +175,12 @@ def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
     for axis in range(3 if options.persistent else 0):
         slots.append(Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=axis))
         offset += WORD_BYTES
-    for memory in [memory for memory in program.buffers if memory.hidden]:
+    hidden = [memory for memory in program.buffers if memory.hidden]
+    addresses: list[tuple[SlotKind, str, Type, Memory | None]] = [(SlotKind.REPORT, m.name, m.type, m) for m in hidden if not is_totals(m)]
+    addresses += [(SlotKind.SCANS, "", u64, None)] if has_grid_scan(program) else []
+    addresses += [(SlotKind.TOTALS, m.name, m.type, m) for m in hidden if is_totals(m)]
+    for kind, name, type_, held in addresses:
         offset += -offset % POINTER_BYTES
-        slots.append(Slot(SlotKind.REPORT, memory.name, memory.type, offset, POINTER_BYTES, memory=memory))
-        offset += POINTER_BYTES
-    if has_grid_scan(program):
-        offset += -offset % POINTER_BYTES
-        slots.append(Slot(SlotKind.SCANS, "", u64, offset, POINTER_BYTES))
+        slots.append(Slot(kind, name, type_, offset, POINTER_BYTES, memory=held))
         offset += POINTER_BYTES
     return Layout(tuple(slots), offset, program.widths.names)

@@ -16,7 +16,7 @@ from vyre_py.ir.wire.record import Record, Section
 from vyre_py.lowering.layout import SlotKind
 
 __all__ = [
-    "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "MAX_BYTES", "MAX_FILE", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING",
+    "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "IN_STEPS", "MAX_BYTES", "MAX_FILE", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING",
     "MAX_TARGET", "MAX_WORDS", "NEEDS", "NUMERICS", "OWN_ARRAY", "OWN_VALUE", "OWN_VARIABLE", "PART", "SECTION", "SECTION_KINDS", "SLOT_CODES", "STEP_FLAGS",
     "VERSION", "VERSIONS", "WORD_BYTES", "Field", "SectionForm", "Shape", "Table", "version_text",
 ]
@@ -31,7 +31,8 @@ MAX_ROWS: Final = 1 << 16  # of one table
 MAX_WORDS: Final = 1 << 19  # of one section
 MAX_STRING: Final = 2048  # bytes of one, but for docs and logs: some four times what a name may have
 MAX_FILE: Final = 500  # characters of the name of a file in which an assert or print was written, the last ones
-MAX_STEPS: Final = 1  # drivers launch one kernel for a Program
+MAX_STEPS: Final = 33  # kernels of a Program: two for each scan over the grid that is made in steps, and itself
+IN_STEPS: Final = frozenset({"wgsl"})  # the kinds of targets where scans are
 WORD_BYTES: Final = 4
 
 
@@ -73,7 +74,7 @@ SECTION_KINDS: Final[Mapping[str, int]] = {"interface": 1, "part": 2}
 
 SLOT_CODES: Final[Mapping[SlotKind, int]] = {
     SlotKind.BUFFER: 1, SlotKind.PARAM: 2, SlotKind.EXTENT: 3, SlotKind.ARRIVALS: 4, SlotKind.CANCEL: 5, SlotKind.GROUPS: 6,
-    SlotKind.REPORT: 7, SlotKind.SCANS: 8,
+    SlotKind.REPORT: 7, SlotKind.SCANS: 8, SlotKind.TOTALS: 9,
 }  # fmt: skip
 IMAGE_CODES: Final[Mapping[str, int]] = {"cubin": 1, "ptx": 2, "wgsl": 3, "object": 4, "program": 5}
 # Kind of target -> the formats that its steps may have.
@@ -212,7 +213,7 @@ PART: Final = SectionForm(
         _SIZES,
         Table("labels", "What made the code: compilers with their versions, and options.", (Field("name", "string"), Field("value", "string"))),
         Table(
-            "steps", f"Kernels; {MAX_STEPS} of them.",
+            "steps", f"Kernels, in the order in which a launch runs them; at most {MAX_STEPS}, one but for {', '.join(IN_STEPS)}.",
             (
                 Field("images", "rows of `images`"), Field("entries", "rows of `entries`"), Field("slots", "rows of `slots`"),
                 Field("wide", "rows of `wide` that the code takes from 2^32 on"),

@@ -34,7 +34,7 @@ from vyre_py.lowering.artifact.form import (
 from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.artifact.reference_part import own_names, write_program
 from vyre_py.lowering.errors import ArtifactError
-from vyre_py.lowering.layout import Slot, SlotKind, element_count
+from vyre_py.lowering.layout import Slot, SlotKind, element_count, totals_number
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
@@ -231,6 +231,8 @@ class _PartWriter:
         number = more = 0
         if slot.kind is SlotKind.REPORT and slot.memory is not None:
             number = element_count(slot.memory)
+        elif slot.kind is SlotKind.TOTALS and slot.memory is not None:
+            number, more = self.draft.size(slot.memory.shape[0]), totals_number(slot.name)
         elif slot.memory is not None:
             number = self.number(self.buffers, slot.memory.name)
             more = self.components(slot.memory, self.interface.buffers[number])

@@ -27,6 +27,7 @@ from vyre_py.ir.language.nodes import (
     End,
     For,
     Get,
+    GridScan,
     If,
     Let,
     Load,
@@ -49,7 +50,7 @@ from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
-from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER, WITHOUT_GRID_SCAN
+from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
@@ -435,7 +436,8 @@ EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl",
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
 }, apart=(OrderedAtomic,), without={
-    **WITHOUT_GRID_BARRIER, **WITHOUT_GRID_SCAN, **WITHOUT_REPORTS, **WITHOUT_COPIES, **dict.fromkeys(FENCES.values(), NO_ORDER),
+    **WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **dict.fromkeys(FENCES.values(), NO_ORDER),
+    GridScan: "scans over the grid are made in steps first",
     Subgroup: "subgroup ops go through workgroup memory first",
 })  # fmt: skip
 Kernel._emitters = EMITTERS

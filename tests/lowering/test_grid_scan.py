@@ -19,13 +19,19 @@ import vyre_py as vp
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.errors import DispatchTimeout
+from vyre_py.ir.check import check
+from vyre_py.ir.check.facts import has_grid_scan
+from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.errors import ValidationError
+from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes import unoptimised
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import compile_for, emit_text, prepare
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.legal.grid_steps import grid_steps
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -131,8 +137,8 @@ def test_the_assembler_takes_it(arch: str) -> None:
 def test_what_goes_with_no_scan_is_refused_by_name() -> None:
     with pytest.raises(Unsupported, match="option persistent=True with a grid_scan"):
         emit_text(prefix_sum(), "sm_90", CompileOptions(persistent=True))
-    with pytest.raises(Unsupported, match="wgsl does not support grid_scan"):
-        emit_text(prefix_sum(), "wgsl")
+    with pytest.raises(Unsupported, match="wgsl does not support grid_scan of i64"):
+        emit_text(prefix_sum(vp.i64), "wgsl")
     artifact = compile_for(prefix_sum(), [TARGET, parse_target("cpu")])
     with pytest.raises(Unsupported, match="a Program with a grid_scan"):
         vp.export_c(artifact, "nowhere", target="compute_90")
@@ -185,6 +191,67 @@ def test_words_of_a_launch_that_was_ended_are_reset(gpu: vp.Device) -> None:
     launch.kernel.reset_flags()
     launch()
     assert np.array_equal(yd.read(), np.cumsum(x, dtype=np.uint32))
+
+
+# ---------------------------------------------------------------- in steps
+
+MANY = """program many(n) workgroup(4, 2) over(n, 3, 2) {
+  param on: bool
+  workgroup t: u32[8]
+  buffer x: u32[n] read
+  buffer y: u32[2, 3, n] write
+  let i = global_id.x
+  t[local_index] = x[i] + global_id.y
+  let first = grid_scan(add, uniform_load(t[5u32]))
+  y[global_id.z, global_id.y, i] = first
+  var v: u32 = first * 3
+  if on {
+    region inner {
+      let second = grid_scan(max, first ^ 21)
+      v = v + second
+    }
+  } else {
+    let third = grid_scan(xor, first)
+    v = v ^ third
+  }
+  y[global_id.z, global_id.y, i] = v + t[local_index]
+}"""
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("count", [1, 37, 1300])
+def test_steps_mean_the_same(on: bool, count: int) -> None:
+    checked = check(parse(MANY))
+    given = {"x": np.arange(count, dtype=np.uint32) * 7 % 1000, "on": on}
+    want = {**given, "y": np.zeros((2, 3, count), np.uint32)}
+    interpret(unoptimised(checked, expand=EXPANDED_ONLY), want, {"n": count})
+    groups = -(-count // 4) * 2 * 2
+    got = {**given, "y": np.zeros((2, 3, count), np.uint32), **{f"grid_scan.{k}": np.full(groups, 77, np.uint32) for k in range(3)}}
+    steps = grid_steps(checked, "wgsl")
+    assert len(steps) == 7 and not any(has_grid_scan(step.program) for step in steps)
+    for step in steps:
+        names = {thing.name for thing in (*step.program.buffers, *step.program.params)}
+        interpret(unoptimised(step, expand=EXPANDED_ONLY), {name: value for name, value in got.items() if name in names}, {"n": count})
+    assert np.array_equal(got["y"], want["y"])
+
+
+def test_wgpu_runs_the_steps_of_one_artifact() -> None:
+    device = open_device("wgpu")
+    x = np.arange(300 * GROUP + 3, dtype=np.uint32)
+    pipeline = device.load(Artifact.from_bytes(device.compile_native(prefix_sum()).artifact.to_bytes()))
+    assert len(pipeline.part.steps) == 3
+    yd = device.allocate(x.size, vp.u32)
+    launch = pipeline.bind(x=device.upload(x), y=yd)
+    graph = device.capture(launch)
+    for call in (launch, graph, device.sequence(launch, launch)):
+        yd.fill(0)
+        call()
+        assert np.array_equal(yd.read(), np.cumsum(x, dtype=np.uint32))
+    graph.set(launch, x=device.upload(x + 1))()
+    assert np.array_equal(yd.read(), np.cumsum(x + 1, dtype=np.uint32))
+    assert pipeline.dispatch({"x": x[:0]})["y"].size == 0
+    with pytest.raises(Unsupported, match="dispatch option grid"):
+        pipeline.dispatch({"x": x}, config=DispatchConfig(grid=(2, 1, 1)))
 
 
 # ---------------------------------------------------------------- on a GPU

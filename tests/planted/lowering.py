@@ -300,6 +300,14 @@ PTX: Final = (
         Suite("test_grid_scan.py::test_workgroups_at_once"),
     ),
     Plant(
+        "own_value_before",
+        "A scan over the grid that is made in steps gives a workgroup the fold of its own value too.",
+        "vyre_py.lowering.legal.grid_steps",
+        "a.store(totals, (at,), fold(so_far, behind))",
+        "a.store(totals, (at,), fold(so_far, x))",
+        Suite("test_grid_scan.py::test_steps_mean_the_same"),
+    ),
+    Plant(
         "threads_for_a_scan",
         "Several threads of the host run workgroups that hand values on from one to the next.",
         "vyre_py.drivers.cpu.launch",

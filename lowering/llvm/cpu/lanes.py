@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
-from vyre_py.lowering.legal.grids import WITHOUT_GRID_BARRIER
+from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
