@@ -6,10 +6,11 @@ NaN or infinity, as ml_dtypes has it. The formats: P. Micikevicius et al., "FP8 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-from vyre_py.ir.language.nodes import Atom
-from vyre_py.ir.language.types import Type, f32, u8, u32
+from vyre_py.ir.language.nodes import Atom, const
+from vyre_py.ir.language.types import Type, f16, f32, u8, u16, u32
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import float_, word
 
@@ -17,6 +18,7 @@ __all__ = ["narrowed", "widened"]
 
 _SIGN: Final = 0x80
 _SIGN_SHIFT: Final = 24  # between the signs of an f8 and of an f32
+_HALF_SIGN_SHIFT: Final = 8
 _MAGNITUDE: Final = 0x7FFFFFFF
 _IMPLIED: Final = 1 << f32.fraction_bits  # the bit of a significand that is not written
 _INFINITY: Final = f32.greatest_bits + 1
@@ -33,18 +35,22 @@ def _rebias(type_: Type) -> int:
 
 
 def widened(m: MathBuilder, x: Atom) -> Atom:
-    """An f8 as the f32 of the same value. Normal numbers move to their places; subnormal ones count the least of them."""
+    """An f8 as the f32 of the same value, by way of f16, from which machines have an instruction. An f8e5m2 is the upper byte of an f16; an f8e4m3, moved
+    to where f16 has exponent and fraction, is one that is smaller by what the exponents' biases differ."""
     type_ = x.type
     bits = m.cast(m.bitcast(x, u8), u32)
+    if type_.least_exponent == f16.least_exponent:
+        return _of_half(m, m("shl", bits, word(_HALF_SIGN_SHIFT)))
     size = m("and", bits, word(_SIGN - 1))
-    normal = m("add", m("shl", size, word(_shift(type_))), word(_rebias(type_)))
-    subnormal = m.bitcast(m("mul", m.cast(size, f32), float_(2.0 ** (type_.least_exponent - type_.fraction_bits))), u32)
-    found = m("select", m("lt", size, word(1 << type_.fraction_bits)), subnormal, normal)
-    if type_.has_infinities:
-        found = m("select", m("gt", size, word(type_.greatest_bits)), word(_INFINITY), found)
-    found = m("select", m("eq", size, word(type_.canonical_nan)), word(f32.canonical_nan), found)
-    sign = m("shl", m("and", bits, word(_SIGN)), word(_SIGN_SHIFT))
-    return m.bitcast(m("or", found, sign), f32)
+    sign = m("shl", m("and", bits, word(_SIGN)), word(_HALF_SIGN_SHIFT))
+    found = _of_half(m, m("or", m("shl", size, word(f16.fraction_bits - type_.fraction_bits)), sign))
+    scaled = m("mul", found, float_(2.0 ** (type_.least_exponent - f16.least_exponent)))
+    return m("select", m("eq", size, word(type_.canonical_nan)), const(f32, math.nan), scaled)
+
+
+def _of_half(m: MathBuilder, bits: Atom) -> Atom:
+    """The f32 of an f16's bits."""
+    return m.cast(m.bitcast(m.cast(bits, u16), f16), f32)
 
 
 def narrowed(m: MathBuilder, x: Atom, type_: Type) -> Atom:
@@ -67,6 +73,7 @@ def narrowed(m: MathBuilder, x: Atom, type_: Type) -> Atom:
     half = m("sub", m("shl", word(1), m("sub", shift, word(1))), word(1))
     rounded = m("shr", m("add", m("add", kept, half), last), shift)
     rounded = m("min", rounded, word(type_.greatest_bits + 1))
-    rounded = m("select", m("gt", size, word(_INFINITY)), word(type_.canonical_nan), rounded)
+    if type_.has_infinities:
+        rounded = m("select", m("gt", size, word(_INFINITY)), word(type_.canonical_nan), rounded)
     sign = m("and", m("shr", bits, word(_SIGN_SHIFT)), word(_SIGN))
     return m.bitcast(m.cast(m("or", rounded, sign), u8), type_)
