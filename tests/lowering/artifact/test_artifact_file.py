@@ -191,11 +191,13 @@ def test_names_of_values_are_rows_only_where_the_wire_form_has_no_place() -> Non
 
 def through_a_file(folder: Path) -> Callable[..., dict[str, Array]]:
     """Runs a Program on a device of a kind, by way of a file."""
-    def run(kind: str, program: Program, arguments: Mapping[str, Any], opt: int, config: vp.DispatchConfig | None) -> dict[str, Array]:
+    def run(
+        kind: str, program: Program, arguments: Mapping[str, Any], opt: int = 3, config: vp.DispatchConfig | None = None, out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
         device = open_device(kind)
         artifact = compile_for(program, [device.target], CompileOptions(opt=opt))
         artifact.save(folder / "program.vyre")
-        result: dict[str, Array] = device.load(Artifact.load(folder / "program.vyre")).dispatch(arguments, config=config)
+        result: dict[str, Array] = device.load(Artifact.load(folder / "program.vyre")).dispatch(arguments, out=out, config=config)
         return result
 
     return run

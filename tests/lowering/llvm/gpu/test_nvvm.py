@@ -562,7 +562,7 @@ def test_filetests_run_on_a_gpu(path, opt, monkeypatch):
     options = CompileOptions(codegen="nvvm", opt=opt)
     pipeline_of = partial(device.compile_native, options=options)
 
-    def run_on(kind, program, arguments, opt, config, out=None):
+    def run_on(kind, program, arguments, opt=3, config=None, out=None):
         return pipeline_of(program).dispatch(arguments, config=config, out=out)
 
     monkeypatch.setattr(filetest, "run_on", run_on)
