@@ -27,7 +27,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.language.types import Type, f32, f64
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.math.pairs import product, sum_of
+from vyre_py.ir.math.pairs import nearest, product, sum_of
 from vyre_py.ir.math.words import FORMATS
 
 __all__ = ["EXPM1_TAIL", "exp", "exp10", "exp2", "exp_parts", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
@@ -71,7 +71,7 @@ def exp(m: MathBuilder, x: Atom) -> Atom:
     """e to the power x. Of f32 infinity from 88.72284 on, subnormal below -87.33655, 0 below -103.97208; of f64 from 709.7827128933841, below
     -708.3964185322641 and -745.1332191019412."""
     n, head, tail = exp_parts(m, m("clamp", x, *_EXP_ENDS[x.type]))
-    return m("select", m("is_nan", x), x, scaled(m, m("add", head, tail), _whole(m, n)))
+    return m("select", m("is_nan", x), x, scaled(m, m("add", head, tail), n))
 
 
 def exp2(m: MathBuilder, x: Atom) -> Atom:
@@ -106,10 +106,10 @@ def expm1(m: MathBuilder, x: Atom) -> Atom:
 
 
 def exp_parts(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
-    """n as a whole float, and e to the power x - n ln 2 in two parts, of which the upper is near 1: for |x| <= 128, of f64 1024."""
+    """n as an integer, and e to the power x - n ln 2 in two parts, of which the upper is near 1: for |x| <= 128, of f64 1024."""
     high, low = _LN2[x.type]
-    n = m("round", m("mul", x, _LOG2_E))
-    r = m("fma", n, -low, m("fma", n, -high, x))
+    whole, n = nearest(m, m("mul", x, _LOG2_E))
+    r = m("fma", whole, -low, m("fma", whole, -high, x))
     # 1 + r is taken with its rounding error, which joins the small terms.
     head, lost = sum_of(m, 1.0, r)
     return n, head, m("fma", m("mul", r, r), m.polynomial(r, _EXP_TAIL[x.type]), lost)
@@ -118,17 +118,17 @@ def exp_parts(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
 def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """n as an integer, and r in two parts, so that x = n ln 2 + r with |r| <= ln(2)/2 and a little: for |x| <= 128, of f64 1024. Where n = 0, r is x."""
     high, low = _LN2[x.type]
-    n = m("round", m("mul", x, _LOG2_E))
-    first = m("fma", n, -high, x)
-    r = m("fma", n, -low, first)
-    return _whole(m, n), r, m("fma", n, -low, m("sub", first, r))
+    whole, n = nearest(m, m("mul", x, _LOG2_E))
+    first = m("fma", whole, -high, x)
+    r = m("fma", whole, -low, first)
+    return n, r, m("fma", whole, -low, m("sub", first, r))
 
 
 def two_to(m: MathBuilder, x: Atom, low: Atom | None) -> Atom:
     """2 to the power x + low, for |x| <= 252, of f64 2044, and |low| at most a few ULP of x."""
     ln2 = _LN2[x.type][0]
-    n = m("round", x)
-    r: Atom = m("sub", x, n)
+    whole, n = nearest(m, x)
+    r: Atom = m("sub", x, whole)
     if low is not None:
         r, low = sum_of(m, r, low)
     head = m("fma", r, ln2, 1.0)
@@ -136,12 +136,7 @@ def two_to(m: MathBuilder, x: Atom, low: Atom | None) -> Atom:
     if low is not None:
         lost = m("fma", low, ln2, lost)
     result = m("add", head, m("fma", m("mul", r, r), m.polynomial(r, _EXP2_TAIL[x.type]), lost))
-    return scaled(m, result, _whole(m, n))
-
-
-def _whole(m: MathBuilder, n: Atom) -> Atom:
-    """n as a signed integer as wide as its float."""
-    return m.cast(n, FORMATS[n.type].signed)
+    return scaled(m, result, n)
 
 
 def power_of_two(m: MathBuilder, n: Atom, type_: Type) -> Atom:

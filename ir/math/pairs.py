@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from vyre_py.ir.language.nodes import Atom, const
+from vyre_py.ir.language.nodes import Atom, Value, const
 from vyre_py.ir.math.builder import MathBuilder
+from vyre_py.ir.math.words import FORMATS
 
-__all__ = ["Pair", "Scales", "norm", "product", "sum_of", "times"]
+__all__ = ["Pair", "Scales", "nearest", "norm", "product", "sum_of", "times"]
 
 Pair = tuple[Atom, Atom]
 
@@ -22,6 +23,18 @@ def sum_of(m: MathBuilder, a: Atom | float, b: Atom | float) -> Pair:
     """a + b without an error, for |a| >= |b| or a = 0 (Fast2Sum)."""
     upper = m("add", a, b)
     return upper, m("sub", b, m("sub", upper, a))
+
+
+def nearest(m: MathBuilder, x: Atom) -> tuple[Value, Value]:
+    """The whole number nearest to x, halves to even, as a float and as an integer as wide: for |x| up to 2^22, of f64 2^51; beyond, the integer means nothing.
+
+    A number near 1.5 * 2^23 (of f64 2^52) has a last place of 1, so that a sum with it rounds, and its bits count. GPUs round and convert at an eighth of
+    the rate at which they add.
+    """
+    form = FORMATS[x.type]
+    zero = form.bias + form.fraction << form.fraction | 1 << form.fraction - 1
+    moved = m("add", x, 1.5 * 2.0**form.fraction)
+    return m("sub", moved, 1.5 * 2.0**form.fraction), m("sub", m.bitcast(moved, form.signed), zero)
 
 
 def product(m: MathBuilder, a: Atom, b: Atom | float) -> Pair:

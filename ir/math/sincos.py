@@ -23,7 +23,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import Atom, Value, Variable, const
 from vyre_py.ir.language.types import Type, f32, f64, i32, u32
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.math.pairs import product
+from vyre_py.ir.math.pairs import nearest, product
 from vyre_py.ir.math.words import FORMATS, Format
 
 __all__ = ["SMALL", "cos", "reduced", "sin"]
@@ -94,7 +94,7 @@ def _in_quadrant(m: MathBuilder, high: Atom, low: Atom, quadrant: Atom) -> Atom:
 def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """r as two floats, and the quadrant as an i32 of which the low two bits count."""
     first_part, second_part, third_part = _HALF_PI[x.type]
-    q = m("round", m("mul", x, _TWO_OVER_PI))
+    q, whole = nearest(m, m("mul", x, _TWO_OVER_PI))
     minus = m("neg", q)
     first = m("fma", minus, first_part, x)
     shift, lost = product(m, minus, second_part)
@@ -104,7 +104,7 @@ def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     rest = m("add", error, m("fma", minus, third_part, lost))
 
     out, form = m.out, FORMATS[x.type]
-    high, low, quadrant = out.var(x.type, total), out.var(x.type, rest), out.var(i32, m.cast(q, i32))
+    high, low, quadrant = out.var(x.type, total), out.var(x.type, rest), out.var(i32, _as(m, whole, i32))
     bits = m.bitcast(x, form.word)
     magnitude = m("and", bits, form.magnitude)
     # One unsigned comparison for the border <= |x| < infinity: infinities and NaN have become NaN above.
