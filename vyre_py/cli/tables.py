@@ -45,7 +45,7 @@ def _one(op: AnyOp) -> str:
         lines += [f"  uniform  {describe.how_uniform(op)}", "  needs    all lanes of the subgroup there together"]
     elif isinstance(op, AtomicOp):
         gives = "the old value; 0 outside of the memory, which then stays as it is" if op.reads else "nothing; outside of the memory it stays as it is"
-        lines += [f"  gives    {gives}", f"  orders   {', '.join(op.orders)}; but for relaxed behind the name: atomic_{op.name}.{op.orders[-1]}"]
+        lines += [f"  gives    {gives}", f"  orders   relaxed; behind the name also {', '.join(f'.{order}' for order in op.orders[1:])}"]
     else:
         if op.is_query:
             lines.append(f"  uniform  {describe.how_uniform(op)}")
