@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import mpmath
@@ -101,6 +102,29 @@ def _scaled_erfcx(t: _Number) -> _Number:
     return series * (1 + 2 / x) / mpmath.sqrt(mpmath.pi)
 
 
+@cache
+def _inverse_erf(w: _Number) -> _Number:
+    """erfinv(x) / x for the x above 0 with -log(1 - x^2) = w."""
+    x = mpmath.sqrt(-mpmath.expm1(-w))
+    return mpmath.erfinv(x) / x
+
+
+def _piece(of: Callable[[_Number], _Number], low: float, high: float, origin: float, middle: float, count: int, *, single: bool = False) -> Polynomial:
+    """`_inverse_erf` for a w of the variable, from the origin, less about what it is."""
+    return Polynomial(
+        lambda t: _inverse_erf(of(t + origin)) - mpmath.mpf(middle), repr(low - origin), repr(high - origin), count,
+        lambda t: 1 / _inverse_erf(of(t + origin)), single,
+    )  # fmt: skip
+
+
+def _itself(t: _Number) -> _Number:
+    return t
+
+
+def _square(t: _Number) -> _Number:
+    return t * t
+
+
 _ERFC_MIDDLE: Final = 0.8432254562445743
 _ERFCX_MIDDLES: Final = float(np.float32(1.0215827)), 1.021582705242023
 _QUARTER: Final = "0.6265"  # (pi/4 + 0.006)^2
@@ -142,6 +166,12 @@ POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
     # exp(x^2) erfc(x) (x + 2) of t = 1 - 4 / (x + 2), from x = 0 on, less about what it is for t = 0.
     "erfcx": Polynomial(lambda t: _scaled_erfcx(t) - mpmath.mpf(_ERFCX_MIDDLES[1]), "-1", "0.99999999", 29, lambda t: 1 / _scaled_erfcx(t)),
     "erfcx_f32": Polynomial(lambda t: _scaled_erfcx(t) - mpmath.mpf(_ERFCX_MIDDLES[0]), "-1", "0.9999", 13, lambda t: 1 / _scaled_erfcx(t), single=True),
+    # erfinv(x) / x of w = -log(1 - x^2), and of sqrt(w) less 2.5 and 5.
+    "erfinv": _piece(_itself, 0.0, 3.5, 0.0, 0.886226925452758, 20),
+    "erfinv_far": _piece(_square, 1.87, 4.0, 2.5, 2.33, 28),
+    "erfinv_end": _piece(_square, 4.0, 6.01, 5.0, 4.85, 20),
+    "erfinv_f32": _piece(_itself, 0.0, 3.5, 0.0, float(np.float32(0.8862269)), 10, single=True),
+    "erfinv_far_f32": _piece(_square, 1.87, 4.0, 2.5, float(np.float32(2.33)), 13, single=True),
     # 1 / cbrt(1 - e).
     "cbrt": Polynomial(lambda e: (mpmath.power(1 - e, -mpmath.mpf(1) / 3) - 1) / e, "-0.1022", "0.1022", 3, lambda e: e),
 }  # fmt: skip

@@ -62,7 +62,7 @@ def _torch_references() -> dict[str, Callable[..., Any]]:
     own: dict[str, Callable[..., Any]] = {
         "exp10": lambda x: torch.pow(torch.full_like(x, 10.0), x),
         "cbrt": lambda x: torch.copysign(torch.pow(torch.abs(x), 1.0 / 3.0), x),
-        **{name: getattr(torch.special, name) for name in ("erf", "erfc", "erfcx")},
+        **{name: getattr(torch.special, name) for name in ("erf", "erfc", "erfcx", "erfinv")},
     }
     return {name: own[name] if name in own else getattr(torch, names.get(name, name)) for name in UNARY}
 

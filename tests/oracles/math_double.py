@@ -81,12 +81,14 @@ def wide(name: str, *arguments: Array) -> Array:
 
 
 # Of the functions that NumPy lacks, what they are for -infinity and infinity.
-_ENDS: Final = {"erf": (-1.0, 1.0), "erfc": (2.0, 0.0), "erfcx": (math.inf, 0.0)}
+_ENDS: Final = {"erf": (-1.0, 1.0), "erfc": (2.0, 0.0), "erfcx": (math.inf, 0.0), "erfinv": (math.nan, math.nan)}
 
 
 def _extended(name: str, x: float) -> Any:
     if not math.isfinite(x):
         return np.longdouble(math.nan if math.isnan(x) else _ENDS[name][x > 0])
+    if name == "erfinv" and abs(x) >= 1:
+        return np.longdouble(math.copysign(math.inf, x) if abs(x) == 1 else math.nan)
     if x == 0:
         return np.longdouble(1.0 if name.startswith("erfc") else x)
     with mpmath.workprec(80):
@@ -172,7 +174,7 @@ _RANGES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
     "sinh": ((-712.0, 712.0), (-2.0, 2.0)), "cosh": ((-712.0, 712.0), (-2.0, 2.0)), "tanh": ((-20.0, 20.0), (-1.0, 1.0)),
     "asinh": ((-8.0, 8.0), (-0.6, 0.6)), "acosh": ((1.0, 8.0), (1.0, 1.2)), "atanh": ((-1.0, 1.0), (-0.6, 0.6)),
     "cbrt": ((-8.0, 8.0), (1.0, 8.0)), "erf": ((-6.0, 6.0), (-1.2, 1.2)), "erfc": ((-6.0, 27.3), (-1.0, 2.0)),
-    "erfcx": ((-26.7, 27.0), (-1.0, 20.0)),
+    "erfcx": ((-26.7, 27.0), (-1.0, 20.0)), "erfinv": ((-1.0, 1.0), (0.99, 1.0)),
     "atan2": ((-4.0, 4.0), (-1.0, 1.0)), "pow": ((0.0, 4.0), (0.99, 1.01)), "hypot": ((-4.0, 4.0), (1.0, 2.0)),
     "hypot3": ((-4.0, 4.0), (1.0, 2.0)),
 }  # fmt: skip
@@ -255,7 +257,7 @@ def hard(name: str) -> tuple[Array, ...]:
         "asin": nearby([0.5, 1.0]), "acos": nearby([0.5, 1.0]), "atan": nearby([1.0, 2.0**120]), "acosh": nearby([math.sqrt(1.25), 2.0**30]),
         "asinh": nearby([0.5, 2.0**30]), "atanh": nearby([0.5, 1.0]), "cbrt": nearby(np.concatenate([np.arange(1.0, 99.0) ** 3, [2.0**-700]])),
         "erf": nearby([1.0, 6.0, 5.921587195794507]), "erfc": nearby([0.5, 1.5, 2.5, 26.543258454250987, 27.226017111108366, 27.3]),
-        "erfcx": nearby([2.0**28, 26.628735713751492, 26.7]),
+        "erfinv": nearby(1.0 - 2.0 ** -np.arange(1.0, 54.0)), "erfcx": nearby([2.0**28, 26.628735713751492, 26.7]),
     }[name]  # fmt: skip
     ends = 1.0 - 2.0 ** np.arange(-53.0, 0.0)
     beyond = 1.0 + 2.0 ** np.arange(-52.0, 10.0)

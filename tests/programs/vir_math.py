@@ -43,12 +43,14 @@ _UNARY: Final[Mapping[str, tuple[Callable[[Any], Any], float, float]]] = {
     "sin": (mpmath.sin, _NAN, _NAN), "cos": (mpmath.cos, _NAN, _NAN), "tan": (mpmath.tan, _NAN, _NAN), "asin": (mpmath.asin, _NAN, _NAN),
     "acos": (mpmath.acos, _NAN, _NAN), "atan": (mpmath.atan, -_PI / 2, _PI / 2), "atanh": (mpmath.atanh, _NAN, _NAN),
     "erf": (mpmath.erf, -1, 1), "erfc": (mpmath.erfc, 2, 0), "erfcx": (partial(_by_oracle, "erfcx"), _INF, 0),
+    "erfinv": (partial(_by_oracle, "erfinv"), _NAN, _NAN),
 }  # fmt: skip
-_ODD: Final = frozenset({"expm1", "sinh", "tanh", "log1p", "asinh", "cbrt", "sin", "tan", "asin", "atan", "atanh", "erf"})
+_ODD: Final = frozenset({"expm1", "sinh", "tanh", "log1p", "asinh", "cbrt", "sin", "tan", "asin", "atan", "atanh", "erf", "erfinv"})
 # Name -> where it is no number, and its poles.
 _DOMAINS: Final[Mapping[str, tuple[Callable[[float], bool], Mapping[float, float]]]] = {
     **dict.fromkeys(("log", "log2", "log10"), (lambda x: x < 0, {0.0: -_INF})),
-    "log1p": (lambda x: x < -1, {-1.0: -_INF}), "acosh": (lambda x: x < 1, {}), "atanh": (lambda x: abs(x) > 1, {1.0: _INF, -1.0: -_INF}),
+    "log1p": (lambda x: x < -1, {-1.0: -_INF}), "acosh": (lambda x: x < 1, {}),
+    **dict.fromkeys(("atanh", "erfinv"), (lambda x: abs(x) > 1, {1.0: _INF, -1.0: -_INF})),
     **dict.fromkeys(("asin", "acos"), (lambda x: abs(x) > 1, {})),
 }  # fmt: skip
 
@@ -118,7 +120,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "logarithms": ("log", "log2", "log10", "log1p", "acosh", "asinh", "cbrt"),
     "angles": ("sin", "cos", "tan", "asin", "acos", "atan", "atanh"),
     "errors": ("erf", "erfc"),
-    "special": ("erfcx",),
+    "special": ("erfcx", "erfinv"),
     "two_operands": ("pow", "atan2", "hypot"),
     "three_operands": ("hypot3",),
 }
@@ -257,7 +259,7 @@ _EVERYDAY: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...], int, str]]
     "angles": (("sin", "cos"), ("0", "0.5", "-0.5", "1", "-1", "1.5", "-2", "3", "3.1415927", "0.001"), 0, "0.0005"),
     "tangents": (("tan",), ("0", "0.5", "-0.5", "1", "-1", "1.25", "0.001", "-0.75"), 0, "0.006"),
     "inverses": (("asin", "acos", "atan", "atanh"), ("0", "0.5", "-0.5", "0.25", "-0.75", "0.9", "0.001", "-0.96875"), 4096, "0.0005"),
-    "special": (("erfcx",), ("0.5", "0.25", "0.875", "0.125"), 64, "0.00001"),
+    "special": (("erfcx", "erfinv"), ("0.5", "0.25", "0.875", "0.125"), 64, "0.00001"),
     "errors": (("erf", "erfc"), ("0", "0.5", "-0.5", "1", "-1", "2", "-2.5", "3.5", "0.1", "1.25"), 64, "0.00001"),
 }  # fmt: skip
 _EVERYDAY_PAIRS: Final = (

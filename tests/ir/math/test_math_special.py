@@ -19,6 +19,7 @@ from vyre_py.ir.passes.pipeline import optimise
 # Where one formula ends and the next begins, and where results overflow or turn subnormal.
 BORDERS: dict[str, list[float]] = {
     "erfcx": [0.0, -9.382415, -9.5, 2.0**14, 4.8e37, 3.4028235e38],
+    "erfinv": [0.0, 1.0, -1.0, 0.98478824, 0.99999994, 0.5],
 }
 
 
