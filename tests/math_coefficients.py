@@ -19,7 +19,7 @@ from typing import Any, Final
 import mpmath
 import numpy as np
 
-__all__ = ["POLYNOMIALS", "Polynomial", "coefficients", "greatest_error"]
+__all__ = ["POLYNOMIALS", "Polynomial", "coefficients", "gamma_roots", "greatest_error"]
 
 _DIGITS: Final = 60
 _ROUNDED_SINGLY: Final = 4  # the rounding of later ones is far below that of the result
@@ -93,6 +93,7 @@ def _scaled_erfc(x: _Number) -> _Number:
     return mpmath.exp(x**2) * mpmath.erfc(x) * (x + 1.5)
 
 
+@cache
 def _scaled_erfcx(t: _Number) -> _Number:
     """exp(x^2) erfc(x) (x + 2) of t = 1 - 4 / (x + 2); for large x by the beginning of its asymptotic series."""
     x = 4 / (1 - t) - 2
@@ -117,6 +118,18 @@ def _piece(of: Callable[[_Number], _Number], low: float, high: float, origin: fl
     )  # fmt: skip
 
 
+def _stirling_rest(v: _Number) -> _Number:
+    """What Stirling's formula lacks, times y, for y = 1 / sqrt(v)."""
+    y = 1 / mpmath.sqrt(v)
+    return (mpmath.loggamma(y) - (y - mpmath.mpf(0.5)) * (mpmath.log(y) - 1) - (mpmath.log(2 * mpmath.pi) - 1) / 2) * y
+
+
+def _sine_loss(u: _Number) -> _Number:
+    """(1 - sin(pi f) / (pi f)) / u for f = sqrt(u)."""
+    turn = mpmath.pi * mpmath.sqrt(u)
+    return (1 - mpmath.sin(turn) / turn) / u
+
+
 def _itself(t: _Number) -> _Number:
     return t
 
@@ -126,6 +139,7 @@ def _square(t: _Number) -> _Number:
 
 
 _ERFC_MIDDLE: Final = 0.8432254562445743
+_SIXTH: Final = float(np.float32(math.pi**2 / 6))
 _ERFCX_MIDDLES: Final = float(np.float32(1.0215827)), 1.021582705242023
 _QUARTER: Final = "0.6265"  # (pi/4 + 0.006)^2
 _LN2: Final = math.log(2.0)
@@ -172,9 +186,54 @@ POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
     "erfinv_end": _piece(_square, 4.0, 6.01, 5.0, 4.85, 20),
     "erfinv_f32": _piece(_itself, 0.0, 3.5, 0.0, float(np.float32(0.8862269)), 10, single=True),
     "erfinv_far_f32": _piece(_square, 1.87, 4.0, 2.5, float(np.float32(2.33)), 13, single=True),
+    "stirling_f32": Polynomial(_stirling_rest, "1e-9", "0.015625", 3, lambda v: mpmath.mpf(1), single=True),
+    # Less pi^2 / 6, which has two parts.
+    "sine_f32": Polynomial(lambda u: _sine_loss(u) - mpmath.mpf(_SIXTH), "0", "0.25", 5, lambda u: u, single=True),
     # 1 / cbrt(1 - e).
     "cbrt": Polynomial(lambda e: (mpmath.power(1 - e, -mpmath.mpf(1) / 3) - 1) / e, "-0.1022", "0.1022", 3, lambda e: e),
 }  # fmt: skip
+
+
+def log_gamma(x: _Number) -> _Number:
+    """log |gamma(x)|."""
+    return mpmath.re(mpmath.loggamma(x)) if x > 0 else mpmath.log(abs(mpmath.gamma(x)))
+
+
+def gamma_roots() -> list[tuple[float, ...]]:
+    """For f32, of each root of log |gamma|, from the least up that f32 can tell from its pole: the root and its slope in two parts each, with a width between,
+    and the rest of a polynomial for log |gamma(root + d)| / d where |d| is below the width, a share of the distance to the pole."""
+    with mpmath.workdps(_DIGITS):
+        poles = [-n for n in range(9, 1, -1) for _ in range(2)][:-1]  # of -2 only the root below it is there
+        found = [_gamma_root(pole, below=k % 2 == 0) for k, pole in enumerate(poles)]
+        return [_expanded(root, abs(root - pole) * _SHARE) for root, pole in [*zip(found, poles, strict=True), (mpmath.mpf(1), 0), (mpmath.mpf(2), 0.75)]]
+
+
+_SHARE: Final = mpmath.mpf(1) / 14
+_GAMMA_COUNT: Final = 6
+
+
+def _gamma_root(pole: int, *, below: bool) -> _Number:
+    """The root within 1/2 of a pole."""
+    near, far = mpmath.mpf(10) ** -40, mpmath.mpf(1) / 2
+    for _ in range(200):
+        middle = mpmath.sqrt(near * far)
+        near, far = (middle, far) if log_gamma(pole - middle if below else pole + middle) > 0 else (near, middle)
+    return pole - near if below else pole + near
+
+
+def _expanded(root: _Number, width: _Number) -> tuple[float, ...]:
+    def parts(value: _Number) -> tuple[float, float]:
+        upper = float(np.float32(float(value)))
+        return upper, float(np.float32(float(value - upper)))
+
+    slope, _ = parts(mpmath.digamma(root))
+    unit = mpmath.mpf(2) ** int(mpmath.floor(mpmath.log(width, 2)))  # the powers of a small d are too far apart
+    ends = str(-width / unit), str(width / unit)
+    polynomial = Polynomial(
+        lambda t: log_gamma(root + t * unit) / (t * unit) - slope, *ends, _GAMMA_COUNT, lambda t: t * unit / log_gamma(root + t * unit), single=True
+    )
+    made = [float(c / unit**k) for k, c in enumerate(coefficients(polynomial))]
+    return (*parts(root), float(np.float32(float(width))), slope, *made)
 
 
 def main(names: list[str]) -> int:

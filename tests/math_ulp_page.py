@@ -12,6 +12,7 @@ from typing import Final
 from tree import ROOT
 
 from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
+from vyre_py.ir.language.types import f64
 
 __all__ = ["COMMAND", "Measured", "read_measured", "ulp_page", "write_measured"]
 
@@ -114,7 +115,7 @@ def ulp_page() -> str:
         lines.append([f"`{function}`", *_cells(first), at, *narrow])
     parts = [_HEAD, "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"]
     wide = [["function", "f64", "of", "at"], ["---"] * 4]
-    for function in _FUNCTIONS:
+    for function in [name for name in _FUNCTIONS if f64 in OPS[name].of]:
         row = _strict(rows, function, "f64")
         wide.append([f"`{function}`", *_cells(row), "" if row is None else ", ".join(f"`{x}`" for x in row.at)])
     parts += [_HEAD_F64, "\n".join("| " + " | ".join(line) + " |" for line in wide) + "\n"]

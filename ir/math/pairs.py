@@ -14,7 +14,7 @@ from vyre_py.ir.language.nodes import Atom, Value, const
 from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.words import FORMATS
 
-__all__ = ["Pair", "Scales", "nearest", "norm", "product", "sum_of", "times"]
+__all__ = ["Pair", "Scales", "any_sum_of", "nearest", "norm", "product", "sum_of", "times"]
 
 Pair = tuple[Atom, Atom]
 
@@ -35,6 +35,13 @@ def nearest(m: MathBuilder, x: Atom) -> tuple[Value, Value]:
     zero = form.bias + form.fraction << form.fraction | 1 << form.fraction - 1
     moved = m("add", x, 1.5 * 2.0**form.fraction)
     return m("sub", moved, 1.5 * 2.0**form.fraction), m("sub", m.bitcast(moved, form.signed), zero)
+
+
+def any_sum_of(m: MathBuilder, a: Atom, b: Atom) -> Pair:
+    """a + b without an error, whichever is greater (D. E. Knuth's TwoSum)."""
+    upper = m("add", a, b)
+    other = m("sub", upper, a)
+    return upper, m("add", m("sub", a, m("sub", upper, other)), m("sub", b, other))
 
 
 def product(m: MathBuilder, a: Atom, b: Atom | float) -> Pair:

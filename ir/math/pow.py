@@ -23,7 +23,7 @@ from vyre_py.ir.math.log import ROOT_HALF, split
 from vyre_py.ir.math.pairs import Pair, product, sum_of, times
 from vyre_py.ir.math.words import with_sign_of
 
-__all__ = ["power"]
+__all__ = ["log2_parts", "power"]
 
 _A: Final = {f32: (2.88539, 3.851926e-08), f64: (2.8853900817779268, 4.0710547481862066e-17)}
 _B: Final = {f32: (0.9617967, -7.028462e-09), f64: (0.9617966939259756, 5.0577616648125907e-17)}
@@ -45,7 +45,7 @@ _INFINITY: Final = float("inf")
 def power(m: MathBuilder, x: Atom, y: Atom) -> Atom:
     """x to the power y, as C's pow: 1 for y = 0 and for x = 1, even of NaN; NaN for x < 0 unless y is whole."""
     size = m("abs", x)
-    upper, lower = _log2(m, size)
+    upper, lower = log2_parts(m, size)
     # Poles and zeros: the product with y has the right sign already.
     upper = m("select", m("eq", size, 0.0), -_INFINITY, m("select", m("is_inf", size), size, upper))
     size_power = _exponential(m, m("clamp", y, -_MOST_Y[x.type], _MOST_Y[x.type]), (upper, lower))
@@ -70,7 +70,7 @@ def _exponential(m: MathBuilder, y: Atom, log: Pair) -> Atom:
     return two_to(m, inside, m("clamp", lower, -_MOST_LOW[y.type], _MOST_LOW[y.type]))
 
 
-def _log2(m: MathBuilder, x: Atom) -> Pair:
+def log2_parts(m: MathBuilder, x: Atom) -> Pair:
     """log2(x) to 2^-35 of itself, of f64 2^-65, for x > 0."""
     i, f = split(m, x, ROOT_HALF[x.type])
     a, b = _A[x.type], _B[x.type]

@@ -23,7 +23,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import Atom, Value, Variable, const
 from vyre_py.ir.language.types import Type, f32, f64, i32, u32
 from vyre_py.ir.math.builder import MathBuilder
-from vyre_py.ir.math.pairs import nearest, product
+from vyre_py.ir.math.pairs import any_sum_of, nearest, product
 from vyre_py.ir.math.words import FORMATS, Format
 
 __all__ = ["SMALL", "cos", "reduced", "sin"]
@@ -98,9 +98,7 @@ def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     minus = m("neg", q)
     first = m("fma", minus, first_part, x)
     shift, lost = product(m, minus, second_part)
-    total = m("add", first, shift)
-    virtual = m("sub", total, first)
-    error = m("add", m("sub", first, m("sub", total, virtual)), m("sub", shift, virtual))
+    total, error = any_sum_of(m, first, shift)
     rest = m("add", error, m("fma", minus, third_part, lost))
 
     out, form = m.out, FORMATS[x.type]

@@ -41,11 +41,15 @@ def _erfcx(x: Any) -> Any:
     return mpmath.exp(x * x) * mpmath.erfc(x) if x > -_NOTHING else mpmath.mpf(2) ** 2000
 
 
+def _lgamma(x: Any) -> Any:
+    return mpmath.re(mpmath.loggamma(x)) if x > 0 else mpmath.log(abs(mpmath.gamma(x)))
+
+
 _SERIES: Final = 2.0**20  # from here on three terms of the asymptotic series are enough
 _EXACT: Final[Mapping[str, Callable[..., Any]]] = {
     "exp2": lambda x: mpmath.power(2, x), "exp10": lambda x: mpmath.power(10, x), "log2": lambda x: mpmath.log(x, 2),
     "cbrt": lambda x: mpmath.cbrt(abs(x)) * mpmath.sign(x), "pow": _power,
-    "hypot3": lambda x, y, z: mpmath.sqrt(x * x + y * y + z * z), "erfcx": _erfcx,
+    "hypot3": lambda x, y, z: mpmath.sqrt(x * x + y * y + z * z), "erfcx": _erfcx, "lgamma": _lgamma,
 }  # fmt: skip
 _BITS: Final = 160
 _NOTHING: Final = 100.0  # erfc is far below the least f64 from here on, and mpmath slow

@@ -43,9 +43,13 @@ _UNARY: Final[Mapping[str, tuple[Callable[[Any], Any], float, float]]] = {
     "sin": (mpmath.sin, _NAN, _NAN), "cos": (mpmath.cos, _NAN, _NAN), "tan": (mpmath.tan, _NAN, _NAN), "asin": (mpmath.asin, _NAN, _NAN),
     "acos": (mpmath.acos, _NAN, _NAN), "atan": (mpmath.atan, -_PI / 2, _PI / 2), "atanh": (mpmath.atanh, _NAN, _NAN),
     "erf": (mpmath.erf, -1, 1), "erfc": (mpmath.erfc, 2, 0), "erfcx": (partial(_by_oracle, "erfcx"), _INF, 0),
-    "erfinv": (partial(_by_oracle, "erfinv"), _NAN, _NAN),
+    "erfinv": (partial(_by_oracle, "erfinv"), _NAN, _NAN), "lgamma": (partial(_by_oracle, "lgamma"), _INF, _INF),
 }  # fmt: skip
 _ODD: Final = frozenset({"expm1", "sinh", "tanh", "log1p", "asinh", "cbrt", "sin", "tan", "asin", "atan", "atanh", "erf", "erfinv"})
+def _is_pole(x: float) -> bool:
+    return x <= 0 and x == math.floor(x)
+
+
 # Name -> where it is no number, and its poles.
 _DOMAINS: Final[Mapping[str, tuple[Callable[[float], bool], Mapping[float, float]]]] = {
     **dict.fromkeys(("log", "log2", "log10"), (lambda x: x < 0, {0.0: -_INF})),
@@ -74,6 +78,8 @@ def _unary(name: str, f: Format, bits: Number) -> Number:
     function, low, high = _UNARY[name]
     if math.isinf(x) or math.isnan(x):
         return _bits(f, x if math.isnan(x) else high if x > 0 else low)
+    if name == "lgamma" and _is_pole(x):
+        return f.infinity
     outside, poles = _DOMAINS.get(name, (lambda x: False, {}))
     if outside(x) or x in poles:
         return _bits(f, poles.get(x, _NAN))
@@ -120,7 +126,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "logarithms": ("log", "log2", "log10", "log1p", "acosh", "asinh", "cbrt"),
     "angles": ("sin", "cos", "tan", "asin", "acos", "atan", "atanh"),
     "errors": ("erf", "erfc"),
-    "special": ("erfcx", "erfinv"),
+    "special": ("erfcx", "erfinv", "lgamma"),
     "two_operands": ("pow", "atan2", "hypot"),
     "three_operands": ("hypot3",),
 }
@@ -142,7 +148,10 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
         "0.5", "-0.5", "0.1", "1", "-1", "2", "-2.5", "3.5", "-3.9", "4.1", "1e-10", "-1e-40", "0.84375", "1.25", "6", "9", "9.19", "10.05", "10.1", "-5",
         "0.001", "2.857", "1e30", "-1e30",
     ),
-    "special": ("0.5", "-0.5", "0.999", "-0.99999994", "1.5", "-2.5", "3", "-3.25", "7.75", "-9.25", "20", "1e4", "1e30", "-1e30", "1e-10", "-1e-40", "0.01"),
+    "special": (
+        "0.5", "-0.5", "0.999", "-0.99999994", "1.5", "-2.5", "3", "-3.25", "7.75", "-9.25", "20", "1e4", "1e30", "-1e30", "1e-10", "-1e-40", "0.01",
+        "-2.4570248", "-4.0393", "1.0001", "2.0625", "-30.7", "1e36", "4.2e36",
+    ),
 }  # fmt: skip
 _PAIRS: Final[tuple[tuple[str, str], ...]] = (
     ("2", "0.5"), ("2", "10"), ("2", "-149"), ("2", "-150.5"), ("2", "127.9"), ("2", "128"), ("10", "38"), ("10", "-44.9"), ("0.5", "3.25"),
@@ -187,8 +196,8 @@ def _operands(name: str) -> str:
 
 
 def _outputs(t: Type, names: Sequence[str]) -> dict[str, Result]:
-    right = {name: partial(_unary if name in _UNARY else _several, name, FORMATS[t]) for name in names}
-    return {name: (t, call(name, *_operands(name)), right[name]) for name in names}
+    right = {name: partial(_unary if name in _UNARY else _several, name, FORMATS[t]) for name in names if t in OPS[name].of}
+    return {name: (t, call(name, *_operands(name)), right[name]) for name in right}
 
 
 def _inputs(t: Type, rows: Sequence[Sequence[Number]]) -> dict[str, tuple[Type, Sequence[Number]]]:
@@ -259,7 +268,7 @@ _EVERYDAY: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...], int, str]]
     "angles": (("sin", "cos"), ("0", "0.5", "-0.5", "1", "-1", "1.5", "-2", "3", "3.1415927", "0.001"), 0, "0.0005"),
     "tangents": (("tan",), ("0", "0.5", "-0.5", "1", "-1", "1.25", "0.001", "-0.75"), 0, "0.006"),
     "inverses": (("asin", "acos", "atan", "atanh"), ("0", "0.5", "-0.5", "0.25", "-0.75", "0.9", "0.001", "-0.96875"), 4096, "0.0005"),
-    "special": (("erfcx", "erfinv"), ("0.5", "0.25", "0.875", "0.125"), 64, "0.00001"),
+    "special": (("erfcx", "erfinv", "lgamma"), ("0.5", "0.25", "0.875", "0.125"), 64, "0.00001"),
     "errors": (("erf", "erfc"), ("0", "0.5", "-0.5", "1", "-1", "2", "-2.5", "3.5", "0.1", "1.25"), 64, "0.00001"),
 }  # fmt: skip
 _EVERYDAY_PAIRS: Final = (
