@@ -54,7 +54,7 @@ class UnwrittenReads:
         local = [s for s in program.body if isinstance(s, MemoryStatement) and s.memory.space in _LOCAL]
         read = {s.memory for s in local if isinstance(s, (Load, UniformLoad, Atomic)) and type(s) is not AtomicStore}
         self._stored = {s.memory for s in local if isinstance(s, (Store, AtomicStore, CopyAsync))}
-        self.watched = read & self._stored | read - {s.memory for s in local if isinstance(s, Atomic)}
+        self.watched = read & self._stored | read - {s.memory for s in local if isinstance(s, Atomic) and s.op.writes}
         self._program = program
         self._found: dict[int, _Reads] = {}
 
@@ -79,7 +79,8 @@ class UnwrittenReads:
         memory, program = reads.memory, self._program
         element = element_text(memory, arguments.extents[memory], reads.element)
         who = f"invocation {invocation_text(reads.who, program.workgroup)} of workgroup {workgroup_text(reads.who, groups)}"
-        does = "changes it by an atomic" if isinstance(program.body[index], Atomic) else "reads it"
+        statement = program.body[index]
+        does = "changes it by an atomic" if isinstance(statement, Atomic) and statement.op.writes else "reads it"
         count = "" if reads.count == 1 else f", the first of {reads.count:,} such accesses here"
         said = f"{element}: {who} {does}, and nothing has written it{count}"
         return finding("R102", said, program.place(index), self._help(memory))

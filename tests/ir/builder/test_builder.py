@@ -311,6 +311,11 @@ MISTAKES: list[tuple[str, str, Callable[[Scene], object]]] = [
     ("B108", "read_write", lambda s: s.x.__setitem__(s.i, s.f)),
     ("B108", "read_write", lambda s: s.y[s.i]),
     ("B108", "read_write buffers", lambda s: s.x.atomic_add(0, 1.0)),
+    ("B108", "the order of atomic_add is relaxed or acquire or release or acq_rel, got 'seq_cst'", lambda s: s.y.atomic_add(0, 1.0, order="seq_cst")),
+    ("B108", "the order of atomic_load is relaxed or acquire, got 'release'", lambda s: s.y.atomic_load(0, order="release")),
+    ("B108", "the order of atomic_store is relaxed or release, got 'acquire'", lambda s: s.y.atomic_store(0, 1.0, order="acquire")),
+    ("B108", "a scope is workgroup or device, got 'grid'", lambda s: s.y.atomic_store(0, 1.0, order="release", scope="grid")),
+    ("B108", "a scope is workgroup or device, got None", lambda s: s.b.fence(None)),  # type: ignore[arg-type]  # the mistake under test
     ("B108", "whole number", lambda s: s.b.workgroup("t", vp.f32, s.n)),  # type: ignore[arg-type]  # the mistake under test
     ("B108", "`//`", lambda s: s.i / 2),
     ("B108", "`/`", lambda s: s.f // 2),

@@ -14,6 +14,8 @@ from check_programs import ONE, TRUE, ZERO, N, assembler, codes, everything, pla
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp, Grid
 from vyre_py.ir.language.nodes import (
     Access,
+    Atomic,
+    AtomicStore,
     Barrier,
     Const,
     End,
@@ -31,7 +33,7 @@ from vyre_py.ir.language.nodes import (
     const,
 )
 from vyre_py.ir.language.op import Level
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bool_, f32, i32, u8, u32, vector_of
 
@@ -45,6 +47,8 @@ MALFORMED: dict[str, Callable[[Program], object]] = {
     "foreign statement": lambda p: with_body(p, "barrier"),
     "abstract statement": lambda p: with_body(p, Statement(None, ())),
     "statement of another class": lambda p: with_body(p, type("Barrier2", (Barrier,), {"effect": Barrier.effect})(None, ())),
+    "order of another kind": lambda p: with_body(p, Atomic(Value(1, u32), (ZERO, ONE), p.memories[0], ATOMICS_BY_SPELLING["add.acquire"])),
+    "load that stores": lambda p: with_body(p, AtomicStore(None, (ZERO, ONE), p.memories[0], ATOMICS_BY_SPELLING["add"])),
     "unfilled statement": lambda p: with_body(p, object.__new__(Let)),
     "operand that is not an atom": lambda p: with_body(p, Store(None, untyped((ZERO, 1.5)), p.memories[0])),
     "operands in a list": lambda p: with_body(p, Store(None, untyped([ZERO, ONE]), p.memories[0])),
