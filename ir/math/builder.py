@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, cast
 
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst
@@ -28,6 +30,15 @@ def word(value: int) -> Const:
     return const(u32, value)
 
 
+_NUMBERS: Final = frozenset({int, float})
+_held = lru_cache(maxsize=1 << 12, typed=True)(const)
+
+
+def _constant(type_: Type, number: float) -> Const:
+    """As `const`, which takes time: the expansions have the same few. The two zeros are equal, and not held."""
+    return _held(type_, number) if number else const(type_, number)
+
+
 class MathBuilder:
     """Writes at the end of `out`; control flow and variables go to `out` directly."""
 
@@ -36,10 +47,10 @@ class MathBuilder:
 
     def __call__(self, name: str, *operands: Atom | float) -> Value:
         """The op of this name. A number stands for the constant, rounded once, of the type of the last operand that is none."""
-        atoms = [x for x in operands if not isinstance(x, (int, float))]
-        if len(atoms) < len(operands):
-            atoms = [const(atoms[-1].type, x) if isinstance(x, (int, float)) else x for x in operands]
-        return self.out.let(OPS[name], tuple(atoms))
+        if not _NUMBERS.isdisjoint(map(type, operands)):
+            type_ = next(x.type for x in reversed(operands) if not isinstance(x, (int, float)))
+            operands = tuple([_constant(type_, x) if isinstance(x, (int, float)) else x for x in operands])
+        return self.out.let(OPS[name], cast("tuple[Atom, ...]", operands))
 
     def cast(self, x: Atom, type_: Type) -> Value:
         """The value in another type."""
@@ -51,9 +62,9 @@ class MathBuilder:
 
     def polynomial(self, x: Atom, coefficients: Sequence[float]) -> Atom:
         """c[0] + x (c[1] + x (c[2] + ...)) of the type of x, one fused multiply-add a step."""
-        total: Atom = const(x.type, coefficients[-1])
+        total: Atom = _constant(x.type, coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
-            total = self("fma", total, x, const(x.type, coefficient))
+            total = self("fma", total, x, _constant(x.type, coefficient))
         return total
 
     def table(self, name: str, type_: Type, words: Sequence[int]) -> Memory:
