@@ -112,7 +112,7 @@ def test_batches_of_the_interpreter_go_on_where_the_last_one_ended() -> None:
         (vp.f32, 40, 90, CompileOptions()),  # a warp does
         (vp.f64, 32, 90, CompileOptions(interruptible=True)),
     ],
-    ids=str,
+    ids=["one looks back", "one, of 64 bits", "a warp looks back", "a warp, of 64 bits"],
 )
 def test_workgroups_at_once(type_: vp.Type, group: int, count: int, options: CompileOptions) -> None:
     """A thread for each invocation of the grid; the words that a launch leaves are right for the next."""
