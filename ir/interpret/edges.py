@@ -37,7 +37,8 @@ class Released:
         if not goes_on:
             self.wide[at] = self.near[at] = _NEVER
         others = (self.near[at] != _NEVER) & (self.group[at] != group)
-        self.group[at] = np.where(others, _SEVERAL, group)
+        self.group[at] = group
+        self.group[at[others | (self.group[at] != group)]] = _SEVERAL
         np.maximum.at(self.wide, at, wide)
         np.maximum.at(self.near, at, np.maximum(near, wide))
 
@@ -66,18 +67,17 @@ class Edges:
     def atomic(self, op: AtomicOp, released: Released, at: Array, lanes: Array, now: int) -> None:
         """These lanes do an atomic at these elements, one lane after another."""
         order, group = op.order, self.group[lanes]
-        near, wide = order.releases, order.releases and order.scope is Scope.DEVICE
-        if op.reads:
-            seen_wide, seen_near = released.seen(at, group)
-            later = np.ones(at.size, np.bool_)  # of several at one element all but the first, which read what another has just written
-            later[np.unique(at, return_index=True)[1]] = False
-            seen_wide, seen_near = np.where(later & wide, now, seen_wide), np.where(later & near, now, seen_near)
-            seen_wide = np.maximum(seen_wide, seen_near)
-            self._read[0, lanes] = np.maximum(self._read[0, lanes], seen_wide)
-            self._read[1, lanes] = np.maximum(self._read[1, lanes], seen_near)
-            if order.acquires:
-                self.after[lanes] = np.maximum(self.after[lanes], seen_wide if order.scope is Scope.DEVICE else seen_near)
+        wide, near = released.seen(at, group)
         if op.writes:
-            since_wide, since_near = self._fenced[:, lanes]
-            wide_from = np.full(lanes.size, now) if wide else since_wide
-            released.write(at, group, wide_from, np.full(lanes.size, now) if near else since_near, op.reads)
+            fenced_wide, fenced_near = self._fenced[:, lanes]
+            all_now = np.full(lanes.size, now)
+            of_device = order.releases and order.scope is Scope.DEVICE
+            released.write(at, group, all_now if of_device else fenced_wide, all_now if order.releases else fenced_near, op.reads)
+        if op.reads:
+            later = np.ones(at.size, np.bool_)  # of several at one element all but the first, which may read what any of them has just written
+            later[np.unique(at, return_index=True)[1]] = False
+            after_wide, after_near = released.seen(at, group)
+            wide, near = np.where(later, after_wide, wide), np.where(later, after_near, near)
+            self._read[:, lanes] = np.maximum(self._read[:, lanes], (wide, near))
+            if order.acquires:
+                self.after[lanes] = np.maximum(self.after[lanes], wide if order.scope is Scope.DEVICE else near)
