@@ -15,7 +15,7 @@ from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 
-__all__ = ["WORKGROUP_ALIGN", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
+__all__ = ["WORKGROUP_ALIGN", "orders_memory", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
 
 WORKGROUP_ALIGN: Final = 16
 
@@ -41,10 +41,15 @@ def require_ops(who: str, optimised: Optimised) -> None:
         raise Unsupported(who, missing)
 
 
+def orders_memory(program: Program) -> bool:
+    """Whether an invocation may see at one statement what other workgroups have written before another one: at a fence, an atomic that orders memory or one
+    that only loads."""
+    return any(ORDERS[type(s)] or (isinstance(s, Atomic) and not s.op.writes) for s in program.body)
+
+
 def shares_memory(program: Program) -> bool:
-    """Whether an invocation may see at one statement what others have written before another one: at a barrier, a fence, an atomic that orders memory
-    or one that only loads."""
-    return any(SYNCHRONISES[type(s)] or ORDERS[type(s)] or (isinstance(s, Atomic) and not s.op.writes) for s in program.body)
+    """Whether it may see what other invocations have written, of its own workgroup at a barrier, too."""
+    return orders_memory(program) or any(SYNCHRONISES[type(s)] for s in program.body)
 
 
 def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, int]:

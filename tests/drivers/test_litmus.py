@@ -46,9 +46,9 @@ def test_without_a_fence_stores_are_buffered_on_the_cpu() -> None:
     assert _is_broken("cpu", "store buffering, relaxed")
 
 
-@pytest.mark.parametrize("name", RELAXED)
-def test_without_an_order_a_gpu_reorders(name: str) -> None:
-    assert _is_broken("cuda", name)
+def test_without_an_order_a_gpu_reorders() -> None:
+    """An H200 was seen to pass messages in another order, and not to buffer stores where the CPU does."""
+    assert _is_broken("cuda", "message passing, relaxed")
 
 
 @pytest.mark.parametrize("name", [*KEPT, *RELAXED])

@@ -49,7 +49,7 @@ from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
-from vyre_py.lowering.llvm.legal import shares_memory
+from vyre_py.lowering.llvm.legal import orders_memory
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText
@@ -380,8 +380,8 @@ class _LaneWalk:
         areas = {**state.areas, "%saved": state.saved_bytes} if state.saved_bytes else dict(state.areas)
         buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
         pointers = [name for name, _ in buffers] + list(areas)
-        # What other threads may have written before a fence, or before an ordered atomic, is not apart from everything.
-        apart = "" if shares_memory(state.program) else "noalias "
+        # What other threads may have written before a fence, or before an ordered atomic, is not apart from everything. A workgroup is one thread.
+        apart = "" if orders_memory(state.program) else "noalias "
         promises = {name: apart if memory.access is Access.READ_WRITE else "noalias " for name, memory in buffers}
         taken = "".join([f", ptr {promises.get(name, 'noalias ')}{name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         # Not inlined: the facts about pointers would become lists on every access, as long as the number of pointers.
