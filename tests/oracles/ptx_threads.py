@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,9 @@ class Kernel:
         assert "ftz" not in parts and "sat" not in parts, parts
         target, source = parts[-2:]
         take, rounding = (lambda x: x) if source not in FLOATS else taken(f"u{bits_of(source)}"), parts[1]
+        if target.endswith("x2"):
+            half = partial(converted, rounding, target.removesuffix("x2"), source)
+            return self._assigned(operands[0], lambda high, low: half(take(high)) << 16 | half(take(low)), operands[1:])
         return self._assigned(operands[0], lambda x: converted(rounding, target, source, take(x)), operands[1:])
 
     def _setp(self, parts: list[str], operands: list[str]) -> Step:

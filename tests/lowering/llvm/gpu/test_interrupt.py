@@ -15,7 +15,7 @@ from ptxas import assemble_together
 
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.ir.check import check
-from vyre_py.ir.check.facts import definitions, has_grid_barrier
+from vyre_py.ir.check.facts import definitions, has_grid_barrier, has_grid_scan
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.nodes import Else, End, For, Get, If, Let, Load, Loop, Region, Set, Var
 from vyre_py.ir.language.ops import EXPANDED_ONLY
@@ -78,7 +78,7 @@ def test_run_filetests(path, options, monkeypatch, busy):
         values = {name: value if value.ndim else value[()] for name, value in arguments.items()}
         heard = Heard(code.program, reports)
         program = heard.program
-        if has_grid_barrier(program) if options.persistent else not has_loops(program):
+        if (has_grid_barrier(program) or has_grid_scan(program)) if options.persistent else not has_loops(program):
             return interpret(code, arguments, sizes, reports=reports)
         return walk.run(prepare(program, TARGET, options), values, sizes, options, heard, opt=0)
 
