@@ -208,7 +208,7 @@ class ExpressionParser(OperandParser):
         """Such as global_id.x or local_index."""
         at = self.position
         name = self.expect_kind("name")
-        if self.take("."):
+        if name not in OPS and self.take("."):  # behind one that has no axes, components are picked
             name += "." + self.expect_kind("name", "an axis: x, y or z")
         if name not in OPS:
             raise self.unknown("the query", name, (n for n, row in OPS.items() if row.is_query), self.place(at))
