@@ -47,7 +47,7 @@ class CpuLaunch(Launch):
         # What workgroups hand on from one to the next lives as long as a call of the kernel.
         ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
         self._alone = ordered or self._total == 1
-        self._threads = 1 if ordered else core_count()
+        self._threads = core_count()
         self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
         self._stale = False
         self._record = plan.record()
@@ -123,7 +123,8 @@ class CpuLaunch(Launch):
         """Gives whether the kernel ended before the deadline. Raises LaunchError where a call in another thread, with the same arguments, was ended, and
         this one with it."""
         try:
-            in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._threads, deadline)
+            step = self._total if self._alone else None
+            in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._threads, deadline, step)
         finally:
             if arguments.ended:
                 self._put({}, ())  # the next call has a word of its own

@@ -171,8 +171,8 @@ def run_alone(kernel: CpuKernel, arguments: Arguments, first: int, end: int, gri
 
 
 def _step(workgroups: int, threads: int) -> int:
-    """How many workgroups make a range: four ranges a thread even out kernels whose workgroups differ. One thread takes all at once."""
-    return max(1, -(-workgroups // (4 * threads if threads > 1 else 1)))
+    """How many workgroups make a range: four ranges a thread even out kernels whose workgroups differ."""
+    return max(1, -(-workgroups // (4 * threads)))
 
 
 def _abandon(job: GridJob, error: BaseException) -> None:
@@ -203,13 +203,16 @@ def run_together(kernel: CpuKernel, arguments: Arguments, first: int, total: int
         raise job.error
 
 
-def run_watched(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int, deadline: float | None) -> bool:
-    """Runs all workgroups of an interruptible kernel in up to `threads` threads of their own, while this one waits, in which Python handles signals.
+def run_watched(
+    kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int, deadline: float | None, step: int | None = None
+) -> bool:
+    """Runs all workgroups of an interruptible kernel in up to `threads` threads of their own, while this one waits, in which Python handles signals. A thread
+    takes ranges of `step` workgroups: of all where one hands values on to the next.
 
     Past the deadline, a time by `time.monotonic`, or where a handler raises, the kernel's loops are ended. Gives whether all was done in time, and raises what
     a handler raises.
     """
-    step = _step(total, threads)
+    step = step or _step(total, threads)
     job = GridJob(kernel, arguments, total, 0, step, grid)
     try:
         for number in range(min(threads, -(-total // step))):
