@@ -24,7 +24,8 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
-    "ARRIVALS_BYTES", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "is_totals", "lay_out", "totals_name", "totals_number",
+    "ARRIVALS_BYTES", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "is_totals", "lay_out", "totals_name",
+    "totals_number",
 ]
 
 POINTER_BYTES: Final = 8
@@ -32,6 +33,7 @@ WORD_BYTES: Final = 4
 # What an ARRIVALS slot points to: memory of the device, on a multiple of 8 bytes, zero before the launch's first run and no other launch's.
 # The first word counts arrivals and keeps its meaning from run to run; the second is unused.
 ARRIVALS_BYTES: Final = 8
+MOST_SCANS: Final = 16  # of one Program, where they are made in steps
 
 _PLAIN: Final = CompileOptions()
 

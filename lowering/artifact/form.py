@@ -13,7 +13,7 @@ from typing import Final
 
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.wire.record import Record, Section
-from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.layout import MOST_SCANS, SlotKind
 
 __all__ = [
     "BUFFER", "DIM", "FILE", "FORMATS", "IMAGE_CODES", "INTERFACE", "IN_STEPS", "MAX_BYTES", "MAX_FILE", "MAX_ROWS", "MAX_SECTIONS", "MAX_STEPS", "MAX_STRING",
@@ -31,7 +31,7 @@ MAX_ROWS: Final = 1 << 16  # of one table
 MAX_WORDS: Final = 1 << 19  # of one section
 MAX_STRING: Final = 2048  # bytes of one, but for docs and logs: some four times what a name may have
 MAX_FILE: Final = 500  # characters of the name of a file in which an assert or print was written, the last ones
-MAX_STEPS: Final = 33  # kernels of a Program: two for each scan over the grid that is made in steps, and itself
+MAX_STEPS: Final = 2 * MOST_SCANS + 1  # kernels of a Program: two for each scan over the grid that is made in steps, and itself
 IN_STEPS: Final = frozenset({"wgsl"})  # the kinds of targets where scans are
 WORD_BYTES: Final = 4
 

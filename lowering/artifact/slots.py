@@ -14,11 +14,11 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
 from vyre_py.ir.language.types import Type, i64, u32, u64
 from vyre_py.ir.wire.tables import TYPES_BY_CODE
-from vyre_py.lowering.artifact.form import MAX_STEPS, SLOT_CODES
+from vyre_py.lowering.artifact.form import SLOT_CODES
 from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.errors import ArtifactError
-from vyre_py.lowering.layout import POINTER_BYTES, WORD_BYTES, Slot, SlotKind, totals_name
+from vyre_py.lowering.layout import MOST_SCANS, POINTER_BYTES, WORD_BYTES, Slot, SlotKind, totals_name
 from vyre_py.lowering.options import MOST_PRINTED
 from vyre_py.lowering.reports import prints_at, report_name
 
@@ -162,11 +162,10 @@ class _Slots:
             raise self.fault("the grid's size is three u32")
         return Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=number), step
 
-
     def totals(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
         type_ = known[0]
-        if type_.is_vector or type_.bits != 8 * WORD_BYTES or more >= MAX_STEPS:
-            raise self.fault(f"the buffer of a scan has words, not {type_}, and is one of {MAX_STEPS}")
+        if type_.is_vector or type_.bits != 8 * WORD_BYTES or more >= MOST_SCANS:
+            raise self.fault(f"the buffer of a scan has words, not {type_}, and is one of {MOST_SCANS}")
         name = totals_name(more, [*self.interface.dims, *self.interface.params, *self.interface.buffers])
         memory = Memory(name, Space.BUFFER, type_, (self.section.size(self.sizes, number),), Access.READ_WRITE, hidden=True)
         return Slot(SlotKind.TOTALS, name, type_, offset, POINTER_BYTES, memory), POINTER_BYTES
