@@ -59,13 +59,12 @@ class LaunchPlan:
     @property
     def buffers(self) -> Mapping[str, Buffer]:
         """The buffers by slot name: the arguments, and the device's own for what the code reports."""
-        if self.totals:
-            return {**replace(self, totals={}).buffers, **self.totals}
-        if self.report is None or self.report.report.buffer is None:
-            return self.binding.buffers
-        slot = self.step.layout.find(SlotKind.REPORT)
-        assert slot is not None  # where there is a buffer, there is its slot (`report_of`)
-        return {**self.binding.buffers, slot.name: self.report.report.buffer}
+        base: Mapping[str, Buffer] = self.binding.buffers
+        if self.report is not None and self.report.report.buffer is not None:
+            slot = self.step.layout.find(SlotKind.REPORT)
+            assert slot is not None  # where there is a buffer, there is its slot (`report_of`)
+            base = {**base, slot.name: self.report.report.buffer}
+        return {**base, **self.totals} if self.totals else base
 
     @property
     def label(self) -> str:
@@ -231,13 +230,17 @@ class Launch(Command, Stationary, ShownAsText):
             problems += plan.binding.overlaps(buffers, changed)
         if problems:
             raise BindingError(plan.binding.interface.name, problems)
-        self._place(changed, [(slot, slot.cut(encoded[slot.source[0]])) for slot in plan.step.layout.params if slot.source[0] in encoded] if encoded else [])
+        self._accept(changed, encoded)
         if self._c_launch is not None:
             self._c_launch.follow(self)
         return self
 
     def _bound(self) -> dict[str, Buffer]:
         return dict(self.plan.binding.buffers)
+
+    def _accept(self, buffers: Mapping[str, Buffer], params: Mapping[str, bytes]) -> None:
+        """Takes arguments that fit: all of them, or none where it raises."""
+        self._place(buffers, [(slot, slot.cut(params[slot.source[0]])) for slot in self.plan.step.layout.params if slot.source[0] in params] if params else [])
 
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         """Puts what fits in its place."""
@@ -252,6 +255,10 @@ class Launch(Command, Stationary, ShownAsText):
             self._set_buffer(name, buffer)
         for slot, data in slots:
             self._set_slot(slot, data)
+
+    def _run_steps(self, steps: Sequence[Self]) -> None:
+        """Enqueues the steps of one launch, of which this is the last, with no other command between them."""
+        raise Unsupported(self.plan.device.name, [Missing("launches of several steps")])
 
     def on(self, stream: Any) -> Self:
         """The launch, enqueued on another stream from now on."""

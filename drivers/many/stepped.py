@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from vyre_py.drivers.launch import Launch, LaunchPlan, plan_launch
 from vyre_py.ir.language.dims import evaluate_dim
@@ -39,7 +39,10 @@ def plan_steps(device: Device, steps: Sequence[Step], binding: BindingPlan, conf
 
 
 class SteppedLaunch(Launch):
-    """Launches that run one after another, and are set together. Its plan is that of the last."""
+    """Launches that run one after another, with no other command between them, and are set together. Its plan is that of the last.
+
+    The steps of a call alone make what they share, and read it. So calls from several threads, and copies for graphs, may share it too.
+    """
 
     __slots__ = ("_launches",)
 
@@ -48,14 +51,21 @@ class SteppedLaunch(Launch):
         self._launches = tuple(launches)
 
     def _run(self) -> None:
-        for launch in self._launches:
-            launch()
+        self._launches[-1]._run_steps(self._launches)
 
-    def set(self, arguments: Any = None, /, **named: Any) -> Self:
-        """As `Launch.set`."""
-        for launch in self._launches:
-            launch.set(arguments, **named)
-        return self
+    def _accept(self, buffers: Mapping[str, Buffer], params: Mapping[str, bytes]) -> None:
+        bound, taken = self._bound(), []
+        before = {name: bound[name] for name in buffers}
+        try:
+            for launch in self._launches:
+                block, slots = launch.plan.block, [slot for slot in launch.plan.step.layout.params if slot.source[0] in params]
+                held = [(slot, bytes(block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes])) for slot in slots]
+                launch._accept(buffers, params)
+                taken.append((launch, held))
+        except BaseException:
+            for launch, held in taken:
+                launch._place(before, held)
+            raise
 
     def _bound(self) -> dict[str, Buffer]:
         return self._launches[-1]._bound()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
@@ -70,23 +70,26 @@ class WgpuLaunch(Launch):
             raise self._failure(error) from error
 
     def _run(self) -> None:
-        armed = self._armed
-        if armed is None:
-            armed = self._rearm()
-        begin, submit, pipeline, group = armed
+        self._run_steps((self,))
+
+    def _run_steps(self, steps: Sequence[WgpuLaunch]) -> None:
+        armed = [step._armed or step._rearm() for step in steps]
+        begin, submit, _, _ = armed[-1]
         try:
             encoder = begin(label=self._label)
-            compute = encoder.begin_compute_pass()
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(*self._dispatched)
+            compute = encoder.begin_compute_pass()  # in which each dispatch sees what those before have written
+            for step, (_, _, pipeline, group) in zip(steps, armed, strict=True):
+                compute.set_pipeline(pipeline)
+                compute.set_bind_group(0, group)
+                compute.dispatch_workgroups(*step._dispatched)
             compute.end()
             submit([encoder.finish()])
         except self._errors as error:
             self._device.require_usable()
             raise self._failure(error) from error
-        self._telemetry.launches += self.counted
-        self._record.count()
+        for step in steps:
+            self._telemetry.launches += step.counted
+            step._record.count()
 
     def _of(self, plan: LaunchPlan) -> WgpuLaunch:
         return WgpuLaunch(self._device, plan, self._module)
@@ -156,17 +159,18 @@ class WgpuLaunch(Launch):
         # In order with submitted work: launches before keep the words that they were given.
         self._device.gpu.queue.write_buffer(self._block, word * WORD_BYTES, data)
 
-    def _set_buffer(self, name: str, buffer: Buffer) -> None:
+    def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         self._device.require_usable()
-        self._buffers[name] = buffer
+        before = self._buffers
+        self._buffers = {**before, **buffers}
         try:
-            self._bind()
-        except self._errors as error:
-            raise self._failure(error) from error
-
-    def _set_slot(self, slot: Slot, data: bytes) -> None:
-        self._device.require_usable()
-        try:
-            self._write(scalar_word(self.plan.step.layout, slot), data)
-        except self._errors as error:
-            raise self._failure(error) from error
+            if buffers:
+                self._bind()
+            for slot, data in slots:
+                self._write(scalar_word(self.plan.step.layout, slot), data)
+        except BaseException as error:
+            self._buffers = before
+            self.disarm()  # the next call binds them again, at their offsets
+            if isinstance(error, self._errors):
+                raise self._failure(error) from error
+            raise

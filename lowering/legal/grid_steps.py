@@ -2,7 +2,7 @@
 
 For each scan one kernel computes the value of every workgroup, as the Program does up to there, and one workgroup turns all of them into what lies before
 each; the last kernel is the Program with loads in the scans' place. What stands before a scan is so computed again, which is right where it writes to no
-buffer that it reads, and changes none by atomics: other Programs are refused by name.
+buffer that it reads, and has no atomics on one that atomics change: other Programs are refused by name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from vyre_py.ir.language.effects import Effect, any_of
 from vyre_py.ir.language.nodes import (
     Access,
     Atom,
+    Atomic,
     Const,
     GridScan,
     Memory,
@@ -35,23 +36,20 @@ from vyre_py.ir.language.ops import GRID_FOLDS, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 from vyre_py.lowering.errors import Missing, Unsupported
-from vyre_py.lowering.layout import totals_name
+from vyre_py.lowering.layout import MOST_SCANS, totals_name
 
-__all__ = ["MOST_SCANS", "grid_steps"]
+__all__ = ["grid_steps"]
 
-MOST_SCANS: Final = 16
 _GROUP: Final = 256  # invocations of the workgroup that folds
 _WORD_BITS: Final = 32
 _WRITES: Final = any_of(Effect.WRITES)
 
 
 def grid_steps(checked: Checked, who: str) -> tuple[Checked, ...]:
-    """The Programs that a checked one is run as, one after another, over the same hidden memories: itself where it has no scans. They keep the rules as it
-    does. Raises Unsupported, in the name of `who`, for what cannot be run so."""
+    """The Programs that a checked one is run as, one after another, over the same hidden memories, for one that has scans. They keep the rules as it does.
+    Raises Unsupported, in the name of `who`, for what cannot be run so."""
     program = checked.program
     scans = [index for index, s in enumerate(program.body) if isinstance(s, GridScan)]
-    if not scans:
-        return (checked,)
     if missing := list(_missing(program, scans)):
         raise Unsupported(who, missing)
     declared: list[Dim | Param | Memory] = [*program.dims, *program.params, *program.buffers]
@@ -73,7 +71,10 @@ def _missing(program: Program, scans: list[int]) -> Iterator[Missing]:
             yield Missing(f"grid_scan of {program.body[index].args[0].type}", program.place(index), "scans take 32 bits here")
     before = list(enumerate(program.body[: scans[-1]]))
     read = {memory for _, s in before if type(s) is not Store for memory in _memories(s)}
+    changed = {s.memory for s in program.body if isinstance(s, Atomic) and s.op.writes}
     for index, s in before:
+        if isinstance(s, Atomic) and s.memory not in changed:
+            continue  # it loads the same each time
         if not isinstance(s, MemoryStatement) or s.memory.space is not Space.BUFFER or not _WRITES[type(s)] or (type(s) is Store and s.memory not in read):
             continue
         what = f"a store to {s.memory.name!r}, which is read," if isinstance(s, Store) else f"an atomic on {s.memory.name!r}"
@@ -118,7 +119,7 @@ class _UpToScan(Rewriter):
         return self.finish()
 
     def _is_seen(self, index: int) -> bool:
-        """Whether a statement does what the last kernel does for all."""
+        """Whether a statement has an effect outside the kernel, which only the last step may have."""
         s = self.program.body[index]
         return isinstance(s, ReportStatement) or (isinstance(s, Store) and s.memory.space is Space.BUFFER)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import ptxas
@@ -18,7 +19,9 @@ from walked_kernel import WalkedDevice
 import vyre_py as vp
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.errors import DispatchTimeout
+from vyre_py.drivers.errors import DispatchTimeout, LaunchError
+from vyre_py.drivers.many.stepped import SteppedLaunch
+from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.ir.check import check
 from vyre_py.ir.check.facts import has_grid_scan
 from vyre_py.ir.interpret import interpret
@@ -252,6 +255,91 @@ def test_wgpu_runs_the_steps_of_one_artifact() -> None:
     assert pipeline.dispatch({"x": x[:0]})["y"].size == 0
     with pytest.raises(Unsupported, match="dispatch option grid"):
         pipeline.dispatch({"x": x}, config=DispatchConfig(grid=(2, 1, 1)))
+
+
+def test_one_launch_of_several_steps_from_two_threads() -> None:
+    """No thread's steps come between those of the other, nor between those of a copy for a graph."""
+    device = open_device("wgpu")
+    x = np.arange(9 * GROUP + 3, dtype=np.uint32)
+    want = np.cumsum(x, dtype=np.uint32)
+    yd = device.allocate(x.size, vp.u32)
+    launch = device.compile_native(prefix_sum()).bind(x=device.upload(x), y=yd)
+    graph = device.capture(launch)
+    wrong: list[object] = []
+
+    def work(call: Callable[[], None]) -> None:
+        try:
+            for _ in range(15):
+                call()
+                wrong.extend(np.flatnonzero(yd.read() != want))
+        except BaseException as error:  # noqa: BLE001 - whatever a thread raises is the test's finding
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in (launch, launch, graph)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+SCALED = """program scaled(n) workgroup(64) over(n) {
+  param by: u32
+  buffer x: u32[n] read
+  buffer y: u32[n] write
+  y[global_id.x] = grid_scan(add, uniform_load(x[workgroup_id.x])) * by + uniform_load(x[workgroup_id.x]) * by
+}"""
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_a_set_that_a_step_refuses_changes_nothing(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_device("wgpu")
+    x = np.ones(3 * 64, np.uint32)
+    xd, yd, other = device.upload(x), device.allocate(x.size, vp.u32), device.upload(x + 1)
+    launch = device.compile_native(parse(SCALED)).bind(x=xd, y=yd, by=3)
+    assert isinstance(launch, SteppedLaunch)
+    want = np.repeat(np.arange(1, 4, dtype=np.uint32), 64)
+    with monkeypatch.context() as patch:
+        failing = launch._launches[step]
+        assert isinstance(failing, WgpuLaunch)
+        patch.setattr(WgpuLaunch, "_write", refuse_to(failing, WgpuLaunch._write))
+        with pytest.raises(LaunchError):
+            launch.set(x=other, by=5)
+    launch()
+    assert np.array_equal(yd.read(), want * 3)
+    launch.set(x=other, by=5)()
+    assert np.array_equal(yd.read(), want * 10)
+
+
+def refuse_to(failing: WgpuLaunch, write: Callable[[WgpuLaunch, int, bytes], None]) -> Callable[[WgpuLaunch, int, bytes], None]:
+    """A `write` that fails for one launch."""
+
+    def refuse(self: WgpuLaunch, word: int, data: bytes) -> None:
+        if self is failing:
+            raise self._errors[0]("refused")
+        write(self, word, data)
+
+    return refuse
+
+
+COUNTED = """program counted(n) workgroup(64) over(n) {
+  buffer x: u32[4] read_write
+  buffer y: u32[n] write
+  workgroup t: u32[64]
+  t[local_index] = atomic_load(x[workgroup_id.x])
+  let v = uniform_load(t[5u32])
+  y[global_id.x] = grid_scan(add, v) + v
+}"""
+
+
+def test_atomic_loads_before_a_scan_in_steps() -> None:
+    """They are made twice, and give the same where no atomic changes the memory; one that follows the scan may, before other workgroups load."""
+    x = np.array([3, 5, 7, 9], np.uint32)
+    result = open_device("wgpu").compile_native(parse(COUNTED)).dispatch({"x": x, "n": 256})
+    assert np.array_equal(result["y"], np.repeat(np.cumsum(x, dtype=np.uint32), 64))
+    changed = COUNTED.replace("+ v\n", "+ v\n  atomic_add(x[0], 1)\n")
+    with pytest.raises(Unsupported, match="an atomic on 'x' before a grid_scan"):
+        emit_text(parse(changed), "wgsl")
 
 
 # ---------------------------------------------------------------- on a GPU
