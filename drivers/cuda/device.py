@@ -447,6 +447,7 @@ class CudaDevice(Device):
     def _drop_kept(self) -> None:
         """When memory is short: frees what the pools keep."""
         self.memory.drop_kept()
+        self.words.drop_kept()
         self.pinned_pool.trim()
 
     def _evict(self) -> None:

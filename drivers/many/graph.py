@@ -117,8 +117,8 @@ class Graph(Closing, Stationary):
             self()
 
     def on(self, stream: Any) -> Self:
-        """The graph, replayed on another stream from now on. A kernel with grid barriers, or scans over the grid, has words of its own launch: a replay and
-        that launch itself must not run at once."""
+        """The graph, replayed on another stream from now on. A kernel with grid barriers, or scans over the grid, has words of its own launch: no two of
+        them, replays or launches, may run at once."""
         self.device._lacks("streams")
 
     def turns(self) -> int:

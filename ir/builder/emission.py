@@ -41,7 +41,7 @@ def scope_named(name: str) -> Scope:
     """The scope of a name. Raises ValidationError (B108)."""
     found = next((scope for scope in Scope if name == scope.value), None)
     if found is None:
-        fail("B108", f"a scope is {' or '.join(scope.value for scope in Scope)}, got {shown(name)}")
+        fail("B108", f"a scope is {' or '.join(scope.value for scope in Scope)}, got {shown(name)}", 'b.fence("workgroup"); scope="workgroup" of an atomic')
     return found
 
 

@@ -26,7 +26,7 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
 from vyre_py.ir.language.nodes import Access, Atom, Space, Value
-from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS
+from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
@@ -451,7 +451,7 @@ class ProgramBuilder(SubgroupEmitter):
         """Waits for the copies of all the invocation's groups but its last `groups`, a whole number up to 31; for every copy, committed or not, where that
         is 0. Raises ValidationError (V213) for another number."""
         if not isinstance(groups, int) or isinstance(groups, bool) or not 0 <= groups <= MAX_COPY_GROUPS:
-            fail("V213", f"a whole number from 0 to {MAX_COPY_GROUPS} of groups may be in flight, got {shown(groups)}", "b.copy_wait(0) waits for all")
+            fail("V213", f"copy_wait takes a whole number of groups from 0 to {MAX_COPY_GROUPS}, got {shown(groups)}", "b.copy_wait(0) waits for all")
         self._here().copy_wait(groups)
 
     def barrier(self) -> None:
@@ -459,7 +459,7 @@ class ProgramBuilder(SubgroupEmitter):
         self._here().barrier()
 
     def grid_scan(self, op: str, x: Expr, *, any_order: bool = False) -> Expr:
-        """x of all workgroups with a smaller number, folded by "add", "mul", "min", "max", "and", "or" or "xor"; what the fold begins with in the first, as 0
+        """x of all workgroups with a smaller number, folded by "add", "mul", "min", "max", "and", "or" or "xor"; in the first the identity of the op, as 0
         of a sum. Numbers count along x first. x is a scalar of 32 or 64 bits, the same for the whole workgroup (V409), which comes to this once (V408).
 
         Sums and products of floats need `any_order`: the order, and so their last bits, may change from run to run. All else is exact.
@@ -467,6 +467,8 @@ class ProgramBuilder(SubgroupEmitter):
         """
         if not isinstance(x, Expr):
             fail("B106", f"nothing says what type {shown(x)} has in a grid_scan", "vp.const(value, type) gives it one")
+        if not isinstance(op, str) or op not in GRID_OPS:
+            fail("V201", f"grid_scan does not fold with {shown(op)}", f"one of {', '.join(GRID_OPS)}")
         fold, atom = f"{op} {ANY_ORDER}" if any_order else op, self._own(x)
         if fold not in GRID_FOLDS or not GRID_FOLDS[fold].accepts((x.type,)):
             fail("V201", *refusal_grid(fold, x.type, PYTHON))

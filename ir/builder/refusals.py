@@ -5,7 +5,7 @@ Checker, parser and builder tell it in the same words; a `Dialect` spells the he
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
-from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS
+from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
 __all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_together"]
@@ -152,8 +152,14 @@ def _family(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dia
     t = op.operand_type(operands)
     if t is None or t.scalar in op.of:
         return None
-    wanted = f32 if f32 in op.of else i32 if i32 in op.of and t.is_signed else u32 if u32 in op.of else min(op.of, key=str)
+    wanted = f32 if f32 in op.of else _taken(op.of, t)
     return f"{f'{t.scalar} is for storage, and ' * t.is_storage}{op.name} takes {family(op.of)}", dialect.cast(vector_of(wanted, t.lanes))
+
+
+def _taken(types: Collection[Type], given: Type) -> Type:
+    """The type of 32 bits among those that are taken that is most like the one that was given."""
+    wanted = (f32, i32, u32) if given.is_float else (i32, u32, f32) if given.is_signed else (u32, i32, f32)
+    return next((t for t in wanted if t in types), min(types, key=str))
 
 
 def _call(op: Op, operands: tuple[Type, ...], given: Type | None, dialect: Dialect) -> _Why:
@@ -185,10 +191,13 @@ def refusal_grid(fold: str, type_: Type, dialect: Dialect = TEXT) -> tuple[str, 
     """The message and the help for a scan over the grid that does not fold values of a type so."""
     row, written = GRID_FOLDS.get(fold), f"grid_scan({fold}, {type_})"
     if row is None:
-        return f"grid_scan does not fold with {shown(fold)}", f"one of {', '.join(GRID_FOLDS)}"
+        op = fold.removesuffix(f" {ANY_ORDER}")
+        if op in GRID_OPS:
+            return f"grid_scan: {op} has the same result in any order", f"leave {ANY_ORDER} out"
+        return f"grid_scan does not fold with {shown(fold)}", f"one of {', '.join(GRID_OPS)}"
     if type_ in GRID_FOLDS.get(f"{fold} {ANY_ORDER}", row).of:
         message = f"{written}: workgroups are folded in an order that changes from run to run, and with it the bits of a float"
         return message, f"say that any order will do: {'any_order=True' if dialect.prefix else f'grid_scan({fold} {ANY_ORDER}, x)'}"
     if row.any_order and type_ in GRID_FOLDS[row.op.name].of:
         return f"{written}: integers are exact in any order", f"leave {ANY_ORDER} out"
-    return f"{written}: it takes {family(row.of)}", "pick components: v.x" if type_.is_vector else dialect.cast(u32 if u32 in row.of else f32)
+    return f"{written}: it takes {family(row.of)}", "pick components: v.x" if type_.is_vector else dialect.cast(_taken(row.of, type_))

@@ -19,7 +19,7 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import public
-from vyre_py.ir.text.lexer import KEYWORDS
+from vyre_py.ir.text.lexer import CALLED, KEYWORDS
 
 __all__ = ["Traced", "function"]
 
@@ -197,7 +197,7 @@ class Traced:
     def trace(self, caller: ProgramBuilder, taken: set[str]) -> Function:
         """What it is in the Program of a builder, whose other functions have the names `taken`. Raises ValidationError at the line at fault."""
         name, number = self.name, 1
-        while name in taken or name in OPS:
+        while name in taken or name in CALLED:
             number += 1
             name = f"{self.name}_{number}"
         definition = Definition(name, self.parameters, self.result)

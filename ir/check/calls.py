@@ -2,7 +2,7 @@
 
 Laws, for a Program of sound form:
 
-* V111: a function's name is an identifier that is no word of the text form, and that of no op and no other function.
+* V111: a function's name is an identifier that is no word of the text form, and that of no op, no statement and no other function.
 * V112: a body computes its result from its operands alone. It has no queries, params and sizes, atomics, barriers, subgroup ops and returns, no memory but
   private arrays and tables, and calls no function.
 
@@ -26,9 +26,8 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.nodes import Atomic, Let, Space, Statement, Subgroup
-from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.text.lexer import KEYWORDS
+from vyre_py.ir.text.lexer import CALLED, KEYWORDS
 
 __all__ = ["check_functions"]
 
@@ -60,8 +59,8 @@ def _names(function: Function, seen: set[str]) -> Iterator[str]:
         yield f"{quoted(function.name)} is no identifier: a letter or _, then letters, digits and _"
     if function.name in KEYWORDS:
         yield f"{quoted(function.name)} is a word of the text form"
-    if function.name in OPS:
-        yield f"{quoted(function.name)} is the name of an op"
+    if function.name in CALLED:
+        yield f"{quoted(function.name)} is the name of an op or of a statement"
     if function.name in seen:
         yield f"another function is named {quoted(function.name)}"
 

@@ -90,7 +90,7 @@ def check_convergence(program: Program, findings: Findings) -> Uniformity:
         segment = analysis.control[index]
         if analysis.level[segment] > rule.level:
             what = f"subgroup_{statement.op.name}" if isinstance(statement, Subgroup) else rule.what
-            message = "" if findings.full else f"this {what} is not reached by a whole {rule.whole} together: {analysis.why(segment)}"
+            message = "" if findings.full else f"this {what} is not reached by the whole {rule.whole} together: {analysis.why(segment)}"
             findings.add(rule.code, index, message)
         code, level, indices = _indices(statement)
         for atom in indices:

@@ -118,8 +118,10 @@ class _Types:
             return False
         if len(statement.args) != memory.rank + operands:
             axes = f"{memory.rank} ax{'es' if memory.rank != 1 else 'is'}"
-            message = f"{quoted(memory.name)} has {axes}, so {memory.rank + operands} operands are needed, got {len(statement.args)}"
-            self.findings.add("V202", index, message, "write one index per axis")
+            needed = f"{memory.rank + operands} operand{'s' * (memory.rank + operands != 1)}"
+            message = f"{quoted(memory.name)} has {axes}, so {needed} are needed, got {len(statement.args)}"
+            help = "write one index per axis" + f", and {operands} operand{'s' * (operands != 1)} behind the element" * bool(operands)
+            self.findings.add("V202", index, message, help)
             return False
         for atom in statement.indices:
             if atom.type not in INDEX_TYPES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Array
 
 __all__ = ["Copies", "Copy"]
+
+# A loop may begin copies without end, and wait for none: beyond so many records those of a statement are joined.
+_MOST_APART: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,13 @@ class Copy:
         return replace(self, lanes=self.lanes[chosen], groups=self.groups[chosen], at=self.at[chosen])
 
 
+def _joined(copies: list[Copy]) -> Copy:
+    """A statement's copies as one: of those of one lane to one element the last, which is waited for last."""
+    lanes, groups, at = (np.concatenate([getattr(copy, name) for copy in copies])[::-1] for name in ("lanes", "groups", "at"))
+    _, kept = np.unique(np.stack([lanes, at]), axis=1, return_index=True)
+    return replace(copies[0], lanes=lanes[kept], groups=groups[kept], at=at[kept])
+
+
 class Copies:
     """All that is in flight in a batch of so many lanes."""
 
@@ -38,6 +49,11 @@ class Copies:
     def begin(self, statement: int, memory: Memory, lanes: Array, at: Array) -> None:
         """Takes copies up."""
         self._flying.append(Copy(statement, memory, lanes, self._committed[lanes], at))
+        if len(self._flying) > _MOST_APART:
+            by_statement: dict[tuple[int, Memory], list[Copy]] = {}
+            for copy in self._flying:
+                by_statement.setdefault((copy.statement, copy.memory), []).append(copy)
+            self._flying = list(map(_joined, by_statement.values()))
 
     def commit(self, active: Array) -> None:
         """The active lanes make a group of what they have begun."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Param, Statement, Value
-from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.op import AtomicOp, Op
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -68,7 +68,9 @@ class _Encoder:
                 if value:
                     yield f"{value}"
             elif name == "op":
-                yield value.name if value not in self.functions else f"f{self.functions[value]}"
+                # Of an atomic the order and the scope, too.
+                spelling = value.spelling if isinstance(value, AtomicOp) else value.name
+                yield spelling if value not in self.functions else f"f{self.functions[value]}"
             else:
                 yield _text(value)
 

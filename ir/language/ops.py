@@ -48,7 +48,7 @@ from vyre_py.ir.language.types import (
 )
 
 __all__ = [
-    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "GRID_FOLDS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
+    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "GRID_FOLDS", "GRID_OPS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
 ]
 
 
@@ -387,3 +387,4 @@ def _grid_folds() -> Iterator[tuple[str, GridFold]]:
 
 
 GRID_FOLDS: Final[Mapping[str, GridFold]] = dict(_grid_folds())
+GRID_OPS: Final = tuple([name for name, fold in GRID_FOLDS.items() if not fold.any_order])

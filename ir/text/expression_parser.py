@@ -11,8 +11,17 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Value, Variable
-from vyre_py.ir.language.op import AtomicOp, Op, Result, SubgroupOp
-from vyre_py.ir.language.ops import ANY_ORDER, ATOMICS, ATOMICS_BY_SPELLING, GRID_FOLDS, OPS, SUBGROUPS, swizzle_bits
+from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Result, SubgroupOp
+from vyre_py.ir.language.ops import (
+    ANY_ORDER,
+    ATOMICS,
+    ATOMICS_BY_SPELLING,
+    GRID_FOLDS,
+    GRID_OPS,
+    OPS,
+    SUBGROUPS,
+    swizzle_bits,
+)
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Failed
@@ -156,12 +165,15 @@ class ExpressionParser(OperandParser):
         following = self.words[self.position + 1] if kind in ("name", "string") else ""
         if following == "[":
             return self.access(self.assembler.load)
-        # A value may be named as an atomic is; an order names no components.
-        if kind == "name" and (following == "(" or (following == "." and is_atomic(word) and not swizzle_named(self.words[self.position + 2]))):
+        if kind == "name" and (following == "(" or (is_atomic(word) and self.is_ordered())):
             return self.call()
         if kind == "name" and (word in WORDS or (following == "." and word in QUERIES)):
             return self.query()
         return self.reference()
+
+    def is_ordered(self) -> bool:
+        """Whether an order or a scope stands behind the word at the cursor. Components may stand there, too: values may be named as statements are."""
+        return self.words[self.position + 1] == "." and not swizzle_named(self.words[self.position + 2])
 
     def literal(self) -> Operand | None:
         """A literal if one stands at the cursor, sign included."""
@@ -254,7 +266,7 @@ class ExpressionParser(OperandParser):
     def call(self) -> Operand:
         """`name(...)`: an op, a conversion, a dim expression, a uniform load or an atomic."""
         at = self.position
-        if is_atomic(self.words[at]) and self.words[at] not in self.functions:
+        if is_atomic(self.words[at]):
             return self.atomic()
         name = self.expect_kind("name")
         self.expect("(")
@@ -319,7 +331,8 @@ class ExpressionParser(OperandParser):
             words.append(self.expect_kind("name", "an order, or workgroup"))
         row = ATOMICS_BY_SPELLING.get(".".join(words))
         if row is None:
-            help = f"atomic_{name} is {' or '.join(ATOMICS[name].orders)}, for the device or with .workgroup behind it; relaxed is not written"
+            orders = [f".{order}" for order in ATOMICS[name].orders if order != RELAXED.name]
+            help = f"write atomic_{name}, which is relaxed, or one of {', '.join(orders)} behind it; then .workgroup for the workgroup alone"
             raise Failed(finding("P103", f"atomic_{'.'.join(words)} is no atomic", self.tokens.place(first, self.position - 1), help))
         self.expect("(")
         memory, indices = self.indices()
@@ -348,8 +361,8 @@ class ExpressionParser(OperandParser):
         """The rest of `grid_scan(fold, x)`."""
         at = self.position
         fold = self.expect_kind("name", "what it folds with")
-        if fold not in GRID_FOLDS:
-            raise self.unknown("the fold", fold, GRID_FOLDS, self.place(at))
+        if fold not in GRID_OPS:
+            raise Failed(finding("P103", f"grid_scan does not fold with {fold}", self.place(at), f"one of {', '.join(GRID_OPS)}"))
         if self.take(ANY_ORDER):
             fold = f"{fold} {ANY_ORDER}"
         self.expect(",")

@@ -9,11 +9,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.nodes import GridScan
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, decode, element, encode
 
 __all__ = [
-    "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "WORDS", "literal_bits",
+    "CALLED", "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "WORDS", "literal_bits",
     "literal_text", "malformed", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
 ]  # fmt: skip
 
@@ -29,6 +30,11 @@ LEADING: Final = frozenset({
 # Queries of one word.
 WORDS: Final = frozenset(name for name, row in OPS.items() if row.is_query and "." not in name)
 KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan"} | WORDS | frozenset(TYPES)
+
+# What stands before a parenthesis and is no function of a Program.
+CALLED: Final = frozenset({
+    *OPS, "dim", "uniform_load", GridScan.spelling, *(f"atomic_{name}" for name in ATOMICS), *(f"subgroup_{name}" for name in SUBGROUPS),
+})  # fmt: skip
 
 LEVEL_COMPARISON: Final = 3
 LEVEL_UNARY: Final = 10

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vyre_py.ir.language.errors import Diagnostic, Place
-from vyre_py.ir.language.nodes import Atom, Const, Memory, Space, Value, Variable
+from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Space, Value, Variable
 from vyre_py.ir.language.op import Scope
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.text.cursor import Failed
@@ -184,13 +184,13 @@ class StatementParser(DeclarationParser):
         following = self.words[self.position + 1] if is_name or word[0] == '"' else ""
         if following == "[":
             self._store()
-        elif word == "fence" and following == ".":
+        elif word == "fence" and self.is_ordered():
             self._fence()
-        elif is_atomic(word) and following in ("(", "."):
+        elif is_atomic(word) and (following == "(" or self.is_ordered()):
             self._atomic(word)
         elif following == "=" or (following == "." and word not in QUERIES):
             self._set()
-        elif is_name and word.startswith(("atomic_", "subgroup_", "grid_scan")) and following == "(":
+        elif is_name and (word == GridScan.spelling or word.startswith(("atomic_", "subgroup_"))) and following == "(":
             self.settle(self.call())
         elif is_name and following == "(":
             raise self.unexpected("a statement", f"give the value a name: let name = {word}(...)")
@@ -247,7 +247,7 @@ class StatementParser(DeclarationParser):
         emit(memory, tuple(settled), atom)
 
     def _atomic(self, word: str) -> None:
-        if word != "atomic_store" or word in self.functions:
+        if word != "atomic_store":
             self.settle(self.call())
             return
         row, memory, indices, operands = self.atomic_parts()
@@ -261,7 +261,7 @@ class StatementParser(DeclarationParser):
         name = self.expect_kind("name", "a scope")
         scope = next((scope for scope in Scope if scope.value == name), None)
         if scope is None:
-            raise self.unknown("the scope", name, [scope.value for scope in Scope], self.place(at))
+            raise Failed(finding("P103", f"{name} is no scope", self.place(at), "write fence.device or fence.workgroup"))
         self.assembler.place = self.whole()
         self.assembler.fence(scope)
 
@@ -295,11 +295,12 @@ class StatementParser(DeclarationParser):
         self._bind(name, value)
 
     def _unroll(self) -> int:
-        """`(count)`, of turns to be written out."""
+        """`(count)`, the unroll factor."""
         self.expect("(")
-        count = self._count("how many turns to write out: a whole number of at least 1")
+        count = self._count("the unroll factor: a whole number of at least 1")
         if not count:
-            raise Failed(finding("V214", "unroll(0) writes out no turn", self.place(self.position - 1)))
+            help = "leave unroll out where the compiler is to decide; unroll(1) keeps the loop"
+            raise Failed(finding("V214", "unroll(0) is no unroll factor", self.place(self.position - 1), help))
         self.expect(")")
         return count
 

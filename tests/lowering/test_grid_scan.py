@@ -65,11 +65,11 @@ def test_forms() -> None:
     [
         ("let a = grid_scan(add, 1.0f32)", "say that any order will do: grid_scan(add any_order, x)"),
         ("let a = grid_scan(add any_order, 1)", "nothing here fixes the type"),
-        ("let a = grid_scan(max any_order, 1u32)", "grid_scan does not fold with 'max any_order'"),
+        ("let a = grid_scan(max any_order, 1u32)", "grid_scan: max has the same result in any order"),
         ("let a = grid_scan(add any_order, 1u32)", "leave any_order out"),
         ("let a = grid_scan(or, 1.0f32)", "grid_scan(or, f32): it takes i32, i64, u32, u64"),
         ("let a = grid_scan(add, cast(1u32, u8))", "convert it: cast(x, u32)"),
-        ("let a = grid_scan(sum, 1u32)", "the fold sum"),
+        ("let a = grid_scan(sum, 1u32)", "grid_scan does not fold with sum"),
         ("grid_scan(add)", "expected `,`"),
     ],
 )
@@ -189,11 +189,43 @@ def test_words_of_a_launch_that_was_ended_are_reset(gpu: vp.Device) -> None:
     yd = gpu.allocate(x.size, vp.u32)
     launch = pipeline.bind(x=gpu.upload(x), y=yd)
     launch()
-    if isinstance(gpu, WalkedDevice):  # as if one workgroup had begun
-        ctypes.c_uint64.from_address(launch.kernel._words[SlotKind.SCANS]).value += 1
+    gpu.synchronize()
+    one = ctypes.c_uint64((1 << 32) + 1)  # of the second epoch, as if one workgroup had begun
+    context = gpu.context
+    with context.entered():
+        place = launch.kernel._words[SlotKind.SCANS][0]
+        context.ok(context.cuda.cuMemcpyHtoDAsync(place, ctypes.addressof(one), 8, context.stream), "a test writes a word")
+    gpu.synchronize()
     launch.kernel.reset_flags()
     launch()
     assert np.array_equal(yd.read(), np.cumsum(x, dtype=np.uint32))
+
+
+def over_workgroups(type_: str, base: int) -> vp.Program:
+    """The sums of base + number over the workgroups before each."""
+    number = "workgroup_id.x" if type_ == "u32" else f"cast(workgroup_id.x, {type_})"
+    return vp.Program.from_text(
+        f"program over_workgroups(n) workgroup(8) over(n) {{ buffer y: {type_}[n] write\ny[global_id.x] = grid_scan(add, {number} + {base}{type_}) }}"
+    )
+
+
+def test_words_of_one_launch_mean_nothing_to_another(gpu: vp.Device) -> None:
+    """As many words, of which the first Program's hold sums of 64 bits where the second one's hold epochs and flags."""
+    base = 5 << 30  # the fourth prefix reads as {epoch 1, flag 1}
+    for type_, groups in (("u64", 8), ("u32", 24)):
+        first = base if type_ == "u64" else 7
+        yd = gpu.allocate(8 * groups, vp.u64 if type_ == "u64" else vp.u32)
+        launch = gpu.compile_native(over_workgroups(type_, first)).bind(y=yd)
+        launch()
+        y = yd.read()
+        values = np.arange(groups, dtype=y.dtype) + first
+        assert np.array_equal(y, np.repeat(np.cumsum(values) - values, 8))
+        del launch
+        gc.collect()
+        if isinstance(gpu, WalkedDevice):  # which runs one workgroup after another, and so never looks at what has not been published
+            block = gpu.words.take(SlotKind.SCANS, 25)
+            assert not any((ctypes.c_uint64 * 25).from_address(block))
+            gpu.words.give(SlotKind.SCANS, block, 25)
 
 
 # ---------------------------------------------------------------- in steps

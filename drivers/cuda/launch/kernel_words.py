@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.launch import LaunchPlan
 
-__all__ = ["take_words", "word_count"]
+__all__ = ["take_words"]
 
 # A ticket of `lowering.llvm.gpu.grid_scan` has 32 bits.
 _MOST_TICKETS: Final = 1 << 32
 
 
-def word_count(kind: SlotKind, plan: LaunchPlan) -> int:
+def _word_count(kind: SlotKind, plan: LaunchPlan) -> int:
     """How many words a launch has for a use. Raises BindingError for a grid that is too large for scans."""
     if kind is not SlotKind.SCANS:
         return 1
     groups = prod(plan.launched)
     if groups >= _MOST_TICKETS:
         raise BindingError("grid", [f"a grid of {groups} workgroups has a grid_scan, which takes fewer than 2^32"])
-    return 1 + groups * plan.step.entries[plan.entry].details.get("scan_words", 0)
+    return 1 + groups * plan.step.entries[plan.entry].details["scan_words"]
 
 
-def take_words(device: CudaDevice, plan: LaunchPlan, block: bytearray, owner: object, streams: dict[int, Any]) -> dict[SlotKind, int]:
-    """Acquires the words of a launch, writes their addresses into its argument block, and gives them. They are released with their owner, who may run on
-    these foreign streams. Raises what `word_count` and `Words.take` raise."""
-    found: dict[SlotKind, int] = {}
+def take_words(device: CudaDevice, plan: LaunchPlan, block: bytearray, owner: object, streams: dict[int, Any]) -> dict[SlotKind, tuple[int, int]]:
+    """Acquires the words of a launch, writes their addresses into its argument block, and gives address and number for each use. They are released when
+    `owner` dies; `streams` are the foreign ones that it may still run on. Raises what `_word_count` and `Words.take` raise."""
+    found: dict[SlotKind, tuple[int, int]] = {}
     for kind in (SlotKind.SCANS, SlotKind.CANCEL, SlotKind.ARRIVALS):
         if (slot := plan.step.layout.find(kind)) is not None:
-            found[kind] = device.words.take(kind, word_count(kind, plan))
-            struct.pack_into("<Q", block, slot.offset_bytes, found[kind])
-    if found:
-        taken = tuple([(kind, address, word_count(kind, plan)) for kind, address in found.items()])
-        weakref.finalize(owner, _give_words, device, taken, streams).atexit = False
+            words = _word_count(kind, plan)
+            address = device.words.take(kind, words)
+            weakref.finalize(owner, _give_words, device, ((kind, address, words),), streams).atexit = False
+            struct.pack_into("<Q", block, slot.offset_bytes, address)
+            found[kind] = address, words
     return found
 
 

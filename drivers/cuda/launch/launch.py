@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
-from vyre_py.drivers.cuda.launch.kernel_words import take_words, word_count
+from vyre_py.drivers.cuda.launch.kernel_words import take_words
 from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.launch.persistent import launched_grid
 from vyre_py.drivers.cuda.native import call_list
@@ -138,12 +138,12 @@ class BoundKernel(CommandList):
 
     def cancel(self) -> None:
         """Tells the loops of an interruptible kernel to end. Does not wait for what is enqueued."""
-        self.device.words.raise_flag(self._words[SlotKind.CANCEL])
+        self.device.words.raise_flag(self._words[SlotKind.CANCEL][0])
 
     def reset_flags(self) -> None:
         """Lets the kernel run again after `cancel`, once the cancelled launches have ended."""
         # Not all workgroups have arrived at a grid barrier, or taken a ticket.
-        self.device.words.reset([(address, word_count(kind, self.plan)) for kind, address in self._words.items()])
+        self.device.words.reset(self._words.values())
 
     @property
     def block_address(self) -> int:

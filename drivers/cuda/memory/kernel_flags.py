@@ -27,11 +27,11 @@ _ZEROS: Final = (ctypes.c_uint64 * _SLAB_WORDS)()
 
 class Words:
     """Words of 8 bytes that are zero at first. Single ones are made in slabs that stay until the device is closed, several together in a block of their own,
-    which is kept for the next use of as many while all that are kept take no more than `_KEPT_BYTES`.
+    which is kept for the next use of as many while all that are kept take no more than `_KEPT_BYTES`: the oldest are evicted.
 
-    A kernel that ran to its end leaves its words ready for the next one of the same use, so they are zeroed only once: beside whatever is enqueued, and
-    done when `take` returns, so that no capture takes that for its own, and no launch comes before it. A flag is zero then. A count of arrivals may have
-    its top bit set (`lowering.llvm.gpu.grid_barrier`), and words of scans an epoch (`grid_scan` there), so that a word never serves another use.
+    New words are zeroed beside whatever is enqueued, and done when `take` returns, so that no capture takes that for its own, and no launch comes before it.
+    A kernel that ran to its end leaves a single word ready for the next one of the same use: a flag is zero then, and a count of arrivals may have its top
+    bit set (`lowering.llvm.gpu.grid_barrier`). A block of several may mean something else to another kernel, so it is zeroed when it is given back.
     """
 
     def __init__(self, context: Context) -> None:
@@ -39,15 +39,19 @@ class Words:
         self._made: set[int] = set()  # slabs and blocks
         self._fresh: list[int] = []
         self._idle: dict[tuple[SlotKind, int], list[int]] = defaultdict(list)
+        self._kept: dict[int, tuple[SlotKind, int]] = {}  # of the idle, blocks of several words, the oldest first
+        self._evicted: list[int] = []
         self._kept_bytes = self._in_use = 0
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
 
     def take(self, use: SlotKind, words: int = 1) -> int:
         """The address of so many words that are ready for work enqueued from now on, within a capture too. Raises OutOfMemory, DeviceLost."""
         with self._context.entered(), self._lock:
+            self._free_evicted()
             found = self._idle[use, words].pop() if self._idle[use, words] else None
             if found is not None:
-                self._kept_bytes -= words * WORD_BYTES * (words > 1)
+                if self._kept.pop(found, None) is not None:
+                    self._kept_bytes -= words * WORD_BYTES
             elif words > 1:
                 found = self._zeros(words * WORD_BYTES)
             else:
@@ -104,19 +108,52 @@ class Words:
             if not self._made:
                 return
             self._in_use -= 1
-            size_bytes = words * WORD_BYTES if words > 1 else 0
-            if self._kept_bytes + size_bytes > _KEPT_BYTES:
-                self._made.discard(address)
-                with context.visited():
-                    context.note(context.cuda.cuMemFree(address), f"{context.name} cannot free memory")
-                return
-            self._kept_bytes += size_bytes
             self._idle[use, words].append(address)
+            if words > 1:
+                self._keep(address, use, words)
+
+    def _keep(self, address: int, use: SlotKind, words: int) -> None:
+        """Zeroes a block behind what our stream holds, and keeps it."""
+        context = self._context
+        with context.visited():
+            status = context.cuda.cuMemsetD32Async(address, 0, words * WORD_BYTES // 4, context.stream)
+            context.note(status, f"{context.name} cannot reset a kernel")
+        self._kept[address] = use, words
+        self._kept_bytes += words * WORD_BYTES
+        self._evict(_KEPT_BYTES)
+
+    def _evict(self, limit: int) -> None:
+        """Evicts the oldest blocks until so many bytes are kept. They are freed later: that waits for the device, and a finaliser must not."""
+        while self._kept_bytes > limit:
+            address = next(iter(self._kept))
+            use, words = self._kept.pop(address)
+            self._idle[use, words].remove(address)
+            self._kept_bytes -= words * WORD_BYTES
+            self._evicted.append(address)
+
+    def _free_evicted(self) -> None:
+        context = self._context
+        while self._evicted:
+            address = self._evicted.pop()
+            self._made.discard(address)
+            context.note(context.cuda.cuMemFree(address), f"{context.name} cannot free memory")
+
+    def drop_kept(self) -> None:
+        """Frees the blocks that nobody uses, unless another thread is about to take or give some."""
+        if self._lock.acquire(blocking=False):
+            try:
+                with self._context.entered():
+                    self._evict(0)
+                    self._free_evicted()
+            finally:
+                self._lock.release()
 
     def trim(self) -> None:
-        """Frees them if none is in use. Call it once nothing is enqueued."""
+        """Frees what nobody uses. Call it once nothing is enqueued."""
         with self._lock:
-            if not self._in_use:
+            if self._in_use:
+                self.drop_kept()
+            else:
                 self.close()
 
     def close(self) -> None:
@@ -125,7 +162,6 @@ class Words:
         with self._lock:
             for address in sorted(self._made):
                 context.note(context.cuda.cuMemFree(address), f"{context.name} cannot free memory")
-            self._made.clear()
-            self._fresh.clear()
-            self._idle.clear()
+            for held in (self._made, self._fresh, self._idle, self._kept, self._evicted):
+                held.clear()
             self._kept_bytes = self._in_use = 0

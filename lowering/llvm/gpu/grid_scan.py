@@ -5,10 +5,11 @@ A workgroup's number is its ticket. Tickets are taken in the order in which work
 value, then goes back over those before it, a warp's width at a time, and folds what they have published: their values, up to one that has published its whole
 prefix. Then it publishes its own.
 
-The memory of a launch, words of 64 bits, begins as zeros. The first holds the tickets that were taken, and above them the number of the launch, or epoch:
-whoever takes the last ticket adds one to the epoch and takes the tickets back. Columns of a word for each workgroup follow. A scan of 32 bits has one, of
-{epoch, flag, value}: one relaxed access reads all of them, and words of earlier launches have another epoch, so nothing needs a reset. A scan of 64 bits has
-three: {epoch, flag}, the values, the prefixes. There fences order them, by the pattern of the PTX memory model (fence, relaxed store; relaxed load, fence).
+The memory of a launch, words of 64 bits, begins as zeros, also where another launch had it before. The first holds the tickets that were taken, and above
+them the number of the run, or epoch: whoever takes the last ticket adds one to the epoch and takes the tickets back. Columns of a word for each workgroup
+follow. A scan of 32 bits has one, of {epoch, flag, value}: one relaxed access reads all of them, and words of earlier runs have another epoch, so nothing needs
+a reset between runs. A scan of 64 bits has three: {epoch, flag}, the values, the prefixes. There fences order them, by the pattern of the PTX memory model
+(fence, relaxed store; relaxed load, fence).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class GridScans:
     def begin(self) -> tuple[str, str, str]:
         """Takes the workgroup's ticket; gives its place along x, y and z. Nothing in front of it may end an invocation."""
         w = self.w
-        take, last, tell, known = [w.label(name) for name in ("take", "last", "tell", "ticket")]
+        take, last, tell, known, beyond, within = [w.label(name) for name in ("take", "last", "tell", "ticket", "beyond", "within")]
         groups = registers(w, "nctaid", "mul")
         self._groups = w.let(f"zext i32 {groups} to i64")
         w.branch(w.let(f"icmp eq i32 {self._local_index()}, 0"), take, known)
@@ -77,6 +78,11 @@ class GridScans:
         self._barrier()
         found = w.let(f"load i64, ptr addrspace(3) {self._told}, align 8")
         self._ticket = self._low(found)
+        # Runs of one launch that overlap, which is forbidden, take more tickets than there are words.
+        w.branch(w.let(f"icmp ult i32 {self._ticket}, {groups}"), within, beyond)
+        w.block(beyond)
+        w.end("ret void")
+        w.block(within)
         self._own = w.let(f"zext i32 {self._ticket} to i64")
         self._tag = w.let(f"shl i64 {self._high(found)}, {_EPOCH_AT}")
         return split(w, self._ticket, [w.call("i32", f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}") for axis in "xyz"])

@@ -49,9 +49,30 @@ INTERFACE = [("p", "q"), ("n", "width"), ("a", "b"), ("x", "z")]
 NAMES = [("i", "j"), ("total", "sum"), ("k", "turn"), ("seen", "known")]
 
 
+ORDERED = """program p(n) {
+  buffer x: u32[n] read_write
+  buffer y: u32[n] write
+  atomic_store(x[0u32], 1u32)
+  fence.device
+  y[1u32] = atomic_add(x[1u32], 2u32)
+  y[2u32] = atomic_load(x[2u32])
+}"""
+
+
 def renamed(old: str, new: str) -> Program:
     """The Program with a name changed wherever it stands alone."""
     return parse(re.sub(rf'(?<![\w."]){old}(?![\w"])', new, TEXT))
+
+
+def test_every_order_and_scope_is_code_of_its_own() -> None:
+    written = {"fence.device": ["fence.device", "fence.workgroup"]}
+    for name, orders in (("store", ["", "release"]), ("load", ["", "acquire"]), ("add", ["", "acquire", "release", "acq_rel"])):
+        scopes = ("", ".workgroup")
+        written[f"atomic_{name}("] = [f"atomic_{name}{f'.{order}{scope}' if order else ''}(" for order in orders for scope in (scopes if order else ("",))]
+    texts = {ORDERED.replace(before, after) for before, others in written.items() for after in others}
+    programs = list(map(parse, sorted(texts)))
+    assert len(programs) == 1 + 1 + 2 + 2 + 6
+    assert len({program.code_digest for program in programs}) == len(set(programs)) == len(programs)
 
 
 @pytest.mark.parametrize(("before", "after"), CODE, ids=lambda text: text.strip())
