@@ -42,8 +42,8 @@ class SlotKind(Enum):
     """The content of a slot. ARRIVALS is for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count their arrivals.
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
     there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
-    driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of words of 64 bits:
-    one, and `scan_words` of the entries' details for each workgroup. They are zero before the launch's first run, and no other launch's.
+    driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of
+    1 + groups * `scan_words` words of 64 bits, `scan_words` being in the entry's details. They are zero before the launch's first run, and no other launch's.
     TOTALS is such a buffer of a scan that is made in steps, one element a workgroup: all steps of a launch have the same."""
 
     BUFFER = "buffer"
@@ -59,8 +59,8 @@ class SlotKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One argument. `type` is the element type of a buffer, the type of a param, u32 or u64 for an extent, u32 for other hidden slots but SCANS (of an
-    address, what it leads to); what is narrower than whole words is filled up with zeros (a bool is 0 or 1). `memory`, `param` or `expr` says which
+    """One argument. `type` is the element type of a buffer, the type of a param, u32 or u64 for an extent, u32 for other hidden slots, u64 for SCANS;
+    of an address, the type it points to. What is narrower than whole words is filled up with zeros (a bool is 0 or 1). `memory`, `param` or `expr` says which
     declaration it stands for, `axis` of GROUPS which axis: 0 is x."""
 
     kind: SlotKind

@@ -1,4 +1,4 @@
-"""What atomics and fences order between invocations, for the search for races: an edge goes from each release to each acquire that reads of it.
+"""What atomics and fences order between invocations, for the search for races: an edge goes from each release to each acquire that reads from it.
 
 An edge is the moment of its release, and orders whatever came before that moment, of any invocation. So it may order more than it does on a device, where
 only what the releasing invocation did or had learnt of comes before it: a race that an edge hides is not found, and no race is found that is none.

@@ -1,7 +1,7 @@
 """Which invocations race: the accesses of each element that can still race, and whether a barrier orders two of them.
 
 Two accesses of one element by different invocations race where one of them is a plain write and nothing orders the two. A barrier orders the invocations
-of a workgroup, a grid barrier all, and an atomic or fence that acquires orders whatever came before the release that it reads of (`edges`). These are no
+of a workgroup, a grid barrier all, and an atomic or fence that acquires orders whatever came before the release that it reads from (`edges`). These are no
 races: atomics with atomics, plain reads with atomics, and writes of the value that another has written.
 
 Time is counted in moments: each statement that accesses memory, and each barrier, is one. For each element two accesses of each kind are kept, which is

@@ -230,8 +230,8 @@ class Store(MemoryStatement):
 
 @_node
 class CopyAsync(MemoryStatement):
-    """memory[args[:-1]] = args[-1], of a workgroup array, at some time before the invocation has waited for it; dropped outside. Until then nobody,
-    the invocation neither, may touch the element."""
+    """memory[args[:-1]] = args[-1], of a workgroup array, at some time before the invocation has waited for it; dropped outside. Until then no
+    invocation may access the element, not even the one that began the copy."""
 
     effect = Effect.WRITES | Effect.COPIES
     spelling, code = "copy_async", 22
@@ -372,7 +372,7 @@ class For(Statement):
     """Runs its block for result = start, start + step, ... below stop (above it for a step that is a negative constant); args are start, stop
     and step, read once. A constant step is not 0; for one that is no constant and not above 0 the block does not run.
 
-    `unroll` is a hint without meaning: how many turns a compiler is to write out one behind the other; 0 leaves it to the compiler."""
+    `unroll` is a hint without meaning: how many turns a compiler is to write out one after the other; 0 leaves it to the compiler."""
 
     unroll: int = 0
     effect = Effect.NESTS | Effect.REPEATS
@@ -441,7 +441,7 @@ class GridBarrier(Barrier):
 
 @_node
 class GridScan(Statement):
-    """result = the fold of args[0] over all workgroups with a smaller number, counted along x first; what the fold begins with in the first. Operand and
+    """result = the fold of args[0] over all workgroups with a smaller number, counted along x first; the identity of the fold in the first. Operand and
     result are the same for the whole workgroup, and it is a barrier of it. `fold` is a row of `ops.GRID_FOLDS`. It orders no memory between workgroups."""
 
     fold: str
@@ -452,8 +452,8 @@ class GridScan(Statement):
 
 @_node
 class Fence(Statement):
-    """Waits for nobody. All memory accesses of the invocation before it come before all that follow it, for whoever on the device orders its own
-    accesses by a fence, or by an atomic beside one: there is one order of all fences."""
+    """A sequentially consistent fence. Accesses of the invocation before it are ordered before those after it, as seen by invocations in its scope that
+    synchronize with it by a fence or an ordered atomic. All fences of a scope have one total order."""
 
     scope: ClassVar[Scope] = Scope.DEVICE
     effect = Effect.ORDERS

@@ -218,8 +218,8 @@ ORDERS: Final[Mapping[tuple[str, Scope], Order]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtomicOp:
-    """An atomic access of one order. `evaluate(old, *operands)` is the new value of one element. What `reads` gives
-    the old value."""
+    """An atomic access of one order. `evaluate(old, *operands)` is the new value of one element. It gives
+    the old value where it `reads`."""
 
     name: str
     code: int

@@ -189,13 +189,14 @@ class Program(Portable):
         Statements, one entry for each in every array:
 
         * `codes`: what it does: an op such as "add", an atomic such as "atomic_add", a subgroup op such as "subgroup_shuffle", or call, load, store,
-          uniform_load, var, get, set, if, else, end, for, loop, region, break, continue, return, barrier, grid_barrier, grid_scan, assert,
-          print. Blocks are the statements between if, for, loop or region and their end.
-        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics, subgroup ops, call, load,
-          uniform_load, grid_scan, get and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables, numbered likewise.
-        * `refs`: the number of the memory that load, store, uniform_load and atomics touch, of the variable that get and set are about and that var declares,
-          of the function that call calls, of the region's name, the message of an assert or print, or the fold of a grid_scan, in `regions`; 0 for others, and
-          by default for all.
+          uniform_load, var, get, set, if, else, end, for, loop, region, break, continue, return, barrier, grid_barrier, grid_scan, fence.device,
+          fence.workgroup, copy_async, copy_commit, copy_wait, assert, print. Blocks are the statements between if, for, loop or region and their end.
+        * `types`: the type of the value that it binds, or of the variable that a var declares; 0 for others. Ops, atomics other than atomic_store,
+          subgroup ops, call, load, uniform_load, grid_scan, get and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables,
+          numbered likewise.
+        * `refs`: the number of the memory that load, store, copy_async, uniform_load and atomics access, of the variable that get, set and var name, of the
+          function that call calls, of the region's name, the message of an assert or print, or the fold of a grid_scan, in `regions`; of a for the unroll
+          factor, where 0 leaves it to the compiler; 0 for others, and by default for all.
         * `offsets`: statement k has the operands `operands[offsets[k]:offsets[k + 1]]`; there is one entry more than statements. Indices come first,
           outermost axis first, then what is stored or worked in; a for has start, stop and step.
 

@@ -42,13 +42,12 @@ def require_ops(who: str, optimised: Optimised) -> None:
 
 
 def orders_memory(program: Program) -> bool:
-    """Whether an invocation may see at one statement what other workgroups have written before another one: at a fence, an atomic that orders memory or one
-    that only loads."""
+    """Whether other workgroups' writes may become visible in the middle of an invocation: at a fence, an atomic that orders memory or one that only loads."""
     return any(ORDERS[type(s)] or (isinstance(s, Atomic) and not s.op.writes) for s in program.body)
 
 
 def shares_memory(program: Program) -> bool:
-    """Whether it may see what other invocations have written, of its own workgroup at a barrier, too."""
+    """Whether writes of other invocations may become visible in the middle of one: those of its own workgroup at a barrier, too."""
     return orders_memory(program) or any(SYNCHRONISES[type(s)] for s in program.body)
 
 

@@ -1,7 +1,7 @@
 """Copies from buffers into workgroup memory that the hardware does while the invocation goes on (PTX ISA, `cp.async`), from sm_80 on.
 
 An instruction copies 4, 8 or 16 bytes, aligned to as many. So a copy is one where its value is an element of 4 or 8 bytes that was loaded from a buffer
-which the Program does not write, or a row of such elements (`lowering.rows`). Any other copy is a plain store, which is done before it has to be.
+which the Program does not write, or a row of such elements (`lowering.rows`). Any other copy is a plain store, which is done at once.
 """
 
 from __future__ import annotations

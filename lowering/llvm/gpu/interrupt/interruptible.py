@@ -43,7 +43,7 @@ from vyre_py.lowering.llvm.types import llvm_type
 
 __all__ = ["InterruptibleLoops"]
 
-_CONTENDS: Final = any_of(Effect.CONTENDS | Effect.ORDERS)
+_CONTENDS_OR_ORDERS: Final = any_of(Effect.CONTENDS | Effect.ORDERS)
 # A loop of so many units in all is as good as its statements written out.
 _SHORT: Final = 1 << 12
 # A Loop of fewer units a turn is unrolled to about so many, so that its strip's test, some five instructions, does not matter.
@@ -64,7 +64,7 @@ _FREE: Final = (Var, Get, Set, Else)
 
 def _units(s: Statement) -> int:
     """How long a statement takes that opens or ends no block."""
-    if _CONTENDS[type(s)]:
+    if _CONTENDS_OR_ORDERS[type(s)]:
         return _ATOMIC
     if SYNCHRONISES[type(s)]:
         return _BARRIER
