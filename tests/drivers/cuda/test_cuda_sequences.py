@@ -108,7 +108,7 @@ def test_a_kernel_bound_within_a_capture_has_its_words_at_once(device, fake, wai
     fake.argument_bytes["vyre_spin"] = pipeline.part.steps[0].layout.size_bytes
     graph = device.capture(lambda: (made.append(pipeline.bind(y=y)), made[0]()))
     assert not fake.misuse and [node.kind for node in fake.graphs[int(graph._replay._handles.graph)].nodes] == ["kernel"]
-    fake.kernel = lambda block: seen.extend(ctypes.c_uint64.from_address(word).value for word in made[0].kernel._words.values())
+    fake.kernel = lambda block: seen.extend(ctypes.c_uint64.from_address(word).value for word, _ in made[0].kernel._words.values())
     made[0]()
     graph()
     assert seen == [0] * 4
@@ -120,7 +120,7 @@ def test_no_flag_is_a_word_that_counted_arrivals(device):
     y, flags, counts = device.allocate(1, vp.u32), set(), set()
     for _ in range(4):
         launches = [pipeline.bind(y=y) for _ in range(3)]
-        for words in (launch.kernel._words for launch in launches):
+        for words in ({use: address for use, (address, _) in launch.kernel._words.items()} for launch in launches):
             assert ctypes.c_uint64.from_address(words[SlotKind.CANCEL]).value == 0
             ctypes.c_uint32.from_address(words[SlotKind.ARRIVALS]).value ^= 1 << 31
             flags.add(words[SlotKind.CANCEL])
@@ -132,7 +132,7 @@ def test_no_flag_is_a_word_that_counted_arrivals(device):
 
 def test_words_that_a_timeout_left_set_are_reset_beside_a_capture(device, fake):
     kernel = device.compile_native(SPIN, vp.CompileOptions(interruptible=True)).bind(y=device.allocate(1, vp.u32)).kernel
-    cancel = ctypes.c_uint64.from_address(kernel._words[SlotKind.CANCEL])
+    cancel = ctypes.c_uint64.from_address(kernel._words[SlotKind.CANCEL][0])
     plain = device.sequence(vp.fill_step(device.allocate(4, vp.f32), 1.0))
     kernel.cancel()
     assert cancel.value
