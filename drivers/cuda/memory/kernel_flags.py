@@ -140,13 +140,15 @@ class Words:
 
     def drop_kept(self) -> None:
         """Frees the blocks that nobody uses, unless another thread is about to take or give some."""
-        if self._lock.acquire(blocking=False):
-            try:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._evict(0)
+            if self._evicted:
                 with self._context.entered():
-                    self._evict(0)
                     self._free_evicted()
-            finally:
-                self._lock.release()
+        finally:
+            self._lock.release()
 
     def trim(self) -> None:
         """Frees what nobody uses. Call it once nothing is enqueued."""

@@ -340,7 +340,7 @@ WHY = {
     "loop {\nif tile[0] > 3 { break }\nbarrier\n}": "the branch at case.vir:12:1 depends on a load from 'tile', which can be written",
     "let o = atomic_max(y[i], 1)\nlet u = o + 1\nif u > 3 { barrier }": "the branch at case.vir:13:1 depends on what atomic_max on 'y' gave",
     "var v: u32 = 0\nif l > 3 { v = 1 }\nif v > 0 { barrier }": "the branch at case.vir:13:1 depends on local_id.x",
-    "if w > 3 { grid_barrier }": "not reached by a whole grid together: the branch at case.vir:11:1 depends on workgroup_id.x",
+    "if w > 3 { grid_barrier }": "not reached by the whole grid together: the branch at case.vir:11:1 depends on workgroup_id.x",
     "if uniform_load(y[0]) > 3 { grid_barrier }": "depends on a uniform_load from 'y', which workgroups make each for itself",
     "let u = uniform_load(tile[l + 1])": "the index value 3 is not the same for a whole workgroup: it depends on local_id.x",
 }
