@@ -228,7 +228,9 @@ def _meant_line(lines: list[str], directive: Directive) -> int:
 
 def _fits(directive: Directive, diagnostic: Diagnostic) -> bool:
     code, _, words = directive.text.partition(" ")
-    return code == diagnostic.code and RULES[code].warning == (directive.word == "warning") and words.strip() in str(diagnostic)
+    # Its own words: printed, it quotes the line, and on that the directive.
+    said = f"{diagnostic.message} {diagnostic.help or ''}"
+    return code == diagnostic.code and RULES[code].warning == (directive.word == "warning") and words.strip() in said
 
 
 # ---------------------------------------------------------------- run

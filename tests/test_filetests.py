@@ -37,6 +37,18 @@ def test_check(path: Path) -> None:
         run_check(case)
 
 
+@pytest.mark.parametrize(("words", "fits"), [("k is not known", True), ("k is known", False)])
+def test_a_check_is_by_what_is_said_not_by_the_line_that_is_quoted(words: str, fits: bool, tmp_path: Path) -> None:
+    path = tmp_path / "words.vir"
+    path.write_text(f"program p(n) {{\n  buffer x: u32[n] write\n  x[global_id.x] = k // error: P103 {words}\n}}\n", encoding="utf-8")
+    (case,) = read_cases(path)
+    if fits:
+        run_check(case)
+    else:
+        with pytest.raises(Failure, match="not expected"):
+            run_check(case)
+
+
 @pytest.mark.parametrize("path", files("passes"), ids=lambda path: path.stem)
 def test_passes(path: Path) -> None:
     made = [(case, run_pass(case)) for case in read_cases(path)]

@@ -332,7 +332,7 @@ class ExpressionParser(OperandParser):
         row = ATOMICS_BY_SPELLING.get(".".join(words))
         if row is None:
             orders = [f".{order}" for order in ATOMICS[name].orders if order != RELAXED.name]
-            help = f"write atomic_{name}, which is relaxed, or one of {', '.join(orders)} behind it; then .workgroup for the workgroup alone"
+            help = f"write atomic_{name}, which is relaxed, or {' or '.join(orders)} behind it; then .workgroup for the workgroup alone"
             raise Failed(finding("P103", f"atomic_{'.'.join(words)} is no atomic", self.tokens.place(first, self.position - 1), help))
         self.expect("(")
         memory, indices = self.indices()
