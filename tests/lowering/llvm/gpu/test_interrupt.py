@@ -33,7 +33,6 @@ TARGET = Target("ptx", "sm_90")
 INTERRUPTIBLE = CompileOptions(interruptible=True)
 PERSISTENT = CompileOptions(persistent=True)
 BOTH = CompileOptions(interruptible=True, persistent=True)
-LOOPLESS_EACH = 4  # of a file's Programs without a loop
 
 
 @pytest.fixture
@@ -70,8 +69,8 @@ def has_loops(program):
 @pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("options", [INTERRUPTIBLE, BOTH], ids=["interruptible", "both"])
 def test_run_filetests(path, options, monkeypatch, busy):
-    """The reference device with the walk in the interpreter's place, and LLVM's own passes left out. Programs without a loop get nothing but the loop over
-    workgroups around them: of those some are run, with both options."""
+    """The reference device with the walk in the interpreter's place, and LLVM's own passes left out. Programs without a loop are left to the test with
+    both options."""
     walk = simt_host.Walk()
 
     def run(code, arguments, sizes, reports, **watches):
@@ -83,8 +82,8 @@ def test_run_filetests(path, options, monkeypatch, busy):
         return walk.run(prepare(program, TARGET, options), values, sizes, options, heard, opt=0)
 
     monkeypatch.setattr(reference_device, "interpret", run)
-    for number, case in enumerate(read_cases(path)):
-        if (options.persistent and number % LOOPLESS_EACH == 0) or has_loops(expand(case.parse(), EXPANDED_ONLY)):
+    for case in read_cases(path):
+        if options.persistent or has_loops(expand(case.parse(), EXPANDED_ONLY)):
             run_program(case, "reference")
 
 
