@@ -100,7 +100,12 @@ def _host_subgroups(program: Program, target: Target) -> Program:
 
 
 def _wgsl_subgroups(program: Program, target: Target) -> Program:
-    return _by_memory(program, target, "subgroups go through workgroup memory on WebGPU")
+    with importing:
+        from vyre_py.lowering.wgsl.subgroups import has_builtins, takes
+
+    if program.subgroup and has_builtins(program, target):
+        return expand_subgroups(program, takes(program.subgroup))
+    return _by_memory(program, target, f"for {target} subgroups of {program.subgroup} go through workgroup memory")
 
 
 def _host(program: Program, target: Target) -> Program:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, Literal
 
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
 from vyre_py.lowering.errors import Missing, Unsupported
 
-__all__ = ["Target", "parse_target"]
+__all__ = ["SUBGROUP_SIZES", "Target", "parse_target", "wgsl_target"]
+
+# The lanes that a subgroup may have on WebGPU.
+SUBGROUP_SIZES: Final = (4, 8, 16, 32, 64, 128)
+_F64: Final = "f64"
+_SUBGROUPS: Final = {f"subgroup{size}": size for size in SUBGROUP_SIZES}
 
 
 @public
@@ -18,8 +24,9 @@ __all__ = ["Target", "parse_target"]
 class Target:
     """A kind of code, and the machine within that kind.
 
-    `kind`: "ptx" (`arch` is sm_70 or newer; `cubin` asks for machine code beside the PTX), "wgsl" (`arch` is empty, or "f64" for devices
-    that compute in f64), "host" (`arch` is "native" for this machine's CPU, or one of `llvm.host_targets`; `lanes` is how many invocations run as
+    `kind`: "ptx" (`arch` is sm_70 or newer; `cubin` asks for machine code beside the PTX), "wgsl" (`arch` names what only some devices
+    have, each behind a colon: "f64" for those that compute in f64, "subgroup32" and the like for those whose built-ins see so many neighbours by
+    `local_index` as a subgroup), "host" (`arch` is "native" for this machine's CPU, or one of `llvm.host_targets`; `lanes` is how many invocations run as
     one vector, 0 lets the target choose), or "reference".
     """
 
@@ -27,6 +34,21 @@ class Target:
     arch: str = ""
     lanes: int = 0
     cubin: bool = False
+
+    @property
+    def has_f64(self) -> bool:
+        """Whether WGSL for this target has f64."""
+        return self.kind == "wgsl" and _F64 in self.features
+
+    @property
+    def subgroup(self) -> int:
+        """The lanes of the subgroups that WGSL's built-ins are used for; 0 for none."""
+        return next((size for name, size in _SUBGROUPS.items() if name in self.features), 0) if self.kind == "wgsl" else 0
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The names in `arch` of what a device for WGSL has to have."""
+        return frozenset(filter(None, self.arch.split(":")))
 
     @property
     def name(self) -> str:
@@ -43,14 +65,15 @@ class Target:
 
 
 _MIN_SM: Final = 70
-_PLAIN: Final = {t.name: t for t in (Target("wgsl"), Target("wgsl", "f64"), Target("reference"))}
+_WGSL: Final = tuple([Target("wgsl", ":".join(filter(None, names))) for names in product(("", _F64), ("", *_SUBGROUPS))])
+_PLAIN: Final = {t.name: t for t in (*_WGSL, Target("reference"))}
 _SM = re.compile(r"(sm|compute)_(\d{2,3}[af]?)\Z", re.ASCII)
 _CPU = re.compile(r"cpu(?::([A-Za-z0-9_.+-]+?))?(?::(\d{1,2}))?\Z", re.ASCII)
 
 
 def parse_target(name: str) -> Target:
-    """The target of this name: "sm_90" (machine code, and PTX for newer GPUs), "compute_90" (PTX alone), "wgsl", "wgsl:f64", "cpu",
-    "cpu:x86-64-v3", "cpu:native:8" or "reference".
+    """The target of this name: "sm_90" (machine code, and PTX for newer GPUs), "compute_90" (PTX alone), "wgsl", "wgsl:f64",
+    "wgsl:subgroup32", "wgsl:f64:subgroup32", "cpu", "cpu:x86-64-v3", "cpu:native:8" or "reference".
 
     Raises Unsupported for any other name.
     """
@@ -62,5 +85,10 @@ def parse_target(name: str) -> Target:
         return Target("ptx", f"sm_{found[2]}", cubin=found[1] == "sm")
     if found := _CPU.match(name):
         return Target("host", found[1] or "native", int(found[2] or 0))
-    known = "targets are sm_70, compute_70 and newer, wgsl, wgsl:f64, cpu, cpu:NAME:LANES and reference"
+    known = "targets are sm_70, compute_70 and newer, wgsl, wgsl:f64, wgsl:subgroup32, wgsl:f64:subgroup32, cpu, cpu:NAME:LANES and reference"
     raise Unsupported("vyre-py", [Missing(f"target {shown(name)}", help=known)])
+
+
+def wgsl_target(*, f64: bool, subgroup: int) -> Target:
+    """The target of devices for WGSL that have f64, or not, and subgroups of so many lanes, 0 for none that are of use."""
+    return next(target for target in _WGSL if target.has_f64 == f64 and target.subgroup == subgroup)

@@ -13,13 +13,14 @@ from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, O
 from vyre_py.drivers.launch import LaunchPlan
 from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.observers import Watched
+from vyre_py.drivers.wgpu.lanes import FEATURE, lanes_of
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
 from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
-from vyre_py.lowering.target import Target
+from vyre_py.lowering.target import wgsl_target
 
 __all__ = ["WgpuDevice", "WgpuHandles"]
 
@@ -57,7 +58,7 @@ def _limits(limits: dict[str, int]) -> Limits:
 
 
 class WgpuDevice(Device):
-    """One adapter with its largest limits, and f64 where it has it.
+    """One adapter with its largest limits, and f64 and built-ins of subgroups where it has them.
 
     Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `grid_limit` workgroups can be
     dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes.
@@ -70,9 +71,11 @@ class WgpuDevice(Device):
         if ordinal >= len(found):
             raise DeviceUnavailable(f"there is no wgpu:{ordinal}", meaning=f"{len(found)} adapters are here", remedy="vyre_py.devices() lists them")
         self._adapter = found[ordinal]
-        self._has_f64 = self._adapter.features >= _F64_FEATURES
+        has_f64 = self._adapter.features >= _F64_FEATURES
+        features = sorted((_F64_FEATURES if has_f64 else frozenset()) | ({FEATURE} & self._adapter.features))
         try:
-            self.gpu: Any = self._adapter.request_device_sync(required_features=sorted(_F64_FEATURES) if self._has_f64 else [])
+            self.gpu: Any = self._adapter.request_device_sync(required_features=features)
+            lanes = lanes_of(package, self._adapter, self.gpu)
         except errors() as error:
             raise DeviceUnavailable(f"wgpu:{ordinal} cannot be opened", status=str(error), remedy="update the graphics driver") from error
         self._package = package
@@ -82,7 +85,7 @@ class WgpuDevice(Device):
         self.offset_alignment = self._gpu_limits["min-storage-buffer-offset-alignment"]
         info = self._adapter.info
         kind = "software on the CPU" if self.is_software else info["adapter_type"]
-        target = Target("wgsl", "f64" if self._has_f64 else "")
+        target = wgsl_target(f64=has_f64, subgroup=lanes)
         super().__init__(ordinal, target, _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
         self._memory = WgpuMemory(package, self.gpu)
         self._storages: Watched[Storage] = Watched()
@@ -122,7 +125,9 @@ class WgpuDevice(Device):
     # ---- hooks
 
     def _fit(self, part: Part) -> int | None:
-        return 0 if part.target.kind == "wgsl" and part.target.arch in ("", self.target.arch) else None
+        """Of parts whose features are here, the one of most."""
+        needed = part.target.features
+        return len(needed) if part.target.kind == "wgsl" and needed <= self.target.features else None
 
     def _try(self, doing: str, call: Callable[..., _T], *arguments: Any, otherwise: type[DriverError] = DriverError) -> _T:
         try:

@@ -156,7 +156,7 @@ class _Splitter(Rewriter):
         elif isinstance(statement, (Var, Get, Set)):
             wide = is_wide(statement.variable.type)
         else:
-            wide = isinstance(statement, Let) and any(is_wide(a.type) for a in (statement.bound, *statement.args))
+            wide = isinstance(statement, (Let, Subgroup)) and any(is_wide(a.type) for a in (statement.bound, *statement.args))
         return _SPLIT[type(statement)] if wide else None
 
     def _let(self, statement: Let) -> None:
@@ -191,6 +191,11 @@ class _Splitter(Rewriter):
         for place, half in zip(self._places(statement), self.pair(statement.value), strict=True):
             self.store(memory, place, half)
 
+    def _together(self, statement: Subgroup) -> None:
+        assert statement.op.moves_bits  # other ops are written out in those, where a target has none over 64 bits
+        x, *by = statement.args
+        self._bind(statement.bound, tuple([self.together(statement.op, (half, *map(self.atom, by))) for half in self.pair(x)]))
+
     def _var(self, statement: Var) -> None:
         name = self.program.variable_names.get(statement.variable.id)
         first = self.pair(statement.args[0])
@@ -208,5 +213,5 @@ class _Splitter(Rewriter):
 # `missing_words` refuses atomics on 64-bit integers.
 _SPLIT: Final[Handlers[Callable[[_Splitter, Any], None]]] = Handlers("the rewrite of 64-bit integers", {
     Let: _Splitter._let, Load: _Splitter._load, UniformLoad: _Splitter._load, Store: _Splitter._store, Var: _Splitter._var, Get: _Splitter._get,
-    Set: _Splitter._set,
-}, apart=SCALAR_KINDS, without={Subgroup: "subgroup ops go through workgroup memory first", **WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip
+    Set: _Splitter._set, Subgroup: _Splitter._together,
+}, apart=SCALAR_KINDS, without={**WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip

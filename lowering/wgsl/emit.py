@@ -66,6 +66,7 @@ from vyre_py.lowering.wgsl.memory import (
 )
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
 from vyre_py.lowering.wgsl.rounding import rounded_results
+from vyre_py.lowering.wgsl.subgroups import builtin
 from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
 from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, ZERO, block_words, scalar_word, word_text
 
@@ -194,6 +195,11 @@ class Kernel:
                 form = f"opaque_{statement.bound.type}({form})"
             self._helpers.update(helpers_of(form))
             text = form.format(*self._operands(statement))
+        self._line(f"let v{statement.bound.id} = {text};")
+
+    def _together(self, index: int, statement: Subgroup) -> None:
+        text = builtin(statement, self._program.subgroup, [self._atom(a) for a in statement.args])
+        self._helpers.update(helpers_of(text))
         self._line(f"let v{statement.bound.id} = {text};")
 
     def _var(self, index: int, statement: Var) -> None:
@@ -433,12 +439,12 @@ _LEAVES: Final[Mapping[type[Statement], str]] = {Break: "break;", Continue: "con
 EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl", {
     Let: Kernel._let, Var: Kernel._var, Get: Kernel._get, Set: Kernel._set,
     Load: Kernel._load, UniformLoad: Kernel._uniform_load, Store: Kernel._store, Atomic: Kernel._atomic, AtomicStore: Kernel._atomic_store,
+    Subgroup: Kernel._together,
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
 }, apart=(OrderedAtomic,), without={
     **WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **dict.fromkeys(FENCES.values(), NO_ORDER),
     GridScan: "scans over the grid are made in steps first",
-    Subgroup: "subgroup ops go through workgroup memory first",
 })  # fmt: skip
 Kernel._emitters = EMITTERS
 CalledFunction._emitters = {**EMITTERS, Load: CalledFunction._load, Store: CalledFunction._store}

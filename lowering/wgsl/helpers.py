@@ -209,6 +209,11 @@ HELPERS: Final[Mapping[str, str]] = {
     "is_inf_f64": """fn is_inf_f64(a: f64) -> bool {
   return (bitcast<u64>(a) & 0x7ffffffffffffffflu) == 0x7ff0000000000000lu;
 }""",
+    # NaNs keep their payloads.
+    "raw_words_of_f64": """fn raw_words_of_f64(a: f64) -> vec2<u32> {
+  let bits = bitcast<u64>(a);
+  return vec2<u32>(u32(bits & 0xfffffffflu), u32(bits >> 32u));
+}""",
     "words_of_f64": """fn words_of_f64(a: f64) -> vec2<u32> {
   let bits = select(bitcast<u64>(a), 0x7ff8000000000000lu, is_nan_f64(a));
   return vec2<u32>(u32(bits & 0xfffffffflu), u32(bits >> 32u));

@@ -47,7 +47,7 @@ def _lacking_f64(program: Program) -> Iterator[Missing]:
 
 
 def _lacking(program: Program, target: Target) -> Iterator[Missing]:
-    if target.arch != "f64":
+    if not target.has_f64:
         yield from _lacking_f64(program)
     yield from missing_words(program)
     yield from EMITTERS.missing(program)

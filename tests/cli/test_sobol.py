@@ -29,7 +29,7 @@ def scipy_points(dimensions: int, bits: int, count: int, start: int) -> np.ndarr
 @pytest.mark.parametrize(("dimensions", "bits", "count", "start"), CASES)
 def test_points_equal_scipys(device: Device, dimensions: int, bits: int, count: int, start: int) -> None:
     expected = scipy_points(dimensions, bits, count, start)
-    if device.kind != "wgpu" or device.target.arch == "f64":
+    if device.kind != "wgpu" or device.target.has_f64:
         points = Sobol(device, dimensions, bits=bits).points(count, start)
         assert points.dtype == np.float64 and points.shape == (count, dimensions)
         assert np.array_equal(points, expected), f"{np.count_nonzero(points != expected)} of {points.size} differ on {device.name}"

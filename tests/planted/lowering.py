@@ -391,6 +391,22 @@ PTX: Final = (
 
 WGSL: Final = (
     Plant(
+        "built_ins_of_a_block",
+        "Subgroups of workgroups of several rows are taken for the device's, whose lanes lie along x.",
+        "vyre_py.lowering.wgsl.subgroups",
+        "program.subgroup == target.subgroup and y == z == 1",
+        "program.subgroup == target.subgroup and y * z >= 1",
+        Suite("test_wgpu_subgroups.py::test_which_programs_have_built_ins"),
+    ),
+    Plant(
+        "first_lane_above",
+        "What built-ins move up by a known number does not come to the first lane that gets any.",
+        "vyre_py.lowering.wgsl.subgroups",
+        "{_LANE} >= {{1}})",
+        "{_LANE} > {{1}})",
+        Suite("test_wgpu_subgroups.py::test_every_op_over_every_type", "u32"),
+    ),
+    Plant(
         "last_axis_alone",
         "Only the last axis of an access is checked.",
         "vyre_py.lowering.wgsl.emit",

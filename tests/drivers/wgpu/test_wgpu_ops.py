@@ -152,7 +152,7 @@ def op_program(op: Op, types: tuple[Type, ...], given: Type | None, most: int = 
 
 def supported(device: Device, cases: list[Case]) -> list[Case]:
     """The cases that the device computes; those over f64 it must refuse by name where it has none."""
-    return [c for c in cases if device.target.arch == "f64" or not any(t.scalar is f64 for t in (*c[1], *([c[2]] if c[2] else [])))]
+    return [c for c in cases if device.target.has_f64 or not any(t.scalar is f64 for t in (*c[1], *([c[2]] if c[2] else [])))]
 
 
 def run_cases(device: Device, cases: list[Case]) -> Iterator[tuple[Case, list[Array], Array]]:
