@@ -44,7 +44,7 @@ class SlotKind(Enum):
     there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
     driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of
     1 + groups * `scan_words` words of 64 bits, `scan_words` being in the entry's details. They are zero before the launch's first run, and no other launch's.
-    TOTALS is such a buffer of a scan that is made in steps, one element a workgroup: all steps of a launch have the same."""
+    TOTALS is such a buffer of a scan that is made in steps, an element a workgroup of each scan: all steps of a launch have the same."""
 
     BUFFER = "buffer"
     PARAM = "param"

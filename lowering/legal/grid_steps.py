@@ -7,7 +7,7 @@ buffer that it reads, and has no atomics on one that atomics change: other Progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from vyre_py.ir.check import Checked
@@ -34,7 +34,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.ops import GRID_FOLDS, OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import u32
+from vyre_py.ir.language.types import Type, u32
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import MOST_SCANS, totals_name
 
@@ -52,15 +52,35 @@ def grid_steps(checked: Checked, who: str) -> tuple[Checked, ...]:
     scans = [index for index, s in enumerate(program.body) if isinstance(s, GridScan)]
     if missing := list(_missing(program, scans)):
         raise Unsupported(who, missing)
-    declared: list[Dim | Param | Memory] = [*program.dims, *program.params, *program.buffers]
-    totals: dict[int, Memory] = {}
-    for number, index in enumerate(scans):
-        statement = program.body[index]
-        shape = (_groups(program),)
-        type_ = statement.args[0].type
-        totals[index] = Memory(totals_name(number, declared), Space.BUFFER, type_, shape, Access.READ_WRITE, hidden=True)
-    made = [one for index in scans for one in (_UpToScan(program, totals, index).run(), _folded(program, index, totals[index]))]
+    totals = _Totals(program, scans)
+    made = [one for index in scans for one in (_UpToScan(program, totals, index).run(), _folded(program, index, totals))]
     return tuple([Checked(step, analyse(step), capabilities(step)) for step in (*made, _UpToScan(program, totals, None).run())])
+
+
+class _Totals:
+    """One hidden buffer for all scans of a Program, since targets bind few: for each of them a part, with an element for each workgroup.
+
+    `first` has by the index of a scan where its part begins, `count` is how many elements each has. They are of the type of the scans where those have one, and
+    bits in words else.
+    """
+
+    def __init__(self, program: Program, scans: list[int]) -> None:
+        declared: list[Dim | Param | Memory] = [*program.dims, *program.params, *program.buffers]
+        types = {program.body[index].args[0].type for index in scans}
+        self.count = _groups(program)
+        ends: list[DimExpr] = [self.count, *[dim_op("mul", DimConst(number), self.count) for number in range(2, len(scans) + 1)]]
+        self.first = dict(zip(scans, [DimConst(0), *ends[:-1]], strict=True))
+        self.memory = Memory(totals_name(0, declared), Space.BUFFER, types.pop() if len(types) == 1 else u32, (ends[-1],), Access.READ_WRITE, hidden=True)
+
+    def load(self, a: Assembler, place: Atom, type_: Type, name: str | None = None) -> Value:
+        """A scan's value at a place of the buffer."""
+        if type_ is self.memory.type:
+            return a.load(self.memory, (place,), name)
+        return a.let(OPS["bitcast"], (a.load(self.memory, (place,)),), type_, name)
+
+    def store(self, a: Assembler, place: Atom, x: Atom) -> None:
+        """Puts a scan's value at a place of the buffer."""
+        a.store(self.memory, (place,), x if x.type is self.memory.type else a.let(OPS["bitcast"], (x,), self.memory.type))
 
 
 def _missing(program: Program, scans: list[int]) -> Iterator[Missing]:
@@ -98,10 +118,10 @@ def _groups(program: Program) -> DimExpr:
 class _UpToScan(Rewriter):
     """The Program with loads in the place of scans; or what it does up to one of them, whose values it stores."""
 
-    def __init__(self, program: Program, totals: Mapping[int, Memory], last: int | None) -> None:
+    def __init__(self, program: Program, totals: _Totals, last: int | None) -> None:
         super().__init__(program)
         self._totals, self._last = totals, last
-        self.memories = [*program.memories, *totals.values()]
+        self.memories = [*program.memories, totals.memory]
 
     def run(self) -> Program:
         for index in self.indices():
@@ -109,9 +129,10 @@ class _UpToScan(Rewriter):
             self.place = self.program.place(index)
             if isinstance(statement, GridScan):
                 if index == self._last:
-                    self._publish(self._totals[index], self.atom(statement.args[0]))
+                    self._publish(index, self.atom(statement.args[0]))
                     break
-                self.map[statement.bound.id] = self.load(self._totals[index], (self._number(),), self.program.value_names.get(statement.bound.id))
+                name = self.program.value_names.get(statement.bound.id)
+                self.map[statement.bound.id] = self._totals.load(self, self._place(index), statement.bound.type, name)
             elif self._last is None or not self._is_seen(index):
                 self.copy(index)
         while self.open:
@@ -133,22 +154,26 @@ class _UpToScan(Rewriter):
             group = self._op("add", self._op("mul", group, self._op(f"num_workgroups.{axis}")), self._op(f"workgroup_id.{axis}"))
         return group
 
-    def _publish(self, totals: Memory, x: Atom) -> None:
+    def _place(self, index: int) -> Atom:
+        """Where the workgroup's value of a scan lies."""
+        return self._op("add", self._number(), self._totals.first[index])
+
+    def _publish(self, index: int, x: Atom) -> None:
         self.if_(self._op("eq", self._op("local_index"), Const(u32, 0)))
-        self.store(totals, (self._number(),), x)
+        self._totals.store(self, self._place(index), x)
         self.end()
 
 
-def _folded(program: Program, index: int, totals: Memory) -> Program:
+def _folded(program: Program, index: int, totals: _Totals) -> Program:
     """One workgroup puts what lies before each value in its place: a piece after another, within which x[k] = op(x[k], x[k - d]) for d = 1, 2, ..."""
     scan = program.body[index]
     assert isinstance(scan, GridScan)  # the caller has looked
-    a, row, type_ = Assembler(program.name, (_GROUP, 1, 1)), GRID_FOLDS[scan.fold], totals.type
+    a, row, type_ = Assembler(program.name, (_GROUP, 1, 1)), GRID_FOLDS[scan.fold], scan.args[0].type
     a.place, a.declared = program.place(index), dict(program.declared)
     a.dims, a.params, a.grid = list(program.dims), list(program.params), Grid(False, (DimConst(1),) * 3)
-    a.memories = [*program.buffers, totals]
+    a.memories = [*program.buffers, totals.memory]
     arrays = [a.memory(f"piece.{k}", Space.WORKGROUP, type_, (DimConst(_GROUP),), Access.READ_WRITE) for k in range(2)]
-    identity, count = const(type_, row.identity(type_)), totals.shape[0]
+    identity, count = const(type_, row.identity(type_)), totals.count
 
     def op(name: str, *args: Atom) -> Value:
         return a.let(OPS[name], args)
@@ -160,7 +185,9 @@ def _folded(program: Program, index: int, totals: Memory) -> Program:
     before = a.var(type_, identity)
     first = a.for_(Const(u32, 0), count, Const(u32, _GROUP))
     at = op("add", first, own)
-    x: Atom = op("select", op("lt", at, count), a.load(totals, (at,)), identity)
+    is_one = op("lt", at, count)
+    place = op("select", is_one, op("add", at, totals.first[index]), totals.memory.shape[0])  # outside, past the last workgroup
+    x: Atom = op("select", is_one, totals.load(a, place, type_), identity)
     turn, distance = 0, 1
     while distance < _GROUP:
         a.store(arrays[turn], (own,), x)
@@ -172,7 +199,7 @@ def _folded(program: Program, index: int, totals: Memory) -> Program:
     a.barrier()
     behind = op("select", op("eq", own, Const(u32, 0)), identity, a.load(arrays[turn], (op("sub", own, Const(u32, 1)),)))
     whole, so_far = a.load(arrays[turn], (Const(u32, _GROUP - 1),)), a.get(before)
-    a.store(totals, (at,), fold(so_far, behind))
+    totals.store(a, place, fold(so_far, behind))
     a.set(before, fold(so_far, whole))
     a.barrier()
     a.end()

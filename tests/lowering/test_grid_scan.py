@@ -261,13 +261,37 @@ def test_steps_mean_the_same(on: bool, count: int) -> None:
     want = {**given, "y": np.zeros((2, 3, count), np.uint32)}
     interpret(unoptimised(checked, expand=EXPANDED_ONLY), want, {"n": count})
     groups = -(-count // 4) * 2 * 2
-    got = {**given, "y": np.zeros((2, 3, count), np.uint32), **{f"grid_scan.{k}": np.full(groups, 77, np.uint32) for k in range(3)}}
+    got = {**given, "y": np.zeros((2, 3, count), np.uint32), "grid_scan.0": np.full(3 * groups, 77, np.uint32)}
     steps = grid_steps(checked, "wgsl")
     assert len(steps) == 7 and not any(has_grid_scan(step.program) for step in steps)
     for step in steps:
         names = {thing.name for thing in (*step.program.buffers, *step.program.params)}
         interpret(unoptimised(step, expand=EXPANDED_ONLY), {name: value for name, value in got.items() if name in names}, {"n": count})
     assert np.array_equal(got["y"], want["y"])
+
+
+FIVE = """program five(n) workgroup(64) over(n) {
+  buffer a: u32[n] read
+  buffer b: i32[n] read
+  buffer c: f32[n] read
+  buffer y: u32[n, 5] write
+  let i = global_id.x
+  y[i, 0u32] = grid_scan(add, uniform_load(a[workgroup_id.x]))
+  y[i, 1u32] = bitcast(grid_scan(min, uniform_load(b[workgroup_id.x])), u32)
+  y[i, 2u32] = bitcast(grid_scan(max, uniform_load(c[workgroup_id.x])), u32)
+  y[i, 3u32] = grid_scan(xor, uniform_load(a[workgroup_id.x]))
+  y[i, 4u32] = bitcast(grid_scan(add, uniform_load(b[workgroup_id.x])), u32)
+}"""
+
+
+def test_scans_of_several_types_share_a_buffer() -> None:
+    """WebGPU promises eight: those of a Program, and one for all of its scans, however many workgroups there are to fold."""
+    program, n, rng = parse(FIVE), 300 * 64 + 5, np.random.default_rng(5)
+    part = compile_for(program, [parse_target("wgsl")]).parts[0]
+    assert {len(step.layout.buffers) for step in part.steps} == {5}
+    given = {"a": rng.integers(0, 1 << 32, n, np.uint32), "b": rng.integers(-1000, 1000, n, np.int32), "c": rng.normal(size=n).astype(np.float32)}
+    got, want = (open_device(kind).compile_native(program).dispatch(given)["y"] for kind in ("wgpu", "reference"))
+    np.testing.assert_array_equal(got, want)
 
 
 def test_wgpu_runs_the_steps_of_one_artifact() -> None:

@@ -303,8 +303,8 @@ PTX: Final = (
         "own_value_before",
         "A scan over the grid that is made in steps gives a workgroup the fold of its own value too.",
         "vyre_py.lowering.legal.grid_steps",
-        "a.store(totals, (at,), fold(so_far, behind))",
-        "a.store(totals, (at,), fold(so_far, x))",
+        "totals.store(a, place, fold(so_far, behind))",
+        "totals.store(a, place, fold(so_far, x))",
         Suite("test_grid_scan.py::test_steps_mean_the_same"),
     ),
     Plant(
