@@ -28,7 +28,7 @@ from vyre_py.ir.language.types import Type, f32, f64
 from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.exp import exp_parts, power_of_two, reduced, scaled
 from vyre_py.ir.math.pairs import sum_of
-from vyre_py.ir.math.words import with_sign_of
+from vyre_py.ir.math.words import FORMATS, with_sign_of
 
 __all__ = ["cosh", "sinh", "tanh"]
 
@@ -74,15 +74,18 @@ def tanh(m: MathBuilder, x: Atom) -> Atom:
     size = m("abs", x)
     square = m("mul", size, size)
     small = m("fma", m("mul", size, square), m.polynomial(square, _TANH_TAIL[x.type]), size)
-    large = _above(m, m("min", size, _TANH_MOST[x.type]))
-    return _or_nan(m, x, with_sign_of(m, m("select", m("lt", size, _TANH_BREAK), small, large), x))
+    large = _above(m, m("min", m("add", size, size), 2 * _TANH_MOST[x.type]))
+    # The polynomial keeps a NaN.
+    return with_sign_of(m, m("select", m("ge", size, _TANH_BREAK), large, small), x)
 
 
 def _above(m: MathBuilder, x: Atom) -> Atom:
-    """tanh(x) = 1 - 2 / (exp(2 x) + 1) for 0.36 <= x <= 10, of f64 20, with what each step loses."""
-    n, head, tail = exp_parts(m, m("add", x, x))
-    scale = power_of_two(m, n, x.type)
-    below, below_lost = sum_of(m, m("mul", head, scale), 1.0)
+    """tanh(x / 2) = 1 - 2 / (exp(x) + 1) for 0.72 <= x <= 20, of f64 40, with what each step loses."""
+    n, head, tail = exp_parts(m, x)
+    form = FORMATS[x.type]
+    scale = m.bitcast(m("shl", m("add", n, form.bias), form.fraction), x.type)
+    below = m("fma", head, scale, 1.0)
+    below_lost = m("sub", 1.0, m("fma", m("neg", head), scale, below))
     below, below_lost = sum_of(m, below, m("fma", tail, scale, below_lost))
     quotient = m("div", -2.0, below)
     error = m("fma", quotient, below_lost, m("fma", quotient, below, 2.0))
