@@ -72,6 +72,7 @@ from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.gpu.loops import Block, Loops
 from vyre_py.lowering.llvm.gpu.orders import fence, in_order, scope_of
 from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
+from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
 from vyre_py.lowering.llvm.gpu.warps import together
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, shares_memory, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
@@ -113,6 +114,7 @@ class _SimtWalk:
         self.optimised = optimised
         self.program = optimised.program
         self.proven = optimised.proven
+        self.reciprocals = plain_reciprocals(self.program)
         self.module = module
         self.w = Writer(module)
         self.lines = lines_of(module, self.program)
@@ -277,6 +279,9 @@ class _SimtWalk:
             self.values[s.bound.id] = self.w.let(f"call {llvm_type(signature.result)} @{signature.name}({', '.join(operands)})")
         else:
             names = self.loops.operands(index, [self.atom(a) for a in s.args])
+            if s.bound in self.reciprocals:
+                self.values[s.bound.id] = reciprocal(self.w, names[1])
+                return
             self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, names)
 
     # ---- memory
