@@ -64,6 +64,9 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     text = re.sub(r"@llvm\.nvvm\.([fd])2(u?)(i|ll)\.rz\(", _whole_number, text)
     # To exit is to return here.
     text = text.replace("  call void @llvm.nvvm.exit()\n  unreachable", "  ret void").replace("declare void @llvm.nvvm.exit()\n", "")
+    # The approximation may be the correct result.
+    text = re.sub(r"declare float @llvm\.nvvm\.rcp\.approx\.ftz\.f\(float\)\n", "", text)
+    text = re.sub(r"(%v\d+) = call float @llvm\.nvvm\.rcp\.approx\.ftz\.f\(float (\S+)\)", r"\1 = fdiv float 1.0, \2", text)
     text = re.sub(r"declare i32 @llvm\.nvvm\.idp4a\.(s|u)\.\1\(i32, i32, i32\)", _products_of_bytes, text)
     text = re.sub(r"@llvm\.nvvm\.idp4a\.(s|u)\.\1\(", r"@bytes.\1(", text)
     if _COPY.search(text):
