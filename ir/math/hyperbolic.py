@@ -84,8 +84,8 @@ def _above(m: MathBuilder, x: Atom) -> Atom:
     n, head, tail = exp_parts(m, x)
     form = FORMATS[x.type]
     scale = m.bitcast(m("shl", m("add", n, form.bias), form.fraction), x.type)
-    below = m("fma", head, scale, 1.0)
-    below_lost = m("sub", 1.0, m("fma", m("neg", head), scale, below))
+    below: Atom = m("fma", head, scale, 1.0)
+    below_lost: Atom = m("sub", 1.0, m("fma", m("neg", head), scale, below))
     below, below_lost = sum_of(m, below, m("fma", tail, scale, below_lost))
     # Clamped for targets that divide without a branch by what lies between constants: it is from 3 to 5e8, of f64 3e17.
     share = m("div", 1.0, m("clamp", below, 1.0, 2.0**64))
