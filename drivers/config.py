@@ -9,6 +9,7 @@ from typing import Any, Final
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["DispatchConfig"]
@@ -37,7 +38,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
 
 @public
 @dataclass(frozen=True, slots=True)
-class DispatchConfig:
+class DispatchConfig(ValueRecord):
     """How to run. A field that a device can't honour is refused by name, never ignored.
 
     Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that

@@ -53,7 +53,7 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, f16
 from vyre_py.ir.public import Closing, public
-from vyre_py.ir.travel import Stationary
+from vyre_py.ir.travel import Stationary, ValueRecord
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -77,7 +77,7 @@ _FILL_BYTES: Final = 1 << 20
 
 @public
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(ValueRecord):
     """The limits of a device: workgroups along x, y, z; invocations in a workgroup; bytes of workgroup memory; bytes and elements of one
     buffer, the components of vectors each counted."""
 
@@ -159,6 +159,7 @@ class Device(Closing, Stationary, ABC):
             with watch("check"):
                 program = validated(program)
         made = self.load(compiled(program, [self.target], options, watch.stages, self.telemetry))
+        made._source = plain, options
         if (traces := tracing()) is not None:
             traces.stages(made.part.stages, self)
         self._pipelines.put(key, made, _PIPELINE_BYTES)

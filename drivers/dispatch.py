@@ -38,6 +38,9 @@ class Timed(ShownAsText):
     wait_ns: int
     device_ns: int | None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Timed, (self.results, self.wall_ns, self.enqueue_ns, self.wait_ns, self.device_ns)
+
     def __repr__(self) -> str:
         device = "" if self.device_ns is None else f", {shown_ns(self.device_ns)} on the device"
         return (

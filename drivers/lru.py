@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import ValueRecord
 
 __all__ = ["Bounded", "LayerSnapshot"]
 
@@ -17,7 +18,7 @@ _T = TypeVar("_T")
 
 @public
 @dataclass(frozen=True, slots=True)
-class LayerSnapshot:
+class LayerSnapshot(ValueRecord):
     """A layer of caches at one moment: how many `entries` it holds and how many `bytes` they take; `hits`, `misses` and `evictions` so far."""
 
     entries: int

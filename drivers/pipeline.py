@@ -20,10 +20,13 @@ from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Part
+from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
+    from vyre_py.ir.language.program import Program
+    from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["Pipeline"]
 
@@ -39,7 +42,7 @@ class Pipeline(Portable):
     of what the passes did, `stages` that compiling and loading took, with their times.
     """
 
-    __slots__ = ("__weakref__", "_codes", "_prepared", "artifact", "device", "part", "stages")
+    __slots__ = ("__weakref__", "_codes", "_prepared", "_source", "artifact", "device", "part", "stages")
 
     def __init__(self, device: Device, artifact: Artifact, part: Part, codes: tuple[tuple[Any, ...], ...], stages: Stages) -> None:
         self.device = device
@@ -47,6 +50,7 @@ class Pipeline(Portable):
         self.part = part
         self._codes = codes
         self.stages = stages
+        self._source: tuple[Program, CompileOptions] | None = None  # where the device compiled it
         self._prepared = device._dispatcher(self)
 
     @property
@@ -71,10 +75,33 @@ class Pipeline(Portable):
         return self.part.report
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with importing:
-            from vyre_py.drivers.registry import load_on  # few pipelines travel
+        return Pipeline._opened, (self.device.kind, self.artifact, self._source)
 
-        return load_on, (self.device.name, self.artifact)
+    @classmethod
+    def _opened(cls, kind: str, artifact: Artifact, source: tuple[Program, CompileOptions] | None) -> Pipeline:
+        """A pipeline that came from elsewhere, on the first device of its kind here: its code, and where that does not fit its Program,
+        compiled again. Raises what `vyre_py.device`, `load` and `compile_native` raise."""
+        with importing:
+            from vyre_py.drivers.registry import device  # few pipelines travel
+
+        here = device(kind)
+        try:
+            return here.load(artifact)
+        except Unsupported:  # another CPU or GPU than that which it was compiled for
+            if source is None:
+                raise
+        return here.compile_native(*source)
+
+    def _identity(self) -> Any:
+        return self.device.kind, self.artifact
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pipeline):
+            return NotImplemented
+        return self is other or (self.device is other.device and self.artifact == other.artifact)
+
+    def __hash__(self) -> int:
+        return hash((self.device.name, self.artifact.code_digest, self.artifact.interface_digest))
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r} on {self.device.name}>"

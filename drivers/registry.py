@@ -14,13 +14,12 @@ from vyre_py.drivers.selftest import require_right
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.public import public
-from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.ir.travel import ValueRecord
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
-    from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available", "load_on"]
+__all__ = ["KINDS", "DeviceInfo", "device", "devices", "is_available"]
 
 # Best first. A device that runs in software is taken by name only: the CPU itself is faster, and exact.
 KINDS: Final = ("cuda", "wgpu", "cpu", "reference")
@@ -33,7 +32,7 @@ _lock = threading.RLock()
 
 @public
 @dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class DeviceInfo(ValueRecord):
     """One line of `devices()`: a device that is here, or a kind that is not and why."""
 
     name: str
@@ -59,11 +58,6 @@ def device(name: str | None = None) -> Device:
     if found is None or found[1] not in KINDS:
         raise DeviceUnavailable(f"there is no device {shown(name)}", remedy=f"devices are {', '.join(KINDS)}, each with an ordinal if wanted: cuda:0")
     return _opened(found[1], int(found[2] or 0))
-
-
-def load_on(name: str, artifact: Artifact) -> Pipeline:
-    """An artifact's pipeline on the device of a name: what a pipeline is in another process."""
-    return device(name).load(artifact)
 
 
 def _opened(kind: str, ordinal: int) -> Device:

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Self
 
 from vyre_py.ir.language.errors import LoweringError, Missing, Unsupported
 from vyre_py.ir.public import public
@@ -31,6 +33,15 @@ class ToolchainError(LoweringError):
     def __init__(self, tool: str, message: str, text: str = "") -> None:
         self.tool, self.text = tool, text
         super().__init__(f"{tool}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, (args, given) = super().__reduce__()
+        # A pickled Path names a module that only some Pythons have.
+        return again, (args, {**given, "report": str(self.report)} if self.report else given)
+
+    @classmethod
+    def _again(cls, args: tuple[Any, ...], fields: Mapping[str, Any]) -> Self:
+        return super()._again(args, {**fields, "report": Path(fields["report"])} if fields.get("report") else fields)
 
 
 @public

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import Portable
+from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["MOST_PRINTED", "CompileOptions"]
@@ -41,7 +41,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 
 @public
 @dataclass(frozen=True, slots=True)
-class CompileOptions(Portable):
+class CompileOptions(ValueRecord):
     """How to compile. A field that a target can't honour is refused by name, never ignored.
 
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for

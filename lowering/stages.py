@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final, Self
 
 from vyre_py.ir.passes import PassStep
 from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
+from vyre_py.ir.travel import ValueRecord
 
 __all__ = ["Stage", "Stages", "Stopwatch", "shown_ns"]
 
@@ -41,13 +42,20 @@ class Stage:
 
 @public
 @dataclass(frozen=True, slots=True)
-class Stages(ShownAsText):
+class Stages(ValueRecord, ShownAsText):
     """The stages of one compilation in the order in which they began, a stage before those that it is made of.
 
     They come one after the other, though perhaps not at once: a Program that is compiled for several targets is checked once.
     """
 
     rows: tuple[Stage, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stages._of, ([(stage.name, stage.depth, stage.begin_ns, stage.end_ns) for stage in self.rows],)
+
+    @classmethod
+    def _of(cls, rows: Iterable[tuple[str, int, int, int]]) -> Self:
+        return cls(tuple([Stage(*row) for row in rows]))
 
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.rows)

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["SUBGROUP_SIZES", "Target", "parse_target", "wgsl_target"]
@@ -21,7 +22,7 @@ _SUBGROUPS: Final = {f"subgroup{size}": size for size in SUBGROUP_SIZES}
 
 @public
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(ValueRecord):
     """A kind of code, and the machine within that kind.
 
     `kind`: "ptx" (`arch` is sm_70 or newer; `cubin` asks for machine code beside the PTX), "wgsl" (`arch` names what only some devices

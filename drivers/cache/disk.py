@@ -31,6 +31,7 @@ from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.memory.pool import bytes_from
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import Stationary
 
 __all__ = ["LIMIT_BYTES", "CacheError", "CacheKey", "CacheSnapshot", "CacheStats", "CacheWarning", "DiskCache", "Listed", "Stored", "Verified"]
 
@@ -41,7 +42,7 @@ _T = TypeVar("_T")
 
 
 @public
-class DiskCache:
+class DiskCache(Stationary):
     """A cache in a directory of this user's, and read-only ones that are looked through after it.
 
     `path` is that directory, made by the first write; None for a cache without one. `limit_bytes` is the most that it may hold; 0 turns it off.
@@ -50,6 +51,9 @@ class DiskCache:
 
     All methods may be called by any thread, and in a forked child. Raises CacheError for an unusable path, and for numbers below zero.
     """
+
+    belongs_to = "this process"
+    travels_as = "send its path, and make one of that there"
 
     def __init__(
         self, path: str | os.PathLike[str] | None, *, limit_bytes: int = LIMIT_BYTES, read_only: Sequence[str | os.PathLike[str]] = (),

@@ -28,8 +28,10 @@ __all__ = ["CopyStep", "FillStep", "GemmStep", "Sequence", "SequenceStep", "copy
 
 
 @public
-class SequenceStep(Command):
+class SequenceStep(Command, Stationary):
     """A step of a sequence other than a launch. Attributes: `device`, `name` for people, `buffers` that it uses, by what they are for it."""
+
+    travels_as = "send arrays and pipelines, and make the step there"
 
     __slots__ = ("__weakref__", "buffers", "device", "name")
 

@@ -22,7 +22,7 @@ from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import Stationary
+from vyre_py.ir.travel import Stationary, ValueRecord
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -37,7 +37,7 @@ _REMEMBERED: Final = 1024  # handles that were evicted, so that their owners are
 
 @public
 @dataclass(frozen=True, slots=True)
-class StoreSnapshot:
+class StoreSnapshot(ValueRecord):
     """A store at one moment: how many `entries`, how many `bytes` they hold, how many entries are `in_use`; `evictable_bytes` that could go now;
     `budget_bytes`, None without one; `evictions` so far."""
 

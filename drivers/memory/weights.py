@@ -21,6 +21,7 @@ from vyre_py.ir.evaluate.conversions import cast
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, bf16, f16, f32, scalar_of, u8
 from vyre_py.ir.public import Closing, public
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -31,7 +32,7 @@ _OWNER: Final = "weights: Weights.free gives it back whole"
 
 
 @public
-class Weights(Closing):
+class Weights(Closing, Stationary):
     """Arrays by name as f16 or bf16, each at an offset of its own, a multiple of 256 bytes; `weights["w1"]` is a read-only Buffer.
 
     `arrays` hold numbers of any type of the language; each is rounded once, to nearest even, whatever its type. `type` is f16 or bf16, or says by name which
@@ -40,6 +41,8 @@ class Weights(Closing):
     Attributes: `device`, `types` by name, `offsets` in bytes by name, `size_bytes` of all, `full_bytes` that f32 would take in the same layout,
     `overflows`, how many finite numbers of each array became infinite; names without any are left out.
     """
+
+    travels_as = "send the arrays, and make them there"
 
     __slots__ = ("_pieces", "_shapes", "device", "full_bytes", "offsets", "overflows", "size_bytes", "types")
 

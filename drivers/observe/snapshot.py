@@ -14,6 +14,7 @@ from vyre_py.drivers.observe.metrics import METRICS, RATIOS
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
+from vyre_py.ir.travel import ValueRecord
 
 __all__ = ["Snapshot", "prometheus_name", "prometheus_text"]
 
@@ -29,7 +30,7 @@ _UNITS: Final[Mapping[str, tuple[str, str]]] = {"count": ("", ""), "bytes": ("by
 
 @public
 @dataclass(frozen=True, slots=True)
-class Snapshot(Mapping[str, float], ShownAsText):
+class Snapshot(Mapping[str, float], ValueRecord, ShownAsText):
     """The figures of `METRICS` at one moment, as attributes and as a mapping: whole numbers, and ratios from 0 to 1.
 
     `later - earlier` gives what was counted between the two; gauges are then the later ones, and ratios those of the time between.

@@ -26,6 +26,7 @@ from vyre_py.drivers.observers import Watched
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import Stationary
 from vyre_py.lowering.files import replacing
 from vyre_py.lowering.stages import Stage
 
@@ -47,11 +48,14 @@ Arguments = Mapping[str, Any]
 
 
 @public
-class Trace:
+class Trace(Stationary):
     """One trace, which runs while its `with` block does. Made by `trace`.
 
     Attributes: `path`, where the file goes, if it goes anywhere; `limit`, how many events it keeps; `dropped`, how many more there were.
     """
+
+    belongs_to = "this process"
+    travels_as = "send the file that it writes"
 
     def __init__(self, path: str | os.PathLike[str] | None, nvtx: bool, limit: int, device: Device | None) -> None:
         self.path = None if path is None else Path(path)

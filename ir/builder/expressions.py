@@ -20,6 +20,7 @@ from vyre_py.ir.language.ops import swizzle_bits
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, encode, u32, vector_of
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
@@ -63,12 +64,15 @@ def _rebinding(plain: Callable[[Expr, Operand], Expr]) -> Callable[[Expr, Operan
 
 
 @public
-class Expr:
+class Expr(Stationary):
     """A value of the Program being built. Python's operators emit ops; anything that would need the value now is refused.
 
     Where a vector meets a number, or a scalar of its component type, that stands for all components. `v.x` is one component of a
     vector, `v.zyx` a vector of one to four of them in any order; of a scalar, `s.xxx` is a vector of it.
     """
+
+    belongs_to = "a Program that is built in this process"
+    travels_as = "send the Program, once it is built"
 
     __slots__ = ("_atom", "builder")
 

@@ -9,6 +9,7 @@ from vyre_py.ir.builder.sizes import Size
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Variable
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
@@ -98,13 +99,16 @@ class VariableHandle(Expr):
 
 
 @public
-class ArrayHandle(NotValue):
+class ArrayHandle(NotValue, Stationary):
     """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
 
     The elements of an array of vectors are whole vectors: `a[i].x` is a component. Atomics give the old value; which types each takes
     stands in `ir/OPS.md`. The `order` of one, "relaxed", "acquire", "release" or "acq_rel", says how it orders other memory, and `scope` for whom: the
     "device" or the "workgroup".
     """
+
+    belongs_to = "a Program that is built in this process"
+    travels_as = "send the Program, once it is built"
 
     __slots__ = ("builder", "memory")
 

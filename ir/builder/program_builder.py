@@ -32,6 +32,7 @@ from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
 from vyre_py.ir.public import public
 from vyre_py.ir.text.messages import format_fault, formats
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.traced import Traced
@@ -43,7 +44,7 @@ _SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_di
 
 
 @public
-class ProgramBuilder(SubgroupEmitter):
+class ProgramBuilder(SubgroupEmitter, Stationary):
     """Builds one Program inside a `with` block; `program` is there afterwards.
 
         with ProgramBuilder("axpy") as b:
@@ -56,6 +57,9 @@ class ProgramBuilder(SubgroupEmitter):
     `workgroup` is the workgroup size along x, y, z. `subgroup` is how many invocations make a subgroup: a power of two up to 128 that divides the
     workgroup, or 0 for a Program without subgroups. Every wrong call raises ValidationError at the caller's line.
     """
+
+    belongs_to = "the process that builds its Program"
+    travels_as = "send its program, once it is built"
 
     def __init__(self, name: str, workgroup: int | Sequence[int] = 256, doc: str = "", *, subgroup: int = 0) -> None:
         sizes = tuple(workgroup) if isinstance(workgroup, Sequence) else (workgroup,)

@@ -20,6 +20,7 @@ from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import CALLED, KEYWORDS
+from vyre_py.ir.travel import Stationary
 
 __all__ = ["Traced", "function"]
 
@@ -136,8 +137,11 @@ class _FunctionBuilder(ProgramBuilder):
 
 
 @public
-class Traced:
+class Traced(Stationary):
     """A function of Programs: what `vp.function` makes. Calling it with values of a builder, and numbers, is a call in that Program."""
+
+    belongs_to = "the Python function that it was made of"
+    travels_as = "send a Program that calls it"
 
     __slots__ = ("_python", "_signature", "_takes_builder", "name", "parameters", "place", "result", "results")
 

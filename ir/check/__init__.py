@@ -6,7 +6,7 @@ blocks, then scope, types, memory and limits side by side, and uniformity where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vyre_py.ir.check.calls import check_functions
@@ -40,11 +40,14 @@ class Checked(Portable):
     program: Program
     uniformity: Uniformity
     capabilities: frozenset[str]
-    warnings: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)  # they follow from the Program, but for their places
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A proof is made again where it is used: one from another process is not trusted.
         return check, (self.program,)
+
+    def _identity(self) -> Any:
+        return self.program, self.uniformity, self.capabilities
 
 
 @public

@@ -15,18 +15,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self, TypeVar
 
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import ValueRecord
 
 __all__ = [
     "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported",
     "UnwrittenRead", "ValidationError", "VyreError", "WireError", "printable", "remade", "shown",
 ]  # fmt: skip
 
+
+_Error = TypeVar("_Error", bound="VyreError")
 
 _SHOWN: Final = 80  # characters of a value that a message shows
 
@@ -51,7 +54,7 @@ def printable(text: str, kept: str = "") -> str:
 # Read-only by custom: every statement has one, and a frozen dataclass takes a microsecond to make.
 @public
 @dataclass(slots=True, unsafe_hash=True)
-class Place:
+class Place(ValueRecord):
     """Where something was written: a file (or `<builder>`, `<text>`), a line and a column from 1; column 0 is unknown.
     `source` is that line's text where it is at hand, `width` the number of columns meant, `around` the lines before and after it."""
 
@@ -87,7 +90,7 @@ def _on_one_line(text: str) -> str:
 
 @public
 @dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(ValueRecord):
     """One finding: a code from `rules.RULES`, the sentence about this case, the place, and what to do."""
 
     code: str
@@ -113,14 +116,25 @@ class ProgramWarning(UserWarning):
         super().__init__(f"{diagnostic.code} {diagnostic.message} (help: {diagnostic.help})")
         self.diagnostic = diagnostic
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProgramWarning, (self.diagnostic,)
+
 
 @public
 class VyreError(Exception):
     """Everything that vyre-py raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python would call the class with the composed text, which is not what constructors here take.
-        return _again, (type(self), self.args, dict(vars(self)))
+        # Python would call the class with the composed text, which is not what constructors here take. A class of some module of ours arrives as the public
+        # one that it is a kind of.
+        kind = next(known for known in type(self).__mro__ if known.__module__ == "vyre_py" and issubclass(known, VyreError))
+        return kind._again, (self.args, dict(vars(self)))
+
+    @classmethod
+    def _again(cls, args: tuple[Any, ...], fields: Mapping[str, Any]) -> Self:
+        error = remade(cls, args)
+        vars(error).update(fields)
+        return error
 
     def _repr_html_(self) -> str:
         with importing:
@@ -129,16 +143,10 @@ class VyreError(Exception):
         return error_html(self)
 
 
-def remade(kind: type[VyreError], args: tuple[Any, ...]) -> VyreError:
+def remade(kind: type[_Error], args: tuple[Any, ...]) -> _Error:
     """An error of a class, without its constructor, which would compose the text again from what is in it already."""
     error = kind.__new__(kind, *args)
     error.args = args  # which an error that is an OSError as well takes from its constructor alone
-    return error
-
-
-def _again(kind: type[VyreError], args: tuple[Any, ...], fields: dict[str, Any]) -> VyreError:
-    error = remade(kind, args)
-    vars(error).update(fields)
     return error
 
 
@@ -204,7 +212,7 @@ class LoweringError(VyreError):
 
 @public
 @dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(ValueRecord):
     """One thing that a target lacks: what it is (`op exp`, `type u8`, `option interruptible`), where it was asked for, and
     what to do instead."""
 

@@ -104,6 +104,9 @@ class Program(Portable):
     def __reduce__(self) -> tuple[Any, ...]:
         return Program.from_bytes, (self.to_bytes(places=True),)
 
+    def _identity(self) -> tuple[bytes, bytes]:
+        return self.code_digest, self.interface_digest
+
     def __str__(self) -> str:
         with importing:
             from vyre_py.ir.text.printer import print_program

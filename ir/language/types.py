@@ -158,11 +158,14 @@ class Type(Portable):
     __str__ = __repr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _named, (self.name,)
+        return Type._named, (self.name,)
 
+    @classmethod
+    def _named(cls, name: str) -> Type:
+        return TYPES[name]
 
-def _named(name: str) -> Type:
-    return TYPES[name]
+    def _identity(self) -> str:
+        return self.name
 
 
 bool_ = Type("bool", Kind.BOOL, 1)

@@ -52,6 +52,9 @@ class Artifact(Portable, ShownAsText):
     def __reduce__(self) -> tuple[Any, ...]:
         return Artifact.from_bytes, (self.to_bytes(),)
 
+    def _identity(self) -> bytes:
+        return self.to_bytes()
+
     # What reads, writes and describes artifacts is imported where it is called: who compiles or runs needs none of it.
 
     def to_bytes(self) -> bytes:

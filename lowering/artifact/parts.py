@@ -9,6 +9,7 @@ from typing import Any
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import Contained
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.reports import Form
 from vyre_py.lowering.stages import Stages
@@ -19,7 +20,7 @@ __all__ = ["Aligned", "Divisible", "Entry", "Image", "Interface", "Need", "Part"
 
 @public
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(Contained):
     """The code of a step in one format: "cubin" (machine code of an NVIDIA GPU), "ptx", "wgsl", "object" (a relocatable file for the host) or
     "program" (`program` is then the optimised Program that the reference device runs).
 
@@ -56,7 +57,7 @@ Need = Aligned | Divisible
 
 @public
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Contained):
     """A function in the code of a step: `symbol` names it there, `needs` are what must hold of the arguments. Where
     `elements` is not 1, the first workgroups along x are those in which each invocation does so many neighbours, as many workgroups as that fills, and
     those after them do one an invocation. `details` are numbers that the device's driver asks for by name."""
@@ -69,7 +70,7 @@ class Entry:
 
 @public
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Contained):
     """One kernel: its code in one or more formats, best first, its entries, best first (the last takes any arguments), argument layout, workgroup
     size, grid rule and bytes of workgroup memory. A `cooperative` one has a grid barrier: all its workgroups must run at once. A `persistent` one is
     launched with as many workgroups as the device holds at once, along x, whatever the grid; a `dependent` one may be started while the one
@@ -106,7 +107,7 @@ class Step:
 
 @public
 @dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(Contained):
     """What a caller binds: declarations in order, the names of the buffers and dims that may be 2^32 and more (`ir.language.widths`), the
     Program's doc, and its asserts and prints in order of the body."""
 
@@ -127,7 +128,7 @@ class Interface:
 
 @public
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(Contained):
     """Compiled code for one target. `report` counts what the passes did, and has what the entry that takes any arguments `takes`; `numerics` says which
     rules the code follows, `stages` where the time of the compilation went, `made_by` what made the code: compilers with their versions, and options."""
 

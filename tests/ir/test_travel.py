@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
+import pickletools
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,8 @@ from vyre_py.drivers.errors import (
     DeviceLost,
     DeviceUnavailable,
     DispatchTimeout,
+    DriverError,
+    KernelAssertion,
     LaunchError,
     OutOfMemory,
 )
@@ -29,6 +34,7 @@ from vyre_py.ir.language.errors import (
     Diagnostic,
     ParseError,
     Place,
+    ProgramError,
     RaceError,
     UnwrittenRead,
     ValidationError,
@@ -37,7 +43,8 @@ from vyre_py.ir.language.errors import (
 )
 from vyre_py.ir.language.types import TYPES, Type
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.errors import ArtifactError, Missing, ToolchainError, Unsupported
+from vyre_py.ir.travel import Contained
+from vyre_py.lowering.errors import ArtifactError, LoweringError, Missing, ToolchainError, Unsupported
 
 PROGRAM = parse("""program axpy(n) workgroup(64) {
   param a: f32
@@ -56,35 +63,194 @@ ERRORS: tuple[VyreError, ...] = (
     ArtifactError("header", "short", "a.vyre"),
     DeviceUnavailable("no", status="S", meaning="m", cause="c", remedy="r"), OutOfMemory("no", asked=7, free=3), BindingError("axpy", ["one", "two"]),
     LaunchError("no"), DispatchTimeout("late"), DeviceLost("gone", cause="first"), CacheError("no"),
+    VyreError("no"), ProgramError(FOUND), LoweringError("no"), DriverError("no", status="S"),
+    KernelAssertion("axpy", "cpu:0", "x is 1", (1, 2.5, (1, 2)), (1, 0, 0), (0, 0, 0), (1, 0, 0), PLACE),
 )  # fmt: skip
 
-# Reads a pickle from standard input, and says what it has, in terms that do not depend on this process.
+WARNS = """program warns(n) workgroup(64) {
+  function half(x: f32) -> f32 {
+    return x * 0.5
+  }
+  buffer y: f32[n] read_write
+  let i = global_id.x
+  if i - 5 < 0 {
+    y[i] = half(y[i])
+  }
+}"""
+
+
+def _travelling() -> dict[str, Any]:
+    """An object of each public class that travels, by the class's name."""
+    device = open_device("cpu")
+    pipeline = device.compile_native(PROGRAM, vp.CompileOptions(opt=1))
+    x, y = np.ones((4, 2), np.float32), np.full((4, 2), 3, np.float32)
+    values = [vp.ArenaValue("a", (4, 4), vp.f32), vp.ArenaValue("b", (4, 4), vp.f32, takes="a"), vp.ArenaValue("c", (4,), vp.f32x2, zeroed=True)]
+    plan = vp.plan_arena(values, [vp.ArenaStep((), ("a",), "first"), vp.ArenaStep(("a",), ("b",)), vp.ArenaStep(("b",), ("c",))])
+    told = {type(error).__name__: error for error in ERRORS}
+    return told | {
+        "ArenaPlan": plan, "ArenaStep": plan.steps[0], "ArenaValue": values[1], "Artifact": vp.compile_native(PROGRAM, targets=["cpu", "wgsl", "reference"]),
+        "CacheWarning": vp.CacheWarning("the cache is off"), "Checked": check(parse(WARNS)), "CompileOptions": vp.CompileOptions(workgroup=(32, 1, 1), opt=1),
+        "DeviceInfo": vp.devices()[-1], "Diagnostic": FOUND, "DispatchConfig": vp.DispatchConfig(label="one", grid=(2, 1, 1), timeout=2.5),
+        "LayerSnapshot": next(iter(device.cache_layers().values())), "Limits": device.limits, "Missing": Missing("op exp", PLACE, "use another"),
+        "Pipeline": pipeline, "Place": PLACE, "Program": PROGRAM, "ProgramWarning": vp.ProgramWarning(FOUND), "Snapshot": device.telemetry.snapshot(),
+        "Stages": pipeline.stages, "StoreSnapshot": device.resident.snapshot(), "Target": device.target,
+        "Timed": pipeline.dispatch_timed({"x": x, "y": y, "a": 2.0}), "Type": vp.f32x2,
+    }  # fmt: skip
+
+
+def _staying() -> dict[str, Any]:
+    """An object of each public class that refuses, by the class's name."""
+    device = open_device("cpu")
+    x, y = device.upload(np.ones((4, 2), np.float32), vp.f32x2), device.upload(np.ones((4, 2), np.float32), vp.f32x2)
+    launch = device.compile_native(PROGRAM).bind({"x": x, "y": y, "a": 2.0})
+    pending = device.compile_native(PROGRAM).submit({"x": x, "y": y, "a": 2.0})
+    pending.result(timeout=60)
+    builder = vp.ProgramBuilder("built")
+    with builder as b:
+        size = b.dim("n")
+        z = b.read_write("z", vp.f32, size)
+        number = b.var("number", vp.f32, 0.0)
+        element = z[b.global_id(0)]
+        z[b.global_id(0)] = element + number
+    plan = vp.plan_arena([vp.ArenaValue("a", (4,), vp.f32)], [vp.ArenaStep((), ("a",))])
+    filled = vp.ProgramBuilder("filled")
+    with filled as b:
+        b.write("out", vp.f32, 4)[b.global_id(0)] = 1.0
+    part = vp.compile_native(PROGRAM, targets=["wgsl"]).parts[0]
+    traced = vp.function(lambda v: v * 0.5, types=[vp.f32], result=vp.f32)
+    return {
+        "Arena": device.arena(plan), "ArrayHandle": z, "Buffer": x, "Device": device, "DiskCache": vp.DiskCache(None), "Event": device.record_event(),
+        "Chain": device.chain([(filled.program, {"out": "a"})], outputs=["a"]),
+        "Entry": part.steps[0].entries[0], "Executor": vp.Executor("reference"), "Expr": element, "Graph": device.capture(launch),
+        "Image": part.steps[0].images[0], "Interface": device.compile_native(PROGRAM).artifact.interface, "Launch": launch, "Part": part, "Pending": pending,
+        "ProgramBuilder": builder, "ResidentStore": device.resident, "Sequence": device.sequence(launch), "SequenceStep": vp.copy_step(x, y), "Size": size,
+        "Sobol": vp.Sobol.__new__(vp.Sobol), "Step": part.steps[0], "Trace": vp.trace(), "Traced": traced, "VariableHandle": number,
+        "Weights": device.weights({"w": np.ones(4, np.float32)}),
+    }  # fmt: skip
+
+
+PUBLIC = [name for name in vp.__all__ if isinstance(getattr(vp, name), type)]
+
+# Reads pickles by name from standard input, says what Dask would know each by, and sends all back.
 FRESH = """
 import pickle, sys
-import numpy as np
-program, checked, artifact, types, options, pipeline = pickle.load(sys.stdin.buffer)
+objects = pickle.load(sys.stdin.buffer)
+tokens = {name: token() for name, thing in objects.items() if (token := getattr(thing, "__dask_tokenize__", None))}
 import vyre_py as vp
-from vyre_py.ir.language.types import TYPES, Type
-assert all(TYPES[t.name] is t for t in types), types
-assert checked.program == program and program.memories[0].type is vp.f32x2
-assert options == vp.CompileOptions(opt=1) and pipeline.device is vp.device("cpu")
+pipeline, checked = objects["Pipeline"], objects["Checked"]
+assert pipeline.device is vp.device("cpu")
+import numpy as np
 x, y = np.ones((4, 2), np.float32), np.full((4, 2), 3, np.float32)
-for pipe in (pipeline, vp.device("cpu").load(artifact), vp.device("cpu").compile_native(checked, options)):
+for pipe in (pipeline, vp.device("cpu").load(objects["Artifact"]), vp.device("reference").compile_native(objects["Program"], vp.CompileOptions(opt=1))):
     assert (pipe.dispatch({"x": x, "y": y, "a": 2.0})["y"] == 5).all()
-print(program.code_digest.hex(), program.interface_digest.hex(), artifact.to_bytes().hex()[-64:])
+vp.device("cpu").compile_native(checked, objects["CompileOptions"])
+sys.stdout.buffer.write(pickle.dumps((tokens, objects)))
 """
 
 
-def test_what_is_immutable_arrives_in_a_fresh_process() -> None:
-    artifact = vp.compile_native(PROGRAM, targets=["cpu", "wgsl"])
-    pipeline = open_device("cpu").compile_native(PROGRAM)
-    sent = (PROGRAM, check(PROGRAM), artifact, tuple(TYPES.values()), vp.CompileOptions(opt=1), pipeline)
-    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-        data = pickle.dumps(sent, protocol)
+@pytest.fixture(scope="module")
+def travelling() -> dict[str, Any]:
+    return _travelling()
+
+
+@pytest.fixture(scope="module")
+def staying() -> dict[str, Any]:
+    return _staying()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_class_travels_or_refuses(name: str, travelling: dict[str, Any], staying: dict[str, Any]) -> None:
+    assert (name in travelling) != (name in staying), "decide: in _travelling, or in _staying"
+    assert isinstance((travelling | staying)[name], getattr(vp, name))
+
+
+def _shown(thing: Any) -> Any:
+    """What tells an object of another process from others: itself, or text and fields where equality is identity."""
+    if isinstance(thing, (Exception, vp.Timed)):
+        return type(thing), str(thing), repr(vars(thing)) if isinstance(thing, Exception) else ""
+    return thing
+
+
+def test_what_travels_is_equal_after_a_fresh_process(travelling: dict[str, Any]) -> None:
+    data = pickle.dumps(travelling)
     done = subprocess.run([sys.executable, "-c", FRESH], input=data, capture_output=True, env=child_environment(), check=False)
     assert done.returncode == 0, done.stderr.decode()
-    digests = (PROGRAM.code_digest.hex(), PROGRAM.interface_digest.hex(), artifact.to_bytes().hex()[-64:])
-    assert tuple(done.stdout.decode().split()) == digests
+    tokens, again = pickle.loads(done.stdout)
+    for name, thing in travelling.items():
+        assert _shown(again[name]) == _shown(thing), name
+        assert type(again[name]) is type(thing), name
+        if (token := getattr(thing, "__dask_tokenize__", None)) is not None:
+            assert tokens[name] == token() == again[name].__dask_tokenize__(), name
+        assert _hash(again[name]) == _hash(thing) or isinstance(thing, (Exception, vp.Timed)), name
+    assert len(set(tokens.values())) == len(tokens) > 15  # other objects, other tokens
+
+
+def _hash(thing: Any) -> int | None:
+    try:
+        return hash(thing)
+    except TypeError:  # with mappings in it
+        return None
+
+
+def test_every_protocol_carries_it(travelling: dict[str, Any]) -> None:
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(travelling, protocol))
+        assert {name: _shown(thing) for name, thing in again.items()} == {name: _shown(thing) for name, thing in travelling.items()}
+
+
+def test_pickles_name_public_classes_alone(travelling: dict[str, Any]) -> None:
+    for name, thing in travelling.items():
+        named = {arg.split(" ", 1)[0] for op, arg, _ in pickletools.genops(pickle.dumps(thing, 3)) if op.name == "GLOBAL"}
+        assert named <= {"builtins", "vyre_py"} | ({"numpy", "numpy._core.multiarray"} if name == "Timed" else set()), name
+
+
+def test_an_error_of_a_module_of_ours_arrives_as_the_public_kind() -> None:
+    with pytest.raises(vp.ValidationError) as caught, vp.ProgramBuilder("odd") as b:
+        _ = b.param("v", vp.f32x2).nothing
+    assert isinstance(caught.value, AttributeError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is vp.ValidationError and str(again) == str(caught.value) and again.diagnostics == caught.value.diagnostics
+
+
+def test_what_a_compiler_left_behind_is_named_on_the_other_side() -> None:
+    error = ToolchainError("llvm", "ended")
+    error.report, error.program_bytes = Path("reports") / "one", b"abc"
+    again = pickle.loads(pickle.dumps(error))
+    assert again.report == error.report and again.program_bytes == b"abc"
+
+
+def test_a_proof_is_made_again_where_it_arrives() -> None:
+    broken = parse("program odd(n) workgroup(64) {\n  buffer x: f32[n] read\n  buffer y: f32[n] read_write\n  y[global_id.x] = x[global_id.x]\n}")
+    checked = check(broken)
+    claims = dataclasses.replace(checked, program=dataclasses.replace(broken, workgroup=(1 << 20, 1, 1)), capabilities=frozenset({"f64"}))
+    with pytest.raises(ValidationError, match="workgroup"):
+        pickle.loads(pickle.dumps(claims))
+    assert pickle.loads(pickle.dumps(dataclasses.replace(checked, capabilities=frozenset({"f64"})))) == checked
+
+
+def test_a_pipeline_whose_code_does_not_fit_is_compiled_again() -> None:
+    device, elsewhere = open_device("cpu"), vp.compile_native(PROGRAM, targets=["wgsl"])
+    options = vp.CompileOptions(opt=1)
+    pipeline = device.compile_native(PROGRAM, options)
+    opened, (kind, artifact, source) = pipeline.__reduce__()
+    assert (kind, artifact, source) == ("cpu", pipeline.artifact, (PROGRAM, options))
+    assert opened(kind, elsewhere, source) is pipeline  # the same Program and options, from memory
+    loaded = device.load(pipeline.artifact)
+    assert loaded == pipeline and hash(loaded) == hash(pipeline) and loaded.__dask_tokenize__() == pipeline.__dask_tokenize__()
+    assert pipeline != open_device("reference").compile_native(PROGRAM, options) and pipeline != device.compile_native(PROGRAM)
+    with pytest.raises(Unsupported, match="wgsl"):
+        opened(kind, elsewhere, None)
+
+
+def test_equal_things_have_equal_tokens() -> None:
+    places = parse("\n\n" + str(PROGRAM))
+    assert places == PROGRAM and places.__dask_tokenize__() == PROGRAM.__dask_tokenize__()
+    assert vp.DispatchConfig(timeout=1).__dask_tokenize__() == vp.DispatchConfig(timeout=1.0).__dask_tokenize__()
+    assert vp.CompileOptions(opt=1).__dask_tokenize__() != vp.CompileOptions(opt=2).__dask_tokenize__() != vp.CompileOptions().__dask_tokenize__()
+    tokens = {type_.__dask_tokenize__() for type_ in TYPES.values()}
+    assert len(tokens) == len(TYPES)
+    with pytest.raises(TypeError, match="belongs to this process"):
+        vp.DispatchConfig(on_print=print).__dask_tokenize__()
 
 
 def test_a_program_keeps_its_names_and_places() -> None:
@@ -112,18 +278,12 @@ def test_errors_keep_class_text_and_fields(error: VyreError) -> None:
         assert type(again) is type(error) and str(again) == str(error) and vars(again) == vars(error)
 
 
-def _owned() -> list[Any]:
-    device = open_device("cpu")
-    x, y = device.upload(np.ones((4, 2), np.float32), vp.f32x2), device.upload(np.ones((4, 2), np.float32), vp.f32x2)
-    launch = device.compile_native(PROGRAM).bind({"x": x, "y": y, "a": 2.0})
-    graph = device.capture(launch)
-    pending = device.compile_native(PROGRAM).submit({"x": x, "y": y, "a": 2.0})
-    pending.result(timeout=60)
-    return [device, x, launch, graph, device.sequence(launch), device.resident, pending]
-
-
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_what_belongs_to_a_device_is_refused_with_the_cure(how: Callable[[Any], Any]) -> None:
-    for what in _owned():
-        with pytest.raises(TypeError, match=r"belongs to a device in this process .*: (send|make)"):
-            how(what)
+def test_what_stays_is_refused_with_the_cure(how: Callable[[Any], Any], staying: dict[str, Any]) -> None:
+    for name, thing in staying.items():
+        if isinstance(thing, Contained) and how is not pickle.dumps:
+            assert how(thing) is thing
+            continue
+        with pytest.raises(TypeError, match=r"(belongs to .*|is a piece of .*): (send|make|record) ") as caught:
+            how(thing)
+        assert "\n" not in str(caught.value) and str(caught.value).startswith(("a ", "an ")), name

@@ -23,6 +23,7 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, f32, f64, u32, u64
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -118,12 +119,14 @@ def sobol_program(type_: Type = f64, bits: int = 30) -> Program:
 
 
 @public
-class Sobol:
+class Sobol(Stationary):
     """The Sobol sequence in so many dimensions on a device: the points of `scipy.stats.qmc.Sobol(dimensions, scramble=False, bits=bits)`.
 
     Attributes: `device`, `dimensions`, `bits`, `type`, `pipeline`, and `directions`, a constant buffer: it is on the device before this returns, and
     launches, captured ones too, may be run any number of times. Raises what `direction_numbers` and `sobol_program` raise.
     """
+
+    travels_as = "send its dimensions, type and bits, and make one there"
 
     __slots__ = ("bits", "device", "dimensions", "directions", "pipeline", "type")
 

@@ -25,6 +25,7 @@ from vyre_py.drivers.memory.buffer import whole_sizes
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import public
+from vyre_py.ir.travel import ValueRecord
 
 __all__ = ["ALIGNMENT", "ArenaPlan", "ArenaStep", "ArenaValue", "listed", "plan_arena"]
 
@@ -36,7 +37,7 @@ _COLUMNS: Final = 64
 
 @public
 @dataclass(frozen=True, slots=True)
-class ArenaValue:
+class ArenaValue(ValueRecord):
     """An array of the chain: its shape in elements of a type.
 
     `view_of` names a value whose bytes these are, in another shape or of another type (a reshape, a bitcast). `takes` names a value of as many
@@ -60,7 +61,7 @@ class ArenaValue:
 
 @public
 @dataclass(frozen=True, slots=True)
-class ArenaStep:
+class ArenaStep(ValueRecord):
     """A launch: the values that it reads and those that it writes; one that it updates stands in both."""
 
     reads: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ class ArenaStep:
 
 @public
 @dataclass(frozen=True, slots=True)
-class ArenaPlan:
+class ArenaPlan(ValueRecord):
     """Where everything lies, and why.
 
     Attributes: `values` and `steps` as they were given; by name, `offsets` in bytes and `lifetimes`, the first and the last step that a
