@@ -46,6 +46,10 @@ class Target(ValueRecord):
         """The lanes of the subgroups that WGSL's built-ins are used for; 0 for none."""
         return next((size for name, size in _SUBGROUPS.items() if name in self.features), 0) if self.kind == "wgsl" else 0
 
+    def for_subgroups(self, lanes: int) -> Target:
+        """The target for Programs with subgroups of so many lanes, 0 for none: without built-ins for others, so that more devices take the code."""
+        return wgsl_target(f64=self.has_f64, subgroup=0) if self.subgroup not in (0, lanes) else self
+
     @property
     def features(self) -> frozenset[str]:
         """The names in `arch` of what a device for WGSL has to have."""

@@ -221,6 +221,13 @@ def test_which_programs_have_built_ins() -> None:
         assert ("subgroupAdd" in text or "subgroupExclusiveAdd" in text) is has is ("workgroupBarrier" not in text), target
 
 
+def test_code_without_subgroups_is_for_every_device(device: Device) -> None:
+    size = device.target.subgroup
+    for lanes_, target in ((0, without(device.target)), (size // 2, without(device.target)), (size, device.target)):
+        program = parse(f"program p(n) workgroup(64) {f'subgroup({lanes_})' * (lanes_ > 0)} {{ buffer x: u32[n] read_write\n x[global_id.x] = 1 }}")
+        assert device.compile_native(program).part.target == target
+
+
 def test_names_of_targets() -> None:
     for size in SUBGROUP_SIZES:
         for f64_ in (False, True):
