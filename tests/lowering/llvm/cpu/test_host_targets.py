@@ -6,6 +6,7 @@ import io
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,11 @@ def test_native_code_of_another_machine_is_passed_over(elsewhere: pytest.MonkeyP
 
 # ---------------------------------------------------------------- the same results
 
-RUNS = [(path, number) for path in files("run") for number, _ in enumerate(read_cases(path))]
+
+@cache
+def runs() -> list[tuple[Path, int]]:
+    """All Programs of the run filetests, by file and number; read when a test asks, since each worker imports this file."""
+    return [(path, number) for path in files("run") for number, _ in enumerate(read_cases(path))]
 
 
 class LevelDevice(CpuDevice):
@@ -265,12 +270,12 @@ def run_all(cases: list[tuple[Path, int]], cpu: CpuDevice, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("arch", [arch for arch in TARGETS if runs_here(arch)])
 def test_filetests_on_every_level_of_this_machine(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_all(RUNS[list(TARGETS).index(arch) :: 59], LevelDevice(arch), monkeypatch)
+    run_all(runs()[list(TARGETS).index(arch) :: 59], LevelDevice(arch), monkeypatch)
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_filetests_on_an_emulated_arm(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_all(RUNS[part * 17 :: 34], ArmDevice(), monkeypatch)
+    run_all(runs()[part * 17 :: 34], ArmDevice(), monkeypatch)
 
 
 def special(dtype: type) -> tuple[Any, Any]:
