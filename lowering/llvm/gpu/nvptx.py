@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import prod
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -39,6 +40,7 @@ __all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
 _COARSENING_LEVEL: Final = 2
+_WEIGHED: Final = 3  # the assembler's level at which registers are weighed against workgroups
 
 # Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
 # square of a body's length, and ptxas optimises what it is given anyway.
@@ -190,11 +192,17 @@ def prepare() -> None:
         assemble(module, "sm_90", level, generation)
 
 
-def _machine_code(ptx: str, size: Size, target: Target, options: CompileOptions, name: str) -> Image:
+def _machine_code(ptx: str, size: Size, target: Target, options: CompileOptions, program: Program, workgroup_bytes: int) -> Image:
     with importing:
-        from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+        from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink, residency
 
-    linked = size.run(lambda: nvjitlink.link(ptx.encode(), target.arch, level=size.assembler(options.opt), debug=options.debug, name=name))
+    level = size.assembler(options.opt)
+
+    def link(text: str) -> nvjitlink.Linked:
+        return size.run(lambda: nvjitlink.link(text.encode(), target.arch, level=level, debug=options.debug, name=symbol_of(program)))
+
+    weighed = level == _WEIGHED and not options.debug
+    linked = residency.settled(link, ptx, target.arch, prod(program.workgroup), workgroup_bytes) if weighed else link(ptx)
     return Image("cubin", linked.code, log=linked.log, resources=linked.resources)
 
 
@@ -224,7 +232,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     size = measure(ptx)
     if target.cubin:
         with watch("assemble"):
-            images = (_machine_code(ptx, size, target, options, symbol_of(program)), *images)
+            images = (_machine_code(ptx, size, target, options, program, written.workgroup_bytes), *images)
     details = {"assembler_level": size.assembler(4 if options.opt else 0)}  # level 0 shows whether a wrong result is the assembler's doing
     if has_grid_scan(program):
         details["scan_words"] = columns_of(program)
