@@ -10,7 +10,7 @@ import numpy as np
 
 import vyre_py as vp
 
-GROUP, LANES, ROWS = 256, 32, 4  # a subgroup takes so many rows of vectors, one behind the other
+GROUP, LANES, ROWS = 512, 32, 4  # a subgroup takes so many rows of vectors, one behind the other
 
 
 def prefix_sum() -> vp.Program:
@@ -30,7 +30,8 @@ def prefix_sum() -> vp.Program:
             sums.append(vp.vec4(v.x, xy, xy + v.z, xy + zw) + start)
             before = before + b.subgroup_broadcast(through, LANES - 1)
         total = vp.select(lane == 0, before, 0)  # each subgroup's once
-        start = b.workgroup_scan("add", total) - before + b.grid_scan("add", b.workgroup_reduce("add", total))
+        earlier = b.grid_scan("add", b.workgroup_reduce("add", total))  # first, since other workgroups wait for this one's
+        start = earlier + b.workgroup_scan("add", total) - before
         for k, row in enumerate(sums):
             y[first + k * LANES] = row + start
     return b.program

@@ -73,17 +73,15 @@ def _compaction(bench: Bench) -> dict[str, float]:
 
 def _radix_sort(bench: Bench) -> dict[str, float]:
     device, count = bench.device, bench.size(1 << 26, 1 << 10)
-    group, digits = 256, 16
-    groups = -(-count // group)
     source = device.upload(np.random.default_rng(3).integers(0, 1 << 32, count, np.uint32))
     keys, one, other = source, device.allocate(count, vp.u32), device.allocate(count, vp.u32)
-    counts, places = (device.allocate((digits, groups), vp.u32) for _ in range(2))
-    flat = digits * groups
+    tile, digits = 4096, 256
+    counts, places = (device.allocate(digits * -(-count // tile), vp.u32) for _ in range(2))
     counting, placing, moving = (device.compile_native(_program("14_radix_sort.py", name)) for name in ("counting", "placing", "moving"))
     steps = []
-    for shift in range(0, 32, 4):
+    for shift in range(0, 32, 8):
         steps += [
-            counting.bind(keys=keys, counts=counts, shift=shift), placing.bind(counts=counts.reshape(flat), places=places.reshape(flat)),
+            counting.bind(keys=keys, counts=counts, shift=shift), placing.bind(counts=counts, places=places),
             moving.bind(keys=keys, places=places, out=one, shift=shift),
         ]  # fmt: skip
         keys, one, other = one, other, one
