@@ -9,7 +9,7 @@ import numpy as np
 
 import vyre_py as vp
 
-DIGITS, LANES, ROWS, TILE = 256, 32, 16, 4096  # an invocation for each digit; each has 16 keys of the workgroup's tile of 4096
+DIGITS, LANES, ROWS, TILE = 256, 32, 12, 3072  # an invocation for each digit; each has 12 keys of the workgroup's tile of 3072
 
 
 def counting() -> vp.Program:
@@ -18,8 +18,8 @@ def counting() -> vp.Program:
         n, m, shift = b.dim("n"), b.dim("m"), b.param("shift", vp.u32)
         keys, counts, here = b.read("keys", vp.u32, n), b.write("counts", vp.u32, m), b.workgroup("here", vp.u32, DIGITS)
         b.grid(vp.ceil_div(n, TILE))
-        for i in [b.workgroup_id(0) * TILE + b.local_index() + row * DIGITS for row in range(ROWS)]:
-            here.atomic_add((keys[i] >> shift) % DIGITS, vp.cast(i < n, vp.u32))
+        for i, key in [(i, keys[i]) for i in [b.workgroup_id(0) * TILE + b.local_index() + row * DIGITS for row in range(ROWS)]]:  # all loads first
+            here.atomic_add((key >> shift) % DIGITS, vp.cast(i < n, vp.u32))
         b.barrier()
         counts[b.local_index() * b.num_workgroups(0) + b.workgroup_id(0)] = here[b.local_index()]
     return b.program

@@ -75,7 +75,7 @@ def _radix_sort(bench: Bench) -> dict[str, float]:
     device, count = bench.device, bench.size(1 << 26, 1 << 10)
     source = device.upload(np.random.default_rng(3).integers(0, 1 << 32, count, np.uint32))
     keys, one, other = source, device.allocate(count, vp.u32), device.allocate(count, vp.u32)
-    tile, digits = 4096, 256
+    tile, digits = 3072, 256
     counts, places = (device.allocate(digits * -(-count // tile), vp.u32) for _ in range(2))
     counting, placing, moving = (device.compile_native(_program("14_radix_sort.py", name)) for name in ("counting", "placing", "moving"))
     steps = []

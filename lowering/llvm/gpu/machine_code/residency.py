@@ -23,6 +23,7 @@ _WARP, _UNIT = 32, 8  # threads get registers in such units
 _ASKED: Final = (2048, 1536, 1024)
 # Workgroup memory of a multiprocessor in KiB, 100 where nothing is said; each workgroup takes one more.
 _WORKGROUP_KIB: Final = {70: 96, 72: 96, 75: 64, 80: 164, 87: 164, 90: 228, 100: 228, 101: 228, 103: 228, 110: 228}
+_LONGEST: Final = 1 << 17  # of PTX, in characters: longer kernels take seconds to link, and are linked once
 _SIZE: Final = re.compile(r"(?m)^\.reqntid .*$")
 
 
@@ -39,8 +40,10 @@ def _in_memory(linked: Linked) -> int:
 
 def settled(link: Callable[[str], Linked], ptx: str, arch: str, invocations: int, workgroup_bytes: int) -> Linked:
     """What `link` makes of the PTX for an architecture, with as many workgroups of so many invocations at once as cost no memory in place of registers. A
-    kernel whose registers suffice is linked once, others up to four times."""
+    kernel whose registers suffice is linked once, as a long one is, others up to four times."""
     plain, threads = link(ptx), -(-invocations // _WARP) * _WARP
+    if len(ptx) > _LONGEST:
+        return plain
     held, room = _held(plain, threads), (_WORKGROUP_KIB.get(generation(arch), 100) << 10) // (workgroup_bytes + 1024)
     for asked in _ASKED:
         count = min(asked // threads, room)

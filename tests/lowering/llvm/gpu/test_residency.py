@@ -18,7 +18,7 @@ from vyre_py.lowering.target import parse_target
 PTX = ".visible .entry k(\n)\n.reqntid 256, 1, 1\n{\n}\n.visible .entry k_x4(\n)\n.reqntid 256, 1, 1\n{\n}\n"
 
 
-def asked_of(found: dict[int, tuple[int, int]], invocations: int = 256, workgroup_bytes: int = 0, arch: str = "sm_90") -> tuple[list[int], int]:
+def asked_of(found: dict[int, tuple[int, int]], workgroup_bytes: int = 0, arch: str = "sm_90", ptx: str = PTX) -> tuple[list[int], int]:
     """Which numbers of workgroups are asked for, 0 for none, and the registers of what is taken. `found` has registers and spills by that number."""
     asked: list[int] = []
 
@@ -30,7 +30,7 @@ def asked_of(found: dict[int, tuple[int, int]], invocations: int = 256, workgrou
         kernel = {"registers": registers, "stack_bytes": spills, "spill_store_bytes": spills, "spill_load_bytes": spills}
         return Linked(b"", "", {"k": {**kernel, "registers": 8}, "k_x4": kernel, "function": {"stack_bytes": 0}})
 
-    taken = settled(link, PTX, arch, invocations, workgroup_bytes)
+    taken = settled(link, ptx, arch, 256, workgroup_bytes)
     return asked, taken.resources["k_x4"]["registers"]
 
 
@@ -52,6 +52,10 @@ def test_the_most_that_costs_no_memory_is_taken(found: dict[int, tuple[int, int]
 def test_no_more_is_asked_for_than_workgroup_memory_has_room_for() -> None:
     assert asked_of({0: (96, 0), 3: (80, 0)}, workgroup_bytes=64 << 10) == ([0, 3], 80)
     assert asked_of({0: (96, 0)}, workgroup_bytes=64 << 10, arch="sm_86") == ([0], 96)
+
+
+def test_long_kernels_are_linked_once() -> None:
+    assert asked_of({0: (96, 0)}, ptx=PTX + "\n" * (1 << 17)) == ([0], 96)
 
 
 def rows(columns: int) -> str:
