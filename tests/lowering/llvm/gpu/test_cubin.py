@@ -146,6 +146,13 @@ def test_architectures_that_it_does_not_know_are_named():
     assert all(f"target {arch} " in words for arch, words in refused.items()) and refused.keys().isdisjoint(ARCHS)
 
 
+def test_an_option_that_it_does_not_know_is_no_missing_architecture(monkeypatch):
+    need_nvjitlink()
+    monkeypatch.setattr(nvjitlink, "_LEVELS", ("-nonsense",) * 4)
+    with pytest.raises(ToolchainError, match=r"for -arch=sm_90 .*-nonsense"):
+        nvjitlink.link(nvjitlink._PROBE, "sm_90", name="probe")
+
+
 @pytest.mark.parametrize("level", range(4))
 def test_levels(level):
     need_nvjitlink()
