@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import numpy as np
 
 from vyre_py.drivers.cache.lookup import adopt, cache_layers, compiled, validated
+from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
 from vyre_py.drivers.event import Event
@@ -686,6 +687,10 @@ class Device(Closing, Stationary, ABC):
     @abstractmethod
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Any, ...]) -> Launch:
         """A launch for a plan, over what `_load_step` gave."""
+
+    def _callable(self, pipeline: Pipeline) -> CallEntry:
+        """A pipeline as a function."""
+        return CallEntry(pipeline)
 
     def _dispatcher(self, pipeline: Pipeline) -> Any:
         """What dispatches of plain host arrays go through: its `run(arguments, named)` gives the results, or None for what it leaves to the general

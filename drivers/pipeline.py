@@ -24,6 +24,7 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.stages import Stages
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.callable import CallEntry
     from vyre_py.drivers.device import Device
     from vyre_py.ir.language.program import Program
     from vyre_py.lowering.options import CompileOptions
@@ -121,6 +122,12 @@ class Pipeline(Portable):
         if launch.plan.report is not None:
             self.device.reports.watch(launch.plan.report)
         return launch
+
+    def callable(self) -> CallEntry:
+        """The pipeline as a function of arguments of any shapes, `entry(x, y, a=2.0)`: each call is a bind and a launch, planned in native code on the CPU
+        device. Make it once, and keep it. Raises ToolchainError on the CPU device where llvmlite cannot be loaded."""
+        self.device.require_usable()
+        return self.device._callable(self)
 
     def _config(self, config: DispatchConfig | None) -> DispatchConfig:
         config = DispatchConfig.given(config)

@@ -64,6 +64,7 @@ PARALLEL: Final[dict[str, dict[str, str]]] = {
         "types": "the types of a target: llvm, wgsl",
     },
     "drivers": {
+        "callable": "a pipeline as a function: of all kinds, and of a kind of device (cpu)",
         "c_launch": "a launch as C sees it: of all kinds (sharing), of one",
         "device": "a kind of device, over what all have",
         "graph": "a captured graph: of all kinds (many), of CUDA",

@@ -23,6 +23,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.lowering.artifact.parts": ("Entry", "Image", "Interface", "Part", "Step"),
     "vyre_py.lowering.errors": ("ArtifactError", "LoweringError", "ToolchainError", "Unsupported"),
     "vyre_py.lowering.options": ("CompileOptions",),
+    "vyre_py.drivers.callable": ("CallEntry",),
     "vyre_py.drivers.memory.arena.arena": ("Arena",),
     "vyre_py.drivers.cache.disk": ("DiskCache",),
     "vyre_py.drivers.cache.lookup": ("cache_layers", "disk_cache"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 from importlib.util import find_spec
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.launch import CpuLaunch, ReportingCpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
@@ -22,6 +23,9 @@ from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.llvm.cpu.host_targets import obstacle, rank_here
 from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["CpuDevice"]
 
@@ -107,6 +111,12 @@ class CpuDevice(Device):
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[CpuKernel, ...]) -> Launch:
         return (CpuLaunch if plan.report is None else ReportingCpuLaunch)(self, plan, codes[plan.entry])
+
+    def _callable(self, pipeline: Pipeline) -> CallEntry:
+        with importing:
+            from vyre_py.drivers.cpu.callable import make  # native code is made where it is asked for
+
+        return make(pipeline)
 
     def _run_by(self, launch: Launch, deadline: float, timeout: float) -> None:
         inner = launch.inner

@@ -20,7 +20,7 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["CpuLaunch", "ReportingCpuLaunch"]
+__all__ = ["CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
 
 # Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
 # the first workgroups tell, less what the call itself takes.
@@ -29,11 +29,49 @@ _SHARED_NS: Final = 40_000
 _CALL_NS: Final = 1_500
 
 
+def run_grid(kernel: CpuKernel, arguments: Arguments, grid: tuple[int, int, int], invocations: int, alone: bool, threads: int) -> None:
+    """Runs a grid of so many invocations: `alone` in this thread, else in as many as it is worth."""
+    total = grid[0] * grid[1] * grid[2]
+    if alone:
+        run_alone(kernel, arguments, 0, total, grid)
+    elif invocations >= _SHARED_INVOCATIONS and threads > 1:
+        run_together(kernel, arguments, 0, total, grid, threads)
+    else:
+        _run_small(kernel, arguments, total, grid, threads)
+
+
+def _run_small(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int) -> None:
+    """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""
+    begin, count = 0, 1
+    while True:
+        end = min(begin + count, total)
+        began = perf_counter_ns()
+        run_alone(kernel, arguments, begin, end, grid)
+        if end == total:
+            return
+        elapsed = perf_counter_ns() - began - _CALL_NS
+        if elapsed * (total - end) > _SHARED_NS * (end - begin) and threads > 1:
+            run_together(kernel, arguments, end, total, grid, threads)
+            return
+        begin, count = end, count * 8
+
+
+def no_scratch(name: str, device: str, kernel: CpuKernel, error: BaseException) -> LaunchError:
+    """What a launch raises for which there is no memory."""
+    return LaunchError(
+        f"{name!r} cannot run on {device}", status=type(error).__name__,
+        cause=str(error) or f"each thread needs {kernel.scratch_bytes} bytes of scratch memory",
+        remedy="use less workgroup and private memory, or free buffers",
+    )  # fmt: skip
+
+
 class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
     _device: CpuDevice
-    __slots__ = ("__weakref__", "_alone", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total")
+    __slots__ = (
+        "__weakref__", "_alone", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total",
+    )  # fmt: skip
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
         super().__init__(plan)
@@ -69,12 +107,12 @@ class CpuLaunch(Launch):
         try:
             if self._interruptible:
                 self._run_watched(arguments, None)
-            elif self._alone:
+            elif self._alone:  # as `run_grid`, in a frame less
                 run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
             elif self._large and self._threads > 1:
                 run_together(self._kernel, arguments, 0, self._total, self.plan.grid, self._threads)
             else:
-                self._run_small(arguments)
+                _run_small(self._kernel, arguments, self._total, self.plan.grid, self._threads)
         except MemoryError as error:
             raise self._failure(error) from error
         self._device.telemetry.launches += self.counted
@@ -84,21 +122,6 @@ class CpuLaunch(Launch):
 
     def _of(self, plan: LaunchPlan) -> CpuLaunch:
         return CpuLaunch(self._device, plan, self._kernel)
-
-    def _run_small(self, arguments: Arguments) -> None:
-        """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""
-        total, begin, count = self._total, 0, 1
-        while True:
-            end = min(begin + count, total)
-            began = perf_counter_ns()
-            run_alone(self._kernel, arguments, begin, end, self.plan.grid)
-            if end == total:
-                return
-            elapsed = perf_counter_ns() - began - _CALL_NS
-            if elapsed * (total - end) > _SHARED_NS * (end - begin) and self._threads > 1:
-                run_together(self._kernel, arguments, end, total, self.plan.grid, self._threads)
-                return
-            begin, count = end, count * 8
 
     def run_by(self, deadline: float, timeout: float) -> None:
         """Runs an interruptible kernel, and has its loops end at a time by `time.monotonic`. Raises DispatchTimeout then, which says how many seconds were
@@ -138,11 +161,7 @@ class CpuLaunch(Launch):
         return in_time
 
     def _failure(self, error: BaseException) -> LaunchError:
-        scratch = self._kernel.scratch_bytes
-        return LaunchError(
-            f"{self.plan.binding.interface.name!r} cannot run on {self._device.name}", status=type(error).__name__,
-            cause=str(error) or f"each thread needs {scratch} bytes of scratch memory", remedy="use less workgroup and private memory, or free buffers",
-        )
+        return no_scratch(self.plan.binding.interface.name, self._device.name, self._kernel, error)
 
     def disarm(self) -> None:
         """From now on a call looks at what is amiss: a buffer was freed, or the device closed."""

@@ -119,7 +119,8 @@ def _staying() -> dict[str, Any]:
     part = vp.compile_native(PROGRAM, targets=["wgsl"]).parts[0]
     traced = vp.function(lambda v: v * 0.5, types=[vp.f32], result=vp.f32)
     return {
-        "Arena": device.arena(plan), "ArrayHandle": z, "Buffer": x, "Device": device, "DiskCache": vp.DiskCache(None), "Event": device.record_event(),
+        "Arena": device.arena(plan), "ArrayHandle": z, "Buffer": x, "CallEntry": device.compile_native(PROGRAM).callable(),
+        "Device": device, "DiskCache": vp.DiskCache(None), "Event": device.record_event(),
         "Chain": device.chain([(filled.program, {"out": "a"})], outputs=["a"]),
         "Entry": part.steps[0].entries[0], "Executor": vp.Executor("reference"), "Expr": element, "Graph": device.capture(launch),
         "Image": part.steps[0].images[0], "Interface": device.compile_native(PROGRAM).artifact.interface, "Launch": launch, "Part": part, "Pending": pending,

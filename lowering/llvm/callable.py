@@ -1,0 +1,282 @@
+"""Planning a launch in native code: LLVM IR that does for addresses and sizes what binding does for arguments.
+
+The code decides nothing twice: where sizes, addresses and the grid keep every rule of binding it fills the argument block and names the entry. Where one does
+not, or a number leaves 64 bits on the way, it says so, and the general way, `bind`, finds out what is wrong. It is one straight line: every rule is computed,
+and what breaks one sets a flag. Nothing in it belongs to a kind of device but the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, dims_of
+from vyre_py.ir.language.types import u32
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Step
+from vyre_py.lowering.layout import Slot, SlotKind
+
+__all__ = ["EMPTY", "REFUSED", "PLAN_SYMBOL", "PlanCode", "plan_code"]
+
+PLAN_SYMBOL: Final = "vyre_plan"
+REFUSED: Final = -1  # some rule is broken, or a number leaves 64 bits
+EMPTY: Final = -2  # every rule is kept, and there is nothing to run
+_TAKEN: Final = frozenset({SlotKind.BUFFER, SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS})
+_OVERFLOWING: Final = {"add": "sadd", "sub": "ssub", "mul": "smul"}
+_LEAST: Final = -(1 << 63)
+
+# ceil(%a / %b) of signed words, rounded as Python does, and whether it has no value: %b is 0, or %a the least word, whose negation is none.
+_CEIL_DIV: Final = f"""
+define internal {{ i64, i1 }} @ceil_div(i64 %a, i64 %b) alwaysinline {{
+  %zero = icmp eq i64 %b, 0
+  %least = icmp eq i64 %a, {_LEAST}
+  %bad = or i1 %zero, %least
+  %left = select i1 %bad, i64 0, i64 %a
+  %right = select i1 %bad, i64 1, i64 %b
+  %quotient = sdiv i64 %left, %right
+  %rest = srem i64 %left, %right
+  %signs = xor i64 %rest, %right
+  %same = icmp sge i64 %signs, 0
+  %some = icmp ne i64 %rest, 0
+  %up = and i1 %some, %same
+  %more = zext i1 %up to i64
+  %value = add i64 %quotient, %more
+  %first = insertvalue {{ i64, i1 }} poison, i64 %value, 0
+  %both = insertvalue {{ i64, i1 }} %first, i1 %bad, 1
+  ret {{ i64, i1 }} %both
+}}
+declare {{ i64, i1 }} @llvm.sadd.with.overflow.i64(i64, i64)
+declare {{ i64, i1 }} @llvm.ssub.with.overflow.i64(i64, i64)
+declare {{ i64, i1 }} @llvm.smul.with.overflow.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCode:
+    """The text of `i32 vyre_plan(ptr addresses, ptr sizes, ptr params, ptr block, ptr grid)`, and how its arguments lie.
+
+    `addresses` has a word for each buffer of the interface; `sizes` one for each axis of each buffer, then one for each dim: what was given by name, or -1. The
+    bytes of each param begin at its offset of `params`. The argument block goes to `block`; to `grid`, as words of 64 bits, the workgroups along x, y, z, those
+    that the entry takes, and the invocations that the Program asks for. The result is the number of the entry, `REFUSED` or `EMPTY`.
+    """
+
+    text: str
+    params: Mapping[str, int]
+    params_bytes: int
+
+
+class _Line:
+    """The text, the dims that are solved, and the flags of what is broken."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.broken: list[str] = []
+        self.dims: dict[str, str] = {}
+        self._count = 0
+
+    def emit(self, text: str) -> str:
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def word(self, base: str, number: int) -> str:
+        return self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr {base}, i64 {number}')}")
+
+    def refuse(self, condition: str) -> None:
+        self.broken.append(condition)
+
+    def require(self, comparison: str, left: str, right: object) -> None:
+        """Breaks a rule unless the comparison, of signed words, holds."""
+        self.refuse(self.emit(f"xor i1 true, {self.emit(f'icmp {comparison} i64 {left}, {right}')}"))
+
+    def checked(self, call: str) -> str:
+        pair = self.emit(f"call {{ i64, i1 }} {call}")
+        self.refuse(self.emit(f"extractvalue {{ i64, i1 }} {pair}, 1"))
+        return self.emit(f"extractvalue {{ i64, i1 }} {pair}, 0")
+
+    def product(self, left: str, right: object) -> str:
+        return self.checked(f"@llvm.smul.with.overflow.i64(i64 {left}, i64 {right})")
+
+    def ceil_div(self, left: str, right: object) -> str:
+        return self.checked(f"@ceil_div(i64 {left}, i64 {right})")
+
+    def any(self, conditions: list[str]) -> str:
+        found = "false"
+        for condition in conditions:
+            found = self.emit(f"or i1 {found}, {condition}")
+        return found
+
+    def dim(self, expr: DimExpr) -> str:
+        """An expression's exact value, as `evaluate_dim`."""
+        if isinstance(expr, DimConst):
+            return str(expr.value)
+        if isinstance(expr, Dim):
+            return self.dims[expr.name]
+        left, right = self.dim(expr.left), self.dim(expr.right)
+        if expr.op in _OVERFLOWING:
+            return self.checked(f"@llvm.{_OVERFLOWING[expr.op]}.with.overflow.i64(i64 {left}, i64 {right})")
+        if expr.op == "ceil_div":
+            return self.ceil_div(left, right)
+        return self.emit(f"call i64 @llvm.s{expr.op}.i64(i64 {left}, i64 {right})")
+
+    def extent(self, expr: DimExpr) -> str:
+        """As `evaluate_extent`; below zero breaks a rule."""
+        value = self.dim(expr)
+        zeros = [self.emit(f"icmp eq i64 {self.dims[dim.name]}, 0") for dim in dict.fromkeys(dims_of(expr))]
+        negative = self.emit(f"icmp slt i64 {value}, 0")
+        none = self.emit(f"and i1 {negative}, {self.any(zeros)}")
+        value = self.emit(f"select i1 {none}, i64 0, i64 {value}")
+        self.require("sge", value, 0)
+        return value
+
+
+def _solve(line: _Line, interface: Interface, wide: frozenset[str]) -> list[list[str]]:
+    """The sizes of the buffers' axes; every dim is solved from what was given by name, and then from the axes in order."""
+    at, axes = 0, []
+    for memory in interface.buffers:
+        axes.append([line.word("%sizes", at + axis) for axis in range(memory.rank)])
+        at += memory.rank
+    for number, dim in enumerate(interface.dims):
+        value = line.word("%sizes", at + number)
+        for memory, sizes in zip(interface.buffers, axes, strict=True):
+            for expr, size in zip(memory.shape, sizes, strict=True):
+                if expr == dim:
+                    unset = line.emit(f"icmp eq i64 {value}, -1")
+                    value = line.emit(f"select i1 {unset}, i64 {size}, i64 {value}")
+        line.require("sge", value, 0)
+        line.require("slt", value, SIZE_LIMIT if dim.name in wide else WORD_LIMIT)
+        line.dims[dim.name] = value
+    return axes
+
+
+def _memories(line: _Line, interface: Interface, axes: list[list[str]], wide: frozenset[str], elements: int, size_bytes: int) -> list[str]:
+    """Every rule about single buffers, and about those that must lie apart; gives the addresses."""
+    addresses, ends = [], []
+    for number, (memory, sizes) in enumerate(zip(interface.buffers, axes, strict=True)):
+        most = min(elements + 1, SIZE_LIMIT if memory.name in wide else WORD_LIMIT)
+        count = str(memory.type.lanes)
+        for expr, size in zip(memory.shape, sizes, strict=True):
+            line.require("eq", size, line.extent(expr))
+            line.require("slt", size, most)
+            count = line.product(count, size)
+        line.require("slt", count, most)
+        taken = line.product(count, memory.type.scalar.size_bytes)
+        line.require("sle", taken, size_bytes)
+        address = line.word("%addresses", number)
+        some = line.emit(f"icmp ne i64 {count}, 0")
+        odd = line.emit(f"icmp ne i64 {line.emit(f'urem i64 {address}, {memory.type.scalar.size_bytes}')}, 0")
+        null = line.emit(f"icmp eq i64 {address}, 0")
+        line.refuse(line.emit(f"and i1 {some}, {line.emit(f'or i1 {odd}, {null}')}"))
+        addresses.append(address)
+        ends.append(line.emit(f"add i64 {address}, {taken}"))
+    at = {memory.name: number for number, memory in enumerate(interface.buffers)}
+    for written, other in interface.apart():
+        one, two = at[written.name], at[other.name]
+        before = line.emit(f"icmp ult i64 {addresses[one]}, {ends[two]}")
+        behind = line.emit(f"icmp ult i64 {addresses[two]}, {ends[one]}")
+        line.refuse(line.emit(f"and i1 {before}, {behind}"))
+    return addresses
+
+
+def _grid(line: _Line, step: Step, limits: tuple[int, int, int]) -> tuple[list[str], str]:
+    """The workgroups along each axis, and whether there are none; the Program's invocations go to the grid's last word."""
+    counts, asked, total = [], "1", "1"
+    for expr, width, limit in zip(step.grid.extents, step.workgroup, limits, strict=True):
+        extent = line.extent(expr)
+        count = line.ceil_div(extent, width) if step.grid.over else extent
+        line.require("sle", count, limit)
+        line.require("slt", line.product(count, width), WORD_LIMIT)
+        total = line.product(total, count)
+        asked = line.product(asked, extent if step.grid.over else line.product(count, width))
+        counts.append(count)
+    _store(line, "%grid", 48, "i64", asked)
+    return counts, line.emit(f"icmp eq i64 {total}, 0")
+
+
+def _store(line: _Line, base: str, offset: int, type_: str, value: str) -> None:
+    line.lines.append(f"  store {type_} {value}, ptr {line.emit(f'getelementptr i8, ptr {base}, i64 {offset}')}, align 4")
+
+
+def _number(line: _Line, slot: Slot, value: str) -> None:
+    narrow = value if slot.size_bytes == 8 else line.emit(f"trunc i64 {value} to i32")
+    _store(line, "%block", slot.offset_bytes, f"i{8 * slot.size_bytes}", narrow)
+
+
+def _fill(line: _Line, step: Step, addresses: Mapping[str, str], params: Mapping[str, int], counts: list[str]) -> None:
+    """The argument block."""
+    line.lines.append(f"  call void @llvm.memset.p0.i64(ptr %block, i8 0, i64 {step.layout.size_bytes}, i1 false)")
+    for slot in step.layout.slots:
+        if slot.kind is SlotKind.BUFFER:
+            _store(line, "%block", slot.offset_bytes, "i64", addresses[slot.name])
+        elif slot.kind is SlotKind.PARAM:
+            name, begin = slot.source
+            source = line.emit(f"getelementptr i8, ptr %params, i64 {params[name] + begin}")
+            target = line.emit(f"getelementptr i8, ptr %block, i64 {slot.offset_bytes}")
+            line.lines.append(f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {slot.type.size_bytes}, i1 false)")
+        elif slot.axis is not None:
+            _number(line, slot, counts[slot.axis])
+        else:
+            assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
+            value = line.dim(slot.expr)
+            line.require("sge", value, 0)
+            line.require("slt", value, WORD_LIMIT if slot.type is u32 else SIZE_LIMIT)
+            _number(line, slot, value)
+
+
+def _entry(line: _Line, step: Step, addresses: Mapping[str, str], counts: list[str]) -> str:
+    """The number of the best entry whose needs are met; the workgroups that it takes along x go to the grid."""
+    number, along = str(len(step.entries) - 1), _launched(line, step, step.entries[-1], counts[0])
+    for index in range(len(step.entries) - 2, -1, -1):
+        entry = step.entries[index]
+        unmet = []
+        for need in entry.needs:
+            value, by = (addresses[need.buffer], need.size_bytes) if isinstance(need, Aligned) else (line.dim(need.expr), need.by)
+            rest = line.emit(f"{'urem' if isinstance(need, Aligned) else 'srem'} i64 {value}, {by}")
+            unmet.append(line.emit(f"icmp ne i64 {rest}, 0"))
+        missed = line.any(unmet)
+        number = line.emit(f"select i1 {missed}, i32 {number}, i32 {index}")
+        along = line.emit(f"select i1 {missed}, i64 {along}, i64 {_launched(line, step, entry, counts[0])}")
+    _store(line, "%grid", 24, "i64", along)
+    return number
+
+
+def _launched(line: _Line, step: Step, entry: Entry, count: str) -> str:
+    if entry.elements == 1:
+        return count
+    width, extent = step.workgroup[0], line.dim(step.grid.extents[0])
+    full = line.emit(f"sdiv i64 {extent}, {width * entry.elements}")
+    left = line.emit(f"srem i64 {extent}, {width * entry.elements}")
+    return line.emit(f"add i64 {full}, {line.ceil_div(left, width)}")
+
+
+def plan_code(interface: Interface, step: Step, limits: tuple[int, int, int], elements: int, size_bytes: int) -> PlanCode | None:
+    """The code for a step of a device whose grids, buffers' elements and buffers' bytes have these limits. None where the step has arguments that the driver
+    keeps for each launch: grid barriers, scans, reports, words that end it."""
+    if any(slot.kind not in _TAKEN for slot in step.layout.slots):
+        return None
+    params, at = {}, 0
+    for param in interface.params:
+        params[param.name], at = at, at + param.type.size_bytes
+    line, wide = _Line(), interface.wide & step.layout.wide
+    axes = _solve(line, interface, wide)
+    addresses = dict(zip([m.name for m in interface.buffers], _memories(line, interface, axes, wide, elements, size_bytes), strict=True))
+    counts, empty = _grid(line, step, limits)
+    for axis, count in enumerate(counts):
+        _store(line, "%grid", 8 * axis, "i64", count)
+        _store(line, "%grid", 24 + 8 * axis, "i64", count)
+    general = len(line.broken)  # what must hold even where nothing is to run; the rest is about values
+    for memory in interface.buffers:
+        for expr in memory.shape:
+            line.require("sge", line.dim(expr), 0)
+    _fill(line, step, addresses, params, counts)
+    number = _entry(line, step, addresses, counts)
+    wrong, odd = line.any(line.broken[:general]), line.any(line.broken[general:])
+    some = line.emit(f"select i1 {odd}, i32 {REFUSED}, i32 {number}")
+    result = line.emit(f"select i1 {wrong}, i32 {REFUSED}, i32 {line.emit(f'select i1 {empty}, i32 {EMPTY}, i32 {some}')}")
+    head = f"define i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid) {{"
+    return PlanCode("\n".join([_CEIL_DIV, head, *line.lines, f"  ret i32 {result}", "}", ""]), params, at)
