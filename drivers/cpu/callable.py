@@ -135,10 +135,9 @@ class CpuCallEntry(CallEntry):
             return None
         sizes = [size for _, shape, _ in found for size in shape]
         for dim in self._dims:
-            size = given.pop(dim.name, -1)
-            if size != -1 and not is_size(size):
+            if dim.name in given and not is_size(given[dim.name]):
                 return None
-            sizes.append(int(size))
+            sizes.append(int(given.pop(dim.name, -1)))
         if given:
             return None
         layout = self.pipeline.part.steps[0].layout

@@ -177,6 +177,8 @@ def test_freed_buffers_and_wrong_calls_are_refused() -> None:
     x.free()
     with pytest.raises(vp.BindingError, match="'x' was freed"):
         entry(x, y, 2.0)
+    with pytest.raises(vp.BindingError, match="'n' is a whole number from 0"):
+        entry(np.ones(5, np.float32), y, 2.0, n=-1)
     with pytest.raises(vp.BindingError, match="given twice"):
         entry(y, x=y, y=y, a=2.0)
     with pytest.raises(vp.BindingError, match="4 arguments for 3 slots"):
