@@ -19,7 +19,7 @@ from typing import Any, Final
 import mpmath
 import numpy as np
 
-__all__ = ["POLYNOMIALS", "Polynomial", "coefficients", "gamma_roots", "greatest_error"]
+__all__ = ["POLYNOMIALS", "ROOTS", "Polynomial", "Roots", "coefficients", "gamma_root", "gamma_root_places", "greatest_error"]
 
 _DIGITS: Final = 60
 _ROUNDED_SINGLY: Final = 4  # the rounding of later ones is far below that of the result
@@ -139,7 +139,7 @@ def _square(t: _Number) -> _Number:
 
 
 _ERFC_MIDDLE: Final = 0.8432254562445743
-_SIXTH: Final = float(np.float32(math.pi**2 / 6))
+_SIXTH: Final = float(np.float32(math.pi**2 / 6)), math.pi**2 / 6
 _ERFCX_MIDDLES: Final = float(np.float32(1.0215827)), 1.021582705242023
 _QUARTER: Final = "0.6265"  # (pi/4 + 0.006)^2
 _LN2: Final = math.log(2.0)
@@ -187,8 +187,11 @@ POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
     "erfinv_f32": _piece(_itself, 0.0, 3.5, 0.0, float(np.float32(0.8862269)), 10, single=True),
     "erfinv_far_f32": _piece(_square, 1.87, 4.0, 2.5, float(np.float32(2.33)), 13, single=True),
     "stirling_f32": Polynomial(_stirling_rest, "1e-9", "0.015625", 3, lambda v: mpmath.mpf(1), single=True),
+    # Less the first term, 1 / (12 y), which has two parts.
+    "stirling": Polynomial(lambda v: (_stirling_rest(v) - mpmath.mpf(1) / 12) / v, "1e-9", "0.015625", 7, lambda v: v * mpmath.sqrt(v)),
     # Less pi^2 / 6, which has two parts.
-    "sine_f32": Polynomial(lambda u: _sine_loss(u) - mpmath.mpf(_SIXTH), "0", "0.25", 5, lambda u: u, single=True),
+    "sine_f32": Polynomial(lambda u: _sine_loss(u) - mpmath.mpf(_SIXTH[0]), "0", "0.25", 5, lambda u: u, single=True),
+    "sine": Polynomial(lambda u: _sine_loss(u) - mpmath.mpf(_SIXTH[1]), "0", "0.25", 9, lambda u: u),
     # 1 / cbrt(1 - e).
     "cbrt": Polynomial(lambda e: (mpmath.power(1 - e, -mpmath.mpf(1) / 3) - 1) / e, "-0.1022", "0.1022", 3, lambda e: e),
 }  # fmt: skip
@@ -199,17 +202,33 @@ def log_gamma(x: _Number) -> _Number:
     return mpmath.re(mpmath.loggamma(x)) if x > 0 else mpmath.log(abs(mpmath.gamma(x)))
 
 
-def gamma_roots() -> list[tuple[float, ...]]:
-    """For f32, of each root of log |gamma|, from the least up that f32 can tell from its pole: the root and its slope in two parts each, with a width between,
-    and the rest of a polynomial for log |gamma(root + d)| / d where |d| is below the width, a share of the distance to the pole."""
+@dataclass(frozen=True)
+class Roots:
+    """The roots of log |gamma| that a type needs: from which pole up it can tell them from the pole, how much of the distance to the pole a polynomial is for,
+    and its coefficients."""
+
+    lowest: int
+    share: _Number
+    count: int
+    single: bool = False
+
+
+ROOTS: Final[Mapping[str, Roots]] = {"f32": Roots(-9, mpmath.mpf(1) / 14, 6, single=True), "f64": Roots(-16, mpmath.mpf(1) / 20, 11)}
+
+
+def gamma_root_places(roots: Roots) -> list[tuple[int, float, bool]]:
+    """Of each root, from the least up: the whole number next to it, where the pole is that bounds its polynomial, and whether it is below that."""
+    poles = [-n for n in range(-roots.lowest, 1, -1) for _ in range(2)][:-1]  # of -2 only the root below it is there
+    return [*((pole, pole, k % 2 == 0) for k, pole in enumerate(poles)), (1, 0, False), (2, 0.75, False)]
+
+
+def gamma_root(roots: Roots, place: tuple[int, float, bool]) -> tuple[float, ...]:
+    """A root of log |gamma| and its slope in two parts each, with a width between, and the rest of a polynomial for log |gamma(root + d)| / d where |d| is
+    below the width."""
+    whole, pole, below = place
     with mpmath.workdps(_DIGITS):
-        poles = [-n for n in range(9, 1, -1) for _ in range(2)][:-1]  # of -2 only the root below it is there
-        found = [_gamma_root(pole, below=k % 2 == 0) for k, pole in enumerate(poles)]
-        return [_expanded(root, abs(root - pole) * _SHARE) for root, pole in [*zip(found, poles, strict=True), (mpmath.mpf(1), 0), (mpmath.mpf(2), 0.75)]]
-
-
-_SHARE: Final = mpmath.mpf(1) / 14
-_GAMMA_COUNT: Final = 6
+        root = mpmath.mpf(whole) if whole > 0 else _gamma_root(whole, below=below)
+        return _expanded(roots, root, abs(root - pole) * roots.share)
 
 
 def _gamma_root(pole: int, *, below: bool) -> _Number:
@@ -221,19 +240,18 @@ def _gamma_root(pole: int, *, below: bool) -> _Number:
     return pole - near if below else pole + near
 
 
-def _expanded(root: _Number, width: _Number) -> tuple[float, ...]:
-    def parts(value: _Number) -> tuple[float, float]:
-        upper = float(np.float32(float(value)))
-        return upper, float(np.float32(float(value - upper)))
+def _expanded(roots: Roots, root: _Number, width: _Number) -> tuple[float, ...]:
+    def rounded(value: _Number) -> float:
+        return float(np.float32(float(value))) if roots.single else float(value)
 
-    slope, _ = parts(mpmath.digamma(root))
+    upper, slope = rounded(root), rounded(mpmath.digamma(root))
     unit = mpmath.mpf(2) ** int(mpmath.floor(mpmath.log(width, 2)))  # the powers of a small d are too far apart
     ends = str(-width / unit), str(width / unit)
     polynomial = Polynomial(
-        lambda t: log_gamma(root + t * unit) / (t * unit) - slope, *ends, _GAMMA_COUNT, lambda t: t * unit / log_gamma(root + t * unit), single=True
+        lambda t: log_gamma(root + t * unit) / (t * unit) - slope, *ends, roots.count, lambda t: t * unit / log_gamma(root + t * unit), roots.single
     )
     made = [float(c / unit**k) for k, c in enumerate(coefficients(polynomial))]
-    return (*parts(root), float(np.float32(float(width))), slope, *made)
+    return (upper, rounded(root - upper), rounded(width), slope, *made)
 
 
 def main(names: list[str]) -> int:

@@ -231,7 +231,7 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("dot4_u8", 143, (_T, _T, _T), Result.T, frozenset({u32}), packing.dot4(u8), "The sum of c and the products of the four bytes of a and b, unsigned as in pack4x8_uint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_u8"),
     _math("erfcx", 148, "special.erf.erfcx", "exp(x^2) erfc(x), without overflow on the way: infinity below about -9.38, of f64 -26.6.", ulp=2),
     _math("erfinv", 149, "special.inverse_erf.erfinv", "The inverse of the error function: the y with erf(y) = x.", ulp=2),
-    _math("lgamma", 152, "special.gamma.lgamma", "log |gamma(x)|: infinity for 0, negative whole numbers and infinities.", of=_FLOAT - {f64}, ulp=2),
+    _math("lgamma", 152, "special.gamma.lgamma", "log |gamma(x)|: infinity for 0, negative whole numbers and infinities.", ulp=2),
     _complex("mul", 144, "The product of complex numbers (x = real, y = imaginary part), each part within 1.5 ULP unless a product underflows.", ("a", "b")),
     _complex("div", 145, "The quotient of complex numbers, scaled so that nothing overflows on the way; each part within 5 ULP where those of an operand are less than 2^60 apart.", ("a", "b")),
     _complex("abs", 146, "The magnitude of a complex number: hypot(z.x, z.y).", result=Result.COMPONENT),

@@ -30,10 +30,10 @@ from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.pairs import nearest, product, sum_of
 from vyre_py.ir.math.words import FORMATS
 
-__all__ = ["EXPM1_TAIL", "exp", "exp10", "exp2", "exp_parts", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
+__all__ = ["EXPM1_TAIL", "LN2", "exp", "exp10", "exp2", "exp_parts", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
 
 _LOG2_E: Final = 1.4426950408889634
-_LN2: Final = {f32: (0.6931472, -1.9046543e-09), f64: (0.6931471805599453, 2.3190468138462996e-17)}  # as rounded, and what it lacks
+LN2: Final = {f32: (0.6931472, -1.9046543e-09), f64: (0.6931471805599453, 2.3190468138462996e-17)}  # as rounded, and what it lacks
 _LOG2_10: Final = {f32: (3.321928, 7.059537e-08), f64: (3.321928094887362, 1.661617516973592e-16)}
 _EXP_TAIL: Final = {
     f32: (0.49999994, 0.1666652, 0.041668322, 0.008368848, 0.0013814362),
@@ -107,7 +107,7 @@ def expm1(m: MathBuilder, x: Atom) -> Atom:
 
 def exp_parts(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """n as an integer, and e to the power x - n ln 2 in two parts, of which the upper is near 1: for |x| <= 128, of f64 1024."""
-    high, low = _LN2[x.type]
+    high, low = LN2[x.type]
     whole, n = nearest(m, m("mul", x, _LOG2_E))
     r = m("fma", whole, -low, m("fma", whole, -high, x))
     # 1 + r is taken with its rounding error, which joins the small terms.
@@ -117,7 +117,7 @@ def exp_parts(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
 
 def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """n as an integer, and r in two parts, so that x = n ln 2 + r with |r| <= ln(2)/2 and a little: for |x| <= 128, of f64 1024. Where n = 0, r is x."""
-    high, low = _LN2[x.type]
+    high, low = LN2[x.type]
     whole, n = nearest(m, m("mul", x, _LOG2_E))
     first = m("fma", whole, -high, x)
     r = m("fma", whole, -low, first)
@@ -126,7 +126,7 @@ def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
 
 def two_to(m: MathBuilder, x: Atom, low: Atom | None) -> Atom:
     """2 to the power x + low, for |x| <= 252, of f64 2044, and |low| at most a few ULP of x."""
-    ln2 = _LN2[x.type][0]
+    ln2 = LN2[x.type][0]
     whole, n = nearest(m, x)
     r: Atom = m("sub", x, whole)
     if low is not None:

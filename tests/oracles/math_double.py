@@ -42,6 +42,8 @@ def _erfcx(x: Any) -> Any:
 
 
 def _lgamma(x: Any) -> Any:
+    if x <= 0 and mpmath.isint(x):
+        return mpmath.inf
     return mpmath.re(mpmath.loggamma(x)) if x > 0 else mpmath.log(abs(mpmath.gamma(x)))
 
 
@@ -85,7 +87,7 @@ def wide(name: str, *arguments: Array) -> Array:
 
 
 # Of the functions that NumPy lacks, what they are for -infinity and infinity.
-_ENDS: Final = {"erf": (-1.0, 1.0), "erfc": (2.0, 0.0), "erfcx": (math.inf, 0.0), "erfinv": (math.nan, math.nan)}
+_ENDS: Final = {"erf": (-1.0, 1.0), "erfc": (2.0, 0.0), "erfcx": (math.inf, 0.0), "erfinv": (math.nan, math.nan), "lgamma": (math.inf, math.inf)}
 
 
 def _extended(name: str, x: float) -> Any:
@@ -93,6 +95,8 @@ def _extended(name: str, x: float) -> Any:
         return np.longdouble(math.nan if math.isnan(x) else _ENDS[name][x > 0])
     if name == "erfinv" and abs(x) >= 1:
         return np.longdouble(math.copysign(math.inf, x) if abs(x) == 1 else math.nan)
+    if name == "lgamma" and (x in (1.0, 2.0) or (x <= 0 and x == math.floor(x))):  # which have no fraction and exponent
+        return np.longdouble(math.inf if x <= 0 else 0.0)
     if x == 0:
         return np.longdouble(1.0 if name.startswith("erfc") else x)
     with mpmath.workprec(80):
@@ -178,7 +182,7 @@ _RANGES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
     "sinh": ((-712.0, 712.0), (-2.0, 2.0)), "cosh": ((-712.0, 712.0), (-2.0, 2.0)), "tanh": ((-20.0, 20.0), (-1.0, 1.0)),
     "asinh": ((-8.0, 8.0), (-0.6, 0.6)), "acosh": ((1.0, 8.0), (1.0, 1.2)), "atanh": ((-1.0, 1.0), (-0.6, 0.6)),
     "cbrt": ((-8.0, 8.0), (1.0, 8.0)), "erf": ((-6.0, 6.0), (-1.2, 1.2)), "erfc": ((-6.0, 27.3), (-1.0, 2.0)),
-    "erfcx": ((-26.7, 27.0), (-1.0, 20.0)), "erfinv": ((-1.0, 1.0), (0.99, 1.0)),
+    "erfcx": ((-26.7, 27.0), (-1.0, 20.0)), "erfinv": ((-1.0, 1.0), (0.99, 1.0)), "lgamma": ((-18.0, 18.0), (0.5, 2.5)),
     "atan2": ((-4.0, 4.0), (-1.0, 1.0)), "pow": ((0.0, 4.0), (0.99, 1.01)), "hypot": ((-4.0, 4.0), (1.0, 2.0)),
     "hypot3": ((-4.0, 4.0), (1.0, 2.0)),
 }  # fmt: skip
@@ -262,10 +266,23 @@ def hard(name: str) -> tuple[Array, ...]:
         "asinh": nearby([0.5, 2.0**30]), "atanh": nearby([0.5, 1.0]), "cbrt": nearby(np.concatenate([np.arange(1.0, 99.0) ** 3, [2.0**-700]])),
         "erf": nearby([1.0, 6.0, 5.921587195794507]), "erfc": nearby([0.5, 1.5, 2.5, 26.543258454250987, 27.226017111108366, 27.3]),
         "erfinv": nearby(1.0 - 2.0 ** -np.arange(1.0, 54.0)), "erfcx": nearby([2.0**28, 26.628735713751492, 26.7]),
+        "lgamma": _gamma_borders(),
     }[name]  # fmt: skip
     ends = 1.0 - 2.0 ** np.arange(-53.0, 0.0)
     beyond = 1.0 + 2.0 ** np.arange(-52.0, 10.0)
     return (np.concatenate([_signed(np.concatenate([own, ends, beyond])), sizes]),)
+
+
+def _gamma_borders() -> Array:
+    """Numbers next to poles, and to roots and where their polynomials end, down to where f64 holds none; and where formulas of the others meet."""
+    roots = np.array([-3.143580888349980, -2.747682646727413, -2.457024738220801, *(
+        -n + side / math.factorial(n) for n in range(4, 19) for side in (-1.0, 1.0)
+    ), 1.0, 2.0])  # fmt: skip
+    poles = np.array([*(-n for n in range(4, 19) for _ in range(2))], np.float64)
+    ends = np.concatenate([nearby(poles + (root - poles) * share) for root in [roots[3:-2]] for share in (0.95, 0.99, 1.01, 1.05)])
+    whole = -np.arange(1.0, 30.0)
+    formulas = nearby([8.0, -8.0, 2.0**-27, -(2.0**-27), 0.95, 1.05, 1.9375, 2.0625, 0.5, 2.5, -17.5, 2.5599833278516383e305, -(2.0**51) - 0.5])
+    return np.concatenate([nearby(roots), ends, nearby(whole), formulas])
 
 
 def _hard_pairs(name: str) -> tuple[Array, Array]:
