@@ -221,6 +221,21 @@ HELPERS: Final[Mapping[str, str]] = {
     "sign_f64": """fn sign_f64(a: f64) -> f64 {
   return select(select(a, -1.0lf, a < 0.0lf), 1.0lf, a > 0.0lf);
 }""",
+    # Written out, since some drivers' own lose the sign of zero and round ties wrongly.
+    "trunc_f64": """fn trunc_f64(a: f64) -> f64 {
+  let bits = bitcast<u64>(a);
+  let exponent = u32(bits >> 52u) & 2047u;
+  let fraction = 0xffffffffffffflu >> min(max(exponent, 1023u) - 1023u, 63u);
+  return bitcast<f64>(select(bits & ~fraction, bits & 0x8000000000000000lu, exponent < 1023u));
+}""",
+    "round_f64": """fn round_f64(a: f64) -> f64 {
+  let whole = trunc_f64(a);
+  let rest = abs(a - whole);
+  let half = 0.5lf * whole;
+  let is_odd = !(trunc_f64(half) == half);
+  let away = whole + select(1.0lf, -1.0lf, a < 0.0lf);
+  return select(whole, away, (rest > 0.5lf) | ((rest == 0.5lf) & is_odd));
+}""",
     "min_f64": """fn min_f64(a: f64, b: f64) -> f64 {
   let tie = bitcast<f64>(bitcast<u64>(a) | bitcast<u64>(b));
   let least = select(select(b, a, a < b), tie, a == b);
