@@ -1,6 +1,6 @@
 """Generated Programs: every device agrees with the interpreter over the unoptimised Program, to the bit.
 
-VYRE_SEED replays a run, VYRE_GENERATED sets how many Programs a device gets (by default thousands on the CPU, fewer where compiling
+VYRE_SEED replays a run, VYRE_GENERATED sets how many Programs a device gets (by default a thousand on the CPU, fewer where compiling
 is slow): VYRE_GENERATED=20000 is the long run.
 """
 

@@ -185,6 +185,7 @@ REFUSED: dict[str, Callable[[World], Any]] = {
     "device.weights": lambda w: w.device.weights({"w": inject.ramp(4)}),
     "device.wrap": lambda w: w.device.wrap(inject.Shared(1 << 20, 4)),
     "pipeline.bind": lambda w: w.pipeline.bind(x=w.x, y=w.y, a=1.0),
+    "pipeline.callable": lambda w: w.pipeline.callable()(x=w.x, y=w.y, a=1.0),
     "pipeline.dispatch": lambda w: w.pipeline.dispatch(w.given),
     "pipeline.dispatch of what is staged": lambda w: w.pipeline.dispatch(w.large),
     "pipeline.dispatch in place": lambda w: w.pipeline.dispatch(w.given, out={"y": np.zeros(4, np.float32)}),
@@ -284,7 +285,7 @@ def test_the_tables_name_every_public_call() -> None:
         said += f" .{names.replace(' ', ' .')}" if f".{alias}" in said else ""
     words = set(said.replace(".", " ").split())
     for kind, plain in PLAIN.items():
-        public = {name for name in dir(kind) if not name.startswith("_")} - {"travels_as"}
+        public = {name for name in dir(kind) if not name.startswith("_")} - {"travels_as", "belongs_to"}
         assert not public - words - set(plain.split()), f"{kind.__name__} has public names that no table has"
 
 
