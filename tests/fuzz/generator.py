@@ -21,12 +21,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from elements import INTERESTING, random_array
-from shapes import SHAPES
+from shapes import OF_THE_GRID, SHAPES
 
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, DimConst, Grid, dim_op, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value, Variable, const
-from vyre_py.ir.language.op import AtomicOp, Level, Op, Operand, Result
+from vyre_py.ir.language.op import AtomicOp, Level, Op, Operand, Result, Scope
 from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, f32, i32, i64, u32, u64, unsigned_of
@@ -90,11 +90,14 @@ class _Scope:
 
 
 class _Generator:
-    def __init__(self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int, tells: bool, subgroups: str) -> None:
+    def __init__(
+        self, source: Source, types: Sequence[Type], wide_atomics: bool, budget: int, tells: bool, subgroups: str, scans: bool,
+    ) -> None:
         self.source = source
         self.allowed = frozenset(types)
         self.wide_atomics = wide_atomics
         self.tells = tells
+        self.scans = scans
         self.budget = budget
         workgroup = self.pick(_WORKGROUPS)
         self.invocations = workgroup[0] * workgroup[1] * workgroup[2]
@@ -103,12 +106,13 @@ class _Generator:
         size = 1 << self.source.below((self.invocations & -self.invocations).bit_length()) if subgroups else 0
         self.a = Assembler("generated", workgroup, size)
         self.scopes: list[_Scope] = [_Scope()]
+        self.wide_scopes = 1  # of the scopes, from the outermost: those that the whole grid comes to together, once
         self.types = self.choose_types(types)
         self.wide = [t for t in (i64, u64) if t in self.types]
         self.rows = [row for row in _OPS if self.over(row)]
         self.loops: list[str] = []
         self.turns_together = 1  # of the loops that are open, at most
-        self.may_return = self.source.below(12 if subgroups else 3) == 0
+        self.may_return = self.source.below(12 if subgroups or scans else 3) == 0
         self.barriers = not self.may_return and self.source.below(4) != 0
 
     # ---- choices
@@ -230,7 +234,7 @@ class _Generator:
         for axis in reversed(_AXES[: max(1, len(self.axes))]):
             turned = a.let(OPS["mul"], (group, self.keep(a.let(OPS[f"num_workgroups.{axis}"], ()), True)))
             group = a.let(OPS["add"], (turned, self.keep(a.let(OPS[f"workgroup_id.{axis}"], ()), True)))
-        self.keep(group, True)
+        self.group = self.keep(group, True)
         local = self.local = a.let(OPS["local_index"], ())
         if not self.axes and a.workgroup[0] == self.invocations and self.chance(2):
             self.own: Atom = self.keep(a.let(OPS["global_id.x"], ()))
@@ -312,6 +316,9 @@ class _Generator:
         else:
             self.a.assert_(self.operand(bool_), message, values)
 
+    def fence(self) -> None:
+        self.a.fence(self.pick(tuple(Scope)))
+
     def var(self) -> None:
         # Constants and other uniform values make variables that vary only by who comes to set them.
         t = self.pick(self.types)
@@ -329,11 +336,19 @@ class _Generator:
         if known := self.variables():
             self.keep(self.a.get(self.pick(known)))
 
-    def block(self, uniform: bool) -> None:
+    def block(self, uniform: bool, wide: bool = False) -> None:
+        """Some statements; the whole grid comes to them together where it does here, and `wide` says that nothing has parted it since."""
+        wide = wide and self.is_wide()
         self.scopes.append(_Scope())
+        self.wide_scopes += wide
         self.statements(1 + self.source.below(8), uniform)
         self.stir()
+        self.wide_scopes -= wide
         self.scopes.pop()
+
+    def is_wide(self) -> bool:
+        """Whether the whole grid comes here together, and once."""
+        return not self.may_return and len(self.scopes) == self.wide_scopes
 
     def stir(self) -> None:
         """At the end of a block, works its variables and a value into the mixture, so that who came here, and how often, shows."""
@@ -509,7 +524,7 @@ class _Generator:
 
     def region(self, uniform: bool) -> None:
         self.a.region("named")
-        self.block(uniform)
+        self.block(uniform, wide=True)
         self.a.end()
 
     def shape(self, uniform: bool) -> None:
@@ -518,6 +533,7 @@ class _Generator:
     def statements(self, count: int, uniform: bool) -> None:
         often = (self.op, self.op, self.op, self.op, self.store, self.store, self.set, self.set)
         plain = (*often, self.load, self.own_load, self.private_store, self.atomic, self.var, self.get, *[self.tell] * (3 * self.tells))
+        plain += (self.fence,) * self.scans
         nested = (self.if_, self.if_, self.for_, self.loop, self.escape, self.exchange, self.exchange, self.tally, self.region, *[self.shape] * 4)
         for _ in range(count):
             if self.budget <= 0:
@@ -525,6 +541,8 @@ class _Generator:
             before = len(self.a.body)
             if self.subgroups and uniform and not self.may_return and self.chance(2):
                 (self.together, self.together, self.apart if self.subgroups == "apart" else self.together)[self.source.below(3)]()
+            elif self.scans and self.is_wide() and self.chance(4):
+                self.pick(OF_THE_GRID)(self)
             elif self.chance(4) and len(self.scopes) < 6:
                 self.pick(nested)(uniform)
             else:
@@ -545,10 +563,12 @@ class _Generator:
 
 def generate(
     source: Source, *, types: Sequence[Type] = ALL_TYPES, wide_atomics: bool = True, budget: int = 126, tells: bool = False, subgroups: str = "",
+    scans: bool = False,
 ) -> Case:
     """One Program of about `budget` statements over some of `types`, with arguments; `wide_atomics` allows i64, u64 and f32 ones, and orders,
-    `tells` asserts and prints. It has subgroups where it is said whether they come to what they do with their whole workgroup, "together", or also "apart"."""
-    g = _Generator(source, types, wide_atomics, budget, tells, subgroups)
+    `tells` asserts and prints, `scans` scans over the grid and fences. It has subgroups where it is said whether they come to what they do with their whole
+    workgroup, "together", or also "apart"."""
+    g = _Generator(source, types, wide_atomics, budget, tells, subgroups, scans)
     g.declare()
     g.finish_prologue()
     while g.budget > 0:

@@ -1,6 +1,7 @@
 """Several statements that belong together, for generated Programs: where a pass looks at how they stand to each other.
 
-Each is a function of the generator, which imports this module, and of whether all invocations of a workgroup come here together.
+Each is a function of the generator, which imports this module, and of whether all invocations of a workgroup come here together. Those of the grid are
+functions of the generator alone: it asks for them where the whole grid comes together, and once.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vyre_py.ir.language.nodes import Atom, const
-from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.ops import GRID_FOLDS, OPS
 from vyre_py.ir.language.types import bool_, i32, u32
 
-__all__ = ["SHAPES"]
+__all__ = ["OF_THE_GRID", "SHAPES"]
 
 _TURNS: Final = 4
+_DEEP: Final = 6
+# Results are compared to the bit, so none is of a fold that promises them in no order.
+_FOLDS: Final = {name: fold for name, fold in GRID_FOLDS.items() if not fold.any_order}
 
 
 def _counted(g: Any, uniform: bool) -> tuple[Any, bool]:
@@ -117,3 +121,37 @@ def told(g: Any, uniform: bool) -> None:
 
 
 SHAPES: Final[tuple[Callable[[Any, bool], None], ...]] = (nested_loops, from_before_zero, guarded_stores, told)
+
+
+def scan(g: Any) -> None:
+    """A scan over the grid, mostly of a value that each workgroup has another of: computed from its number, or what its invocations have counted together."""
+    a, fold = g.a, g.pick(list(_FOLDS))
+    t = g.pick([t for t in g.types if t in _FOLDS[fold].of])
+    if g.barriers and g.counts.type is t and g.chance(2):
+        x = a.uniform_load(g.counts, (const(u32, g.source.below(8)),))
+    else:
+        x = g.uniform_operand(t)
+        if not g.chance(3):
+            number = g.group if t is u32 else a.let(OPS["cast"], (g.group,), t)
+            x = a.let(OPS[g.pick(("add", "mul", "sub"))], (x, number))
+    g.mix(g.keep(a.grid_scan(fold, x), True))
+
+
+def branch(g: Any) -> None:
+    """A condition that the whole grid agrees on: in its blocks there may be scans."""
+    if len(g.scopes) >= _DEEP:
+        return
+    a = g.a
+    if g.chance(2):
+        condition = next(param for param in g.params if param.type is bool_)
+    else:
+        condition = a.let(OPS["lt"], (g.n, const(u32, g.pick((1, 32, 65, 101)))))
+    a.if_(condition)
+    g.block(True, wide=True)
+    if g.chance(2):
+        a.else_()
+        g.block(True, wide=True)
+    a.end()
+
+
+OF_THE_GRID: Final[tuple[Callable[[Any], None], ...]] = (scan, scan, branch)
