@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,6 +22,7 @@ from generator import ALL_TYPES, WHOLE_TYPES, Case, Seeded, generate
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from lane_programs import ControlFlow
+from outlined import outlined
 from ptxas import assemble_together
 
 import vyre_py.lowering.compile as compiling
@@ -31,11 +33,26 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.interpret import Reports, interpret
 from vyre_py.ir.language.dims import DimConst, evaluate_dim
 from vyre_py.ir.language.errors import ValidationError
-from vyre_py.ir.language.nodes import Atomic, Const, For, Get, If, Let, Loop, Set, Space, Store, UniformLoad, Var
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.nodes import (
+    FENCES,
+    Atomic,
+    Const,
+    For,
+    Get,
+    GridScan,
+    If,
+    Let,
+    Loop,
+    Set,
+    Space,
+    Store,
+    UniformLoad,
+    Var,
+)
+from vyre_py.ir.language.ops import EXPANDED_ONLY, GRID_FOLDS, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES
-from vyre_py.ir.passes import Optimised, unoptimised
+from vyre_py.ir.passes import Optimised, inline, unoptimised
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
@@ -46,6 +63,8 @@ from vyre_py.lowering.target import Target
 
 SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
 TELLING = {"reference": 16, "cpu": 16, "wgpu": 6, "cuda": 200}
+SCANNING = {"reference": 16, "cpu": 48, "cuda": 400}  # wgpu has no fences
+SCANNING_BATCHES = 16
 # What each change waits for. Of 239 mutants of this project that its tests caught, one needed these Programs, so more of them are for `make long`.
 COUNTS = {"reference": 100, "cpu": 1000, "wgpu": 400, "cuda": 2000}
 BATCHES = 60
@@ -133,8 +152,8 @@ def assert_same(case: Case, want: Mapping[str, Any], got: Mapping[str, Any]) -> 
             assert same.all(), f"{memory.name} differs at {np.argwhere(~same)[:5].tolist()}: want {a[~same][:5]}, got {b[~same][:5]}\n{case.program}"
 
 
-def number_of_programs(kind: str) -> int:
-    return int(os.environ.get("VYRE_GENERATED") or COUNTS[kind])
+def number_of_programs(kind: str, counts: Mapping[str, int] = COUNTS) -> int:
+    return int(os.environ.get("VYRE_GENERATED") or counts[kind])
 
 
 def share(count: int, batch: int, batches: int) -> range:
@@ -213,6 +232,23 @@ def test_what_is_told_agrees(kind: str) -> None:
     assert failing and printing
 
 
+@pytest.mark.parametrize("batch", range(SCANNING_BATCHES))
+@pytest.mark.parametrize("kind", list(SCANNING))
+def test_scans_fences_and_calls_agree(kind: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans over the grid, fences, and calls of the Program's own functions for all of its ops or some, beside the Program with its ops in place.
+    Half of the Programs keep their calls as far as code can have them; in the others they are written out, being short."""
+    device, config = open_device(kind), DispatchConfig(races=kind == "reference")
+    print(f"VYRE_SEED={SEED}")
+    for number in share(number_of_programs(kind, SCANNING), batch, SCANNING_BATCHES):
+        print(f"Program {number}")
+        case = generate(Seeded(SEED * 700_001 + number), scans=True, budget=SHORT if number % 7 else LONG)
+        with monkeypatch.context() as patch:
+            for limit in ("LONG", "WRITTEN_OUT") if number // 4 % 2 else ():
+                patch.setattr(inline, limit, 0)
+            pipeline = device.compile_native(outlined(case.program, 1 + number % 3), CompileOptions(opt=number % 4))
+        assert_same(case, expected(case), pipeline.dispatch(case.arguments, config=config))
+
+
 @pytest.mark.parametrize("batch", range(8))
 def test_unoptimised_code_agrees(batch: int) -> None:
     """PTX at the driver's lowest level: what differs between the two is its fault, not ours."""
@@ -279,6 +315,17 @@ def test_the_generator_makes_what_it_promises() -> None:
     assert len(computed) > 0.9 * len([name for name, row in OPS.items() if not row.approximates])
     assert {s.result.type for body in bodies for s in body if s.result is not None} == set(TYPES.values())
     assert kinds >= {"If", "Else", "For", "Loop", "Break", "Continue", "Return", "Barrier", "UniformLoad", "Atomic", "Region", "Var", "Get", "Set"}
+    assert not kinds & {"GridScan", "Fence", "WorkgroupFence"}
+
+
+def test_the_generator_makes_scans_and_fences_where_it_is_asked_to() -> None:
+    programs = [generate(Seeded(number), scans=True, budget=SHORT).program for number in range(100)]
+    kinds = [Counter(map(type, program.body)) for program in programs]
+    assert sum(made[GridScan] > 1 for made in kinds) > 25
+    assert all(sum(made[fence] > 0 for made in kinds) > 15 for fence in FENCES.values())
+    scans = [(program, index) for program in programs for index, s in enumerate(program.body) if isinstance(s, GridScan)]
+    assert {program.body[index].fold for program, index in scans} == {name for name, fold in GRID_FOLDS.items() if not fold.any_order}
+    assert any(isinstance(s, If) and program.match[k] > index for program, index in scans for k, s in enumerate(program.body[:index]))
 
 
 def around(program: Program, index: int) -> list[int]:

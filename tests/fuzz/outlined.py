@@ -13,12 +13,13 @@ from vyre_py.ir.language.program import Program
 __all__ = ["outlined"]
 
 
-def outlined(program: Program) -> Program:
-    """The Program with each op that only computes in a function of its own, by op and types."""
+def outlined(program: Program, each: int = 1) -> Program:
+    """The Program with each op that only computes in a function of its own, by op and types; or one in so many of them, and the others in place."""
     out = Rewriter(program)
     made: dict[Any, Function] = {}
     for index, s in enumerate(program.body):
-        if not isinstance(s, Let) or s.op.is_query or not s.args or Operand.LANES in s.op.operands or any(hasattr(a, "terms") for a in s.args):
+        # The lanes of a swizzle are no operand of a function.
+        if index % each or not isinstance(s, Let) or s.op.is_query or not s.args or Operand.LANES in s.op.operands:
             out.copy(index)
             continue
         key = s.op, tuple([a.type for a in s.args]), s.bound.type
