@@ -8,6 +8,7 @@ import json
 import math
 import re
 import threading
+import time
 import typing
 from dataclasses import FrozenInstanceError
 
@@ -212,6 +213,8 @@ def test_reset_while_threads_add_loses_nothing(telemetry: Telemetry) -> None:
     def add() -> None:
         record = telemetry.record(elements_launched=3)
         for turn in range(turns):
+            while turn == turns // 2 and len(taken) < 3:  # a busy machine may not have let the other thread run until now
+                time.sleep(0.001)
             telemetry.launches += 1
             record.count()
             if turn % 100 == 0:
@@ -230,7 +233,7 @@ def test_reset_while_threads_add_loses_nothing(telemetry: Telemetry) -> None:
     resetter.join()
     gc.collect()
     taken.append(telemetry.reset())
-    assert len(taken) > 2
+    assert len(taken) > 3
     assert sum(s.launches for s in taken) == turns * threads
     assert sum(s.elements_launched for s in taken) == 3 * turns * threads
     assert sum(s.syncs for s in taken) == turns // 100 * threads

@@ -20,7 +20,7 @@ PARTS = 8
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("form", FORMS)
 def test_malformed_inputs_are_refused(form: str, part: int) -> None:
-    judge = Judge(form)
+    judge = Judge(form, patience=10)
     for data in inputs(form, -(-COUNT // len(FORMS)), part, PARTS, SEED):
         judge.run(data)
     # Mutations of every depth: what fails at once, what fails in the tables, and what is a Program after all.
