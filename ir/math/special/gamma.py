@@ -1,4 +1,4 @@
-"""lgamma, log |gamma(x)|: every argument; at most 2 ULP (of f32 1.445 observed, over every argument; of f64 0.866, over a million
+"""lgamma, log |gamma(x)|: every argument; at most 2 ULP (of f32 1.489 observed, over all 2^32 arguments; of f64 0.866, over a million
 and hard ones), next to its roots, too.
 
 * y >= 8: Stirling's formula, (y - 1/2) (log y - 1) + (log(2 pi) - 1) / 2 and a short polynomial in 1 / y^2, over y.
