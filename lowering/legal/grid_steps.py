@@ -131,6 +131,7 @@ class _UpToScan(Rewriter):
                 if index == self._last:
                     self._publish(index, self.atom(statement.args[0]))
                     break
+                self.barrier()  # as the scan is
                 name = self.program.value_names.get(statement.bound.id)
                 self.map[statement.bound.id] = self._totals.load(self, self._place(index), statement.bound.type, name)
             elif self._last is None or not self._is_seen(index):
