@@ -25,7 +25,7 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
-from vyre_py.ir.language.nodes import Access, Atom, Space, Value
+from vyre_py.ir.language.nodes import Access, Atom, Space, Statement, Value
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
@@ -258,7 +258,8 @@ class ProgramBuilder(SubgroupEmitter, Stationary):
         """x of all invocations of the workgroup by "add", "mul", "min", "max", "and", "or" or "xor", the same for all; a scalar.
 
         The order is fixed by the workgroup and the Program's subgroups, through which it goes where there are some: so the bits are the same on every
-        device but for WebGPU's rounding. It holds barriers, to which the whole workgroup has to come (V401).
+        device but for WebGPU's rounding. It holds barriers, to which the whole workgroup has to come (V401): with subgroups
+        one, without them one for up to 32 invocations and two for more; one more for the first call in a turn of a loop.
         """
         return reduced(self, op, x)
 
@@ -293,6 +294,11 @@ class ProgramBuilder(SubgroupEmitter, Stationary):
         if name not in self._shared:
             self._shared[name] = self.workgroup(name, type_, count)
         return self._shared[name]
+
+    @property
+    def statements(self) -> Sequence[Statement]:
+        """What has been written so far."""
+        return self._a.body
 
     # ---- statements
 

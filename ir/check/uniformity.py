@@ -12,8 +12,12 @@ skip the block keep the old value. Control reconverges at the end of a block, wi
 * a continue skips the rest of the turn;
 * a return skips all that follows, and the later turns of every loop around it.
 
+A load from workgroup memory is as uniform as its indices, and the same for a workgroup at most, where nothing writes that array between the barriers around
+it (`phases`); any other may see what others write meanwhile, and varies.
+
 In a Program with subgroups of S lanes, what counts up lane by lane from a multiple of S in each subgroup (local_index does) is the same for a subgroup once
-it is divided by S or a multiple of it, and where rows of a workgroup are whole subgroups, so are the places along y and z.
+it is divided by S or a multiple of it, and where rows of a workgroup are whole subgroups, so are the places along y and z. And where all subgroups of a
+workgroup hand in the same, lane by lane, the workgroup agrees on what a subgroup agrees on.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.findings import place_text, quoted
+from vyre_py.ir.check.phases import steady_loads
 from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import (
     FENCES,
@@ -117,6 +122,8 @@ class Analysis:
         # What a subgroup agrees on is agreed on by the workgroup that it is.
         self.within = int(Level.WORKGROUP if self.subgroup == prod(program.workgroup) else Level.SUBGROUP)
         self.varying = self.within if self.subgroup == 1 else _VARYING  # a lane agrees with itself
+        self.steady = steady_loads(program)
+        self.repeating: set[int] = set()  # values that all subgroups of a workgroup have alike, lane by lane
         self.counting: set[int] = set()  # values that count up by 1 from lane to lane, from a multiple of S on
         self.blocks: list[_BlockSegments] = []
         self.loops: list[_BlockSegments] = []
@@ -182,12 +189,18 @@ class Analysis:
 
     def _let(self, index: int, s: Let) -> None:
         result = s.bound.id
+        if self.subgroup and (s.op.name == "subgroup_lane" or (self._repeats(s.args) if s.op.level is None else s.op.level <= Level.WORKGROUP)):
+            self.repeating.add(result)
         if s.op.level is not None:
             self.level[result] = self._place(s.op.name, result) if self.subgroup else int(s.op.level)
         elif self.counting and self._parts_subgroups(s):
             self.level[result] = self.within
         else:
             self._feed(s.args, result)
+
+    def _repeats(self, args: Iterable[Atom]) -> bool:
+        """Whether all subgroups have the same of these, lane by lane: made of `subgroup_lane`, of what the workgroup agrees on and of memory at rest."""
+        return all(not isinstance(atom, Value) or atom.id in self.repeating for atom in args)
 
     def _place(self, name: str, result: int) -> int:
         """The level of a query in a Program with subgroups."""
@@ -213,19 +226,28 @@ class Analysis:
         return 1 << constant % u32.bits >= size if s.op.name == "shr" else s.op.name == "and" and constant & (size - 1) == 0
 
     def _load(self, index: int, s: Load) -> None:
-        if s.memory.access.writes:
+        if index in self.steady:
+            self.level[s.bound.id] = int(Level.WORKGROUP)
+        elif s.memory.access.writes:
             self.level[s.bound.id] = self.varying
-        else:
-            self._feed(s.args, s.bound.id)
+            return
+        if self.subgroup and self._repeats(s.args):
+            self.repeating.add(s.bound.id)
+        self._feed(s.args, s.bound.id)
 
     def _of_workgroup(self, index: int, s: UniformLoad | GridScan) -> None:
         self.level[s.bound.id] = int(Level.WORKGROUP)
+        self.repeating.add(s.bound.id)
 
     def _atomic(self, index: int, s: Atomic) -> None:
         self.level[s.bound.id] = self.varying
 
     def _together(self, index: int, s: Subgroup) -> None:
-        self.level[s.bound.id] = self.within if s.op.level is Level.SUBGROUP else self.varying
+        agreed = self.within
+        if self._repeats(s.args):
+            self.repeating.add(s.bound.id)
+            agreed = int(Level.WORKGROUP)
+        self.level[s.bound.id] = agreed if s.op.level is Level.SUBGROUP else self.varying
 
     def _var(self, index: int, s: Var) -> None:
         self._feed(s.args, self.variables + s.variable.id)
@@ -343,6 +365,8 @@ class Analysis:
         if isinstance(statement, GridScan):
             return "a grid_scan, which gives each workgroup a value of its own"
         assert isinstance(statement, Load)  # nothing else differs by itself
+        if index in self.steady:
+            return f"a load from {quoted(statement.memory.name)}, which each workgroup has for itself"
         return f"a load from {quoted(statement.memory.name)}, which can be written"
 
 

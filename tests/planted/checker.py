@@ -22,8 +22,8 @@ CHECKER: Final = (
         "uniform_by_loading",
         "A load from memory that the Program itself writes is uniform where its index is.",
         "vyre_py.ir.check.uniformity",
-        "        if s.memory.access.writes:\n            self.level[s.bound.id] = self.varying",
-        "        if not s.memory.access.reads:\n            self.level[s.bound.id] = self.varying",
+        "        elif s.memory.access.writes:\n            self.level[s.bound.id] = self.varying",
+        "        elif not s.memory.access.reads:\n            self.level[s.bound.id] = self.varying",
         Suite("test_uniformity.py"),
     ),
     Plant(

@@ -12,6 +12,7 @@ from device_kinds import open_device
 
 import vyre_py as vp
 from vyre_py.drivers.config import DispatchConfig
+from vyre_py.ir.language import nodes
 
 GROUPS = 3
 # Workgroups and subgroups: without, of several sizes, of one workgroup, and more than a subgroup has lanes.
@@ -72,6 +73,68 @@ def test_floats_have_the_same_bits(workgroup: tuple[int, ...], subgroup: int) ->
     assert np.array_equal(found.view(np.uint32), wanted.view(np.uint32))
     np.testing.assert_allclose(wanted[1].reshape(GROUPS, count), np.cumsum(values.reshape(GROUPS, count).astype(np.float64), axis=1), rtol=1e-4, atol=1e-2)
     assert np.signbit(wanted[1].reshape(GROUPS, count)[0]).all()  # sums of nothing but -0
+
+
+def repeated(workgroup: tuple[int, ...], subgroup: int) -> vp.Program:
+    """Primitives of one type, one after another and in a loop, under a condition and behind it, so that they share arrays in every way."""
+    invocations = int(np.prod(workgroup))
+    with vp.ProgramBuilder("repeated", workgroup=workgroup, subgroup=subgroup) as b:
+        n = b.dim("n")
+        x, y = b.read("x", vp.u32, n), b.write("y", vp.u32, 10, n)
+        b.grid(GROUPS)
+        i = b.let("i", b.workgroup_id(0) * invocations + b.local_index())
+        v = b.let("v", x[i])
+        total = b.let("total", b.workgroup_reduce("add", v))
+        y[0, i] = total
+        y[1, i] = b.workgroup_scan("add", v + total)
+        with b.for_(0, 3) as k:
+            y[k + 2, i] = b.workgroup_reduce("max", v ^ k) + b.workgroup_scan("add", v * k, exclusive=True)
+            with b.if_(b.workgroup_any(v == k)):
+                y[k + 5, i] = b.workgroup_reduce("xor", v + k)
+        y[8, i] = b.workgroup_reduce("min", v + 5)
+        y[9, i] = b.workgroup_reduce("min", v * 3)
+    return b.program
+
+
+@pytest.mark.parametrize(("workgroup", "subgroup"), [*SHAPES, ((300,), 0), ((96,), 2), ((4,), 1)])
+@pytest.mark.parametrize("kind", ["reference", "cpu", "wgpu"])
+def test_repeated_calls(kind: str, workgroup: tuple[int, ...], subgroup: int) -> None:
+    device, count = open_device(kind), int(np.prod(workgroup))
+    values = np.random.default_rng(count).integers(0, 3 * count, GROUPS * count).astype(np.uint32)
+    values[0], values[-1] = 0, 2
+    config = DispatchConfig(races=kind == "reference")
+    y = device.compile_native(repeated(workgroup, subgroup)).dispatch({"x": values}, config=config)["y"].reshape(10, GROUPS, count)
+    for group, v in enumerate(values.reshape(GROUPS, count)):
+        total = v.sum(dtype=np.uint32)
+        wanted = np.zeros((10, count), np.uint32)
+        wanted[0], wanted[1] = total, np.cumsum(v + total, dtype=np.uint32)
+        for k in range(3):
+            wanted[k + 2] = np.max(v ^ np.uint32(k)) + np.cumsum(v * np.uint32(k), dtype=np.uint32) - v * np.uint32(k)
+            wanted[k + 5] = np.bitwise_xor.reduce(v + np.uint32(k)) if (v == k).any() else 0
+        wanted[8], wanted[9] = np.min(v) + 5, np.min(v) * 3
+        assert np.array_equal(y[:, group], wanted)
+
+
+def barriers(workgroup: tuple[int, ...], subgroup: int, calls: Callable[[vp.ProgramBuilder, vp.Expr], object]) -> int:
+    with vp.ProgramBuilder("counted", workgroup=workgroup, subgroup=subgroup) as b:
+        v = b.let("v", b.read("x", vp.f32, b.dim("n"))[b.global_id(0)])
+        calls(b, v)
+    return sum(type(s) in (nodes.Barrier, nodes.UniformLoad) for s in b.program.body)
+
+
+def test_one_barrier_where_one_is_enough() -> None:
+    def many(b: vp.ProgramBuilder, v: vp.Expr) -> None:
+        for _ in range(5):
+            b.workgroup_reduce("add", v)
+
+    assert barriers((32,), 32, many) == 0
+    assert barriers((256,), 32, lambda b, v: b.workgroup_reduce("add", v)) == 1
+    assert barriers((256,), 32, lambda b, v: b.workgroup_scan("add", v)) == 1
+    assert barriers((256,), 32, lambda b, v: b.workgroup_any(v > 0)) == 1
+    assert barriers((256,), 32, many) == 5
+    assert barriers((20,), 0, lambda b, v: b.workgroup_reduce("add", v)) == 1
+    assert barriers((256,), 0, lambda b, v: b.workgroup_reduce("add", v)) == 2
+    assert barriers((256,), 0, lambda b, v: b.workgroup_scan("add", v)) == 4
 
 
 def test_wgpu() -> None:

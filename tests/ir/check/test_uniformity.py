@@ -222,10 +222,12 @@ BARRIERS = {
           c = 9
         }""",
     "condition read through uniform_load": "if uniform_load(tile[p]) > 3 { barrier }",
-    "condition read from workgroup memory": """
+    "condition read from workgroup memory that is written before the next barrier": """
         if tile[p] > 3 {
           barrier // refused
-        }""",
+        }
+        tile[l] = p""",
+    "condition read from workgroup memory that rests": "tile[l] = p\nbarrier\nif tile[p] > 3 { barrier }",
     "condition from a read buffer at a uniform index": "if x[p + w] > 3 { barrier }",
     "condition from a read buffer at a varying index": """
         if x[i] > 3 {
@@ -337,7 +339,7 @@ WHY = {
     "if i < n { barrier }": "the branch at case.vir:11:1 depends on global_id.x",
     "for k in 0..l { barrier }": "the loop at case.vir:11:1 depends on local_id.x",
     "if l > 3 { return }\nbarrier": "the return at case.vir:11:12 takes some invocations away: the branch at case.vir:11:1 depends on local_id.x",
-    "loop {\nif tile[0] > 3 { break }\nbarrier\n}": "the branch at case.vir:12:1 depends on a load from 'tile', which can be written",
+    "loop {\nif tile[0] > 3 { break }\ntile[l] = 1\nbarrier\n}": "the branch at case.vir:12:1 depends on a load from 'tile', which can be written",
     "let o = atomic_max(y[i], 1)\nlet u = o + 1\nif u > 3 { barrier }": "the branch at case.vir:13:1 depends on what atomic_max on 'y' gave",
     "var v: u32 = 0\nif l > 3 { v = 1 }\nif v > 0 { barrier }": "the branch at case.vir:13:1 depends on local_id.x",
     "if w > 3 { grid_barrier }": "not reached by the whole grid together: the branch at case.vir:11:1 depends on workgroup_id.x",

@@ -1,19 +1,21 @@
-"""Uniformity: random Programs, against what single invocations really do; and the work that long ones take."""
+"""Uniformity: random Programs, against what single invocations and workgroups really do; and the work that long ones take."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
 
+from vyre_py.ir.check.phases import steady_loads
 from vyre_py.ir.check.uniformity import Analysis, analyse
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Access,
     Atom,
+    Barrier,
     Break,
     Const,
     Continue,
@@ -29,6 +31,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Space,
     Statement,
+    Store,
     UniformLoad,
     Value,
     Var,
@@ -46,14 +49,18 @@ _SIZE = 3
 
 
 class _Random:
-    """A random Program over u32 values, with every kind of control flow."""
+    """A random Program over u32 values, with every kind of control flow; with an array of the workgroup, and barriers, where that is asked for."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, phases: bool = False) -> None:
         self.random = random.Random(seed)
+        self.kinds = ["let", "load", "get", "set", "set", "if", "loop", "for", "escape", "uniform", "shared"]
+        if phases:
+            self.kinds += ["rest", "rest", "rest", "store", "store", "barrier", "barrier"]
         a = self.a = Assembler(f"random{seed}", (_SIZE, 1, 1))
         self.param = a.param("p", u32)
         self.given = a.memory("x", Space.BUFFER, u32, (DimConst(8),), Access.READ)
         self.shared = a.memory("s", Space.BUFFER, u32, (DimConst(8),), Access.READ_WRITE)
+        self.array = a.memory("w", Space.WORKGROUP, u32, (DimConst(_SIZE),), Access.READ_WRITE) if phases else self.shared
         self.variables = [a.var(u32, const(u32, k)) for k in range(3)]
         self.scopes: list[list[Atom]] = [[self.param, const(u32, 1)]]
         for name in ("local_id.x", "workgroup_id.x"):
@@ -74,7 +81,7 @@ class _Random:
 
     def statement(self, depth: int, in_loop: bool) -> None:
         a, r = self.a, self.random
-        kind = r.choice(["let", "load", "get", "set", "set", "if", "loop", "for", "escape", "uniform", "shared"])
+        kind = r.choice(self.kinds)
         here = self.scopes[-1]
         if kind == "let":
             here.append(a.let(OPS[r.choice(["add", "xor", "min"])], (self.atom(), self.atom())))
@@ -84,6 +91,12 @@ class _Random:
             here.append(a.load(self.shared, (self.atom(),)))
         elif kind == "uniform" and r.random() < 0.3:
             here.append(a.uniform_load(self.shared, (const(u32, 0),)))
+        elif kind == "rest":
+            here.append(a.load(self.array, (self.atom(),)))
+        elif kind == "store":
+            a.store(self.array, (self.atom(),), self.atom())
+        elif kind == "barrier":
+            a.barrier()
         elif kind == "get":
             here.append(a.get(r.choice(self.variables)))
         elif kind == "set":
@@ -99,6 +112,10 @@ class _Random:
         a = self.a
         if kind == "loop":
             a.loop()
+            if self.array is not self.shared:  # one that nothing leaves has no phase behind it, and here every loop is left
+                a.if_(a.let(OPS["eq"], (self.param, const(u32, 1))))
+                a.break_()
+                a.end()
             self.block(depth + 1, True)
             a.end()
         elif kind == "for":
@@ -116,6 +133,7 @@ class _Random:
             a.end()
 
 
+_WAITS = (Barrier, UniformLoad)
 _Key = tuple[int, tuple[int, ...]]  # a statement, and the turn of each loop around it
 _OPS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: (a + b) % 7,
@@ -127,17 +145,23 @@ _OPS: dict[str, Callable[[int, int], int]] = {
 
 
 class _Invocation:
-    """What one invocation does: the value bound, if any, at every statement that it reaches."""
+    """What one invocation does: the value bound, if any, at every statement that it reaches. `array` is what its workgroup shares."""
 
-    def __init__(self, program: Program, group: int, lane: int) -> None:
-        self.program, self.group, self.lane = program, group, lane
+    def __init__(self, program: Program, group: int, lane: int, array: list[int]) -> None:
+        self.program, self.group, self.lane, self.array = program, group, lane, array
         self.values: dict[int, int] = {}
         self.variables: dict[int, int] = {}
         self.loops: list[list[int]] = []  # opener, turn, turns
         self.trace: dict[_Key, int | None] = {}
         self.at = 0
-        while self.at < len(program.body):
-            self.step(program.body[self.at])
+
+    def phases(self) -> Iterator[_Key]:
+        """Goes on to the next barrier, which it gives, or to the end."""
+        while self.at < len(self.program.body):
+            statement = self.program.body[self.at]
+            self.step(statement)
+            if isinstance(statement, _WAITS):
+                yield self.key
 
     def atom(self, atom: Atom) -> int:
         if isinstance(atom, Value):
@@ -158,6 +182,8 @@ class _Invocation:
         if isinstance(statement, Get):
             return self.variables[statement.variable.id]
         assert isinstance(statement, Load)
+        if statement.memory.space is Space.WORKGROUP:
+            return self.array[args[0]] if args[0] < _SIZE else 0
         return hash((self.key, self.lane, self.group)) % 4 if statement.memory.access.writes else args[0] * 3 % 5
 
     def step(self, s: Statement) -> None:
@@ -167,6 +193,9 @@ class _Invocation:
         here, self.at = self.at, self.at + 1
         if isinstance(s, (Var, Set)):
             self.variables[s.variable.id] = args[0]
+        elif isinstance(s, Store):
+            if args[0] < _SIZE:
+                self.array[args[0]] = args[1]
         elif isinstance(s, If):
             self.at = here + 1 if args[0] else match[here] + 1
         elif isinstance(s, Else):
@@ -201,29 +230,61 @@ class _Invocation:
             self.values[opener.result.id] = value
 
 
+def _traces(program: Program, group: int, r: random.Random) -> list[dict[_Key, int | None]]:
+    """What the invocations of a workgroup do: each runs to its next barrier, in an order that is drawn for each phase, and all come to the same one."""
+    array = [group + k for k in range(_SIZE)]
+    invocations = [_Invocation(program, group, lane, array) for lane in range(_SIZE)]
+    running = [one.phases() for one in invocations]
+    if not any(s.memory.space is Space.WORKGROUP for s in program.body if isinstance(s, Load)):  # what waits may be reached by some alone
+        for one in running:
+            list(one)
+    while True:
+        reached = {lane: next(running[lane], None) for lane in r.sample(range(_SIZE), _SIZE)}
+        assert len(set(reached.values())) == 1, reached
+        if reached[0] is None:
+            return [one.trace for one in invocations]
+
+
+def _agreements(program: Program, seed: int) -> int:
+    """How often control was uniform, once it is seen that invocations which meet at one statement in one turn agree on values as far as the level says, and
+    that control that is uniform is reached by all or by none."""
+    uniform, levels, r = 0, analyse(program), random.Random(seed)
+    groups = [_traces(program, group, r) for group in range(2)]
+    together = {GRID: [[t for group in groups for t in group]], WORKGROUP: groups}
+    for index, statement in enumerate(program.body):
+        for traces in together.get(levels.control[index], []) if not isinstance(statement, (Else, End)) else []:
+            reached = [{key for key in t if key[0] == index} for t in traces]
+            assert all(keys == reached[0] for keys in reached), (seed, index)
+            uniform += 1
+        if statement.result is None or isinstance(statement, For):
+            continue
+        for traces in together.get(levels.values[statement.result.id], []):
+            bound: dict[_Key, int | None] = {}
+            for trace in traces:
+                for key, value in trace.items():
+                    assert key[0] != index or bound.setdefault(key, value) == value, (seed, index)
+    return uniform
+
+
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_random_programs_do_what_the_analysis_says(first: int) -> None:
-    """Invocations that meet at one statement in one turn agree on values as far as the level says; control that is uniform
-    is reached by all or by none."""
-    uniform = 0
-    for seed in range(first, first + 100):
-        program = _Random(seed).a.finish()
-        levels = analyse(program)
-        groups = [[_Invocation(program, group, lane).trace for lane in range(_SIZE)] for group in range(2)]
-        together = {GRID: [[t for group in groups for t in group]], WORKGROUP: groups}
-        for index, statement in enumerate(program.body):
-            for traces in together.get(levels.control[index], []) if not isinstance(statement, (Else, End)) else []:
-                reached = [{key for key in t if key[0] == index} for t in traces]
-                assert all(keys == reached[0] for keys in reached), (seed, index)
-                uniform += 1
-            if statement.result is None or isinstance(statement, For):
-                continue
-            for traces in together.get(levels.values[statement.result.id], []):
-                bound: dict[_Key, int | None] = {}
-                for trace in traces:
-                    for key, value in trace.items():
-                        assert key[0] != index or bound.setdefault(key, value) == value, (seed, index)
+    uniform = sum(_agreements(_Random(seed).a.finish(), seed) for seed in range(first, first + 100))
     assert uniform > 1000  # the Programs are not all varying
+
+
+def test_random_phases_do_what_the_analysis_says() -> None:
+    """Programs whose barriers the analysis accepts: no invocation passes one alone, and loads from an array at rest give all the same."""
+    seen = 0
+    for seed in range(6000):
+        program = _Random(seed, phases=True).a.finish()
+        waits = [index for index, s in enumerate(program.body) if isinstance(s, _WAITS)]
+        if not steady_loads(program) or not any(isinstance(s, Store) for s in program.body):
+            continue
+        control = analyse(program).control
+        if all(control[index] <= WORKGROUP for index in waits):
+            _agreements(program, seed)
+            seen += 1
+    assert seen > 100
 
 
 # ---------------------------------------------------------------- linear
