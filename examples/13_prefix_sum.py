@@ -10,7 +10,7 @@ import numpy as np
 
 import vyre_py as vp
 
-GROUP, LANES, ROWS = 512, 32, 4  # a subgroup takes so many rows of vectors, one behind the other
+GROUP, LANES, ROWS = 512, 32, 6  # a subgroup takes so many rows of vectors, one behind the other
 
 
 def prefix_sum() -> vp.Program:
