@@ -14,9 +14,11 @@ from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
+from vyre_py.ir.language.tile_op import TileOp, broadcast
+from vyre_py.ir.language.tile_ops import MMA_TYPES
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
-__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_together"]
+__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_tile", "refusal_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,16 @@ def refusal(op: Op, operands: tuple[Type, ...], given: Type | None = None, diale
 
     `operands` are as many as the row has. `sqrt(i32): sqrt takes floats`, `convert it: cast(x, f32)`.
     """
+    said = _written(op, operands, given)
+    if any(t.is_tile for t in operands):
+        if (why := _of_shapes(op, operands, given)) is not None:
+            return f"{said}: {why[0]}", why[1]
+        operands, given = tuple([t.scalar for t in operands]), given and given.scalar
     for case in _CASES:
         found = case(op, operands, given, dialect)
         if found is not None:
-            return f"{_written(op, operands, given)}: {found[0]}", found[1]
-    return f"{_written(op, operands, given)}: {op.name} does not take these types", f"{op.name} takes {family(op.of)}"
+            return f"{said}: {found[0]}", found[1]
+    return f"{said}: {op.name} does not take these types", f"{op.name} takes {family(op.of)}"
 
 
 def _written(op: Op, operands: tuple[Type, ...], given: Type | None) -> str:
@@ -185,6 +192,34 @@ def refusal_together(op: SubgroupOp, operands: tuple[Type, ...], dialect: Dialec
     if t.scalar in op.of:
         return f"{written}: {name} takes scalars", "take the components: v.x, v.y"
     return f"{written}: {name} takes {family(op.of)}", dialect.cast(vector_of(bool_ if op.of == {bool_} else f32 if f32 in op.of else u32, t.lanes))
+
+
+def _of_shapes(op: Op, operands: tuple[Type, ...], given: Type | None) -> _Why:
+    """Why an op does not go over tiles of these shapes."""
+    if not (op.is_lanewise or op.name == "bitcast"):
+        return f"{op.name} does not go element by element", "tiles take the ops that do"
+    if any(t.is_vector for t in operands):
+        return "the elements of tiles are scalars", "take a component: v.x"
+    shapes = tuple([t.shape for t in operands if t.is_tile])
+    shape = broadcast(shapes)
+    if shape is None:
+        if len({len(one) for one in shapes}) > 1:
+            return "tiles of as many axes are needed", "reshape one: an axis of extent 1 goes with any extent"
+        return "the extents along each axis are to be the same, or 1", "load tiles of the same shape"
+    return (f"the result is a tile of {', '.join(map(str, shape))}", "name the type of an element") if given is not None and given.shape not in ((), shape) else None
+
+
+def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...]) -> tuple[str, str]:
+    """The message and the help for a tile op that does not accept values of these types and these numbers."""
+    written = f"{op.name}({', '.join([*map(str, operands), *map(str, numbers)])})"
+    help_ = f"{op.name}({', '.join([*op.names, *op.numbers])}): {op.doc}"
+    if operands and operands[0].scalar not in op.of:
+        return f"{written}: {op.name} takes {family(op.of)}", help_
+    if "acc" in op.names and operands[-1].scalar not in (taken := MMA_TYPES.get((operands[0].scalar, operands[1].scalar), frozenset())):
+        if not taken:
+            return f"{written}: {operands[0].scalar} and {operands[1].scalar} are not multiplied", "cast one of them to the type of the other"
+        return f"{written}: products of {operands[0].scalar} and {operands[1].scalar} are summed in {' or '.join(sorted(map(str, taken)))}", help_
+    return f"{written}: these shapes and numbers do not fit", help_
 
 
 def refusal_grid(fold: str, type_: Type, dialect: Dialect = TEXT) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.effects import Effect, any_of
-from vyre_py.ir.language.nodes import Atomic, Const, Fence, Space, Statement, UniformLoad, Value, Var
+from vyre_py.ir.language.nodes import Atomic, Const, Fence, Space, Statement, TileAtomicAdd, UniformLoad, Value, Var
 from vyre_py.ir.language.op import RELAXED
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i64, u64
 
@@ -80,7 +80,7 @@ def capabilities(program: Program) -> frozenset[str]:
     A device may have it in hardware, or be compiled for as if it had.
     """
     found = {OF_TYPES.get(type_.scalar) for type_ in set(_types(program))}
-    found |= {OF_ATOMICS.get(s.memory.type) for s in program.body if isinstance(s, Atomic)}
+    found |= {OF_ATOMICS.get(s.memory.type) for s in program.body if isinstance(s, (Atomic, TileAtomicAdd))}
     found |= {GRID_BARRIER} if has_grid_barrier(program) else set()
     found |= {GRID_SCAN} if has_grid_scan(program) else set()
     found |= {MEMORY_ORDER} if any(isinstance(s, Fence) or (isinstance(s, Atomic) and s.op.order is not RELAXED) for s in program.body) else set()

@@ -37,7 +37,9 @@ from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.spans import Spans
-from vyre_py.ir.language.types import SCALARS, TYPES
+from vyre_py.ir.language.tile_op import TileOp, is_tile_shape
+from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.types import SCALARS, TYPES, Type, tile_of
 
 __all__ = ["check_form"]
 
@@ -47,10 +49,19 @@ _OP_IDS = frozenset(map(id, OPS.values()))
 _SCALAR_IDS = frozenset(map(id, SCALARS.values()))
 _ATOMIC_IDS = frozenset(map(id, ATOMICS_BY_SPELLING.values()))
 _SUBGROUP_IDS = frozenset(map(id, SUBGROUPS.values()))
+_TILE_OP_IDS = frozenset(map(id, TILE_OPS.values()))
 
 
 def _is_type(thing: object) -> bool:
     return id(thing) in _TYPE_IDS
+
+
+def _is_value_type(thing: object) -> bool:
+    """Whether a value or variable may be of it: a type, or that of a tile."""
+    return id(thing) in _TYPE_IDS or (
+        type(thing) is Type and type(thing.shape) is tuple and all(type(n) is int for n in thing.shape) and is_tile_shape(thing.shape)
+        and _is_type(thing.scalar) and tile_of(thing.scalar, thing.shape) is thing
+    )
 
 
 def _is_count(thing: object) -> bool:
@@ -76,7 +87,7 @@ def _is_part(thing: object) -> bool:
 
 
 def _is_variable(thing: object) -> bool:
-    return type(thing) is Variable and _is_count(thing.id) and _is_type(thing.type)
+    return type(thing) is Variable and _is_count(thing.id) and _is_value_type(thing.type)
 
 
 def _is_grid(thing: object) -> bool:
@@ -88,7 +99,7 @@ _Fields = tuple[tuple[str, Callable[[object], bool]], ...]
 # What a statement may hold beside its operands -> whether a thing is such.
 _HELD: Final[Mapping[type, Callable[[object], bool]]] = {
     Op: lambda thing: id(thing) in _OP_IDS, AtomicOp: lambda thing: id(thing) in _ATOMIC_IDS,
-    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text, int: _is_count,
+    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS, TileOp: lambda thing: id(thing) in _TILE_OP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text, int: _is_count,
 }  # fmt: skip
 
 _FORMS: Final[Mapping[type[Statement], _Fields]] = {
@@ -139,7 +150,7 @@ class _FormCheck:
             return
         self.sound.add(id(atom))
         if type(atom) is Value:
-            if not (_is_count(atom.id) and _is_type(atom.type)):
+            if not (_is_count(atom.id) and _is_value_type(atom.type)):
                 self.fault(index, "an operand is a value without a number or type")
         elif type(atom) is Const:
             if not (id(atom.type) in _SCALAR_IDS and type(atom.bits) is int):
@@ -189,7 +200,7 @@ class _FormCheck:
             self.variables += 1
 
     def result(self, index: int, result: object) -> None:
-        if type(result) is not Value or type(result.id) is not int or not _is_type(result.type):
+        if type(result) is not Value or type(result.id) is not int or not _is_value_type(result.type):
             self.fault(index, "the result is not a value with a number and a type")
         elif result.id != self.values:
             self.findings.add("V103", index, f"value {number(result.id)} is bound where value {self.values} is due")

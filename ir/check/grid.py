@@ -20,7 +20,7 @@ __all__ = ["check_grid"]
 def check_grid(program: Program, findings: Findings) -> None:
     """Reports a Program that has to give its grid and does not."""
     written = first_written(program.memories)
-    if program.grid != NO_GRID or written is None:
+    if program.of_tiles or program.grid != NO_GRID or written is None:
         return
     if written.rank > MAX_DEFAULT_RANK:
         findings.add("V310", written.name, f"buffer {quoted(written.name)} has {written.rank} axes, which give no grid")

@@ -5,7 +5,7 @@ Laws:
 * V501: blocks nest at most `MAX_NESTING` deep.
 * V502: the bodies of the Program and its functions have at most `MAX_STATEMENTS` statements together.
 * V503: a name, and the message of an assert or print, has at most `MAX_NAME` characters.
-* V504: a workgroup is at least 1 along each axis, at most `MAX_WORKGROUP_Z` along z, and at most `MAX_WORKGROUP` in all.
+* V504: a workgroup, but that of a Program of tiles, is at least 1 along each axis, at most `MAX_WORKGROUP_Z` along z, and at most `MAX_WORKGROUP` in all.
 * V509: a subgroup has a power of two of invocations, at most `MAX_SUBGROUP`, that divides the workgroup.
 * V505, V506, V507: the arrays of a workgroup, of an invocation, and the tables stay below their sum of bytes, those of functions included.
 * V511: a Program has at most `MAX_FUNCTIONS` functions.
@@ -122,10 +122,10 @@ def check_limits(program: Program, findings: Findings) -> None:
         if len(name) > MAX_NAME:
             findings.add("V503", where, f"the name {quoted(name)} has {len(name)} characters")
     x, y, z = program.workgroup
-    if min(program.workgroup) < 1 or z > MAX_WORKGROUP_Z or x * y * z > MAX_WORKGROUP:
+    if not program.of_tiles and (min(program.workgroup) < 1 or z > MAX_WORKGROUP_Z or x * y * z > MAX_WORKGROUP):
         findings.add("V504", HEAD, f"a workgroup of {number(x)} x {number(y)} x {number(z)}")
     size = program.subgroup
-    if size and (size > MAX_SUBGROUP or size & (size - 1) or x * y * z % size):
+    if size and not program.of_tiles and (size > MAX_SUBGROUP or size & (size - 1) or x * y * z % size):
         findings.add("V509", HEAD, f"a subgroup of {number(size)} in a workgroup of {number(x * y * z)}")
     for space, (code, limit) in SPACE_LIMITS_BYTES.items():
         arrays = [memory for part in (*[f.program for f in program.functions], program) for memory in part.memories if memory.space is space]

@@ -22,6 +22,7 @@ from typing import Final
 
 from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.check.limits import MAX_RANK
+from vyre_py.ir.check.tiles import check_tile_memory
 from vyre_py.ir.language.describe import family, full_name
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
@@ -33,6 +34,7 @@ from vyre_py.ir.language.nodes import (
     MemoryStatement,
     Space,
     Store,
+    TileMemoryStatement,
     UniformLoad,
 )
 from vyre_py.ir.language.program import Program
@@ -83,6 +85,8 @@ def _check_access(index: int, statement: MemoryStatement, findings: Findings) ->
         is_table = memory.space is Space.TABLE
         message = f"{name} is {'a table' if is_table else memory.access.value}, so it cannot be stored to"
         findings.add("V302", index, message, "use a buffer or a private array" if is_table else None)
+    if isinstance(statement, TileMemoryStatement):
+        check_tile_memory(index, statement, findings)
     if isinstance(statement, Atomic):
         if memory.space not in _SHARED:
             findings.add("V304", index, f"{full_name(statement.op)} on {name}, which is {memory.space.value} memory")

@@ -29,6 +29,7 @@ from typing import Any, Final
 from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_UNROLL
+from vyre_py.ir.check.tiles import check_tile_op, is_tile_access
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
@@ -61,13 +62,17 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Subgroup,
+    Tile,
+    TileAtomicAdd,
+    TileLoad,
+    TileStore,
     UniformLoad,
     Var,
 )
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import GRID_FOLDS, swizzle_lanes
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32
+from vyre_py.ir.language.types import Kind, Type, bool_, i32, tile_of, u32
 from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
 from vyre_py.ir.text.messages import MAX_WORDS, format_fault, formats, words_of
@@ -198,6 +203,17 @@ class _Types:
         if self.access(index, s, 1):
             self.stored(index, s.value, s.memory.type, f"an element of {quoted(s.memory.name)}")
 
+    def tile_load(self, index: int, s: TileLoad) -> None:
+        if self.access(index, s, s.memory.rank) and is_tile_access(self.program, self.findings, index, s):
+            self.result(index, s, tile_of(s.memory.type, s.shape), f"a tile of {quoted(s.memory.name)}")
+
+    def tile_write(self, index: int, s: TileStore | TileAtomicAdd) -> None:
+        if self.access(index, s, s.memory.rank + 1) and is_tile_access(self.program, self.findings, index, s):
+            self.stored(index, s.value, tile_of(s.memory.type, s.shape), f"a tile of {quoted(s.memory.name)}")
+
+    def tile(self, index: int, s: Tile) -> None:
+        check_tile_op(self.program, self.findings, index, s)
+
     def wait(self, index: int, s: CopyWait) -> None:
         if self.arity(index, s, 1, "a copy_wait"):
             count = s.args[0]
@@ -307,6 +323,10 @@ _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rule
     If: _Types.branch,
     For: _Types.count,
     Subgroup: _Types.together,
+    Tile: _Types.tile,
+    TileLoad: _Types.tile_load,
+    TileStore: _Types.tile_write,
+    TileAtomicAdd: _Types.tile_write,
     GridScan: _Types.grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Types.report),
     **dict.fromkeys((Else, End, Loop, Region, Break, Continue, Return, Barrier, GridBarrier, CopyCommit, *FENCES.values()), _Types.plain),

@@ -15,6 +15,8 @@ skip the block keep the old value. Control reconverges at the end of a block, wi
 A load from workgroup memory is as uniform as its indices, and the same for a workgroup at most, where nothing writes that array between the barriers around
 it (`phases`); any other may see what others write meanwhile, and varies.
 
+A Program of tiles has no invocations: what it computes is a workgroup's.
+
 In a Program with subgroups of S lanes, what counts up lane by lane from a multiple of S in each subgroup (local_index does) is the same for a subgroup once
 it is divided by S or a multiple of it, and where rows of a workgroup are whole subgroups, so are the places along y and z. And where all subgroups of a
 workgroup hand in the same, lane by lane, the workgroup agrees on what a subgroup agrees on.
@@ -56,6 +58,10 @@ from vyre_py.ir.language.nodes import (
     Set,
     Store,
     Subgroup,
+    Tile,
+    TileAtomicAdd,
+    TileLoad,
+    TileStore,
     UniformLoad,
     Value,
     Var,
@@ -121,7 +127,7 @@ class Analysis:
         self.subgroup = program.subgroup
         # What a subgroup agrees on is agreed on by the workgroup that it is.
         self.within = int(Level.WORKGROUP if self.subgroup == prod(program.workgroup) else Level.SUBGROUP)
-        self.varying = self.within if self.subgroup == 1 else _VARYING  # a lane agrees with itself
+        self.varying = int(Level.WORKGROUP) if program.of_tiles else self.within if self.subgroup == 1 else _VARYING  # a lane agrees with itself
         self.steady = steady_loads(program)
         self.repeating: set[int] = set()  # values that all subgroups of a workgroup have alike, lane by lane
         self.counting: set[int] = set()  # values that count up by 1 from lane to lane, from a multiple of S on
@@ -249,6 +255,15 @@ class Analysis:
             agreed = int(Level.WORKGROUP)
         self.level[s.bound.id] = agreed if s.op.level is Level.SUBGROUP else self.varying
 
+    def _tile_load(self, index: int, s: TileLoad) -> None:
+        if s.memory.access.writes:
+            self.level[s.bound.id] = self.varying
+        else:
+            self._feed(s.args, s.bound.id)
+
+    def _tile(self, index: int, s: Tile) -> None:
+        self._feed(s.args, s.bound.id)
+
     def _var(self, index: int, s: Var) -> None:
         self._feed(s.args, self.variables + s.variable.id)
 
@@ -364,7 +379,7 @@ class Analysis:
             return f"a uniform_load from {quoted(statement.memory.name)}, which workgroups make each for itself"
         if isinstance(statement, GridScan):
             return "a grid_scan, which gives each workgroup a value of its own"
-        assert isinstance(statement, Load)  # nothing else differs by itself
+        assert isinstance(statement, (Load, TileLoad))  # nothing else differs by itself
         if index in self.steady:
             return f"a load from {quoted(statement.memory.name)}, which each workgroup has for itself"
         return f"a load from {quoted(statement.memory.name)}, which can be written"
@@ -392,7 +407,9 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Continue: Analysis._continue,
     Break: Analysis._break,
     Subgroup: Analysis._together,
-}, apart=(Store, AtomicStore, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
+    TileLoad: Analysis._tile_load,
+    Tile: Analysis._tile,
+}, apart=(Store, AtomicStore, TileStore, TileAtomicAdd, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:

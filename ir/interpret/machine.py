@@ -56,7 +56,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.language.widths import whole_size
 
 __all__ = ["Machine", "Step"]
@@ -341,4 +341,4 @@ Machine.steps = Handlers("the interpreter", {
     CopyAsync: Machine._store, CopyCommit: Machine._copies, CopyWait: Machine._copies,
     **dict.fromkeys(FENCES.values(), Machine._fence),
     Assert: Machine._assert, Print: Machine._print,
-})  # fmt: skip
+}, without=WITHOUT_TILES)  # fmt: skip

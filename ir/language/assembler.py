@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.builder.where import user_place
-from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, DimExpr, Grid
+from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, OF_TILES, Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import Place, ValidationError
-from vyre_py.ir.language.grids import default_grid
+from vyre_py.ir.language.grids import NO_GRID, default_grid
 from vyre_py.ir.language.nodes import (
     FENCES,
     Access,
@@ -48,6 +48,10 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Subgroup,
+    Tile,
+    TileAtomicAdd,
+    TileLoad,
+    TileStore,
     UniformLoad,
     Value,
     Var,
@@ -59,7 +63,8 @@ from vyre_py.ir.language.op import AtomicOp, GridFold, Op, Scope, SubgroupOp
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.types import Type, tile_of, u32
 
 if TYPE_CHECKING:
     from vyre_py.ir.functions.function import Function
@@ -73,7 +78,7 @@ MAX_STATEMENTS: Final = 1_000_000
 class OperandTypeError(Exception):
     """An op does not accept these operand types; callers turn it into a diagnostic with a place."""
 
-    def __init__(self, op: Op | SubgroupOp | GridFold, operands: tuple[Type, ...], given: Type | None = None) -> None:
+    def __init__(self, op: Op | SubgroupOp | TileOp | GridFold, operands: tuple[Type, ...], given: Type | None = None) -> None:
         name = op.op.name if isinstance(op, GridFold) else op.name
         super().__init__(f"{name} does not accept ({', '.join(map(str, operands))})" + (f" to {given}" if given else ""))
         self.op, self.operands, self.given = op, operands, given
@@ -256,6 +261,30 @@ class Assembler:
         self.emit(Subgroup(result, args, op))
         return result
 
+    def tile(self, op: TileOp, values: tuple[Atom, ...], numbers: Sequence[int] = (), name: str | None = None) -> Value:
+        """result = op(values), over tiles. Raises OperandTypeError."""
+        operands = tuple([a.type for a in values])
+        type_ = op.result_type(operands, tuple(numbers))
+        if type_ is None:
+            raise OperandTypeError(op, operands)
+        result = self.value(type_, name)
+        self.emit(Tile(result, (*values, *[Const(u32, n) for n in numbers]), op))
+        return result
+
+    def tile_load(self, memory: Memory, offsets: tuple[Atom, ...], extents: Sequence[int], name: str | None = None) -> Value:
+        """result = the tile of these extents, 0 for an axis that it has not, from the offsets on."""
+        result = self.value(tile_of(memory.type, [n for n in extents if n]), name)
+        self.emit(TileLoad(result, (*offsets, *[Const(u32, n) for n in extents]), memory))
+        return result
+
+    def tile_store(self, memory: Memory, offsets: tuple[Atom, ...], extents: Sequence[int], value: Atom) -> None:
+        """Writes a tile from the offsets on."""
+        self.emit(TileStore(None, (*offsets, *[Const(u32, n) for n in extents], value), memory))
+
+    def tile_atomic_add(self, memory: Memory, offsets: tuple[Atom, ...], extents: Sequence[int], value: Atom) -> None:
+        """Adds a tile to what lies from the offsets on."""
+        self.emit(TileAtomicAdd(None, (*offsets, *[Const(u32, n) for n in extents], value), memory))
+
     def var(self, type_: Type, first: Atom, name: str | None = None) -> Variable:
         """Declares a variable."""
         made = Variable(self._variables, type_)
@@ -352,7 +381,7 @@ class Assembler:
                 finding("B107", f"this {self.body[index].spelling} block is left open", self.places[index] or here, help) for index in self.open
             ])  # fmt: skip
         memories = tuple(self.memories)
-        grid = self.grid or default_grid(memories, self.body)
+        grid = self.grid or (NO_GRID if self.workgroup == OF_TILES else default_grid(memories, self.body))
         match = [-1] * len(self.body)
         for index, other in self._match.items():
             match[index] = other

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result, SubgroupOp
+from vyre_py.ir.language.tile_op import TileOp
 from vyre_py.ir.language.types import SCALARS, Kind, Type, vector_of
 
 __all__ = ["AnyOp", "accepted", "family", "full_name", "how_uniform", "laws", "signature", "spelling"]
 
-AnyOp = Op | AtomicOp | SubgroupOp
+AnyOp = Op | AtomicOp | SubgroupOp | TileOp
 
 # What is stored only is a family of its own: no floats in the sense of ops that compute.
 _STORED: Final = "stored"
@@ -44,14 +45,16 @@ def _applied(op: Op, *operands: str) -> str:
 
 
 def full_name(op: AnyOp) -> str:
-    """The op's name among all: `add`, `atomic_add`, `subgroup_reduce_add`."""
+    """The op's name among all: `add`, `atomic_add`, `subgroup_reduce_add`, `tile_reduce_add`."""
     if isinstance(op, AtomicOp):
         return f"atomic_{op.spelling}"
-    return op.name if isinstance(op, Op) else f"subgroup_{op.name}"
+    return op.name if isinstance(op, Op) else f"{'tile' if isinstance(op, TileOp) else 'subgroup'}_{op.name}"
 
 
 def spelling(op: AnyOp) -> str:
     """How text writes the op: `x + y`, `fma(a, b, c)`, `cast(x, type)`, `v.zyx`, `local_id.x`, `atomic_add(memory[i], x)`, `subgroup_shuffle(x, i)`."""
+    if isinstance(op, TileOp):
+        return f"{op.name}({', '.join([*op.names, *op.numbers])})"
     if isinstance(op, SubgroupOp):
         return f"{full_name(op)}({', '.join(op.names)})"
     if isinstance(op, AtomicOp):
@@ -69,6 +72,8 @@ def signature(op: AnyOp) -> str:
         return f"({', '.join(['T', *['u32'] * (op.operands - 1)])}) -> {'mask' if op.masks else 'T'}"
     if isinstance(op, AtomicOp):
         return f"(T{', T' * op.operands}){' -> T' * op.reads}"
+    if isinstance(op, TileOp):
+        return f"({', '.join([*op.names, *op.numbers])})"
     result = {Result.GIVEN: "type", Result.FIXED: str(op.fixed), Result.VECTOR: f"Tx{len(op.operands)}"}.get(op.result, op.result.value)
     if op.is_query:
         return result
@@ -97,6 +102,8 @@ def accepted(op: AnyOp) -> str:
     """What T stands for: "T: integers", "T: vectors of numbers"; for conversions, from which type to which; nothing for a query."""
     if isinstance(op, AtomicOp):
         return f"T: {_listed(op.of)}"
+    if isinstance(op, TileOp):
+        return f"elements: {family(op.of)}" if op.names else ""
     if isinstance(op, SubgroupOp):
         return f"T: {'' if op.vectors else 'one of '}{family(op.of)}"
     if op.result is Result.GIVEN:

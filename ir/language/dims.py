@@ -15,11 +15,13 @@ import numpy as np
 from vyre_py.ir.language.types import Type, u32
 
 __all__ = [
-    "DEFAULT_WORKGROUP", "DIM_OPS", "GROUPS_LIMIT", "MAX_DIM_TERMS", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op",
+    "DEFAULT_WORKGROUP", "DIM_OPS", "GROUPS_LIMIT", "MAX_DIM_TERMS", "OF_TILES", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op",
     "dims_of", "evaluate_dim", "evaluate_extent", "is_count", "is_size",
 ]
 
 DEFAULT_WORKGROUP: Final = (256, 1, 1)
+# The workgroup of a Program of tiles, whose invocations are the compiler's affair.
+OF_TILES: Final = (0, 0, 0)
 MAX_DIM_TERMS: Final = 64
 # Every size and every count of elements is below it: the addresses that processors have, so that no offset in bytes leaves 64 bits.
 SIZE_LIMIT: Final = 1 << 48

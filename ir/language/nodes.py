@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_tran
 from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Scope, SubgroupOp
+from vyre_py.ir.language.tile_op import TileOp
 from vyre_py.ir.language.types import Type, decode, encode
 
 __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
-    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "UniformLoad", "Value",
-    "Var", "Variable", "VariableStatement", "WorkgroupFence", "atomic_kind", "const",
+    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "TILE_KINDS", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad",
+    "Value", "Var", "Variable", "VariableStatement", "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -311,6 +312,74 @@ def atomic_kind(op: AtomicOp) -> type[Atomic]:
 
 
 @_node
+class TileMemoryStatement(MemoryStatement):
+    """Shared by the statements that access a memory by tiles; none is of this kind itself. Operands are an offset for each axis of the memory, a u32
+    constant for each, the extent along it, and then a value if there is one. An axis of extent 0 is none of the tile's: the tile lies at that one index."""
+
+    effect = Effect.READS | Effect.WRITES
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extent along each axis of the memory, 0 for one that the tile has not."""
+        given = self.args[self.memory.rank : 2 * self.memory.rank]
+        return tuple([a.bits if isinstance(a, Const) else 0 for a in given])  # constants: V601
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tile."""
+        return tuple([extent for extent in self.extents if extent])
+
+    @property
+    def value(self) -> Atom:
+        """The tile that is written."""
+        return self.args[-1]
+
+
+@_node
+class TileLoad(TileMemoryStatement):
+    """result = the elements of memory from the offsets on; zero outside, each axis by itself."""
+
+    effect = Effect.READS
+    spelling, code, binds = "tile_load", 25, True
+
+
+@_node
+class TileStore(TileMemoryStatement):
+    """The elements of memory from the offsets on become those of args[-1]; dropped outside, each axis by itself."""
+
+    effect = Effect.WRITES
+    spelling, code = "tile_store", 26
+
+
+@_node
+class TileAtomicAdd(TileMemoryStatement):
+    """Adds the elements of args[-1] to those of memory from the offsets on, each as a relaxed atomic; dropped outside, each axis by itself."""
+
+    effect = Effect.WRITES | Effect.CONTENDS
+    spelling, code = "tile_atomic_add", 27
+
+
+@_node
+class Tile(Statement):
+    """result = op(args), over tiles: values, and behind them the numbers that the op takes, as u32 constants."""
+
+    op: TileOp
+    effect = Effect.NONE
+    binds = True
+    payload = MappingProxyType({"op": TileOp})
+
+    @property
+    def values(self) -> tuple[Atom, ...]:
+        """The operands that are no numbers."""
+        return self.args[: self.op.operands]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers behind them."""
+        return tuple([a.bits if isinstance(a, Const) else 0 for a in self.args[self.op.operands :]])  # constants: V601
+
+
+@_node
 class VariableStatement(Statement):
     """Shared by the statements about a variable; none is of this kind itself."""
 
@@ -521,9 +590,12 @@ class Print(ReportStatement):
 
 
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
+# Kinds that only a Program of tiles has.
+TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)
 FENCES: Final[Mapping[Scope, type[Fence]]] = {kind.scope: kind for kind in (Fence, WorkgroupFence)}
 # The kinds of statements. Every walk says for each what it does with it (`walks.Handlers`).
 STATEMENTS: Final[tuple[type[Statement], ...]] = (
     Let, Load, Store, UniformLoad, Atomic, OrderedAtomic, AtomicStore, Var, Get, Set, If, Else, End, For, Loop, Region, Break, Continue, Return, Barrier,
     GridBarrier, Fence, WorkgroupFence, Subgroup, Assert, Print, GridScan, CopyAsync, CopyCommit, CopyWait,
+    TileLoad, TileStore, TileAtomicAdd, Tile,
 )

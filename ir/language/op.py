@@ -9,7 +9,8 @@ from enum import Enum, IntEnum, IntFlag, auto
 from functools import lru_cache
 from typing import Final
 
-from vyre_py.ir.language.types import Array, Type, bool_, i32, u32, unsigned_of, vector_of
+from vyre_py.ir.language.tile_op import broadcast
+from vyre_py.ir.language.types import Array, Type, bool_, i32, tile_of, u32, unsigned_of, vector_of
 
 __all__ = [
     "ORDERS", "RELAXED", "AtomicOp", "GridFold", "Law", "Level", "Op", "Operand", "Order", "Result", "Scope", "SubgroupOp", "mask_type",
@@ -136,6 +137,8 @@ class Op:
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - rows live as long as the process; a Program has few signatures, and many statements
     def result_type(self, operands: tuple[Type, ...], given: Type | None = None) -> Type | None:
         """The result's type for these operand types, or None when the row does not accept them."""
+        if shapes := tuple([t.shape for t in operands if t.shape]):
+            return self._tile_type(operands, given, broadcast(shapes))
         if len(operands) != len(self.operands) or (given is None) is (self.result is Result.GIVEN):
             return None
         t = self.operand_type(operands)
@@ -160,6 +163,15 @@ class Op:
             return self.fixed
         assert t is not None  # a row whose result speaks of T has an operand T (tests/ir/language/test_ops.py)
         return _RESULTS[self.result](t, len(operands))
+
+    def _tile_type(self, operands: tuple[Type, ...], given: Type | None, shape: tuple[int, ...] | None) -> Type | None:
+        """The result's type for tiles, and scalars beside them: element by element."""
+        if shape is None or not (self.is_lanewise or self.name == "bitcast") or any(t.is_vector for t in operands):
+            return None
+        if given is not None and given.shape not in ((), shape):
+            return None
+        element = self.result_type(tuple([t.scalar for t in operands]), given and given.scalar)
+        return element and tile_of(element, shape)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

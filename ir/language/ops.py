@@ -48,7 +48,7 @@ from vyre_py.ir.language.types import (
 )
 
 __all__ = [
-    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "GRID_FOLDS", "GRID_OPS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
+    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
 ]
 
 
@@ -340,14 +340,14 @@ def _bits(operation: Callable[[Array, Array], Array]) -> Callable[[Type, Array, 
 
 
 # Name -> what it folds with, over which types.
-_FOLDS: tuple[tuple[str, Callable[[Type, Array, Array], Array], frozenset[Type]], ...] = (
+FOLDS: Final[tuple[tuple[str, Callable[[Type, Array, Array], Array], frozenset[Type]], ...]] = (
     ("add", numbers.add, _NUMERIC), ("mul", numbers.mul, _NUMERIC), ("min", numbers.min_, _NUMERIC), ("max", numbers.max_, _NUMERIC),
     ("and", _bits(np.bitwise_and), _INT | _BOOL), ("or", _bits(np.bitwise_or), _INT | _BOOL), ("xor", _bits(np.bitwise_xor), _INT | _BOOL),
 )  # fmt: skip
 
 
 def _folds() -> Iterator[SubgroupOp]:
-    for number, (name, fold, of) in enumerate(_FOLDS):
+    for number, (name, fold, of) in enumerate(FOLDS):
         doc = f"{name} over all lanes: x = {name}(x, x of lane ^ d) for d = S / 2, ..., 2, 1."
         yield _together(f"reduce_{name}", 32 + number, of, subgroups.reduction(fold), doc, level=Level.SUBGROUP, fold=name)
         doc = f"{name} over the lanes up to this one: x = {name}(x, x of lane - d) where there is one, for d = 1, 2, ..., S / 2."
@@ -377,7 +377,7 @@ ANY_ORDER: Final = "any_order"
 
 
 def _grid_folds() -> Iterator[tuple[str, GridFold]]:
-    for name, _, of in _FOLDS:
+    for name, _, of in FOLDS:
         identity = partial(subgroups.identity, name)
         integers, floats = of & {i32, u32, i64, u64}, of & {f32, f64}
         rounds = name in ("add", "mul")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, Grid
+from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, OF_TILES, Dim, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Memory, Param, ReportStatement, Space, Statement
 from vyre_py.ir.public import public
@@ -31,6 +31,7 @@ class Program(Portable):
     say where each statement was written, if known, and `declared` where each dim, param and memory was, by name, and the
     Program itself by None. Programs are equal when both digests are; they hash accordingly.
     `subgroup` is how many invocations make a subgroup, 0 where the Program has none: invocation k of a workgroup, x fastest, is lane k % subgroup.
+    `workgroup` is (0, 0, 0) for a Program of tiles: its values are the same for a whole workgroup, or tiles that the workgroup has.
     `functions` are its own: ops that its body may have beside those of the language (`ir.functions.function`).
     Made by `ir.language.assembler.Assembler`, the builder, the parser or a decoder; `ir.check.check` says whether one is valid.
     """
@@ -57,6 +58,11 @@ class Program(Portable):
     def buffers(self) -> tuple[Memory, ...]:
         """The argument buffers, in order of declaration."""
         return tuple(m for m in self.memories if m.space is Space.BUFFER)
+
+    @property
+    def of_tiles(self) -> bool:
+        """Whether this is a Program of tiles, which has no invocations."""
+        return self.workgroup == OF_TILES
 
     @cached_property
     def reports(self) -> tuple[int, ...]:
@@ -212,6 +218,8 @@ class Program(Portable):
         shape (sizes), access ("read", "write", "read_write"; needed for buffers), and a table's data (bytes). `over` or `grid` holds three sizes: invocations,
         or workgroups, along x, y, z; without either the grid is the shape of the first written buffer, where all stores go to the invocation's own
         element of such a shape (`ir/language/grids.py`).
+
+        `workgroup` is (0, 0, 0) for a Program of tiles; `types` has the type of a tile's elements there.
 
         `subgroup` is how many invocations make a subgroup, where there are any. `functions` are the bodies of the Program's own, each a Program of the
         function's name with a buffer of one element for each parameter, then one named "return", as `ir/WIRE.md` says.

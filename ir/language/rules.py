@@ -1,7 +1,7 @@
 """The diagnostics table: one row per code. A finding names a row; the row says why the rule stands and what helps.
 
 P: text that does not parse. W: bytes, JSON or arrays that are no Program. B: a wrong call on a builder. V1: structure and scope.
-V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits. R: what is seen while a Program runs.
+V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits. V6: tiles. R: what is seen while a Program runs.
 """
 
 from __future__ import annotations
@@ -164,6 +164,13 @@ _ROWS: tuple[Rule, ...] = (
     Rule("V510", "an assert or print has too many values", "What an invocation tells the host at once is bounded: 32 words, one for each component, two where it has 64 bits.",
          "write several prints"),
     Rule("V511", "the Program has too many functions", "Compilers of targets need time and memory for each function.", "split the Program"),
+    Rule("V601", "a number of a tile op, or an extent, is not constant", "The shapes of tiles are known when the Program is written.", "write a whole number"),
+    Rule("V602", "a tile stands in a Program of invocations", "A tile belongs to a workgroup whose invocations the compiler chooses; a Program has either its own invocations or tiles.",
+         "say tiles in place of workgroup(...): program name tiles grid(...) { or vp.TileBuilder"),
+    Rule("V603", "a Program of tiles asks for what only invocations have", "The compiler chooses the invocations of a Program of tiles, and how they share a tile's elements. So there is nothing to wait for, and nothing to race with.",
+         "write it with tiles"),
+    Rule("V604", "the shape of a tile is out of range", "A tile has 1 to 3 axes, extents of at least 1, and at most 131072 elements, which are scalars: it lies in registers.", "use smaller tiles, and a loop"),
+    Rule("V605", "a Program of tiles does not say how many workgroups run", "What a workgroup does does not follow from the shapes of buffers.", "say grid(...): workgroups along x, y and z, as in grid(ceil_div(n, 128))"),
     Rule("V599", "there are more findings", "A report stays readable.", "mend these first"),
     Rule("R101", "invocations race for an element", "One invocation writes it, another reads or writes it, and nothing orders the two accesses. On a device it then holds either value. A barrier orders the invocations of a workgroup, a grid_barrier those of the grid, and an atomic that acquires comes after what another one released. Atomics do not race with each other or with reads, and writes of equal values do not race. A copy_async writes until its invocation has waited for it.",
          "put b.barrier() between them (in text: barrier)"),

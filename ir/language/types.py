@@ -1,17 +1,19 @@
 """The types of the language: one row each, with everything that a target or the host asks of a type.
 
-A type is a scalar, or a vector of 2 to 4 components of one scalar type, packed tightly in memory.
+A type is a scalar, a vector of 2 to 4 components of one scalar type, packed tightly in memory, or a tile: an array of constant shape of one scalar type,
+which a workgroup has. Tiles are values only; no memory has such elements.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from vyre_py.ir.travel import Portable
 
 __all__ = [
     "SCALARS", "TYPES", "VECTORS", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f8e4m3", "f8e5m2", "f16", "f32", "f64", "i8",
-    "i16", "i32", "i64", "scalar_of", "signed_of", "u8", "u16", "u32", "u64", "unsigned_of", "vector_of",
+    "i16", "i32", "i64", "scalar_of", "shaped", "signed_of", "tile_of", "u8", "u16", "u32", "u64", "unsigned_of", "vector_of",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,17 +57,19 @@ def _ml_dtype(name: str) -> np.dtype[Any]:
 
 
 @public
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Type(Portable):
     """A type. There is one object per type, so identity is equality.
 
-    Attributes: `name` as written in text; `kind`; `bits` of one component (a bool counts 1); `lanes`, the number of components, 1 for a scalar.
+    Attributes: `name` as written in text; `kind`; `bits` of one component (a bool counts 1); `lanes`, the number of components, 1 for a scalar;
+    `shape`, the extents of a tile, empty for others.
     """
 
     name: str
     kind: Kind
     bits: int
     lanes: int = 1
+    shape: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -79,7 +83,9 @@ class Type(Portable):
 
     @property
     def scalar(self) -> Type:
-        """The type of one component; a scalar's own."""
+        """The type of one component, or of a tile's elements; a scalar's own."""
+        if self.shape:
+            return SCALARS[self.name[len(_TILE) : self.name.index(",")]]
         return self if self.lanes == 1 else SCALARS[self.name[:-2]]
 
     @property
@@ -91,6 +97,11 @@ class Type(Portable):
     def total_bits(self) -> int:
         """Bits of all components of a value."""
         return self.bits * self.lanes
+
+    @property
+    def is_tile(self) -> bool:
+        """Whether this is an array that a workgroup has."""
+        return bool(self.shape)
 
     @property
     def is_vector(self) -> bool:
@@ -158,11 +169,15 @@ class Type(Portable):
     __str__ = __repr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Type._named, (self.name,)
+        return (Type._tile, (self.scalar.name, self.shape)) if self.shape else (Type._named, (self.name,))
 
     @classmethod
     def _named(cls, name: str) -> Type:
         return TYPES[name]
+
+    @classmethod
+    def _tile(cls, scalar: str, shape: tuple[int, ...]) -> Type:
+        return tile_of(SCALARS[scalar], shape)
 
     def _identity(self) -> str:
         return self.name
@@ -213,6 +228,24 @@ def vector_of(scalar: Type, lanes: int) -> Type:
     return scalar if lanes == 1 else _VECTORS[scalar, lanes]
 
 
+_TILE: Final = "tile("
+_TILES: Final[WeakValueDictionary[str, Type]] = WeakValueDictionary()  # those in use, so that there is one object for each
+
+
+def tile_of(scalar: Type, shape: Sequence[int]) -> Type:
+    """The type of tiles of a scalar type and of these extents; the scalar itself for none. How large they may be is for `check`."""
+    if not shape:
+        return scalar
+    name = f"{_TILE}{scalar.name}, {', '.join(map(str, shape))})"
+    # setdefault is atomic, so that threads which make one type get one object.
+    return _TILES.get(name) or _TILES.setdefault(name, Type(name, scalar.kind, scalar.bits, 1, tuple(shape)))
+
+
+def shaped(type_: Type, like: Type) -> Type:
+    """A scalar type, as a tile where `like` is one."""
+    return tile_of(type_, like.shape)
+
+
 def scalar_of(dtype: Any) -> Type | None:
     """The scalar type whose elements have this NumPy dtype (native byte order), or None."""
     wanted = np.dtype(dtype)
@@ -224,13 +257,13 @@ def scalar_of(dtype: Any) -> Type | None:
 
 
 def unsigned_of(type_: Type) -> Type:
-    """The unsigned integer type of the same width and number of components."""
-    return vector_of(_INTEGERS[Kind.UINT, type_.bits], type_.lanes)
+    """The unsigned integer type of the same width, and number of components or shape."""
+    return shaped(vector_of(_INTEGERS[Kind.UINT, type_.bits], type_.lanes), type_)
 
 
 def signed_of(type_: Type) -> Type:
-    """The signed integer type of the same width and number of components."""
-    return vector_of(_INTEGERS[Kind.SINT, type_.bits], type_.lanes)
+    """The signed integer type of the same width, and number of components or shape."""
+    return shaped(vector_of(_INTEGERS[Kind.SINT, type_.bits], type_.lanes), type_)
 
 
 def encode(type_: Type, value: bool | int | float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from vyre_py.ir.language.errors import Missing, Unsupported
@@ -10,6 +11,7 @@ from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
     STATEMENTS,
+    TILE_KINDS,
     Assert,
     Barrier,
     Break,
@@ -33,7 +35,7 @@ from vyre_py.ir.language.nodes import (
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
-__all__ = ["COPYING_KINDS", "REPORTING_KINDS", "SCALAR_KINDS", "Handlers"]
+__all__ = ["COPYING_KINDS", "REPORTING_KINDS", "SCALAR_KINDS", "WITHOUT_TILES", "Handlers"]
 
 _H = TypeVar("_H")
 
@@ -49,6 +51,12 @@ REPORTING_KINDS: Final[tuple[type[Statement], ...]] = (Assert, Print)
 
 # Kinds that `lowering.legal.plain_copies` makes stores of, or nothing, for targets that have no copies of their own.
 COPYING_KINDS: Final[tuple[type[Statement], ...]] = (CopyAsync, CopyCommit, CopyWait)
+
+
+# For walks that come after `lowering.tiles`, which makes ordinary statements of these kinds.
+WITHOUT_TILES: Final[Mapping[type[Statement], str]] = MappingProxyType(
+    dict.fromkeys(TILE_KINDS, "compile the Program by vyre_py.compile_native, which makes a Program of invocations of it first")
+)
 
 
 class Handlers(dict[type[Statement], _H]):

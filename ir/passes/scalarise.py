@@ -36,7 +36,7 @@ from vyre_py.ir.language.op import Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
-from vyre_py.ir.language.walks import REPORTING_KINDS, SCALAR_KINDS, Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, SCALAR_KINDS, WITHOUT_TILES, Handlers
 from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.math.exact.packing import bitcast
 from vyre_py.ir.math.together import mask_words
@@ -216,7 +216,7 @@ _RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass
     CopyAsync: _Scalariser._store,
     Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set, Subgroup: _Scalariser._together,
     **dict.fromkeys(REPORTING_KINDS, _Scalariser._report),
-}, apart=(*SCALAR_KINDS, CopyCommit, CopyWait))  # fmt: skip
+}, apart=(*SCALAR_KINDS, CopyCommit, CopyWait), without=WITHOUT_TILES)  # fmt: skip
 
 
 def scalarise(program: Program) -> Program:

@@ -56,7 +56,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.types import Type, i32, u32
-from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, WITHOUT_TILES, Handlers
 from vyre_py.ir.text.declaration_printer import head_lines, inner_lines, print_dim
 from vyre_py.ir.text.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
 
@@ -427,7 +427,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     GridScan: _Printer._print_grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
-})  # fmt: skip
+}, without=WITHOUT_TILES)  # fmt: skip
 
 
 def _component_names(swizzle: Let) -> str:

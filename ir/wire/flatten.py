@@ -25,7 +25,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
@@ -259,4 +259,4 @@ def _coded(kind: type[Statement]) -> _Writer:
 _WRITERS: Final[Handlers[_Writer]] = Handlers("the wire format", {
     **{kind: _coded(kind) for kind in KINDS.values()},
     **dict.fromkeys(ATOMIC_KINDS, _Flattener.atomic), Let: _Flattener.let, Var: _Flattener.var, Subgroup: _Flattener.together,
-})  # fmt: skip
+}, without=WITHOUT_TILES)  # fmt: skip

@@ -29,7 +29,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
-from vyre_py.ir.language.walks import SCALAR_KINDS, Handlers
+from vyre_py.ir.language.walks import SCALAR_KINDS, WITHOUT_TILES, Handlers
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -214,4 +214,4 @@ class _Splitter(Rewriter):
 _SPLIT: Final[Handlers[Callable[[_Splitter, Any], None]]] = Handlers("the rewrite of 64-bit integers", {
     Let: _Splitter._let, Load: _Splitter._load, UniformLoad: _Splitter._load, Store: _Splitter._store, Var: _Splitter._var, Get: _Splitter._get,
     Set: _Splitter._set, Subgroup: _Splitter._together,
-}, apart=SCALAR_KINDS, without={**WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip
+}, apart=SCALAR_KINDS, without={**WITHOUT_REPORTS, **WITHOUT_COPIES, **WITHOUT_TILES})  # fmt: skip

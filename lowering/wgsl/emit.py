@@ -46,7 +46,7 @@ from vyre_py.ir.language.nodes import (
     Var,
 )  # fmt: skip
 from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, u32
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
@@ -443,7 +443,7 @@ EMITTERS: Final[Handlers[Callable[[Kernel, int, Any], None]]] = Handlers("wgsl",
     Barrier: Kernel._barrier, If: Kernel._if, Else: Kernel._else, End: Kernel._end, For: Kernel._for, Loop: Kernel._loop, Region: Kernel._region,
     Break: Kernel._leave, Continue: Kernel._leave, Return: Kernel._leave,
 }, apart=(OrderedAtomic,), without={
-    **WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **dict.fromkeys(FENCES.values(), NO_ORDER),
+    **WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **WITHOUT_TILES, **dict.fromkeys(FENCES.values(), NO_ORDER),
     GridScan: "scans over the grid are made in steps first",
 })  # fmt: skip
 Kernel._emitters = EMITTERS

@@ -59,7 +59,7 @@ from vyre_py.lowering.rows import WIDEST_BYTES
 
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
@@ -445,7 +445,7 @@ HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier, **dict.fromkeys(ATOMIC_KINDS, _LaneWalk.atomic),
     **dict.fromkeys(FENCES.values(), _LaneWalk.fence),
     Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan,
-}, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES})  # fmt: skip
+}, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **WITHOUT_TILES})  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}
 

@@ -52,7 +52,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Op, Order
 from vyre_py.ir.language.types import Kind, Type, u32, u64
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned
@@ -573,7 +573,7 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
     Subgroup: _SimtWalk.together, GridScan: _SimtWalk.grid_scan,
     CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
-}, without=WITHOUT_REPORTS)  # fmt: skip
+}, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
 
 
 def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:

@@ -1,0 +1,62 @@
+"""The table of tile ops: what is computed over tiles beside the lanewise ops of `ops`. One row is one op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from vyre_py.ir.evaluate import tiles
+from vyre_py.ir.language.ops import FOLDS
+from vyre_py.ir.language.tile_op import (
+    TileOp,
+    counted,
+    filled,
+    folded,
+    multiplied,
+    reshaped,
+    scanned,
+    single,
+    transposed,
+)
+from vyre_py.ir.language.types import SCALARS, Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8, u32
+
+__all__ = ["MMA_TYPES", "TILE_OPS"]
+
+_ALL = frozenset(SCALARS.values())
+_BYTE_FLOATS, _BYTES = (f8e4m3, f8e5m2), (i8, u8)
+# Types of the two factors' elements -> those that the sum may have. Every factor is exact in the type of the sum.
+MMA_TYPES: Final[Mapping[tuple[Type, Type], frozenset[Type]]] = {
+    (f16, f16): frozenset({f32, f16}), (bf16, bf16): frozenset({f32}), (f32, f32): frozenset({f32}), (f64, f64): frozenset({f64}),
+    **{(a, b): frozenset({f32}) for a in _BYTE_FLOATS for b in _BYTE_FLOATS},
+    **{(a, b): frozenset({i32}) for a in _BYTES for b in _BYTES},
+}  # fmt: skip
+_FACTORS = frozenset(a for a, _ in MMA_TYPES)
+
+
+def _multiplies(a: Type, b: Type, to: Type) -> bool:
+    return to in MMA_TYPES.get((a, b), ())
+
+
+def _folds() -> Iterator[TileOp]:
+    for number, (name, fold, of) in enumerate(FOLDS):
+        doc = f"{name} along an axis, which has extent 1 then: x[i] = {name}(x[i], x[i + h]) where there is such an element, for h = P / 2, ..., 2, 1, with P the least power of two from the extent on."
+        yield TileOp(f"reduce_{name}", 32 + number, ("x",), ("axis",), of, folded, tiles.reduction(fold), doc, name)
+        doc = f"{name} of the elements up to each along an axis: x[i] = {name}(x[i], x[i - d]) where there is such an element, for d = 1, 2, 4, ... below the extent."
+        yield TileOp(f"inclusive_{name}", 48 + number, ("x",), ("axis",), of, scanned, tiles.scan(name, fold, exclusive=False), doc, name)
+        doc = f"{name} of the elements before each along an axis: inclusive_{name} of the one before, for the first the identity."
+        yield TileOp(f"exclusive_{name}", 64 + number, ("x",), ("axis",), of, scanned, tiles.scan(name, fold, exclusive=True), doc, name)
+
+
+TILE_OPS: Final[Mapping[str, TileOp]] = {
+    row.name: row
+    for row in (
+        TileOp("fill", 1, ("x",), ("extents...",), _ALL, filled, tiles.fill, "A tile of these extents whose elements are all x, a scalar."),
+        TileOp("iota", 2, (), ("axis", "extents..."), _ALL, counted(u32), tiles.iota, "A tile of u32 of these extents, of which each element is its index along the axis."),
+        TileOp("transpose", 3, ("x",), ("axes...",), _ALL, transposed, tiles.transpose, "The tile whose axis k is the k-th of these axes of x."),
+        TileOp("reshape", 4, ("x",), ("extents...",), _ALL, reshaped, tiles.reshape, "The elements in the same order, the last axis fastest, as a tile of these extents."),
+        TileOp("item", 5, ("x",), (), _ALL, single, tiles.item, "The element of a tile that has one, as a scalar."),
+        TileOp("mma", 6, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tiles.mma, "a b + acc for a of (m, k), b of (k, n) and acc of (m, n): acc = fma(a, b, acc) with k ascending, in the type of acc."),
+        TileOp("mma_tensor", 7, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tiles.mma, "a b + acc as `mma`, but a tensor core may sum in its own order and precision; without one it is `mma`."),
+        *_folds(),
+    )
+}  # fmt: skip
