@@ -16,14 +16,14 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Let, Space
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.passes import Optimised, Rewrite, annotate, optimise
+from vyre_py.ir.passes import Optimised, Rewrite, annotate, as_written, optimise
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
-from vyre_py.lowering.layout import lay_out
+from vyre_py.lowering.layout import invocations_of, lay_out
 from vyre_py.lowering.legal.asserts import lower_reports, number_reports
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.grid_steps import grid_steps
@@ -39,6 +39,7 @@ from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
+from vyre_py.lowering.tiles import without_tiles
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
 
@@ -48,6 +49,10 @@ STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.ex
 # The language's limit is on the arrays as they are declared; a target may take more for them.
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 
+
+# What every device of a kind has for tiles: without a special launch on CUDA, and by WebGPU's own limits.
+_TILE_BYTES: Final = 48 << 10
+_WGSL_TILE_BYTES: Final = 16 << 10
 
 Legal = Callable[[Program, Target], Program]
 Reporting = Callable[[Program, CompileOptions], Program]
@@ -155,7 +160,8 @@ class _Kind:
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
     asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
     name; `asked` what a Program names as such. `copies` makes plain stores of copies that it has no instructions for. It takes `most` statements, where
-    it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other.
+    it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other. Of a Program of tiles invocations are made,
+    which hand each other elements through so many `tile_bytes` of workgroup memory; None leaves it as it is.
     """
 
     module: str
@@ -168,17 +174,22 @@ class _Kind:
     asked: Legal | None = None
     copies: Legal | None = None
     in_steps: bool = False
+    tile_bytes: int | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "ptx": _Kind(
         "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
-        _asked_for, _ptx_copies,
+        _asked_for, _ptx_copies, tile_bytes=_TILE_BYTES,
     ),
     "host": _Kind(
-        "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies
+        "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies,
+        tile_bytes=_TILE_BYTES,
     ),
-    "wgsl": _Kind("vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies, in_steps=True),
+    "wgsl": _Kind(
+        "vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies, in_steps=True,
+        tile_bytes=_WGSL_TILE_BYTES,
+    ),
     "reference": _Kind("vyre_py.lowering.reference", number_reports),
 }
 TARGET_KINDS: Final = tuple(_KINDS)
@@ -201,7 +212,9 @@ def expanded_for(kind: str) -> frozenset[str]:
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
     """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
     that are too long for it."""
-    checked, kind = _of_size(program, options), _KINDS[target.kind]
+    checked, kind = _of_size(program, target, options), _KINDS[target.kind]
+    if checked.program.of_tiles:
+        return as_written(checked, lambda program: kind.reports(program, options))
     # Under fast all is approximated, what asks for it too.
     fast = kind.fast if options.numerics == "fast" else kind.asked if _asks(checked.program) else None
     try:
@@ -218,16 +231,20 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
 def prepare_steps(program: Program | Checked, target: Target, options: CompileOptions) -> tuple[Optimised, ...]:
     """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
     what `prepare` raises."""
-    checked = _of_size(program, options)
+    checked = _of_size(program, target, options)
     if not _KINDS[target.kind].in_steps or not has_grid_scan(checked.program):
         return (prepare(checked, target, options),)
     sized = replace(options, workgroup=None)
     return tuple([prepare(step, target, sized) for step in grid_steps(checked, target.name)])
 
 
-def _of_size(program: Program | Checked, options: CompileOptions) -> Checked:
-    """The Program with the workgroups that the options ask for. Raises ValidationError."""
+def _of_size(program: Program | Checked, target: Target, options: CompileOptions) -> Checked:
+    """The Program with the workgroups that the options ask for, and one of tiles as invocations for a target that runs those. Raises ValidationError, and
+    Unsupported for tiles that the target has no room for."""
     checked = program if isinstance(program, Checked) else check(program)
+    if checked.program.of_tiles:
+        memory_bytes = _KINDS[target.kind].tile_bytes
+        return checked if memory_bytes is None else check(without_tiles(checked.program, target.name, memory_bytes, options.workgroup))
     if options.workgroup is None or options.workgroup == checked.program.workgroup:
         return checked
     return check(replace(checked.program, workgroup=options.workgroup))
@@ -300,7 +317,7 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
 def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
     """The key of a result of `prepare`: every architecture of PTX has the same, unless something is approximated or there are subgroups."""
     kind = _KINDS[target.kind]
-    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or _asks(program) or copies(program)
+    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or program.of_tiles or _asks(program) or copies(program)
     return (target,) if alone else (kind.table, kind.legal)
 
 
@@ -331,7 +348,7 @@ def _part(prepared: tuple[Optimised, ...], target: Target, options: CompileOptio
 
 def _step(program: Program, lowered: Lowered, options: CompileOptions) -> Step:
     return Step(
-        lowered.images, lowered.entries, lay_out(program, options), program.workgroup, program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
+        lowered.images, lowered.entries, lay_out(program, options), invocations_of(program), program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
-    "ARRIVALS_BYTES", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "is_totals", "lay_out", "totals_name",
+    "ARRIVALS_BYTES", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "invocations_of", "is_totals", "lay_out", "totals_name",
     "totals_number",
 ]
 
@@ -132,6 +132,11 @@ def element_count(memory: Memory) -> int:
 
 
 _TOTALS: Final = "grid_scan."
+
+
+def invocations_of(program: Program) -> tuple[int, int, int]:
+    """The size of a workgroup as it is launched; of a Program of tiles, which only the interpreter runs as it is, one invocation stands for it."""
+    return (1, 1, 1) if program.of_tiles else program.workgroup
 
 
 def totals_name(number: int, declared: Iterable[Dim | Param | Memory]) -> str:

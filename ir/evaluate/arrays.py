@@ -46,6 +46,6 @@ def through_f32(f: Evaluation) -> Evaluation:
 
 
 def aligned(*operands: Array) -> tuple[Array, ...]:
-    """The operands, those that are scalars beside vectors with an axis of one component, so that they broadcast."""
+    """The operands, those that are scalars beside vectors or tiles with axes of one element, so that they broadcast."""
     axes = max([a.ndim for a in operands])
-    return tuple([a if a.ndim == axes else a[:, np.newaxis] for a in operands])
+    return tuple([a if a.ndim == axes else a.reshape(len(a), *[1] * (axes - 1)) for a in operands])

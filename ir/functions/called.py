@@ -36,14 +36,18 @@ class Signature(NamedTuple):
 
 
 def signature_of(let: Let) -> Signature | None:
-    """The function that stands for a Let; None where there is none: its op is not made of others, or works over vectors."""
-    types = tuple([a.type for a in let.args])
+    """The function that stands for a Let, over tiles for each element; None where there is none: its op is not made of others, or works over vectors."""
+    types, result = tuple([_element(a.type) for a in let.args]), _element(let.bound.type)
     if isinstance(let.op, Function):
-        return Signature(let.op, types, let.bound.type)
+        return Signature(let.op, types, result)
     if let.op.name not in EXPANSIONS or any(t.is_vector for t in types):
         return None
     type_ = let.op.operand_type(types)
-    return Signature(let.op, types, let.bound.type) if type_ in let.op.expands else None
+    return Signature(let.op, types, result) if type_ in let.op.expands else None
+
+
+def _element(type_: Type) -> Type:
+    return type_.scalar if type_.is_tile else type_
 
 
 @lru_cache(maxsize=256)

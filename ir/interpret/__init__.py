@@ -15,6 +15,7 @@ from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.interpret.reports import Reports
+from vyre_py.ir.interpret.tiles import TileMachine
 from vyre_py.ir.interpret.watched import Watch, WatchedMachine
 from vyre_py.ir.language.dims import evaluate_extent
 from vyre_py.ir.language.program import Program
@@ -56,8 +57,8 @@ def interpret(
     watch = Watch(program, races, unwritten) if races or unwritten else None
     # Inactive lanes compute on whatever they hold, so a NaN, an overflow or a division by zero says nothing.
     with np.errstate(all="ignore"):
-        batches = Batches(program, bound)
+        batches, kind = Batches(program, bound), TileMachine if program.of_tiles else Machine
         for lanes in batches:
-            (Machine(program, bound, lanes, heard) if watch is None else WatchedMachine(program, bound, lanes, heard, watch)).run()
+            (kind(program, bound, lanes, heard) if watch is None else WatchedMachine(program, bound, lanes, heard, watch)).run()
     if watch is not None and watch.unwritten is not None:
         watch.unwritten.require_none(bound, batches.groups)

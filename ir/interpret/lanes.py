@@ -86,6 +86,11 @@ class Lanes:
         raise InterpretError(f"unknown query {name}")
 
 
+def _invocations(program: Program) -> tuple[int, int, int]:
+    """The size of a workgroup; for a Program of tiles one lane stands for it."""
+    return (1, 1, 1) if program.of_tiles else program.workgroup
+
+
 class Batches:
     """The whole grid, batch by batch; in one batch where it has a barrier, so that all workgroups reach it before any passes it.
 
@@ -93,19 +98,20 @@ class Batches:
     """
 
     def __init__(self, program: Program, arguments: Arguments) -> None:
-        self.workgroup, self.subgroup = program.workgroup, program.subgroup
+        self.workgroup, self.subgroup = _invocations(program), program.subgroup
         extents = [arguments.size(extent, evaluate_extent) for extent in program.grid.extents]
         if program.grid.over:
-            extents = [-(-extent // size) for extent, size in zip(extents, program.workgroup, strict=True)]
+            extents = [-(-extent // size) for extent, size in zip(extents, self.workgroup, strict=True)]
         self.groups = (extents[0], extents[1], extents[2])
-        if any(groups * size >= WORD_LIMIT for groups, size in zip(self.groups, program.workgroup, strict=True)):
+        if any(groups * size >= WORD_LIMIT for groups, size in zip(self.groups, self.workgroup, strict=True)):
             raise InterpretError(f"a grid of {self.groups} workgroups of {self.workgroup} has 2^32 or more invocations along an axis")
-        group_lanes = prod(program.workgroup)
+        group_lanes = prod(self.workgroup)
         group_bytes = 1 + sum(
             prod(arguments.extents[m]) * m.type.size_bytes * (group_lanes if m.space is Space.PRIVATE else 1)
             for m in program.memories
             if m.space in (Space.PRIVATE, Space.WORKGROUP)
         )
+        group_bytes += sum([prod(s.result.type.shape) * s.result.type.size_bytes for s in program.body if s.result is not None and s.result.type.is_tile])
         self.at_once = max(1, min(_BATCH_LANES // group_lanes, _BATCH_BYTES // group_bytes))
         if has_grid_barrier(program):
             self.at_once = max(1, min(_TOGETHER_LANES // group_lanes, _TOGETHER_BYTES // group_bytes))

@@ -159,19 +159,19 @@ class Machine:
         elif s.op.evaluate is not None:
             self._bind(s, s.op.evaluate(s.bound.type, *self._atoms(s.args)))
         else:
-            self._bind(s, self._call(s))
+            signature = signature_of(s)
+            assert signature is not None  # Arguments refuses what is not expanded
+            self._bind(s, self._called(signature, self._atoms(s.args), self.lanes, self.active))
         return index + 1
 
-    def _call(self, s: Let) -> Array:
+    def _called(self, signature: Signature, operands: tuple[Array, ...], lanes: Lanes, active: Array | None = None) -> Array:
         """The result of a call, or of an op that a function computes, for the lanes that are on."""
-        signature = signature_of(s)
-        assert signature is not None  # Arguments refuses what is not expanded
         callee, arguments = _callee(signature)
-        machine = Machine(callee, arguments, self.lanes, self.reports, self.active)
-        for memory, atom in zip(parameters_of(callee), s.args, strict=True):
-            machine.banks[memory] = Bank.of_each(memory, arguments, self.lanes, self._atom(atom))
-        nothing = np.zeros((1, *axis_of_components(s.bound.type)), s.bound.type.dtype)
-        result = machine.banks[result_of(callee)] = Bank.of_each(result_of(callee), arguments, self.lanes, nothing)
+        machine = Machine(callee, arguments, lanes, self.reports, active)
+        for memory, operand in zip(parameters_of(callee), operands, strict=True):
+            machine.banks[memory] = Bank.of_each(memory, arguments, lanes, operand)
+        nothing = np.zeros((1, *axis_of_components(signature.result)), signature.result.dtype)
+        result = machine.banks[result_of(callee)] = Bank.of_each(result_of(callee), arguments, lanes, nothing)
         machine.run()
         return result.flat
 

@@ -22,6 +22,7 @@ from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
+    TILE_KINDS,
     Atomic,
     Barrier,
     CopyAsync,
@@ -39,7 +40,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
+from vyre_py.ir.language.walks import Handlers
 
 __all__ = ["Watch", "WatchedMachine"]
 
@@ -258,4 +259,4 @@ WatchedMachine.steps = Handlers("the interpreter", {
     UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
     GridScan: WatchedMachine._watch_grid_scan,
     CopyAsync: WatchedMachine._watch_copy, CopyCommit: WatchedMachine._watch_commit, CopyWait: WatchedMachine._watch_wait,
-}, without=WITHOUT_TILES)  # fmt: skip
+}, without=dict.fromkeys(TILE_KINDS, "races and unwritten elements are looked for in Programs of invocations"))  # fmt: skip

@@ -27,7 +27,7 @@ from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.passes.steps import constant_steps
 from vyre_py.ir.passes.written import written_first
 
-__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "optimise", "unoptimised"]
+__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "as_written", "optimise", "unoptimised"]
 
 Rewrite = Callable[[Program], Program]
 
@@ -194,6 +194,13 @@ def unoptimised(checked: Checked, *, expand: frozenset[str]) -> Optimised:
     """The Program as it was written, vectors included, but for the ops named in `expand`."""
     run = _Run(checked.program, checked.uniformity)
     run.take("expand", lambda p: rewrite_functions(expand_ops(p, expand), lambda body: expand_ops(body, expand, calls=False)), silent=True)
+    return run.result(proves=False)
+
+
+def as_written(checked: Checked, reports: Rewrite) -> Optimised:
+    """A Program of tiles for the interpreter, which alone runs it as it is; `reports` says what becomes of asserts and prints."""
+    run = _Run(checked.program, checked.uniformity)
+    run.take("reports", reports, silent=True)
     return run.result(proves=False)
 
 

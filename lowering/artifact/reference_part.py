@@ -23,7 +23,7 @@ from vyre_py.ir.passes.written import written_first
 from vyre_py.lowering.artifact.form import OWN_ARRAY, OWN_VALUE, OWN_VARIABLE
 from vyre_py.lowering.artifact.parts import Interface, Step
 from vyre_py.lowering.errors import ArtifactError
-from vyre_py.lowering.layout import Layout, SlotKind, lay_out
+from vyre_py.lowering.layout import Layout, SlotKind, invocations_of, lay_out
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.section import Section
@@ -138,7 +138,7 @@ def read_program(section: Section, data: bytes, said: tuple[int, int, int], layo
 def check_program(section: Section, step: Step) -> None:
     """Raises ArtifactError unless the Program of a step is the one that the step describes."""
     program = step.images[0].program.program
-    if lay_out(program) != step.layout or (program.workgroup, program.grid) != (step.workgroup, step.grid):
+    if lay_out(program) != step.layout or (invocations_of(program), program.grid) != (step.workgroup, step.grid):
         raise section.fault("its Program has another argument block, workgroup or grid than its step")
 
 

@@ -1,0 +1,177 @@
+"""Elements that invocations hand each other: through one workgroup array for each type, which all exchanges of a Program share.
+
+An exchange is stores, a barrier, and loads; a barrier before it waits for the loads of the one before. Arrays are as large as the largest exchange needs, and
+an exchange that would need more than its share of the target's workgroup memory goes in several steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final, NoReturn
+
+from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.errors import Missing, Place, Unsupported
+from vyre_py.ir.language.nodes import Access, Atom, Memory, MemoryStatement, Space, Value
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.math import MathBuilder
+from vyre_py.ir.math.builder import word
+from vyre_py.lowering.tiles.layout import InvocationGrid
+
+__all__ = ["NOWHERE", "Exchanger", "Registers", "row_major"]
+
+# The elements of a tile that an invocation holds, by the number of the register along each axis.
+Registers = dict[tuple[int, ...], Atom]
+
+# The index of no element: a store there is dropped, a load gives zero.
+NOWHERE: Final = word(0xFFFFFFFF)
+
+
+class Exchanger(Rewriter):
+    """Copies a Program of tiles, with what its invocations need to know of their places and of each other. `share_bytes` is what the array of each type may
+    take."""
+
+    def __init__(self, program: Program, target: str, invocations: InvocationGrid, share_bytes: int) -> None:
+        super().__init__(program)
+        self._target = target
+        self.workgroup = (invocations.columns, invocations.rows, 1)
+        self.m = MathBuilder(self)
+        self.invocations = invocations
+        self._share_bytes = share_bytes
+        self._arrays: dict[Type, Memory] = {}
+        self._needed: dict[Type, int] = {}
+        self._held: dict[tuple[str, int], Atom] = {}
+        self.index = self.m("local_index")
+        # Of rows and columns there may be one.
+        self._ids: dict[str, Atom] = {
+            "all": self.index, "rows": self.m("local_id.y") if invocations.rows > 1 else word(0), "columns": self.m("local_id.x") if invocations.columns > 1 else word(0),
+        }  # fmt: skip
+
+    # ---- where an invocation is
+
+    def _line(self, shape: Sequence[int], axis: int) -> str:
+        """Along what an axis of a tile goes: "" for the first of three, which is not shared."""
+        return "all" if len(shape) == 1 else ("", "rows", "columns")[axis - len(shape)]
+
+    def whole(self, shape: Sequence[int], axis: int) -> tuple[Atom, int]:
+        """The invocation's place along an axis of a tile, whether its extent is shared or not, and how many places there are."""
+        line = self._line(shape, axis)
+        counts = {"all": self.invocations.count, "rows": self.invocations.rows, "columns": self.invocations.columns, "": 1}
+        return self._ids.get(line, word(0)), counts[line]
+
+    def element(self, shape: Sequence[int], axis: int, register: int) -> Atom:
+        """The index along an axis of the element that a register stands for; bound by `prepare`."""
+        return self._held[self._line(shape, axis) if shape[axis] > 1 else "", register]
+
+    def prepare(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Binds the indices of elements of tiles of these shapes, before all other statements."""
+        for shape in dict.fromkeys(shapes):
+            for axis, held in enumerate(self.invocations.held(shape)):
+                line = self._line(shape, axis) if shape[axis] > 1 else ""
+                here, count = self.whole(shape, axis) if line else (word(0), 1)
+                for register in range(held):
+                    if (line, register) not in self._held:
+                        self._held[line, register] = self._sum(here, register * count) if count > 1 else word(register)
+
+    def _sum(self, x: Atom, number: int) -> Atom:
+        return self.m("add", x, number) if number else x
+
+    def scaled(self, x: Atom, number: int) -> Atom:
+        """x times a number."""
+        return x if number == 1 else self.m("mul", x, number)
+
+    def linear(self, shape: Sequence[int], register: Sequence[int], strides: Sequence[int]) -> Atom:
+        """Where the element of a register lies in an array with these strides."""
+        total: Atom | None = None
+        for axis, (r, stride) in enumerate(zip(register, strides, strict=True)):
+            if shape[axis] > 1:
+                term = self.scaled(self.element(shape, axis, r), stride)
+                total = term if total is None else self.m("add", total, term)
+        return word(0) if total is None else total
+
+    def inside(self, shape: Sequence[int], register: Sequence[int]) -> Atom | None:
+        """Whether a register stands for an element of the tile; None where it does in all invocations."""
+        known: Atom | None = None
+        for axis, r in enumerate(register):
+            if self.invocations.is_ragged(tuple(shape), axis, r):
+                known = self.both(known, self.m("lt", self.element(shape, axis, r), word(shape[axis])))
+        return known
+
+    def both(self, a: Atom | None, b: Atom | None) -> Atom | None:
+        """Whether two conditions hold, of which each may be None for one that does."""
+        return self.m("logical_and", a, b) if a is not None and b is not None else b if a is None else a
+
+    def where(self, condition: Atom | None, x: Atom, otherwise: Atom) -> Atom:
+        """x where a condition holds, which may be None for one that does."""
+        return x if condition is None else self.m("select", condition, x, otherwise)
+
+    # ---- arrays
+
+    def capacity(self, type_: Type) -> int:
+        """How many elements of a type an exchange may have under way at once."""
+        return self._share_bytes // type_.size_bytes
+
+    def refuse(self, what: str, help: str) -> NoReturn:
+        """Raises Unsupported for a statement that the target has no room for."""
+        raise Unsupported(self._target, [Missing(what, self.place, help)])
+
+    def array(self, type_: Type, elements: int) -> Memory:
+        """The array of a type, with room for so many elements, at most its capacity. Until the Program is finished it says nothing of its size."""
+        self._needed[type_] = max(self._needed.get(type_, 1), elements)
+        if type_ not in self._arrays:
+            self._arrays[type_] = Memory(f"tile:{type_}", Space.WORKGROUP, type_, (DimConst(1),), Access.READ_WRITE)
+        return self._arrays[type_]
+
+    def finish(self, places: Sequence[Place | None] | None = None) -> Program:
+        """The Program, whose arrays have their sizes."""
+        sized = {old: replace(old, shape=(DimConst(self._needed[type_]),)) for type_, old in self._arrays.items()}
+        self.memories += sized.values()
+        self.body = [replace(s, memory=sized[s.memory]) if isinstance(s, MemoryStatement) and s.memory in sized else s for s in self.body]
+        return super().finish(places)
+
+    # ---- exchanges
+
+    def arranged(self, values: Registers, shape: Sequence[int], strides: Sequence[int], to: tuple[int, ...]) -> Registers:
+        """The registers of a tile of shape `to`, in whose row-major order the element of a register of `values` lies where `strides` say."""
+        type_ = next(iter(values.values())).type
+        total = prod(to)
+        step = min(total, self.capacity(type_))
+        array = self.array(type_, step)
+        sources = [(self.where(self.inside(shape, r), self.linear(shape, r, strides), NOWHERE), value) for r, value in values.items()]
+        targets = {r: self.linear(to, r, row_major(to)) for r in self.invocations.registers(to)}
+        made: Registers = {}
+        for first in range(0, total, step):
+            self.barrier()
+            for place, value in sources:
+                self.store(array, (self._less(place, first),), value)
+            self.barrier()
+            for r, place in targets.items():
+                here = self._less(place, first)
+                found = self.load(array, (here,))
+                made[r] = found if r not in made else self.m("select", self.m("lt", here, word(step)), found, made[r])
+        return made
+
+    def _less(self, place: Atom, first: int) -> Atom:
+        """A place from the first element of a step on. One before it wraps, and one behind it is past the end: both are outside."""
+        return self.m("sub", place, first) if first else place
+
+    def told(self, value: Atom) -> Value:
+        """A value that all invocations hold, as one that they are known to."""
+        array = self.array(value.type, 1)
+        self.barrier()
+        self.first_alone()
+        self.store(array, (word(0),), value)
+        self.end()
+        return self.uniform_load(array, (word(0),))
+
+    def first_alone(self) -> None:
+        """Opens a block for the first invocation of the workgroup."""
+        self.if_(self.m("eq", self.index, word(0)))
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The stride of each axis, the last axis fastest."""
+    return tuple([prod(shape[axis + 1 :]) for axis in range(len(shape))])

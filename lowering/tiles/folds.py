@@ -1,0 +1,205 @@
+"""Reductions and scans along an axis of a tile, in the order that `ir.evaluate.tiles` fixes.
+
+Steps of a distance that is a multiple of the number of invocations along the axis stay within each invocation; the others go through workgroup memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Final
+
+from vyre_py.ir.evaluate.subgroups import identity
+from vyre_py.ir.language.nodes import Atom, Value, const
+from vyre_py.ir.language.op import Op
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.math.builder import word
+from vyre_py.lowering.tiles.exchange import Exchanger, Registers
+
+__all__ = ["reduced", "scanned"]
+
+# So many partial results an invocation loads at a time.
+_AT_ONCE: Final = 8
+
+
+def _with(key: tuple[int, ...], axis: int, register: int) -> tuple[int, ...]:
+    return (*key[:axis], register, *key[axis:])
+
+
+class _Axis:
+    """An axis of a tile, as the invocations share it."""
+
+    def __init__(self, x: Exchanger, shape: tuple[int, ...], axis: int) -> None:
+        self.x, self.shape, self.axis = x, shape, axis
+        self.extent = shape[axis]
+        self.count = x.invocations.along(shape)[axis]
+        self.stride = x.invocations.strides(shape)[axis]
+        self.held = x.invocations.held(shape)[axis]
+        held = x.invocations.held(shape)
+        # The registers along the other axes.
+        self.keys = list(product(*map(range, (*held[:axis], *held[axis + 1 :]))))
+
+    @property
+    def here(self) -> Atom:
+        """The invocation's place along the axis."""
+        return self.x.whole(self.shape, self.axis)[0]
+
+    def element(self, register: int) -> Atom:
+        return self.x.element(self.shape, self.axis, register)
+
+    def at(self, slot: int, place: Atom) -> Atom:
+        """Where the invocation at another place along the axis has put its value of a slot; each slot has one of each invocation."""
+        m, count = self.x.m, self.x.invocations.count
+        first = m("sub", self.x.index, self.x.scaled(self.here, self.stride))
+        return m("add", m("add", first, self.x.scaled(place, self.stride)), word(slot * count))
+
+    def own(self, slot: int) -> Atom:
+        """Where this invocation puts its value of a slot."""
+        return self.x.m("add", self.x.index, word(slot * self.x.invocations.count))
+
+    def slots(self, type_: Type) -> int:
+        """How many slots there are at once."""
+        return self.x.capacity(type_) // self.x.invocations.count
+
+
+def reduced(x: Exchanger, op: Op, shape: tuple[int, ...], along: int, values: Registers) -> Registers:
+    """The registers of a tile that is reduced along an axis."""
+    axis = _Axis(x, shape, along)
+    parts = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
+    if axis.count > 1:
+        parts = _across(axis, op, parts)
+    return {_with(key, along, 0): value for key, value in parts.items()}
+
+
+def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> Atom:
+    """Folds what one invocation holds along the axis, down to a distance of one element of the next."""
+    x, extent = axis.x, axis.extent
+    h = (1 << (extent - 1).bit_length()) // 2
+    while h >= axis.count:
+        half = h // axis.count
+        for r in range(min(half, len(column) - half)):
+            both = x.let(op, (column[r], column[r + half]))
+            is_whole = (r + half + 1) * axis.count <= extent
+            column[r] = both if is_whole else x.m("select", x.m("lt", axis.element(r + half), word(extent)), both, column[r])
+        column, extent = column[:half], h
+        h //= 2
+    return column[0]
+
+
+def _across(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom]) -> dict[tuple[int, ...], Atom]:
+    """Folds what the invocations along the axis hold, one value of each key; all of them get the result."""
+    left = min(axis.extent, axis.count)
+    while left > 1:
+        whole = 1 << (left - 1).bit_length()
+        after = whole // min(whole, _AT_ONCE)
+        parts = _round(axis, op, parts, left, after)
+        left = after
+    return parts
+
+
+def _round(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom], left: int, after: int) -> dict[tuple[int, ...], Atom]:
+    """`left` values become `after`: the invocation at place j folds those at j, j + after, j + 2 after and so on."""
+    x, made = axis.x, dict[tuple[int, ...], Atom]()
+    type_ = next(iter(parts.values())).type
+    room = axis.slots(type_)
+    keys = list(parts)
+    for first in range(0, len(keys), room):
+        batch = keys[first : first + room]
+        array = x.array(type_, len(batch) * x.invocations.count)
+        x.barrier()
+        for slot, key in enumerate(batch):
+            x.store(array, (axis.own(slot),), parts[key])
+        x.barrier()
+        for slot, key in enumerate(batch):
+            places = [word(k * after) if after == 1 else x.m("add", axis.here, word(k * after)) for k in range(-(-left // after))]
+            found: list[Atom] = [x.load(array, (axis.at(slot, place),)) for place in places]
+            made[key] = _tree(axis, op, found, left, after)
+    return made
+
+
+def _tree(axis: _Axis, op: Op, found: list[Atom], left: int, after: int) -> Atom:
+    x = axis.x
+    h = (1 << (len(found) - 1).bit_length()) // 2
+    while h:
+        for k in range(min(h, len(found) - h)):
+            both = x.let(op, (found[k], found[k + h]))
+            is_there = (k + h + 1) * after <= left
+            found[k] = both if is_there else x.m("select", x.m("lt", axis.here, word(left - (k + h) * after)), both, found[k])
+        found = found[:h]
+        h //= 2
+    return found[0]
+
+
+# ---------------------------------------------------------------- scans
+
+
+def scanned(x: Exchanger, op: Op, shape: tuple[int, ...], along: int, values: Registers, *, exclusive: bool) -> Registers:
+    """The registers of a tile that is scanned along an axis."""
+    axis = _Axis(x, shape, along)
+    d = 1
+    while d < axis.extent:
+        before = _moved(axis, values, d)
+        made = dict(values)
+        for r, value in before.items():
+            both = x.let(op, (values[r], value))
+            made[r] = x.where(_has(axis, r, d), both, values[r])
+        values = made
+        d *= 2
+    if not exclusive:
+        return values
+    type_ = next(iter(values.values())).type
+    first = const(type_, identity(op.name, type_))
+    before = _moved(axis, values, 1) if axis.extent > 1 else {}
+    return {r: x.where(_has(axis, r, 1), before[r], first) if r in before else first for r in values}
+
+
+def _has(axis: _Axis, register: tuple[int, ...], d: int) -> Atom | None:
+    """Whether there is an element `d` before that of a register; None where there always is."""
+    return axis.x.m("ge", axis.here, word(d)) if d < axis.count and register[axis.axis] == 0 else None
+
+
+def _moved(axis: _Axis, values: Registers, d: int) -> Registers:
+    """The elements that lie `d` before along the axis, of the registers where some invocation has such a one."""
+    if d >= axis.count:
+        back = d // axis.count
+        return {r: values[_stepped(r, axis.axis, back)] for r in values if r[axis.axis] >= back}
+    x, made = axis.x, Registers()
+    type_ = next(iter(values.values())).type
+    m, place = x.m, x.m("and", x.m("sub", axis.here, word(d)), word(axis.count - 1))
+    for batch in _batches(axis, axis.slots(type_)):
+        slots = {r: slot for slot, r in enumerate(dict.fromkeys([r for run in batch for r in run]))}
+        array = x.array(type_, len(slots) * x.invocations.count)
+        x.barrier()
+        for r, slot in slots.items():
+            x.store(array, (axis.own(slot),), values[r])
+        x.barrier()
+        for run in batch:
+            for r in run:
+                earlier = _stepped(r, axis.axis, 1)
+                if r[axis.axis] and earlier not in slots:
+                    continue  # it is there for the next
+                at: Atom = axis.at(slots[r], place)
+                if r[axis.axis]:
+                    at = m("select", m("ge", axis.here, word(d)), at, axis.at(slots[earlier], place))
+                made[r] = x.load(array, (at,))
+    return made
+
+
+def _stepped(register: tuple[int, ...], axis: int, back: int) -> tuple[int, ...]:
+    return (*register[:axis], register[axis] - back, *register[axis + 1 :])
+
+
+def _batches(axis: _Axis, room: int) -> Iterator[list[list[tuple[int, ...]]]]:
+    """The registers in runs along the axis, of which each but the first of its key begins with the last register of the one before, as many at once as
+    there is room for."""
+    batch: list[list[tuple[int, ...]]] = []
+    used = 0
+    for key in axis.keys:
+        for low in range(0, axis.held, room - 1):
+            run = [_with(key, axis.axis, r) for r in range(max(0, low - 1), min(axis.held, low + room - 1))]
+            if used + len(run) > room:
+                yield batch
+                batch, used = [], 0
+            batch.append(run)
+            used += len(run)
+    yield batch

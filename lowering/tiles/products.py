@@ -1,0 +1,86 @@
+"""Products of matrices on tiles, by workgroup memory: a strip of each factor along k at a time, from which every invocation computes its own elements."""
+
+from __future__ import annotations
+
+from vyre_py.ir.language.nodes import Atom, Memory, Variable
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.math.builder import word
+from vyre_py.lowering.tiles.exchange import NOWHERE, Exchanger, Registers
+
+__all__ = ["multiplied"]
+
+
+class _Factor:
+    """A factor whose strips along one axis, k, lie in an array from `first` on, row by row."""
+
+    def __init__(self, x: Exchanger, shape: tuple[int, ...], k: int, values: Registers) -> None:
+        self.x, self.shape, self.k, self.values = x, shape, k, values
+        self.type: Type = next(iter(values.values())).type
+        self.width = shape[1 - k]
+
+    def put(self, array: Memory, first: int, begin: int, strip: int) -> None:
+        """Stores a strip, k from `begin` on."""
+        x, m = self.x, self.x.m
+        count = x.invocations.along(self.shape)[self.k]
+        strides = (strip, 1) if self.k == 1 else (self.width, 1)
+        for r, value in self.values.items():
+            least, end = r[self.k] * count, (r[self.k] + 1) * count
+            if end <= begin or least >= begin + strip:
+                continue
+            is_there = x.inside(self.shape, r)
+            if least < begin or end > begin + strip:
+                is_there = x.both(is_there, m("lt", m("sub", x.element(self.shape, self.k, r[self.k]), word(begin)), word(strip)))
+            place = m("add", x.linear(self.shape, r, strides), word(first - begin * strides[self.k] & 0xFFFFFFFF))
+            x.store(array, (x.where(is_there, place, NOWHERE),), value)
+
+
+def multiplied(x: Exchanger, shapes: tuple[tuple[int, ...], tuple[int, ...]], a: Registers, b: Registers, acc: Registers) -> Registers:
+    """The registers of a b + acc: k ascending, a fused multiply-add for each, of integers a product that is added."""
+    left, right = _Factor(x, shapes[0], 1, a), _Factor(x, shapes[1], 0, b)
+    inner, to = shapes[0][1], (left.width, right.width)
+    type_ = next(iter(acc.values())).type
+    totals = {r: x.var(type_, value) for r, value in acc.items()}
+    strip = _strip(x, left, right, inner)
+    for begin in range(0, inner, strip):
+        deep = min(strip, inner - begin)
+        together = left.type is right.type
+        behind = left.width * deep if together else 0
+        array_a = x.array(left.type, behind + right.width * deep if together else left.width * deep)
+        array_b = x.array(right.type, behind + right.width * deep)
+        x.barrier()
+        left.put(array_a, 0, begin, deep)
+        right.put(array_b, behind, begin, deep)
+        x.barrier()
+        k = x.for_(word(0), word(deep), word(1))
+        rows = {r: _element(x, array_a, x.m("add", x.scaled(x.element(to, 0, r), deep), k), type_) for r in range(x.invocations.held(to)[0])}
+        start = x.m("add", x.scaled(k, right.width), word(behind))
+        columns = {r: _element(x, array_b, x.m("add", start, x.element(to, 1, r)), type_) for r in range(x.invocations.held(to)[1])}
+        for (row, column), total in totals.items():
+            _add_product(x, rows[row], columns[column], total)
+        x.end()
+    return {r: x.get(total) for r, total in totals.items()}
+
+
+def _element(x: Exchanger, array: Memory, place: Atom, type_: Type) -> Atom:
+    found = x.load(array, (place,))
+    return found if found.type is type_ else x.m.cast(found, type_)
+
+
+def _add_product(x: Exchanger, a: Atom, b: Atom, total: Variable) -> None:
+    before = x.get(total)
+    x.set(total, x.m("fma", a, b, before) if total.type.is_float else x.m("add", x.m("mul", a, b), before))
+
+
+def _strip(x: Exchanger, left: _Factor, right: _Factor, inner: int) -> int:
+    """How deep a strip is: as workgroup memory allows, and a multiple of what the invocations hold side by side where that fits."""
+    if left.type is right.type:
+        most = x.capacity(left.type) // (left.width + right.width)
+    else:
+        most = min(x.capacity(left.type) // left.width, x.capacity(right.type) // right.width)
+    if most >= inner:
+        return inner
+    if most < 1:
+        taken = left.width * left.type.size_bytes + right.width * right.type.size_bytes
+        x.refuse(f"a product of {left.width} by {right.width}, of which one column and one row take {taken} bytes of workgroup memory,", "use smaller tiles")
+    side = max(x.invocations.rows, x.invocations.columns)
+    return most // side * side if most >= side else most
