@@ -58,6 +58,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Store,
     Subgroup,
+    TensorCore,
     Tile,
     TileAtomicAdd,
     TileLoad,
@@ -409,7 +410,7 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Subgroup: Analysis._together,
     TileLoad: Analysis._tile_load,
     Tile: Analysis._tile,
-}, apart=(Store, AtomicStore, TileStore, TileAtomicAdd, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
+}, apart=(Store, AtomicStore, TileStore, TileAtomicAdd, TensorCore, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:

@@ -27,7 +27,7 @@ from vyre_py.ir.language.types import Type, decode, encode
 __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
-    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "TILE_KINDS", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad",
+    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad",
     "Value", "Var", "Variable", "VariableStatement", "WorkgroupFence", "atomic_kind", "const",
 ]
 
@@ -377,6 +377,24 @@ class Tile(Statement):
     def numbers(self) -> tuple[int, ...]:
         """The numbers behind them."""
         return tuple([a.bits if isinstance(a, Const) else 0 for a in self.args[self.op.operands :]])  # constants: V601
+
+
+@_node
+class TensorCore(MemoryStatement):
+    """Only in a Program that was made for a target: the 32 lanes of a subgroup multiply 16 x 16 by 16 x 8 elements, and add the product to four elements of a
+    private array each, from args[0] on, a constant. Behind it stand what the lane has of the factors: eight elements of the first, four of the second.
+
+    Lane 4 g + t has of the first, for j from 0 to 3, (g, 4 t + j) and then (g + 8, 4 t + j), of the second (4 t + j, g), and of the sum (g, 2 t), (g, 2 t + 1),
+    (g + 8, 2 t), (g + 8, 2 t + 1). How the sum is rounded is the device's."""
+
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES
+    sizes: ClassVar[tuple[int, int]] = (8, 4)
+
+    @property
+    def factors(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
+        """What the lane has of the two factors."""
+        first = 1 + self.sizes[0]
+        return self.args[1:first], self.args[first:]
 
 
 @_node

@@ -6,8 +6,8 @@ an exchange that would need more than its share of the target's workgroup memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, NoReturn
 
@@ -19,15 +19,34 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.layout import InvocationGrid
+from vyre_py.lowering.tiles.layout import NOT_SHARED, InvocationGrid, Layout, Line
 
-__all__ = ["NOWHERE", "Exchanger", "Registers", "row_major"]
+__all__ = ["NOWHERE", "Exchanger", "Registers", "Shared", "row_major"]
 
 # The elements of a tile that an invocation holds, by the number of the register along each axis.
 Registers = dict[tuple[int, ...], Atom]
 
 # The index of no element: a store there is dropped, a load gives zero.
 NOWHERE: Final = word(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A tile as invocations hold it."""
+
+    shape: tuple[int, ...]
+    layout: Layout
+    registers: Registers
+
+    @property
+    def type(self) -> Type:
+        """The type of the elements."""
+        return next(iter(self.registers.values())).type
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether all elements are known to be the same: they fit any layout."""
+        return len(set(self.registers.values())) == 1 and prod(self.shape) > 1
 
 
 class Exchanger(Rewriter):
@@ -43,61 +62,68 @@ class Exchanger(Rewriter):
         self._share_bytes = share_bytes
         self._arrays: dict[Type, Memory] = {}
         self._needed: dict[Type, int] = {}
-        self._held: dict[tuple[str, int], Atom] = {}
+        self._places: dict[Line, Atom] = {NOT_SHARED: word(0)}
+        self._elements: dict[tuple[Line, int], Atom] = {}
         self.index = self.m("local_index")
-        # Of rows and columns there may be one.
-        self._ids: dict[str, Atom] = {
-            "all": self.index, "rows": self.m("local_id.y") if invocations.rows > 1 else word(0), "columns": self.m("local_id.x") if invocations.columns > 1 else word(0),
-        }  # fmt: skip
 
     # ---- where an invocation is
 
-    def _line(self, shape: Sequence[int], axis: int) -> str:
-        """Along what an axis of a tile goes: "" for the first of three, which is not shared."""
-        return "all" if len(shape) == 1 else ("", "rows", "columns")[axis - len(shape)]
+    def prepare(self, tiles: Iterable[tuple[Layout, tuple[int, ...]]]) -> None:
+        """Binds the places of invocations and the indices of their elements for tiles of these layouts and shapes, before all other statements."""
+        for layout, shape in dict.fromkeys(tiles):
+            for axis, extent in enumerate(shape):
+                self._bind(layout.line(shape, axis))
+                line = layout.line(shape, axis) if extent > 1 else NOT_SHARED
+                for offset in layout.offsets(shape, axis):
+                    if (line, offset) not in self._elements:
+                        here = self._bind(line)
+                        self._elements[line, offset] = word(offset) if not line.is_shared else self.m("add", here, offset) if offset else here
 
-    def whole(self, shape: Sequence[int], axis: int) -> tuple[Atom, int]:
-        """The invocation's place along an axis of a tile, whether its extent is shared or not, and how many places there are."""
-        line = self._line(shape, axis)
-        counts = {"all": self.invocations.count, "rows": self.invocations.rows, "columns": self.invocations.columns, "": 1}
-        return self._ids.get(line, word(0)), counts[line]
+    def _bind(self, line: Line) -> Atom:
+        if line not in self._places:
+            self._places[line] = self._bound(line)
+        return self._places[line]
 
-    def element(self, shape: Sequence[int], axis: int, register: int) -> Atom:
+    def _bound(self, line: Line) -> Atom:
+        grid = self.invocations
+        if not line.is_shared:
+            return word(0)
+        if line.then is None and line.step == 1 and line in (grid.line((2, 2), 0), grid.line((2, 2), 1)):
+            return self.m("local_id.x" if line.over == 1 else "local_id.y")
+        place: Atom = self.m("shr", self.index, line.over.bit_length() - 1) if line.over > 1 else self.index
+        if line.over * line.count < grid.count:
+            place = self.m("and", place, line.count - 1)
+        place = self.scaled(place, line.step)
+        return place if line.then is None else self.m("add", place, self._bind(line.then))
+
+    def here(self, layout: Layout, shape: tuple[int, ...], axis: int) -> Atom:
+        """The invocation's place along an axis of a tile, whether its extent is shared or not."""
+        return self._places[layout.line(shape, axis)]
+
+    def element(self, layout: Layout, shape: tuple[int, ...], axis: int, register: int) -> Atom:
         """The index along an axis of the element that a register stands for; bound by `prepare`."""
-        return self._held[self._line(shape, axis) if shape[axis] > 1 else "", register]
-
-    def prepare(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Binds the indices of elements of tiles of these shapes, before all other statements."""
-        for shape in dict.fromkeys(shapes):
-            for axis, held in enumerate(self.invocations.held(shape)):
-                line = self._line(shape, axis) if shape[axis] > 1 else ""
-                here, count = self.whole(shape, axis) if line else (word(0), 1)
-                for register in range(held):
-                    if (line, register) not in self._held:
-                        self._held[line, register] = self._sum(here, register * count) if count > 1 else word(register)
-
-    def _sum(self, x: Atom, number: int) -> Atom:
-        return self.m("add", x, number) if number else x
+        line = layout.line(shape, axis) if shape[axis] > 1 else NOT_SHARED
+        return self._elements[line, layout.offsets(shape, axis)[register]]
 
     def scaled(self, x: Atom, number: int) -> Atom:
         """x times a number."""
         return x if number == 1 else self.m("mul", x, number)
 
-    def linear(self, shape: Sequence[int], register: Sequence[int], strides: Sequence[int]) -> Atom:
+    def linear(self, layout: Layout, shape: tuple[int, ...], register: Sequence[int], strides: Sequence[int]) -> Atom:
         """Where the element of a register lies in an array with these strides."""
         total: Atom | None = None
         for axis, (r, stride) in enumerate(zip(register, strides, strict=True)):
             if shape[axis] > 1:
-                term = self.scaled(self.element(shape, axis, r), stride)
+                term = self.scaled(self.element(layout, shape, axis, r), stride)
                 total = term if total is None else self.m("add", total, term)
         return word(0) if total is None else total
 
-    def inside(self, shape: Sequence[int], register: Sequence[int]) -> Atom | None:
+    def inside(self, layout: Layout, shape: tuple[int, ...], register: Sequence[int]) -> Atom | None:
         """Whether a register stands for an element of the tile; None where it does in all invocations."""
         known: Atom | None = None
         for axis, r in enumerate(register):
-            if self.invocations.is_ragged(tuple(shape), axis, r):
-                known = self.both(known, self.m("lt", self.element(shape, axis, r), word(shape[axis])))
+            if layout.is_ragged(shape, axis, r):
+                known = self.both(known, self.m("lt", self.element(layout, shape, axis, r), word(shape[axis])))
         return known
 
     def both(self, a: Atom | None, b: Atom | None) -> Atom | None:
@@ -134,14 +160,24 @@ class Exchanger(Rewriter):
 
     # ---- exchanges
 
-    def arranged(self, values: Registers, shape: Sequence[int], strides: Sequence[int], to: tuple[int, ...]) -> Registers:
-        """The registers of a tile of shape `to`, in whose row-major order the element of a register of `values` lies where `strides` say."""
-        type_ = next(iter(values.values())).type
+    def moved(self, tile: Shared, layout: Layout) -> Shared:
+        """A tile in another layout."""
+        if tile.layout == layout:
+            return tile
+        if tile.is_filled:
+            return Shared(tile.shape, layout, dict.fromkeys(layout.registers(tile.shape), next(iter(tile.registers.values()))))
+        return self.arranged(tile, row_major(tile.shape), tile.shape, layout)
+
+    def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: Layout) -> Shared:
+        """A tile of shape `to` in some layout, in whose row-major order the elements of a tile lie where `strides` say."""
         total = prod(to)
-        step = min(total, self.capacity(type_))
-        array = self.array(type_, step)
-        sources = [(self.where(self.inside(shape, r), self.linear(shape, r, strides), NOWHERE), value) for r, value in values.items()]
-        targets = {r: self.linear(to, r, row_major(to)) for r in self.invocations.registers(to)}
+        step = min(total, self.capacity(tile.type))
+        array = self.array(tile.type, step)
+        sources = [
+            (self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, strides), NOWHERE), value)
+            for r, value in tile.registers.items()
+        ]
+        targets = {r: self.linear(layout, to, r, row_major(to)) for r in layout.registers(to)}
         made: Registers = {}
         for first in range(0, total, step):
             self.barrier()
@@ -152,7 +188,7 @@ class Exchanger(Rewriter):
                 here = self._less(place, first)
                 found = self.load(array, (here,))
                 made[r] = found if r not in made else self.m("select", self.m("lt", here, word(step)), found, made[r])
-        return made
+        return Shared(to, layout, made)
 
     def _less(self, place: Atom, first: int) -> Atom:
         """A place from the first element of a step on. One before it wraps, and one behind it is past the end: both are outside."""

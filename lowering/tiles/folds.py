@@ -5,16 +5,16 @@ Steps of a distance that is a multiple of the number of invocations along the ax
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
 from vyre_py.ir.evaluate.subgroups import identity
-from vyre_py.ir.language.nodes import Atom, Value, const
+from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import Exchanger, Registers
+from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared
 
 __all__ = ["reduced", "scanned"]
 
@@ -33,19 +33,19 @@ class _Axis:
         self.x, self.shape, self.axis = x, shape, axis
         self.extent = shape[axis]
         self.count = x.invocations.along(shape)[axis]
-        self.stride = x.invocations.strides(shape)[axis]
-        self.held = x.invocations.held(shape)[axis]
+        self.stride = x.invocations.stride(shape, axis)
         held = x.invocations.held(shape)
+        self.held = held[axis]
         # The registers along the other axes.
         self.keys = list(product(*map(range, (*held[:axis], *held[axis + 1 :]))))
 
     @property
     def here(self) -> Atom:
         """The invocation's place along the axis."""
-        return self.x.whole(self.shape, self.axis)[0]
+        return self.x.here(self.x.invocations, self.shape, self.axis)
 
     def element(self, register: int) -> Atom:
-        return self.x.element(self.shape, self.axis, register)
+        return self.x.element(self.x.invocations, self.shape, self.axis, register)
 
     def at(self, slot: int, place: Atom) -> Atom:
         """Where the invocation at another place along the axis has put its value of a slot; each slot has one of each invocation."""
@@ -62,13 +62,15 @@ class _Axis:
         return self.x.capacity(type_) // self.x.invocations.count
 
 
-def reduced(x: Exchanger, op: Op, shape: tuple[int, ...], along: int, values: Registers) -> Registers:
-    """The registers of a tile that is reduced along an axis."""
-    axis = _Axis(x, shape, along)
+def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
+    """A tile reduced along an axis."""
+    tile = x.moved(tile, x.invocations)
+    axis, values = _Axis(x, tile.shape, along), tile.registers
     parts = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
     if axis.count > 1:
         parts = _across(axis, op, parts)
-    return {_with(key, along, 0): value for key, value in parts.items()}
+    shape = (*tile.shape[:along], 1, *tile.shape[along + 1 :])
+    return Shared(shape, x.invocations, {_with(key, along, 0): value for key, value in parts.items()})
 
 
 def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> Atom:
@@ -133,9 +135,10 @@ def _tree(axis: _Axis, op: Op, found: list[Atom], left: int, after: int) -> Atom
 # ---------------------------------------------------------------- scans
 
 
-def scanned(x: Exchanger, op: Op, shape: tuple[int, ...], along: int, values: Registers, *, exclusive: bool) -> Registers:
-    """The registers of a tile that is scanned along an axis."""
-    axis = _Axis(x, shape, along)
+def scanned(x: Exchanger, op: Op, tile: Shared, along: int, *, exclusive: bool) -> Shared:
+    """A tile scanned along an axis."""
+    tile = x.moved(tile, x.invocations)
+    axis, values = _Axis(x, tile.shape, along), tile.registers
     d = 1
     while d < axis.extent:
         before = _moved(axis, values, d)
@@ -145,12 +148,11 @@ def scanned(x: Exchanger, op: Op, shape: tuple[int, ...], along: int, values: Re
             made[r] = x.where(_has(axis, r, d), both, values[r])
         values = made
         d *= 2
-    if not exclusive:
-        return values
-    type_ = next(iter(values.values())).type
-    first = const(type_, identity(op.name, type_))
-    before = _moved(axis, values, 1) if axis.extent > 1 else {}
-    return {r: x.where(_has(axis, r, 1), before[r], first) if r in before else first for r in values}
+    if exclusive:
+        first = const(tile.type, identity(op.name, tile.type))
+        before = _moved(axis, values, 1) if axis.extent > 1 else {}
+        values = {r: x.where(_has(axis, r, 1), before[r], first) if r in before else first for r in values}
+    return Shared(tile.shape, tile.layout, values)
 
 
 def _has(axis: _Axis, register: tuple[int, ...], d: int) -> Atom | None:

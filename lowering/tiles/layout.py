@@ -1,11 +1,14 @@
 """Who holds which elements of a tile.
 
-The invocations of a workgroup make a grid of `rows` by `columns`, both powers of two. The last axis of a tile of two or three axes goes along the columns,
-the one before along the rows; the only axis of a tile of one goes along all invocations, row by row. Along an axis over which it is shared, element e
-belongs to invocation e % T of T, as register e // T. So neighbours along the last axis lie in neighbouring invocations. An extent of 1 is not
-shared: all invocations along that axis hold the element. So tiles that broadcast against each other meet in one invocation, and so do tiles of one shape.
+The invocations of a workgroup make a grid of `rows` by `columns`, both powers of two. By the layout that most tiles have, the last axis of a tile of two or
+three axes goes along the columns, the one before along the rows; the only axis of a tile of one goes along all invocations, row by row. Along an axis over
+which it is shared, element e belongs to invocation e % T of T, as register e // T. So neighbours along the last axis lie in neighbouring invocations. An
+extent of 1 is not shared: all invocations along that axis hold the element. So tiles that broadcast against each other meet in one invocation, and so do
+tiles of one shape.
 
 The last register along an axis may stand for an element past the extent, where T does not divide it. What it holds there is never seen.
+
+Whatever the layout, the element of a register along an axis is a place that the invocation has on a `Line`, and a number beyond it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import Var
 from vyre_py.ir.language.program import Program
 
-__all__ = ["InvocationGrid", "invocation_grid", "shapes_of"]
+__all__ = ["NOT_SHARED", "InvocationGrid", "Layout", "Line", "invocation_grid", "power_of_two", "shapes_of"]
 
 _LEAST: Final = 32  # invocations
 _MOST: Final = 256  # what every device of WebGPU has
@@ -29,8 +32,51 @@ _FEW: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class InvocationGrid:
-    """The invocations of a workgroup, and how tiles are shared out among them."""
+class Line:
+    """Places of invocations: 0, `step`, 2 `step` and so on, for those that are 0, 1, 2 ... in what their number becomes when it is divided by `over` and then
+    taken modulo `count`; to that is added the same of `then`, if there is another part."""
+
+    over: int
+    count: int
+    step: int = 1
+    then: Line | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether invocations have different places on it."""
+        return self.count > 1 or (self.then is not None and self.then.is_shared)
+
+
+NOT_SHARED: Final = Line(1, 1)
+
+
+class Layout:
+    """How tiles lie in the registers of a workgroup's invocations."""
+
+    def line(self, shape: tuple[int, ...], axis: int) -> Line:
+        """The places along an axis, were it shared."""
+        raise NotImplementedError
+
+    def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """For each register along an axis, how far its element is from the invocation's place."""
+        raise NotImplementedError
+
+    def held(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """How many elements along each axis an invocation holds."""
+        return tuple([len(self.offsets(shape, axis)) for axis in range(len(shape))])
+
+    def registers(self, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """The registers of a tile, by their number along each axis, the last axis fastest."""
+        return product(*map(range, self.held(shape)))
+
+    def is_ragged(self, shape: tuple[int, ...], axis: int, register: int) -> bool:
+        """Whether a register along an axis is past the extent in some invocations."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationGrid(Layout):
+    """The invocations of a workgroup, and how tiles are shared out among them unless something asks for another layout."""
 
     rows: int
     columns: int
@@ -40,22 +86,24 @@ class InvocationGrid:
         """How many invocations there are."""
         return self.rows * self.columns
 
+    def line(self, shape: tuple[int, ...], axis: int) -> Line:
+        """All invocations, or the rows, or the columns; none for the first of three axes."""
+        if len(shape) == 1:
+            return Line(1, self.count)
+        return (NOT_SHARED, Line(self.columns, self.rows), Line(1, self.columns))[axis - len(shape)]
+
     def along(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """How many invocations share each axis of a tile."""
-        whole = (self.count,) if len(shape) == 1 else (1, self.rows, self.columns)[-len(shape) :]
-        return tuple([1 if extent == 1 else t for extent, t in zip(shape, whole, strict=True)])
+        return tuple([1 if extent == 1 else self.line(shape, axis).count for axis, extent in enumerate(shape)])
 
-    def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """By how much the number of an invocation rises along each axis of a tile."""
-        return (1,) if len(shape) == 1 else (self.count, self.columns, 1)[-len(shape) :]
+    def stride(self, shape: tuple[int, ...], axis: int) -> int:
+        """By how much the number of an invocation rises along an axis of a tile."""
+        return self.line(shape, axis).over
 
-    def held(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """How many elements along each axis an invocation holds."""
-        return tuple([-(-extent // t) for extent, t in zip(shape, self.along(shape), strict=True)])
-
-    def registers(self, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """The registers of a tile, by their number along each axis, the last axis fastest."""
-        return product(*map(range, self.held(shape)))
+    def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """Every so many elements."""
+        t = self.along(shape)[axis]
+        return tuple(range(0, shape[axis], t))
 
     def is_ragged(self, shape: tuple[int, ...], axis: int, register: int) -> bool:
         """Whether a register along an axis is past the extent in some invocations."""
@@ -69,18 +117,19 @@ def shapes_of(program: Program) -> list[tuple[int, ...]]:
     return [t.shape for t in types if t.is_tile]
 
 
-def invocation_grid(program: Program, given: tuple[int, int, int] | None = None) -> InvocationGrid:
-    """The invocations for a Program of tiles: as many as hold its largest tile in a few registers each, in rows over which all tiles take the fewest
-    registers together, and those of about 32 where there is a choice. `given` are as many as somebody asked for along x and y; powers of two."""
+def invocation_grid(program: Program, given: tuple[int, int, int] | None = None, count: int = 0) -> InvocationGrid:
+    """The invocations for a Program of tiles: `count`, or as many as hold its largest tile in a few registers each, in rows over which all tiles take the
+    fewest registers together, and those of about 32 where there is a choice. `given` are as many as somebody asked for along x, y and z; powers of two."""
     if given is not None:
         return InvocationGrid(given[1] * given[2], given[0])
     shapes = shapes_of(program)
     largest = max(map(prod, shapes), default=1)
-    count = min(_MOST, max(_LEAST, _power_of_two(largest // _HELD)))
+    count = count or min(_MOST, max(_LEAST, power_of_two(largest // _HELD)))
     return min(_grids(count), key=lambda grid: (_cost(grid, shapes), abs(grid.columns - _NEIGHBOURS)))
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
+    """The least power of two from n on."""
     return 1 << max(0, n - 1).bit_length()
 
 

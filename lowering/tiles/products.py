@@ -5,7 +5,7 @@ from __future__ import annotations
 from vyre_py.ir.language.nodes import Atom, Memory, Variable
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import NOWHERE, Exchanger, Registers
+from vyre_py.lowering.tiles.exchange import NOWHERE, Exchanger, Shared
 
 __all__ = ["multiplied"]
 
@@ -13,33 +13,33 @@ __all__ = ["multiplied"]
 class _Factor:
     """A factor whose strips along one axis, k, lie in an array from `first` on, row by row."""
 
-    def __init__(self, x: Exchanger, shape: tuple[int, ...], k: int, values: Registers) -> None:
-        self.x, self.shape, self.k, self.values = x, shape, k, values
-        self.type: Type = next(iter(values.values())).type
-        self.width = shape[1 - k]
+    def __init__(self, x: Exchanger, tile: Shared, k: int) -> None:
+        self.x, self.k, self.tile = x, k, x.moved(tile, x.invocations)
+        self.type: Type = tile.type
+        self.width = tile.shape[1 - k]
 
     def put(self, array: Memory, first: int, begin: int, strip: int) -> None:
         """Stores a strip, k from `begin` on."""
         x, m = self.x, self.x.m
-        count = x.invocations.along(self.shape)[self.k]
+        layout, shape = x.invocations, self.tile.shape
+        count = layout.along(shape)[self.k]
         strides = (strip, 1) if self.k == 1 else (self.width, 1)
-        for r, value in self.values.items():
+        for r, value in self.tile.registers.items():
             least, end = r[self.k] * count, (r[self.k] + 1) * count
             if end <= begin or least >= begin + strip:
                 continue
-            is_there = x.inside(self.shape, r)
+            is_there = x.inside(layout, shape, r)
             if least < begin or end > begin + strip:
-                is_there = x.both(is_there, m("lt", m("sub", x.element(self.shape, self.k, r[self.k]), word(begin)), word(strip)))
-            place = m("add", x.linear(self.shape, r, strides), word(first - begin * strides[self.k] & 0xFFFFFFFF))
+                is_there = x.both(is_there, m("lt", m("sub", x.element(layout, shape, self.k, r[self.k]), word(begin)), word(strip)))
+            place = m("add", x.linear(layout, shape, r, strides), word(first - begin * strides[self.k] & 0xFFFFFFFF))
             x.store(array, (x.where(is_there, place, NOWHERE),), value)
 
 
-def multiplied(x: Exchanger, shapes: tuple[tuple[int, ...], tuple[int, ...]], a: Registers, b: Registers, acc: Registers) -> Registers:
-    """The registers of a b + acc: k ascending, a fused multiply-add for each, of integers a product that is added."""
-    left, right = _Factor(x, shapes[0], 1, a), _Factor(x, shapes[1], 0, b)
-    inner, to = shapes[0][1], (left.width, right.width)
-    type_ = next(iter(acc.values())).type
-    totals = {r: x.var(type_, value) for r, value in acc.items()}
+def multiplied(x: Exchanger, a: Shared, b: Shared, acc: Shared) -> Shared:
+    """a b + acc: k ascending, a fused multiply-add for each, of integers a product that is added."""
+    left, right, acc = _Factor(x, a, 1), _Factor(x, b, 0), x.moved(acc, x.invocations)
+    inner, to, layout, type_ = a.shape[1], acc.shape, acc.layout, acc.type
+    totals = {r: x.var(type_, value) for r, value in acc.registers.items()}
     strip = _strip(x, left, right, inner)
     for begin in range(0, inner, strip):
         deep = min(strip, inner - begin)
@@ -52,13 +52,13 @@ def multiplied(x: Exchanger, shapes: tuple[tuple[int, ...], tuple[int, ...]], a:
         right.put(array_b, behind, begin, deep)
         x.barrier()
         k = x.for_(word(0), word(deep), word(1))
-        rows = {r: _element(x, array_a, x.m("add", x.scaled(x.element(to, 0, r), deep), k), type_) for r in range(x.invocations.held(to)[0])}
+        rows = {r: _element(x, array_a, x.m("add", x.scaled(x.element(layout, to, 0, r), deep), k), type_) for r in range(layout.held(to)[0])}
         start = x.m("add", x.scaled(k, right.width), word(behind))
-        columns = {r: _element(x, array_b, x.m("add", start, x.element(to, 1, r)), type_) for r in range(x.invocations.held(to)[1])}
+        columns = {r: _element(x, array_b, x.m("add", start, x.element(layout, to, 1, r)), type_) for r in range(layout.held(to)[1])}
         for (row, column), total in totals.items():
             _add_product(x, rows[row], columns[column], total)
         x.end()
-    return {r: x.get(total) for r, total in totals.items()}
+    return Shared(to, layout, {r: x.get(total) for r, total in totals.items()})
 
 
 def _element(x: Exchanger, array: Memory, place: Atom, type_: Type) -> Atom:

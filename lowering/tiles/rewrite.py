@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from typing import Any, Final
 
 from vyre_py.ir.language.effects import Effect, any_of
@@ -50,9 +49,9 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import Exchanger, Registers, row_major
+from vyre_py.lowering.tiles.exchange import Exchanger, Shared, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
-from vyre_py.lowering.tiles.layout import invocation_grid, shapes_of
+from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.products import multiplied
 
 __all__ = ["without_tiles"]
@@ -68,28 +67,32 @@ def without_tiles(program: Program, target: str, memory_bytes: int, workgroup: t
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    exchanged = {s.args[0].type.scalar for s in program.body if isinstance(s, Tile) and s.values} | {
-        s.args[1].type.scalar for s in program.body if isinstance(s, Tile) and len(s.values) > 1
-    }
-    invocations = invocation_grid(program, workgroup)
-    rewrite = _Rewrite(program, target, invocations, memory_bytes // max(1, len(exchanged)))
-    for index in rewrite.indices():
-        rewrite.take(index)
-    return rewrite.finish()
+    return _Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes).run()
+
+
+def _exchanged_types(program: Program) -> set[Type]:
+    """The types of elements that may go from one invocation to another."""
+    return {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
 
 
 class _Rewrite(Exchanger):
     """Each tile value and variable becomes registers, by the old one's number."""
 
-    def __init__(self, program: Program, *rest: Any) -> None:
-        super().__init__(program, *rest)
-        self._tiles: dict[int, Registers] = {}
-        self._variables_of: dict[int, dict[tuple[int, ...], Variable]] = {}
+    def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int) -> None:
+        super().__init__(program, target, invocations, memory_bytes // max(1, len(_exchanged_types(program))))
+        self._tiles: dict[int, Shared] = {}
+        self._parts_of: dict[int, tuple[Layout, dict[tuple[int, ...], Variable]]] = {}
         touched = [s for s in program.body if isinstance(s, MemoryStatement)]
         read, written = {s.memory for s in touched if _READS[type(s)]}, {s.memory for s in touched if _WRITES[type(s)]}
         # Statements on these follow one another for the whole workgroup, which a barrier sees to.
         self._ordered = read & written
-        self.prepare(shapes_of(program))
+
+    def run(self) -> Program:
+        """The Program of invocations."""
+        self.prepare([(self.invocations, shape) for shape in shapes_of(self.program)])
+        for index in self.indices():
+            self.take(index)
+        return self.finish()
 
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""
@@ -101,25 +104,28 @@ class _Rewrite(Exchanger):
 
     # ---- values
 
-    def registers_of(self, atom: Atom) -> Registers:
-        """What an invocation holds of a tile."""
+    def tile_of(self, atom: Atom) -> Shared:
+        """A tile as invocations hold it."""
         assert isinstance(atom, Value)  # no other atom is a tile
         return self._tiles[atom.id]
 
-    def _keep(self, old: Value, made: Registers) -> bool:
+    def layout_of(self, value: Value) -> Layout:
+        """The layout that a value is to have."""
+        return self.invocations
+
+    def layout_of_variable(self, variable: Variable) -> Layout:
+        """The layout that a variable is to have."""
+        return self.invocations
+
+    def keep(self, old: Value, made: Shared) -> bool:
+        """A tile is there for an old value."""
         name = self.program.value_names.get(old.id)
         if name is not None:
-            for register, atom in made.items():
+            for register, atom in made.registers.items():
                 if isinstance(atom, Value):
                     self.value_names.setdefault(atom.id, f"{name}{list(register)}")
         self._tiles[old.id] = made
         return True
-
-    def _part(self, atom: Atom, register: tuple[int, ...]) -> Atom:
-        """What stands for a register of a result in an operand: an extent of 1 goes with any, a scalar with all."""
-        if not atom.type.is_tile:
-            return self.atom(atom)
-        return self.registers_of(atom)[tuple([0 if extent == 1 else r for extent, r in zip(atom.type.shape, register, strict=True)])]
 
     # ---- statements: each says whether it was written here, rather than to be copied
 
@@ -127,49 +133,60 @@ class _Rewrite(Exchanger):
         type_ = s.bound.type
         if not type_.is_tile:
             return False
+        layout = self.layout_of(s.bound)
         given = type_.scalar if s.op.result is Result.GIVEN else None
-        registers = self.invocations.registers(type_.shape)
-        return self._keep(s.bound, {r: self.let(s.op, tuple([self._part(a, r) for a in s.args]), given) for r in registers})
+        tiles = {a: self.moved(self.tile_of(a), layout) for a in s.args if a.type.is_tile}
+
+        def part(atom: Atom, register: tuple[int, ...]) -> Atom:
+            """What stands for a register of the result in an operand: an extent of 1 goes with any, a scalar with all."""
+            if atom not in tiles:
+                return self.atom(atom)
+            tile = tiles[atom]
+            return tile.registers[tuple([0 if extent == 1 else r for extent, r in zip(tile.shape, register, strict=True)])]
+
+        made = {r: self.let(s.op, tuple([part(a, r) for a in s.args]), given) for r in layout.registers(type_.shape)}
+        return self.keep(s.bound, Shared(type_.shape, layout, made))
 
     def _tile(self, s: Tile) -> bool:
-        rule = _TILES.get(s.op.fold and s.op.name.partition("_")[0] or s.op.name)
-        assert rule is not None, s.op.name  # the table of tile ops is covered: `_TILES`
-        made = rule(self, s)
-        if isinstance(made, dict):
-            return self._keep(s.bound, made)
+        made = _TILES[s.op.name.partition("_")[0]](self, s)
+        if isinstance(made, Shared):
+            return self.keep(s.bound, made)
         self.map[s.bound.id] = made
         return True
 
-    def _fill(self, s: Tile) -> Registers:
-        return dict.fromkeys(self.invocations.registers(s.bound.type.shape), self.atom(s.args[0]))
+    def _fill(self, s: Tile) -> Shared:
+        return self._spread(s, lambda r: self.atom(s.args[0]))
 
-    def _iota(self, s: Tile) -> Registers:
+    def _iota(self, s: Tile) -> Shared:
         shape, axis = s.bound.type.shape, s.numbers[0]
-        return {r: self.element(shape, axis, r[axis]) for r in self.invocations.registers(shape)}
+        return self._spread(s, lambda r: self.element(self.invocations, shape, axis, r[axis]))
 
-    def _transpose(self, s: Tile) -> Registers:
-        to, shape = s.bound.type.shape, s.args[0].type.shape
+    def _spread(self, s: Tile, element: Callable[[tuple[int, ...]], Atom]) -> Shared:
+        shape = s.bound.type.shape
+        return Shared(shape, self.invocations, {r: element(r) for r in self.invocations.registers(shape)})
+
+    def _transpose(self, s: Tile) -> Shared:
+        to, tile = s.bound.type.shape, self.tile_of(s.args[0])
         strides = dict(zip(s.numbers, row_major(to), strict=True))
-        return self.arranged(self.registers_of(s.args[0]), shape, [strides[axis] for axis in range(len(shape))], to)
+        return self.arranged(tile, [strides[axis] for axis in range(len(to))], to, self.invocations)
 
-    def _reshape(self, s: Tile) -> Registers:
-        to, shape = s.bound.type.shape, s.args[0].type.shape
-        return self.arranged(self.registers_of(s.args[0]), shape, row_major(shape), to)
+    def _reshape(self, s: Tile) -> Shared:
+        tile = self.tile_of(s.args[0])
+        return self.arranged(tile, row_major(tile.shape), s.bound.type.shape, self.invocations)
 
     def _item(self, s: Tile) -> Value:
-        (only,) = self.registers_of(s.args[0]).values()
+        (only,) = self.tile_of(s.args[0]).registers.values()
         return self.told(only)
 
-    def _mma(self, s: Tile) -> Registers:
-        a, b, acc = map(self.registers_of, s.args)
-        return multiplied(self, (s.args[0].type.shape, s.args[1].type.shape), a, b, acc)
+    def _mma(self, s: Tile) -> Shared:
+        a, b, acc = map(self.tile_of, s.args)
+        return multiplied(self, a, b, acc)
 
-    def _reduce(self, s: Tile) -> Registers:
-        return reduced(self, OPS[s.op.fold], s.args[0].type.shape, s.numbers[0], self.registers_of(s.args[0]))
+    def _reduce(self, s: Tile) -> Shared:
+        return reduced(self, OPS[s.op.fold], self.tile_of(s.args[0]), s.numbers[0])
 
-    def _scan(self, s: Tile) -> Registers:
-        exclusive = s.op.name.startswith("exclusive")
-        return scanned(self, OPS[s.op.fold], s.args[0].type.shape, s.numbers[0], self.registers_of(s.args[0]), exclusive=exclusive)
+    def _scan(self, s: Tile) -> Shared:
+        return scanned(self, OPS[s.op.fold], self.tile_of(s.args[0]), s.numbers[0], exclusive=s.op.name.startswith("exclusive"))
 
     # ---- memory
 
@@ -177,7 +194,7 @@ class _Rewrite(Exchanger):
         if memory in self._ordered:
             self.barrier()
 
-    def _places(self, s: TileMemoryStatement, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
+    def _places(self, s: TileMemoryStatement, layout: Layout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
         """The indices of each register's element. With `once` an element is that of one invocation alone, and what is past the tile's extents is outside."""
         shape = s.shape
         axes: list[list[Atom]] = []
@@ -190,47 +207,47 @@ class _Rewrite(Exchanger):
                 continue
             axis = sum(1 for earlier in which if earlier >= 0)
             which.append(axis)
-            axes.append([self._index_at(here, shape, axis, r, once=once) for r in range(self.invocations.held(shape)[axis])])
-        made = {}
-        for register in product(*map(range, self.invocations.held(shape))):
-            made[register] = tuple([places[register[axis] if axis >= 0 else 0] for places, axis in zip(axes, which, strict=True)])
-        return made
+            axes.append([self._index_at(here, layout, shape, axis, r, once=once) for r in range(layout.held(shape)[axis])])
+        return {r: tuple([places[r[axis] if axis >= 0 else 0] for places, axis in zip(axes, which, strict=True)]) for r in layout.registers(shape)}
 
-    def _index_at(self, offset: Atom, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
-        """The index along an axis of a memory, in the offset's type. A sum that wraps is outside, and so, with `once`, is what is not this invocation's."""
-        element, type_ = self.element(shape, axis, register), offset.type
-        index = offset
-        if not (isinstance(element, Const) and not element.bits):
-            step = element if type_ is u32 else self.m.cast(element, type_)
-            index = self.m("add", offset, step)
-            if not type_.is_signed:
-                index = self.m("select", self.m("lt", index, step), _outside(type_), index)
-        if once:
-            here, count = self.whole(shape, axis)
-            condition: Atom | None = None
-            if self.invocations.is_ragged(shape, axis, register):
-                condition = self.m("lt", element, word(shape[axis]))
-            elif shape[axis] == 1 and count > 1:
-                condition = self.m("eq", here, word(0))
-            index = self.where(condition, index, _outside(type_))
-        return index
+    def _index_at(self, offset: Atom, layout: Layout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
+        """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's."""
+        element = self.element(layout, shape, axis, register)
+        index = self.beyond(offset, element)
+        condition: Atom | None = None
+        if once and layout.is_ragged(shape, axis, register):
+            condition = self.m("lt", element, word(shape[axis]))
+        elif once and shape[axis] == 1 and layout.line(shape, axis).is_shared:
+            condition = self.m("eq", self.here(layout, shape, axis), word(0))
+        return self.where(condition, index, _outside(offset.type))
+
+    def beyond(self, offset: Atom, element: Atom) -> Atom:
+        """The index so many elements, a u32, beyond an offset, in the offset's type. A sum that wraps is outside."""
+        type_ = offset.type
+        if isinstance(element, Const) and not element.bits:
+            return offset
+        step = element if type_ is u32 else self.m.cast(element, type_)
+        index = self.m("add", offset, step)
+        return index if type_.is_signed else self.m("select", self.m("lt", index, step), _outside(type_), index)
 
     def _tile_load(self, s: TileLoad) -> bool:
         self._order(s.memory)
-        return self._keep(s.bound, {r: self.load(s.memory, at) for r, at in self._places(s, once=False).items()})
+        layout = self.layout_of(s.bound)
+        made = {r: self.load(s.memory, at) for r, at in self._places(s, layout, once=False).items()}
+        return self.keep(s.bound, Shared(s.shape, layout, made))
 
     def _tile_store(self, s: TileStore) -> bool:
         self._order(s.memory)
-        values = self.registers_of(s.value)
-        for r, at in self._places(s, once=True).items():
-            self.store(s.memory, at, values[r])
+        tile = self.tile_of(s.value)
+        for r, at in self._places(s, tile.layout, once=True).items():
+            self.store(s.memory, at, tile.registers[r])
         return True
 
     def _tile_add(self, s: TileAtomicAdd) -> bool:
         self._order(s.memory)
-        values = self.registers_of(s.value)
-        for r, at in self._places(s, once=True).items():
-            self.atomic(ATOMICS["add"], s.memory, at, (values[r],))
+        tile = self.tile_of(s.value)
+        for r, at in self._places(s, tile.layout, once=True).items():
+            self.atomic(ATOMICS["add"], s.memory, at, (tile.registers[r],))
         return True
 
     def _load(self, s: Load) -> bool:
@@ -257,19 +274,22 @@ class _Rewrite(Exchanger):
         if not s.variable.type.is_tile:
             return False
         type_, name = s.variable.type.scalar, self.program.variable_names.get(s.variable.id)
-        values = self.registers_of(s.args[0])
-        self._variables_of[s.variable.id] = {r: self.var(type_, value, name and f"{name}{list(r)}") for r, value in values.items()}
+        tile = self.moved(self.tile_of(s.args[0]), self.layout_of_variable(s.variable))
+        parts = {r: self.var(type_, value, name and f"{name}{list(r)}") for r, value in tile.registers.items()}
+        self._parts_of[s.variable.id] = tile.layout, parts
         return True
 
     def _get(self, s: Get) -> bool:
-        parts = self._variables_of.get(s.variable.id)
-        return parts is not None and self._keep(s.bound, {r: self.get(part) for r, part in parts.items()})
+        if s.variable.id not in self._parts_of:
+            return False
+        layout, parts = self._parts_of[s.variable.id]
+        return self.keep(s.bound, Shared(s.bound.type.shape, layout, {r: self.get(part) for r, part in parts.items()}))
 
     def _set(self, s: Set) -> bool:
-        parts = self._variables_of.get(s.variable.id)
-        if parts is None:
+        if s.variable.id not in self._parts_of:
             return False
-        for r, value in self.registers_of(s.args[0]).items():
+        layout, parts = self._parts_of[s.variable.id]
+        for r, value in self.moved(self.tile_of(s.args[0]), layout).registers.items():
             self.set(parts[r], value)
         return True
 
@@ -279,10 +299,10 @@ def _outside(type_: Type) -> Const:
     return Const(type_, (1 << type_.bits) - 1)
 
 
-# By a tile op's name, or the first word of one that folds.
-_TILES: Final[dict[str, Callable[[_Rewrite, Tile], Registers | Value]]] = {
+# By the first word of a tile op's name.
+_TILES: Final[dict[str, Callable[[_Rewrite, Tile], Shared | Value]]] = {
     "fill": _Rewrite._fill, "iota": _Rewrite._iota, "transpose": _Rewrite._transpose, "reshape": _Rewrite._reshape, "item": _Rewrite._item,
-    "mma": _Rewrite._mma, "mma_tensor": _Rewrite._mma, "reduce": _Rewrite._reduce, "inclusive": _Rewrite._scan, "exclusive": _Rewrite._scan,
+    "mma": _Rewrite._mma, "reduce": _Rewrite._reduce, "inclusive": _Rewrite._scan, "exclusive": _Rewrite._scan,
 }  # fmt: skip
 
 _RULES: Final[Handlers[Callable[[_Rewrite, Any], bool]]] = Handlers("the rewrite of tiles", {

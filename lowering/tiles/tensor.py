@@ -1,0 +1,137 @@
+"""Products of matrices on tensor cores: which they are, and how their sums lie in registers.
+
+A subgroup of 32 invocations, a warp, adds products of 16 x 16 by 16 x 8 to sums of 16 x 8, four elements each invocation (`nodes.TensorCore`). The warps of a
+workgroup make a grid over the tile, and each has a block of such sums. The factors lie in workgroup memory, from where a warp loads what its lanes need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, Value, Var
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Type, bf16, f16, f32
+from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, Line
+
+__all__ = ["ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for"]
+
+WARP: Final = 32
+ROWS: Final = 16  # of a sum, and the depth of a product
+_COLUMNS: Final = 8
+_HELD: Final = 128  # elements of a sum that an invocation has at most, of the 255 registers that there are
+_LEAST_WARPS, _MOST_WARPS = 4, 8
+_FACTORS: Final[Mapping[Type, Type]] = {bf16: f32, f16: f32}
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator(Layout):
+    """Sums of a tile of `shape` in the registers of `down` by `across` warps."""
+
+    shape: tuple[int, int]
+    down: int
+    across: int
+
+    def line(self, shape: tuple[int, ...], axis: int) -> Line:
+        """Warps, and within them lanes."""
+        block = self.shape[axis] // (self.down, self.across)[axis]
+        if axis == 0:
+            return Line(WARP * self.across, self.down, block, Line(4, 8))
+        return Line(WARP, self.across, block, Line(1, 4, 2))
+
+    def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """Along rows every eighth, along columns two in every eight."""
+        if shape[axis] == 1:
+            return (0,)
+        if axis == 0:
+            return tuple(range(0, self.shape[0] // self.down, 8))
+        return tuple([first + k for first in range(0, self.shape[1] // self.across, _COLUMNS) for k in range(2)])
+
+
+def cores_take(s: Statement) -> bool:
+    """Whether tensor cores compute a statement."""
+    if not isinstance(s, Tile) or s.op.name != "mma_tensor":
+        return False
+    a, b, acc = [x.type for x in s.values]
+    (m, k), (_, n) = a.shape, b.shape
+    fits = not (m % ROWS or k % ROWS or n % _COLUMNS)
+    return fits and a.scalar is b.scalar and _FACTORS.get(a.scalar) is acc.scalar and _warps((m, n)) is not None
+
+
+def _grids() -> Iterator[tuple[int, int]]:
+    warps = _LEAST_WARPS
+    while warps <= _MOST_WARPS:
+        down = 1
+        while down <= warps:
+            yield down, warps // down
+            down *= 2
+        warps *= 2
+
+
+def _warps(shape: tuple[int, int]) -> tuple[int, int] | None:
+    """The warps over a sum of this shape: as few as hold it, in blocks whose factors are the smallest; None where there are none."""
+    m, n = shape
+    fitting = [
+        (down, across) for down, across in _grids()
+        if m % (ROWS * down) == 0 and n % (_COLUMNS * across) == 0 and m * n // (WARP * down * across) <= _HELD
+    ]  # fmt: skip
+    return min(fitting, key=lambda grid: (grid[0] * grid[1], m // grid[0] + n // grid[1]), default=None)
+
+
+def invocations_for(program: Program) -> int:
+    """How many invocations the products of a Program on tensor cores need; 0 where it has none."""
+    counts = [prod(grid) for s in program.body if cores_take(s) and (grid := _warps(_shape(s))) is not None]
+    return WARP * max(counts, default=0)
+
+
+def _shape(s: Statement) -> tuple[int, int]:
+    assert s.result is not None  # a product's
+    m, n = s.result.type.shape
+    return m, n
+
+
+def _accumulator(shape: tuple[int, int], warps: int) -> Accumulator | None:
+    """The layout of sums over all warps there are."""
+    m, n = shape
+    fitting = [
+        (down, warps // down) for down in (1, 2, 4, 8) if down <= warps and m % (ROWS * down) == 0 and n % (_COLUMNS * (warps // down)) == 0
+    ]  # fmt: skip
+    best = min(fitting, key=lambda grid: m // grid[0] + n // grid[1], default=None)
+    return best and Accumulator(shape, *best)
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """The layouts of the values and variables of a Program that have one of their own, by number."""
+
+    values: Mapping[int, Layout]
+    variables: Mapping[int, Layout]
+
+
+def accumulators(program: Program, invocations: InvocationGrid) -> Layouts:
+    """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, and variables that are set to either.
+
+    A value that is made of one variable whose layout is found later is looked at again, so the walk is repeated until nothing changes: as often as variables
+    depend on each other at most.
+    """
+    values: dict[int, Layout] = {}
+    variables: dict[int, Layout] = {}
+    warps = invocations.count // WARP
+    before = -1
+    while before != len(variables):
+        before = len(variables)
+        for s in program.body:
+            layout: Layout | None = None
+            if cores_take(s):
+                layout = _accumulator(_shape(s), warps)
+            elif isinstance(s, Get):
+                layout = variables.get(s.variable.id)
+            elif isinstance(s, Let) and s.bound.type.is_tile:
+                layout = next((values[a.id] for a in s.args if isinstance(a, Value) and a.id in values and a.type.shape == s.bound.type.shape), None)
+            elif isinstance(s, (Var, Set)) and isinstance(s.args[0], Value) and s.args[0].id in values:
+                variables.setdefault(s.variable.id, values[s.args[0].id])
+            if layout is not None and s.result is not None:
+                values[s.result.id] = layout
+    return Layouts(values, variables)
