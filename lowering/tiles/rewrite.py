@@ -194,7 +194,7 @@ class _Rewrite(Exchanger):
         if memory in self._ordered:
             self.barrier()
 
-    def _places(self, s: TileMemoryStatement, layout: Layout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
+    def _elements_of(self, s: TileMemoryStatement, layout: Layout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
         """The indices of each register's element. With `once` an element is that of one invocation alone, and what is past the tile's extents is outside."""
         shape = s.shape
         axes: list[list[Atom]] = []
@@ -233,20 +233,20 @@ class _Rewrite(Exchanger):
     def _tile_load(self, s: TileLoad) -> bool:
         self._order(s.memory)
         layout = self.layout_of(s.bound)
-        made = {r: self.load(s.memory, at) for r, at in self._places(s, layout, once=False).items()}
+        made = {r: self.load(s.memory, at) for r, at in self._elements_of(s, layout, once=False).items()}
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
     def _tile_store(self, s: TileStore) -> bool:
         self._order(s.memory)
         tile = self.tile_of(s.value)
-        for r, at in self._places(s, tile.layout, once=True).items():
+        for r, at in self._elements_of(s, tile.layout, once=True).items():
             self.store(s.memory, at, tile.registers[r])
         return True
 
     def _tile_add(self, s: TileAtomicAdd) -> bool:
         self._order(s.memory)
         tile = self.tile_of(s.value)
-        for r, at in self._places(s, tile.layout, once=True).items():
+        for r, at in self._elements_of(s, tile.layout, once=True).items():
             self.atomic(ATOMICS["add"], s.memory, at, (tile.registers[r],))
         return True
 
