@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
+from vyre_py.ir.check.facts import capabilities, has_grid_barrier, has_grid_scan
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
+from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
@@ -39,7 +40,7 @@ from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
-from vyre_py.lowering.tiles import without_tiles
+from vyre_py.lowering.tiles import for_tensor_cores, uses_tensor_cores, without_tiles
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
 
@@ -50,9 +51,11 @@ STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.ex
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 
 
-# What every device of a kind has for tiles: without a special launch on CUDA, and by WebGPU's own limits.
+# What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
+# What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
+_CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
 
 Legal = Callable[[Program, Target], Program]
 Reporting = Callable[[Program, CompileOptions], Program]
@@ -76,6 +79,28 @@ def _ptx_subgroups(program: Program, target: Target) -> Program:
     if program.subgroup <= WARP:
         return expand_subgroups(program, takes(generation(target.arch)))
     return _by_memory(program, target, f"subgroups of more than {WARP} go through workgroup memory")
+
+
+def _ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    of = generation(target.arch)
+    if options.workgroup is None and of >= min(_CORES_BYTES) and uses_tensor_cores(program):
+        memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
+        forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide) for wide in (True, False)]
+        # A statement of a target's is none of the language, which `check` takes alone.
+        return [Checked(form, analyse(form), capabilities(form)) for form in forms]
+    return _invocations(program, target, options, _TILE_BYTES)
+
+
+def _host_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    return _invocations(program, target, options, _TILE_BYTES)
+
+
+def _wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    return _invocations(program, target, options, _WGSL_TILE_BYTES)
+
+
+def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int) -> Sequence[Checked]:
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup)),)
 
 
 def _ptx_copies(program: Program, target: Target) -> Program:
@@ -160,8 +185,8 @@ class _Kind:
     expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
     asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
     name; `asked` what a Program names as such. `copies` makes plain stores of copies that it has no instructions for. It takes `most` statements, where
-    it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other. Of a Program of tiles invocations are made,
-    which hand each other elements through so many `tile_bytes` of workgroup memory; None leaves it as it is.
+    it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other. Of a Program of tiles
+    `tiles` makes Programs of invocations, the last for any arguments, those before it better ones for some; None leaves it as it is.
     """
 
     module: str
@@ -174,21 +199,21 @@ class _Kind:
     asked: Legal | None = None
     copies: Legal | None = None
     in_steps: bool = False
-    tile_bytes: int | None = None
+    tiles: Callable[[Program, Target, CompileOptions], Sequence[Checked]] | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "ptx": _Kind(
         "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
-        _asked_for, _ptx_copies, tile_bytes=_TILE_BYTES,
+        _asked_for, _ptx_copies, tiles=_ptx_tiles,
     ),
     "host": _Kind(
         "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies,
-        tile_bytes=_TILE_BYTES,
+        tiles=_host_tiles,
     ),
     "wgsl": _Kind(
         "vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies, in_steps=True,
-        tile_bytes=_WGSL_TILE_BYTES,
+        tiles=_wgsl_tiles,
     ),
     "reference": _Kind("vyre_py.lowering.reference", number_reports),
 }
@@ -212,9 +237,17 @@ def expanded_for(kind: str) -> frozenset[str]:
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
     """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
     that are too long for it."""
-    checked, kind = _of_size(program, target, options), _KINDS[target.kind]
+    checked, kind = program if isinstance(program, Checked) else check(program), _KINDS[target.kind]
     if checked.program.of_tiles:
-        return as_written(checked, lambda program: kind.reports(program, options))
+        if kind.tiles is None:
+            return as_written(checked, lambda program: kind.reports(program, options))
+        made = [_optimised(form, target, options) for form in kind.tiles(checked.program, target, options)]
+        return replace(made[-1], better=tuple(made[:-1])) if len(made) > 1 else made[0]
+    return _optimised(_of_size(checked, options), target, options)
+
+
+def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Optimised:
+    kind = _KINDS[target.kind]
     # Under fast all is approximated, what asks for it too.
     fast = kind.fast if options.numerics == "fast" else kind.asked if _asks(checked.program) else None
     try:
@@ -231,20 +264,20 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
 def prepare_steps(program: Program | Checked, target: Target, options: CompileOptions) -> tuple[Optimised, ...]:
     """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
     what `prepare` raises."""
-    checked = _of_size(program, target, options)
-    if not _KINDS[target.kind].in_steps or not has_grid_scan(checked.program):
+    kind = _KINDS[target.kind]
+    checked = program if isinstance(program, Checked) else check(program)
+    if not kind.in_steps or not has_grid_scan(checked.program):
         return (prepare(checked, target, options),)
+    if checked.program.of_tiles and kind.tiles is not None:
+        (checked,) = kind.tiles(checked.program, target, options)
+    else:
+        checked = _of_size(checked, options)
     sized = replace(options, workgroup=None)
     return tuple([prepare(step, target, sized) for step in grid_steps(checked, target.name)])
 
 
-def _of_size(program: Program | Checked, target: Target, options: CompileOptions) -> Checked:
-    """The Program with the workgroups that the options ask for, and one of tiles as invocations for a target that runs those. Raises ValidationError, and
-    Unsupported for tiles that the target has no room for."""
-    checked = program if isinstance(program, Checked) else check(program)
-    if checked.program.of_tiles:
-        memory_bytes = _KINDS[target.kind].tile_bytes
-        return checked if memory_bytes is None else check(without_tiles(checked.program, target.name, memory_bytes, options.workgroup))
+def _of_size(checked: Checked, options: CompileOptions) -> Checked:
+    """The Program with the workgroups that the options ask for. Raises ValidationError."""
     if options.workgroup is None or options.workgroup == checked.program.workgroup:
         return checked
     return check(replace(checked.program, workgroup=options.workgroup))

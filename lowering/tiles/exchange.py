@@ -72,14 +72,15 @@ class Exchanger(Rewriter):
         """Binds the places of invocations and the indices of their elements for tiles of these layouts and shapes, before all other statements."""
         for layout, shape in dict.fromkeys(tiles):
             for axis, extent in enumerate(shape):
-                self._bind(layout.line(shape, axis))
+                self.bind(layout.line(shape, axis))
                 line = layout.line(shape, axis) if extent > 1 else NOT_SHARED
                 for offset in layout.offsets(shape, axis):
                     if (line, offset) not in self._elements:
-                        here = self._bind(line)
+                        here = self.bind(line)
                         self._elements[line, offset] = word(offset) if not line.is_shared else self.m("add", here, offset) if offset else here
 
-    def _bind(self, line: Line) -> Atom:
+    def bind(self, line: Line) -> Atom:
+        """The invocation's place on a line; bound, where it is not yet, before all other statements."""
         if line not in self._places:
             self._places[line] = self._bound(line)
         return self._places[line]
@@ -94,7 +95,7 @@ class Exchanger(Rewriter):
         if line.over * line.count < grid.count:
             place = self.m("and", place, line.count - 1)
         place = self.scaled(place, line.step)
-        return place if line.then is None else self.m("add", place, self._bind(line.then))
+        return place if line.then is None else self.m("add", place, self.bind(line.then))
 
     def here(self, layout: Layout, shape: tuple[int, ...], axis: int) -> Atom:
         """The invocation's place along an axis of a tile, whether its extent is shared or not."""

@@ -54,7 +54,7 @@ from vyre_py.lowering.tiles.folds import reduced, scanned
 from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.products import multiplied
 
-__all__ = ["without_tiles"]
+__all__ = ["Rewrite", "without_tiles"]
 
 _READS: Final = any_of(Effect.READS)
 _WRITES: Final = any_of(Effect.WRITES)
@@ -67,7 +67,7 @@ def without_tiles(program: Program, target: str, memory_bytes: int, workgroup: t
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    return _Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes).run()
+    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes).run()
 
 
 def _exchanged_types(program: Program) -> set[Type]:
@@ -75,7 +75,7 @@ def _exchanged_types(program: Program) -> set[Type]:
     return {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
 
 
-class _Rewrite(Exchanger):
+class Rewrite(Exchanger):
     """Each tile value and variable becomes registers, by the old one's number."""
 
     def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int) -> None:
@@ -300,15 +300,15 @@ def _outside(type_: Type) -> Const:
 
 
 # By the first word of a tile op's name.
-_TILES: Final[dict[str, Callable[[_Rewrite, Tile], Shared | Value]]] = {
-    "fill": _Rewrite._fill, "iota": _Rewrite._iota, "transpose": _Rewrite._transpose, "reshape": _Rewrite._reshape, "item": _Rewrite._item,
-    "mma": _Rewrite._mma, "reduce": _Rewrite._reduce, "inclusive": _Rewrite._scan, "exclusive": _Rewrite._scan,
+_TILES: Final[dict[str, Callable[[Rewrite, Tile], Shared | Value]]] = {
+    "fill": Rewrite._fill, "iota": Rewrite._iota, "transpose": Rewrite._transpose, "reshape": Rewrite._reshape, "item": Rewrite._item,
+    "mma": Rewrite._mma, "reduce": Rewrite._reduce, "inclusive": Rewrite._scan, "exclusive": Rewrite._scan,
 }  # fmt: skip
 
-_RULES: Final[Handlers[Callable[[_Rewrite, Any], bool]]] = Handlers("the rewrite of tiles", {
-    Let: _Rewrite._let, Tile: _Rewrite._tile, TileLoad: _Rewrite._tile_load, TileStore: _Rewrite._tile_store, TileAtomicAdd: _Rewrite._tile_add,
-    Load: _Rewrite._load, Store: _Rewrite._store, Var: _Rewrite._var, Get: _Rewrite._get, Set: _Rewrite._set,
-    Assert: _Rewrite._alone, Print: _Rewrite._alone,
+_RULES: Final[Handlers[Callable[[Rewrite, Any], bool]]] = Handlers("the rewrite of tiles", {
+    Let: Rewrite._let, Tile: Rewrite._tile, TileLoad: Rewrite._tile_load, TileStore: Rewrite._tile_store, TileAtomicAdd: Rewrite._tile_add,
+    Load: Rewrite._load, Store: Rewrite._store, Var: Rewrite._var, Get: Rewrite._get, Set: Rewrite._set,
+    Assert: Rewrite._alone, Print: Rewrite._alone,
 }, apart=(If, Else, End, For, Loop, Region, Break, Continue, Return, GridScan), without=dict.fromkeys(
     (*ATOMIC_KINDS, *FENCES.values(), *COPYING_KINDS, Barrier, GridBarrier, UniformLoad, Subgroup), "V603 keeps it out of Programs of tiles"
 ))  # fmt: skip

@@ -15,7 +15,7 @@ from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry, Image
-from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
+from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen, viewed
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
@@ -25,6 +25,7 @@ from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.ptx_fixes import mend
 from vyre_py.lowering.llvm.gpu.simt import write_kernel
+from vyre_py.lowering.llvm.gpu.tensor_cores import uses_tensor_cores
 from vyre_py.lowering.llvm.heap import keep_heap
 from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.legal import require_ops, symbol_of
@@ -153,7 +154,7 @@ def _written(optimised: Optimised, options: CompileOptions) -> _Written:
     workgroup_bytes = write(optimised, symbol=symbol)
     if coarsened is not None:
         wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements)
-        write(optimised, symbol=wide.symbol, coarsened=coarsened)
+        workgroup_bytes = max(workgroup_bytes, write(optimised, symbol=wide.symbol, coarsened=coarsened))
         entries.insert(0, wide)
     return _Written(module, tuple(entries), workgroup_bytes, level, generation)
 
@@ -170,13 +171,15 @@ def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | Non
     """The kernel for memory that is aligned, where that is worth an entry of its own: with several elements an invocation, or with vectors as they are."""
     if options.opt < _COARSENING_LEVEL:
         return None
+    if optimised.better:
+        return viewed(optimised, optimised.better[0])
     several = None if options.interruptible or options.persistent else coarsen(optimised)
     return several if several is not None else aligned(optimised)
 
 
 def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
     """How hard LLVM's passes, and its code generation, try: little where every access beside another one is part of a vector's already."""
-    if len(program.body) > _LARGE_BODY:
+    if len(program.body) > _LARGE_BODY and not uses_tensor_cores(program):
         return min(options.opt, 1), 0
     rows = coarsened.rows() if coarsened is not None else {}
     within = {first + number for first, row in rows.items() for number in range(len(row.lanes))}

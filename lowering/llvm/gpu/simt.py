@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vyre_py.ir.check.facts import has_grid_scan, is_told
 from vyre_py.ir.functions.called import Signature, parameters_of, result_of, signature_of
-from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
@@ -46,6 +46,7 @@ from vyre_py.ir.language.nodes import (
     Space,
     Store,
     Subgroup,
+    TensorCore,
     UniformLoad,
     Value,
     Var,
@@ -73,13 +74,14 @@ from vyre_py.lowering.llvm.gpu.loops import Block, Loops
 from vyre_py.lowering.llvm.gpu.orders import fence, in_order, scope_of
 from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
+from vyre_py.lowering.llvm.gpu.tensor_cores import TensorCores, uses_tensor_cores
 from vyre_py.lowering.llvm.gpu.warps import together
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, shares_memory, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
 from vyre_py.lowering.options import CompileOptions
-from vyre_py.lowering.rows import Row
+from vyre_py.lowering.rows import Row, element_rows
 
 __all__ = ["write_kernel"]
 
@@ -110,6 +112,8 @@ class _SimtWalk:
         self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
         self.rows = coarsened.rows() if coarsened is not None else {}
+        if uses_tensor_cores(optimised.program):
+            self.rows |= element_rows(optimised, frozenset({Space.WORKGROUP}))
         self.copied = async_copies.copied(optimised, self.rows)
         self.optimised = optimised
         self.program = optimised.program
@@ -134,7 +138,9 @@ class _SimtWalk:
         self.parameters: dict[Memory, str] = {}  # of a function: the names of its operands
         self.result: Memory | None = None
         self.layout = layout
-        self.signature = [self._slot(position, slot) for position, slot in enumerate(self.layout.slots)]
+        own = {memory.name: memory for memory in self.program.buffers}
+        self.signature = [self._slot(position, slot, own) for position, slot in enumerate(self.layout.slots)]
+        self.cores = TensorCores(self.w, self.program, self.atom)
         self.loops = Loops(self.w, self.program)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
             watch = Watch(self.w, flag, ACCOUNT if options.persistent else None)
@@ -142,13 +148,14 @@ class _SimtWalk:
 
     # ---- declarations
 
-    def _slot(self, position: int, slot: Slot) -> tuple[str, str, str]:
-        """Enters a kernel parameter; gives its type, attributes and name."""
+    def _slot(self, position: int, slot: Slot, own: Mapping[str, Memory]) -> tuple[str, str, str]:
+        """Enters a kernel parameter; gives its type, attributes and name. Of a buffer the Program may have a view of its own."""
         name = f"%a{position}"
         if slot.memory is not None:
-            self.bases[slot.memory] = name
+            memory = own.get(slot.memory.name, slot.memory)
+            self.bases[memory] = name
             align = max(slot.type.size_bytes, self.aligned.get(slot.name, 1))
-            return "ptr addrspace(1)", f"{self._promises(slot.memory)}align {align} ", name
+            return "ptr addrspace(1)", f"{self._promises(memory)}align {align} ", name
         if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.SCANS):
             self.words[slot.kind] = name
             return "ptr addrspace(1)", f"align {slot.size_bytes} ", name
@@ -180,6 +187,8 @@ class _SimtWalk:
         """Declares what is no argument and fills it with zeros where it may be read so; gives the bytes of workgroup memory."""
         offsets, zeros, size = workgroup_offsets(self.optimised)
         for index, memory in enumerate(self.program.memories):
+            if memory in self.cores.sums:
+                continue  # its elements are by themselves
             if memory.space is Space.PRIVATE:
                 size_bytes = element_count(memory) * memory.type.size_bytes
                 base = self.bases[memory] = self.w.local(f"[{size_bytes} x i8]", align=WORKGROUP_ALIGN)
@@ -233,7 +242,16 @@ class _SimtWalk:
         return self._size(atom, u32)
 
     def _size(self, expr: DimExpr, type_: Type) -> str:
-        return str(expr.value) if isinstance(expr, DimConst) else self.sizes[expr, type_]
+        if isinstance(expr, DimConst):
+            return str(expr.value)
+        if (expr, type_) not in self.sizes:
+            self.sizes[expr, type_] = self._groups(expr, type_)
+        return self.sizes[expr, type_]
+
+    def _groups(self, expr: DimExpr, type_: Type) -> str:
+        """How many groups of elements an axis has, of which the layout has the elements: a view's own axis, which they divide."""
+        assert isinstance(expr, DimOp) and expr.op == "ceil_div" and isinstance(expr.right, DimConst)  # what `lowering.tiles` makes
+        return self.w.let(f"udiv {llvm_type(type_)} {self._size(expr.left, type_)}, {expr.right.value}")
 
     def _register(self, name: str, axis: str) -> str:
         return self.w.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}.{axis}")
@@ -341,6 +359,10 @@ class _SimtWalk:
         if s.memory in self.parameters:
             self.values[s.bound.id] = self.parameters[s.memory]
             return
+        if s.memory in self.cores.sums:
+            assert isinstance(s, Load)  # a private array is loaded from by no other
+            self.values[s.bound.id] = self.cores.load(s)
+            return
         if index in self.copied.silent:
             return
         if index in self.rows:
@@ -418,6 +440,9 @@ class _SimtWalk:
         if s.memory is self.result:
             self.w.end(f"ret {llvm_type(s.memory.type)} {self.atom(s.value)}")
             return
+        if s.memory in self.cores.sums:
+            self.cores.store(s)
+            return
         if index in self.rows:
             self._store_row(index, s)
         if index not in self.done:
@@ -432,6 +457,9 @@ class _SimtWalk:
             return ""
 
         self._guarded(s, self.proven[index], write)
+
+    def tensor_core(self, index: int, s: TensorCore) -> None:
+        self.cores.multiply(s)
 
     # ---- copies into workgroup memory
 
@@ -571,7 +599,7 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-    Subgroup: _SimtWalk.together, GridScan: _SimtWalk.grid_scan,
+    Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, GridScan: _SimtWalk.grid_scan,
     CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
 
