@@ -35,6 +35,7 @@ from vyre_py.ir.check.phases import steady_loads
 from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import (
     FENCES,
+    TARGET_KINDS,
     Atom,
     Atomic,
     AtomicStore,
@@ -58,7 +59,6 @@ from vyre_py.ir.language.nodes import (
     Set,
     Store,
     Subgroup,
-    TensorCore,
     Tile,
     TileAtomicAdd,
     TileLoad,
@@ -410,7 +410,7 @@ _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the an
     Subgroup: Analysis._together,
     TileLoad: Analysis._tile_load,
     Tile: Analysis._tile,
-}, apart=(Store, AtomicStore, TileStore, TileAtomicAdd, TensorCore, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
+}, apart=(Store, AtomicStore, TileStore, TileAtomicAdd, *TARGET_KINDS, Barrier, GridBarrier, *FENCES.values(), *REPORTING_KINDS, *COPYING_KINDS))  # fmt: skip
 
 
 def analyse(program: Program) -> Uniformity:

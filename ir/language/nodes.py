@@ -22,13 +22,14 @@ from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Scope, SubgroupOp
 from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.types import Type, decode, encode
+from vyre_py.ir.language.types import Type, decode, encode, u32
 
 __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
-    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad",
-    "Value", "Var", "Variable", "VariableStatement", "WorkgroupFence", "atomic_kind", "const",
+    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup", "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad",
+    "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct",
+    "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -398,6 +399,41 @@ class TensorCore(MemoryStatement):
 
 
 @_node
+class WarpgroupProduct(MemoryStatement):
+    """Only in a Program that was made for a target: 128 invocations, those of a warpgroup, begin to multiply 64 x `depth`, of `rows` that the first factor has, by `depth` x `width` elements, and
+    add the product to elements of a private array, from its first on: those of 64 x 8 sums after those of the 64 x 8 to their left, as `TensorCore` has them
+    for each 16 rows. The factors lie in the workgroup arrays `left` and `right`, from groups args[0] and args[1] of 16 bytes on, swizzled; `along_k` is not 0
+    where rows of the second go along k. They may not change, nor may the sums be read, until it is done (`WarpgroupWait`)."""
+
+    left: Memory
+    right: Memory
+    rows: int
+    depth: int
+    width: int
+    along_k: int
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES
+    payload = MappingProxyType({"memory": Memory, "left": Memory, "right": Memory, "rows": int, "depth": int, "width": int, "along_k": int})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),)
+
+
+@_node
+class WarpgroupWait(MemoryStatement):
+    """Only in a Program that was made for a target: waits for the warpgroup's products but the last args[0], a constant; where that is 0, the sums in a
+    private array may be read."""
+
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),)
+
+
+@_node
 class VariableStatement(Statement):
     """Shared by the statements about a variable; none is of this kind itself."""
 
@@ -608,6 +644,8 @@ class Print(ReportStatement):
 
 
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
+# Kinds of statements of Programs that were made for a target, which the language has not.
+TARGET_KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct, WarpgroupWait)
 # Kinds that only a Program of tiles has.
 TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)
 FENCES: Final[Mapping[Scope, type[Fence]]] = {kind.scope: kind for kind in (Fence, WorkgroupFence)}

@@ -13,6 +13,7 @@ from typing import Any, Final
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
+    TARGET_KINDS,
     Atom,
     Const,
     CopyAsync,
@@ -27,7 +28,6 @@ from vyre_py.ir.language.nodes import (
     Set,
     Store,
     Subgroup,
-    TensorCore,
     UniformLoad,
     Value,
     Var,
@@ -217,7 +217,7 @@ _RULES: Final[Handlers[Callable[[_Scalariser, Any], bool]]] = Handlers("the pass
     CopyAsync: _Scalariser._store,
     Var: _Scalariser._var, Get: _Scalariser._get, Set: _Scalariser._set, Subgroup: _Scalariser._together,
     **dict.fromkeys(REPORTING_KINDS, _Scalariser._report),
-}, apart=(*SCALAR_KINDS, CopyCommit, CopyWait, TensorCore), without=WITHOUT_TILES)  # fmt: skip
+}, apart=(*SCALAR_KINDS, CopyCommit, CopyWait, *TARGET_KINDS), without=WITHOUT_TILES)  # fmt: skip
 
 
 def scalarise(program: Program) -> Program:

@@ -8,16 +8,17 @@ from typing import Final
 
 from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.effects import ORDERS, SYNCHRONISES
-from vyre_py.ir.language.nodes import Atomic, Let, Memory, Space
+from vyre_py.ir.language.nodes import Atomic, Let, Memory, Space, WarpgroupProduct
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 
-__all__ = ["WORKGROUP_ALIGN", "orders_memory", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
+__all__ = ["WORKGROUP_ALIGN", "alignment_of", "orders_memory", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
 
 WORKGROUP_ALIGN: Final = 16
+_SWIZZLE_BYTES: Final = 1024  # what the swizzle of tensor cores repeats after
 
 _NOT_IN_SYMBOLS = re.compile(r"[^A-Za-z0-9_]")
 _SYMBOL_LENGTH: Final = 80
@@ -51,6 +52,12 @@ def shares_memory(program: Program) -> bool:
     return orders_memory(program) or any(SYNCHRONISES[type(s)] for s in program.body)
 
 
+def alignment_of(memory: Memory, program: Program) -> int:
+    """What a workgroup array begins on a multiple of, in bytes."""
+    swizzled = any(isinstance(s, WarpgroupProduct) and memory in (s.left, s.right) for s in program.body)
+    return _SWIZZLE_BYTES if swizzled else WORKGROUP_ALIGN
+
+
 def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, int]:
     """Where each workgroup array lies in the workgroup's block, how much of the block has to be zero before it is read, and the block's size, in
     bytes: the arrays that are not written first come first."""
@@ -58,6 +65,7 @@ def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, 
     size = zeros = 0
     memories = [memory for memory in optimised.program.memories if memory.space is Space.WORKGROUP]
     for memory in sorted(memories, key=optimised.written_first.__contains__):
+        size += -size % alignment_of(memory, optimised.program)
         offsets[memory] = size
         size += -(-element_count(memory) * memory.type.size_bytes // WORKGROUP_ALIGN) * WORKGROUP_ALIGN
         zeros = zeros if memory in optimised.written_first else size

@@ -21,15 +21,20 @@ from vyre_py.ir.language.nodes import (
     Const,
     End,
     For,
+    Get,
     Let,
     Load,
     Memory,
+    Set,
     Space,
     TensorCore,
     Tile,
     TileLoad,
     Value,
     Variable,
+    VariableStatement,
+    WarpgroupProduct,
+    WarpgroupWait,
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f32, u32
@@ -37,11 +42,13 @@ from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
 from vyre_py.lowering.tiles.layout import Layout, Line, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.rewrite import Rewrite
-from vyre_py.lowering.tiles.tensor import ROWS, WARP, Accumulator, accumulators, cores_take, invocations_for
+from vyre_py.lowering.tiles.tensor import ROWS, WARP, Accumulator, accumulators, cores_take, invocations_for, warpgroups_take
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
 _LANES: Final = 4  # elements that are copied, and loaded by a lane, together
+_SWIZZLED: Final = 8  # elements that are copied together to where warpgroups read them
+_SWIZZLED_ROW: Final = 64
 _FEWEST: Final = 2  # strips of a ring
 _MOST: Final = 4
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
@@ -52,19 +59,21 @@ def uses_tensor_cores(program: Program) -> bool:
     return any(map(cores_take, program.body))
 
 
-def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: bool) -> Program:
+def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> Program:
     """A Program of invocations for a target that has tensor cores, and at most so many bytes of workgroup memory. A `wide` one has views of buffers in place
-    of these, whose last axis is four elements of theirs, where it copies from them: it is for memory that begins on a multiple of 8 bytes, and rows that
-    are as long as some of these.
+    of these, whose last axis is four or eight elements of theirs, where it copies from them: it is for memory that begins on a multiple of as many, and rows
+    that are as long as some of these. `warpgroups` says that the target has products of warpgroups.
 
     Raises Unsupported for what does not fit that memory.
     """
-    return _CoresRewrite(program, target, memory_bytes, wide=wide).run()
+    return _CoresRewrite(program, target, memory_bytes, wide=wide, warpgroups=warpgroups).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Strip:
-    """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k."""
+    """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k. An array's
+    last axis is a group of `lanes` elements. A `swizzled` one has 64 elements of each row, then the next 64 of each, and so on; of row r, group g of eight
+    lies in the place of group g ^ r % 8."""
 
     memory: Memory
     rows: int
@@ -72,11 +81,27 @@ class _Strip:
     stride: int
     count: int
     along_k: bool
+    lanes: int = _LANES
 
     @property
     def groups(self) -> int:
         """How many groups of elements a strip is long."""
-        return self.rows * self.stride // _LANES
+        return self.rows * self.stride // self.lanes
+
+    @property
+    def swizzled(self) -> bool:
+        """Whether it is for products of warpgroups."""
+        return self.lanes == _SWIZZLED
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a factor is loaded from: statement `at`, `load`; the statements that make the factor of it, with that; and those that compute its offsets."""
+
+    at: int
+    load: TileLoad
+    chain: tuple[int, ...]
+    offsets: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -85,22 +110,26 @@ class _Ring:
 
     loads: dict[int, _Strip]
     slice: list[int]
+    count: int = 2
     ahead: int = 1
     now: Atom = word(0)  # the strip of the turn at hand
 
 
 class _CoresRewrite(Rewrite):
-    def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool) -> None:
-        super().__init__(program, target, invocation_grid(program, count=invocations_for(program)), memory_bytes // 4)
-        self._layouts = accumulators(program, self.invocations)
+    def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
+        super().__init__(program, target, invocation_grid(program, count=invocations_for(program)), memory_bytes // 8)
+        self._has_warpgroups = warpgroups
         self._made_by: dict[int, int] = {s.result.id: index for index, s in enumerate(program.body) if s.result is not None}
         self._strips: dict[int, tuple[_Strip, _Ring | None]] = {}  # of a factor, by the number of the value
         self._skipped: set[int] = set()
         self._sums: Memory | None = None
-        self._ring_bytes = memory_bytes // 4 * 3
+        self._ring_bytes = memory_bytes // 8 * 7
+        self._of_warpgroups: set[int] = set()
         self._rings = self._planned()
-        self._views = {m: _view(m) for m in self._viewed()} if wide else {}
-        self._ends = {self.program.match[loop] for loop in self._rings}
+        self._layouts = accumulators(program, self.invocations, self._of_warpgroups)
+        self._views = {m: _view(m, lanes) for m, lanes in self._viewed().items()} if wide else {}
+        self._ends = {self.program.match[loop]: loop for loop in self._rings}
+        self._lasting: dict[int, list[Variable]] = {}  # by loop: the variables that its products add to all the time
 
     def run(self) -> Program:
         """The Program of invocations."""
@@ -119,6 +148,7 @@ class _CoresRewrite(Rewrite):
             self.bind(line)
         for layout in {layout for layout, _ in tiles if isinstance(layout, Accumulator)}:
             self.bind(_columns_line(layout))
+        self._warpgroup = self.m("shr", self.index, 7) if self._of_warpgroups else word(0)
         return super().run()
 
     def layout_of(self, value: Value) -> Layout:
@@ -140,52 +170,66 @@ class _CoresRewrite(Rewrite):
             elif type(s) is End:
                 around.pop()
             elif cores_take(s) and around and isinstance(body[around[-1]], For):
-                loop = around[-1]
-                for number, atom in enumerate(s.args[:2]):
-                    self._plan(rings, loop, number, atom, counts)
+                self._plan(rings, around[-1], index, counts)
         for loop, ring in rings.items():
             self.place = self.program.place(loop)
             self._settle(ring)
         return rings
 
-    def _plan(self, rings: dict[int, _Ring], loop: int, number: int, atom: Atom, counts: Sequence[int]) -> None:
-        """Takes a factor into the ring of a loop, if it is loaded there for nothing else, with offsets that can be computed ahead."""
+    def _plan(self, rings: dict[int, _Ring], loop: int, product: int, counts: Sequence[int]) -> None:
+        """Takes the factors of a product into the ring of a loop, those that can be copied ahead."""
+        s = self.program.body[product]
+        sources = [self._source(loop, atom, counts) for atom in s.args[:2]]
+        along_k = [(number == 0) is not (source is not None and len(source.chain) > 1) for number, source in enumerate(sources)]
+        taken = self._has_warpgroups and None not in sources and warpgroups_take(s, self.invocations.count, along_k=(along_k[0], along_k[1]))
+        if taken:
+            self._of_warpgroups.add(product)
+        for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
+            if source is None or not isinstance(atom, Value):
+                continue
+            ring = rings.setdefault(loop, _Ring({}, []))
+            ring.loads[source.at] = self._strip(source.load, goes_along, swizzled=taken)
+            ring.slice += [index for index in source.offsets if index not in ring.slice]
+            self._strips[atom.id] = ring.loads[source.at], ring
+            self._skipped |= set(source.chain)
+
+    def _strip(self, s: TileLoad, along_k: bool, *, swizzled: bool) -> _Strip:
+        rows, length = s.shape
+        lanes = _SWIZZLED if swizzled else _LANES
+        stride = length if swizzled else _padded(length, 32, ROWS) if along_k else _padded(length, ROWS, _LANES)
+        memory = Memory(f"tile:{s.memory.type}.{len(self._strips)}", Space.WORKGROUP, s.memory.type, (DimConst(1), DimConst(lanes)), Access.READ_WRITE)
+        return _Strip(memory, rows, length, stride, 1, along_k, lanes)
+
+    def _source(self, loop: int, atom: Atom, counts: Sequence[int]) -> _Source | None:
+        """What a factor is loaded from, if it is loaded in a loop for nothing else, with offsets that can be computed ahead."""
         assert isinstance(atom, Value)  # a tile
-        body, turned = self.program.body, False
+        body = self.program.body
         at = self._made_by[atom.id]
         s = body[at]
         chain = [at]
         if isinstance(s, Tile) and s.op.name == "transpose" and counts[atom.id] == 1:
-            turned, at = True, self._made_by[s.args[0].id] if isinstance(s.args[0], Value) else at
+            at = self._made_by[s.args[0].id] if isinstance(s.args[0], Value) else at
             s = body[at]
             chain.append(at)
         if not isinstance(s, TileLoad) or counts[s.bound.id] != 1 or s.memory.access is not Access.READ or not s.extents[-1]:
-            return
+            return None
         if any(self._block_of(index) != loop for index in chain) or any(JUMPS[type(inner)] for inner in body[loop : self.program.match[loop]]):
-            return
+            return None
         offsets = self._slice(loop, s.indices)
-        if offsets is None:
-            return
-        rows, length = s.shape
-        along_k = (number == 0) is not turned
-        stride = _padded(length, 32, ROWS) if along_k else _padded(length, ROWS, _LANES)
-        memory = Memory(f"tile:{s.memory.type}.{len(self._strips)}", Space.WORKGROUP, s.memory.type, (DimConst(1), DimConst(_LANES)), Access.READ_WRITE)
-        ring = rings.setdefault(loop, _Ring({}, []))
-        ring.loads[at] = _Strip(memory, rows, length, stride, 1, along_k)
-        ring.slice += [index for index in offsets if index not in ring.slice]
-        self._strips[atom.id] = ring.loads[at], ring
-        self._skipped |= set(chain)
+        return None if offsets is None else _Source(at, s, tuple(chain), tuple(offsets))
 
     def _settle(self, ring: _Ring) -> None:
         """Decides how many strips a ring has, and gives their arrays sizes. Raises Unsupported where two are too many."""
-        strip_bytes = sum([strip.groups * _LANES * strip.memory.type.size_bytes for strip in ring.loads.values()])
+        strip_bytes = sum([strip.groups * strip.lanes * strip.memory.type.size_bytes for strip in ring.loads.values()])
         count = min(_MOST, self._ring_bytes // strip_bytes)
         if count < _FEWEST:
             self.refuse(f"a loop whose factors take {_FEWEST} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", "use smaller tiles")
-        ring.ahead = count - 1
+        # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
+        ring.ahead = count - 1 - (count > _FEWEST and any(strip.swizzled for strip in ring.loads.values()))
+        ring.count = count
         ring.slice.sort()
         for at, strip in ring.loads.items():
-            memory = replace(strip.memory, shape=(DimConst(strip.groups * count), DimConst(_LANES)))
+            memory = replace(strip.memory, shape=(DimConst(strip.groups * count), DimConst(strip.lanes)))
             sized = replace(strip, memory=memory, count=count)
             self.memories.append(memory)
             for value, (known, own) in list(self._strips.items()):
@@ -219,11 +263,14 @@ class _CoresRewrite(Rewrite):
             waiting += body[at].args
         return sorted(found)
 
-    def _viewed(self) -> list[Memory]:
-        """The buffers that are seen in groups of elements: every copy from them begins on a multiple."""
-        loads = [s for ring in self._rings.values() for at in ring.loads if isinstance(s := self.program.body[at], TileLoad)]
-        wanted = dict.fromkeys([s.memory for s in loads if s.memory.space is Space.BUFFER])
-        return [m for m in wanted if _splits(m) and all(self._multiple(s.indices[-1]) % _LANES == 0 for s in loads if s.memory is m)]
+    def _viewed(self) -> dict[Memory, int]:
+        """The buffers that are seen in groups of so many elements: every copy from them begins on a multiple, and is of as many."""
+        loads = [(s, strip.lanes) for ring in self._rings.values() for at, strip in ring.loads.items() if isinstance(s := self.program.body[at], TileLoad)]
+        wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER}
+        return {
+            m: lanes for m, lanes in wanted.items()
+            if _splits(m, lanes) and all(self._multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
+        }  # fmt: skip
 
     def _multiple(self, atom: Atom, depth: int = 8) -> int:
         """A power of two that an offset is known to be a multiple of, up to wrapping."""
@@ -252,9 +299,11 @@ class _CoresRewrite(Rewrite):
         elif index in self._ends:
             self.copy(index)
             self.copy_wait(0)
+            for variable in self._lasting.get(self._ends[index], ()):
+                self._wait_for(variable)
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
-            self.keep(s.bound, self._product(s))
+            self.keep(s.bound, self._product_of_warpgroups(index, s) if index in self._of_warpgroups else self._product(s))
         else:
             super().take(index)
 
@@ -268,11 +317,10 @@ class _CoresRewrite(Rewrite):
         self.map[s.bound.id] = value
         turn_now = self.get(counter)
         self.set(counter, self.m("add", turn_now, 1))
-        count = ring.ahead + 1
-        ring.now = self.m("rem", turn_now, count)
+        ring.now = self.m("rem", turn_now, ring.count)
         self.copy_wait(ring.ahead - 1)
         self.barrier()
-        self._copy_ahead(s, ring, self._turn(value, step, ring.ahead), self.m("rem", self.m("add", turn_now, ring.ahead), count))
+        self._copy_ahead(s, ring, self._turn(value, step, ring.ahead), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
     def _turn(self, value: Atom, step: Atom, turns: int) -> Atom:
         """The loop's value some turns on. It may wrap, past the end."""
@@ -293,34 +341,45 @@ class _CoresRewrite(Rewrite):
 
     def _copy(self, s: TileLoad, strip: _Strip, number: Atom) -> None:
         """Copies a tile into a strip, group by group."""
-        m, count, across = self.m, self.invocations.count, strip.length // _LANES
+        m, count, across = self.m, self.invocations.count, strip.length // strip.lanes
         total = strip.rows * across
         first = m("mul", number, strip.groups)
         for begin in range(0, total, count):
             group = m("add", self.index, begin)
             row, column = m("div", group, across), m("rem", group, across)
-            to = m("add", first, m("add", m("mul", row, strip.stride // _LANES), column))
+            to = m("add", first, self._group(strip, row, column))
             if begin + count > total:
                 to = m("select", m("lt", group, total), to, NOWHERE)
-            found = [self.load(s.memory, at) for at in self._sources(s, row, column)]
+            found = [self.load(s.memory, at) for at in self._sources(s, strip.lanes, row, column)]
             for lane, value in enumerate(found):
                 self.copy_async(strip.memory, (to, word(lane)), value)
 
-    def _sources(self, s: TileLoad, row: Atom, column: Atom) -> list[tuple[Atom, ...]]:
+    def _group(self, strip: _Strip, row: Atom, column: Atom) -> Atom:
+        """Where a group of a row lies in a strip."""
+        m = self.m
+        if not strip.swizzled:
+            return m("add", m("mul", row, strip.stride // strip.lanes), column)
+        groups = _SWIZZLED_ROW // _SWIZZLED
+        place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), m("and", row, groups - 1)))
+        return place if strip.length == _SWIZZLED_ROW else m("add", m("mul", m("div", column, groups), strip.rows * groups), place)
+
+    def _sources(self, s: TileLoad, lanes: int, row: Atom, column: Atom) -> list[tuple[Atom, ...]]:
         """The indices of the elements of a group."""
         *outer, last = [self.atom(a) for a in s.indices]
         indices = [self.beyond(offset, row) if extent else offset for offset, extent in zip(outer, s.extents, strict=False)]
         if s.memory in self._views:
-            group = self.m("add", self.m("shr", last, _LANES.bit_length() - 1), self.m.cast(column, last.type) if last.type is not u32 else column)
-            return [(*indices, group, word(lane)) for lane in range(_LANES)]
-        return [(*indices, self.beyond(last, self.m("add", self.m("mul", column, _LANES), lane))) for lane in range(_LANES)]
+            group = self.m("add", self.m("shr", last, lanes.bit_length() - 1), self.m.cast(column, last.type) if last.type is not u32 else column)
+            return [(*indices, group, word(lane)) for lane in range(lanes)]
+        return [(*indices, self.beyond(last, self.m("add", self.m("mul", column, lanes), lane))) for lane in range(lanes)]
 
     def load(self, memory: Memory, indices: tuple[Atom, ...], name: str | None = None) -> Value:
         """result = memory[indices], of what stands for the memory."""
         view = self._views.get(memory)
         if view is not None and len(indices) == memory.rank:
             *outer, last = indices
-            indices = (*outer, self.m("shr", last, _LANES.bit_length() - 1), self.m("and", last, _LANES - 1))
+            lanes = view.shape[-1]
+            assert isinstance(lanes, DimConst)  # of a view
+            indices = (*outer, self.m("shr", last, lanes.value.bit_length() - 1), self.m("and", last, lanes.value - 1))
         return super().load(view or memory, indices, name)
 
     def finish(self, places: Any = None) -> Program:
@@ -362,6 +421,49 @@ class _CoresRewrite(Rewrite):
                 self.emit(TensorCore(None, (first, *left[row][0], *left[row][1], *right[column]), sums))
         self.end()
         return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
+
+    def _product_of_warpgroups(self, index: int, s: Tile) -> Shared:
+        (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
+        layout, acc = self._layouts.values[s.bound.id], self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id])
+        (left, left_first), (right, right_first) = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
+        sums, places = self._put_sums(acc)
+        rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * _SWIZZLED_ROW // _SWIZZLED))
+        self.emit(WarpgroupProduct(None, (rows, right_first), sums, left.memory, right.memory, m, depth, n, int(right.along_k)))
+        lasting = self._lasting_variable(index, s)
+        if lasting is not None:
+            self._lasting.setdefault(self._block_of(index), []).append(lasting)
+        self.emit(WarpgroupWait(None, (word(int(lasting is not None)),), sums))
+        return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
+
+    def _put_sums(self, tile: Shared) -> tuple[Memory, dict[tuple[int, ...], Const]]:
+        """A tile in the private array for products of warpgroups: it, and the places of the registers."""
+        columns = len(tile.layout.offsets(tile.shape, 1)) // 2
+        places = {(h, 2 * column + e): word(4 * column + 2 * h + e) for column in range(columns) for h in range(2) for e in range(2)}
+        sums = self._sums_of(4 * columns)
+        for r, at in places.items():
+            self.store(sums, (at,), tile.registers[r])
+        return sums, places
+
+    def _lasting_variable(self, index: int, s: Tile) -> Variable | None:
+        """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
+        body = self.program.body
+        before = body[self._made_by[s.args[2].id]] if isinstance(s.args[2], Value) else None
+        loop = self._block_of(index)
+        inside = body[loop : self.program.match[loop]]
+        if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
+            return None
+        touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
+        alone = len(touching) == 2 and isinstance(touching[1], Set) and touching[1].args[0] is s.bound and sum(before.bound in other.args for other in body) == 1
+        return before.variable if alone and touching[0] is before else None
+
+    def _wait_for(self, variable: Variable) -> None:
+        """Waits for the sums of a variable."""
+        layout, parts = self.parts_of(variable)
+        tile = Shared(variable.type.shape, layout, {r: self.get(part) for r, part in parts.items()})
+        sums, places = self._put_sums(tile)
+        self.emit(WarpgroupWait(None, (word(0),), sums))
+        for r, at in places.items():
+            self.set(parts[r], self.load(sums, (at,)))
 
     def _sums_of(self, count: int) -> Memory:
         """The private array of sums, with room for so many."""
@@ -424,13 +526,13 @@ def _columns_line(layout: Accumulator) -> Line:
     return Line(WARP, layout.across, layout.shape[1] // layout.across, _LANE_ROW)
 
 
-def _splits(memory: Memory) -> bool:
+def _splits(memory: Memory, lanes: int) -> bool:
     """Whether the rows of a buffer may be groups of elements."""
     last = memory.shape[-1]
-    return not isinstance(last, DimConst) or last.value % _LANES == 0
+    return not isinstance(last, DimConst) or last.value % lanes == 0
 
 
-def _view(memory: Memory) -> Memory:
+def _view(memory: Memory, lanes: int) -> Memory:
     """A buffer, whose last axis becomes one of groups and one of the elements of each."""
     *outer, last = memory.shape
-    return replace(memory, shape=(*outer, dim_op("ceil_div", last, DimConst(_LANES)), DimConst(_LANES)))
+    return replace(memory, shape=(*outer, dim_op("ceil_div", last, DimConst(lanes)), DimConst(lanes)))

@@ -91,6 +91,8 @@ class Exchanger(Rewriter):
             return word(0)
         if line.then is None and line.step == 1 and line in (grid.line((2, 2), 0), grid.line((2, 2), 1)):
             return self.m("local_id.x" if line.over == 1 else "local_id.y")
+        if line.count == 1 and line.then is not None:
+            return self.bind(line.then)
         place: Atom = self.m("shr", self.index, line.over.bit_length() - 1) if line.over > 1 else self.index
         if line.over * line.count < grid.count:
             place = self.m("and", place, line.count - 1)

@@ -270,6 +270,10 @@ class Rewrite(Exchanger):
 
     # ---- variables
 
+    def parts_of(self, variable: Variable) -> tuple[Layout, dict[tuple[int, ...], Variable]]:
+        """The layout of an old variable that is a tile, and the variables that stand for its registers."""
+        return self._parts_of[variable.id]
+
     def _var(self, s: Var) -> bool:
         if not s.variable.type.is_tile:
             return False

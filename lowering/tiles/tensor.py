@@ -6,7 +6,7 @@ workgroup make a grid over the tile, and each has a block of such sums. The fact
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -16,13 +16,17 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, Line
 
-__all__ = ["ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for"]
+__all__ = ["ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
 
 WARP: Final = 32
 ROWS: Final = 16  # of a sum, and the depth of a product
 _COLUMNS: Final = 8
 _HELD: Final = 128  # elements of a sum that an invocation has at most, of the 255 registers that there are
 _LEAST_WARPS, _MOST_WARPS = 4, 8
+_WARPGROUP: Final = 4  # warps
+_WARPGROUP_ROWS: Final = 64
+_WIDEST: Final = 256  # columns of a product of a warpgroup
+_ROW: Final = 64  # elements of a swizzled row
 _FACTORS: Final[Mapping[Type, Type]] = {bf16: f32, f16: f32}
 
 
@@ -58,6 +62,14 @@ def cores_take(s: Statement) -> bool:
     (m, k), (_, n) = a.shape, b.shape
     fits = not (m % ROWS or k % ROWS or n % _COLUMNS)
     return fits and a.scalar is b.scalar and _FACTORS.get(a.scalar) is acc.scalar and _warps((m, n)) is not None
+
+
+def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool]) -> bool:
+    """Whether the warpgroups of so many invocations compute a statement that tensor cores do, whose factors lie in rows that go `along_k` or not."""
+    assert isinstance(s, Tile)  # what tensor cores take
+    (m, k), (_, n) = s.args[0].type.shape, s.args[1].type.shape
+    rows = k % _ROW == 0 and along_k[0] and (along_k[1] or n % _ROW == 0)
+    return rows and m == invocations // (WARP * _WARPGROUP) * _WARPGROUP_ROWS and n <= _WIDEST
 
 
 def _grids() -> Iterator[tuple[int, int]]:
@@ -110,8 +122,9 @@ class Layouts:
     variables: Mapping[int, Layout]
 
 
-def accumulators(program: Program, invocations: InvocationGrid) -> Layouts:
+def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = ()) -> Layouts:
     """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, and variables that are set to either.
+    The products `of_warpgroups` are named by statement.
 
     A value that is made of one variable whose layout is found later is looked at again, so the walk is repeated until nothing changes: as often as variables
     depend on each other at most.
@@ -122,9 +135,11 @@ def accumulators(program: Program, invocations: InvocationGrid) -> Layouts:
     before = -1
     while before != len(variables):
         before = len(variables)
-        for s in program.body:
+        for index, s in enumerate(program.body):
             layout: Layout | None = None
-            if cores_take(s):
+            if index in of_warpgroups:
+                layout = Accumulator(_shape(s), warps, 1)
+            elif cores_take(s):
                 layout = _accumulator(_shape(s), warps)
             elif isinstance(s, Get):
                 layout = variables.get(s.variable.id)

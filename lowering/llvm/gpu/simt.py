@@ -50,6 +50,8 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Value,
     Var,
+    WarpgroupProduct,
+    WarpgroupWait,
 )
 from vyre_py.ir.language.op import Op, Order
 from vyre_py.ir.language.types import Kind, Type, u32, u64
@@ -76,7 +78,7 @@ from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_
 from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
 from vyre_py.lowering.llvm.gpu.tensor_cores import TensorCores, uses_tensor_cores
 from vyre_py.lowering.llvm.gpu.warps import together
-from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, shares_memory, workgroup_offsets
+from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, alignment_of, shares_memory, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
@@ -206,7 +208,8 @@ class _SimtWalk:
             size += WORKGROUP_ALIGN
         if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
-            self.module.add_global(f"@shared = external addrspace(3) global [0 x i8], align {WORKGROUP_ALIGN}")
+            align = max(WORKGROUP_ALIGN, *[alignment_of(memory, self.program) for memory in self.program.memories])
+            self.module.add_global(f"@shared = external addrspace(3) global [0 x i8], align {align}")
         return size
 
     def _clear_workgroup(self, size_bytes: int) -> None:
@@ -461,6 +464,12 @@ class _SimtWalk:
     def tensor_core(self, index: int, s: TensorCore) -> None:
         self.cores.multiply(s)
 
+    def warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
+        self.cores.begin(s, self.bases)
+
+    def warpgroup_wait(self, index: int, s: WarpgroupWait) -> None:
+        self.cores.wait(s)
+
     # ---- copies into workgroup memory
 
     def copy_async(self, index: int, s: CopyAsync) -> None:
@@ -566,6 +575,7 @@ class _SimtWalk:
         self._depart("ret void")
 
     def _barrier(self) -> None:
+        self.cores.fence()
         self.w.run("llvm.nvvm.barrier0")
 
     def barrier(self, index: int, s: Barrier) -> None:
@@ -599,7 +609,8 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-    Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, GridScan: _SimtWalk.grid_scan,
+    Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, WarpgroupProduct: _SimtWalk.warpgroup_product, WarpgroupWait: _SimtWalk.warpgroup_wait,
+    GridScan: _SimtWalk.grid_scan,
     CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
 
