@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.ir.builder.blocks import Block, Ended
-from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, number, warn
+from vyre_py.ir.builder.expressions import Expr, Index, Operand, number
 from vyre_py.ir.builder.hints import convert_hint
 from vyre_py.ir.builder.refusals import PYTHON, refusal
-from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.builder.where import fail, user_place, warn
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.describe import family

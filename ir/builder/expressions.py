@@ -6,15 +6,14 @@ Every operation is emitted at once through the builder that made the operands, s
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from vyre_py.ir.builder.hints import number_hint
-from vyre_py.ir.builder.where import user_place
-from vyre_py.ir.language.errors import Diagnostic, ProgramWarning, ValidationError, shown
+from vyre_py.ir.builder.where import NoSuchName, fail, user_place
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.ops import swizzle_bits
 from vyre_py.ir.language.rules import finding
@@ -26,29 +25,13 @@ if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
 
 __all__ = [
-    "Expr", "Index", "NotValue", "Number", "Operand", "apply", "const", "fail", "number", "require_type", "warn",
+    "Expr", "Index", "NotValue", "Number", "Operand", "apply", "const", "number", "require_type",
 ]
 
 Number = bool | int | float | np.generic
 
-_WARNED: Final[dict[Any, Any]] = {}  # what Python has shown already, as it keeps that
 _NO_FLOAT = "compute inside the Program: vp.sqrt, vp.exp, vp.floor and their like; vp.cast(x, vp.f32) converts"
 _NO_INDEX = "use `with b.for_(start, stop) as k:`; a value picks from a buffer, b.table or b.private; vp.cast(x, vp.i32) converts"
-
-
-def fail(code: str, message: str, help: str | None = None) -> NoReturn:
-    """Raises the finding at the user's own line."""
-    raise ValidationError(finding(code, message, user_place(), help))
-
-
-def warn(diagnostic: Diagnostic) -> None:
-    """Gives a ProgramWarning at the place of a diagnostic, once for each place and message unless Python's filters say otherwise."""
-    place = diagnostic.place
-    warnings.warn_explicit(ProgramWarning(diagnostic), None, place.file if place else "<builder>", place.line if place else 1, registry=_WARNED)
-
-
-class NoSuchComponent(ValidationError, AttributeError):
-    """A name behind a dot that picks no components; for Python an attribute that is not there, so that `hasattr` answers."""
 
 
 def _rebinding(plain: Callable[[Expr, Operand], Expr]) -> Callable[[Expr, Operand], Expr]:
@@ -311,7 +294,7 @@ def _swizzle(x: Expr, names: str) -> Expr:
         found = finding("B108", f"{shown(names)} picks {len(names)} components, and a vector has at most 4", user_place(), "make two vectors")
     else:
         found = finding("V210", f"{has}, so no {next(n for n in names if n not in lanes)}", user_place())
-    raise NoSuchComponent(found)
+    raise NoSuchName(found)
 
 
 def _is_bool(x: Expr) -> bool:

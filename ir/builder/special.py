@@ -5,8 +5,9 @@ All raise ValidationError at the caller's line. What each op computes stands in 
 
 from __future__ import annotations
 
-from vyre_py.ir.builder.expressions import Expr, Operand, apply, const, fail
+from vyre_py.ir.builder.expressions import Expr, Operand, apply, const
 from vyre_py.ir.builder.sizes import Size, size_op
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, u32, vector_of
 from vyre_py.ir.public import public

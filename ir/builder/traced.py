@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, get_args, get_origin, overload
 
-from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, require_type
+from vyre_py.ir.builder.common_builder import CommonBuilder
+from vyre_py.ir.builder.expressions import Expr, Index, Operand, require_type
 from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.hints import convert_hint
 from vyre_py.ir.builder.program_builder import ProgramBuilder
 from vyre_py.ir.builder.results import packed, packed_type, unpacked
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.functions.function import MAX_PARAMETERS, RESULT, Definition, Function
 from vyre_py.ir.functions.writer import BodyWriter
 from vyre_py.ir.language.errors import Place, ValidationError, shown
@@ -31,7 +33,7 @@ _INSTEAD: Final = "a function computes one value from its operands: hand it what
 class _FunctionBuilder(ProgramBuilder):
     """Builds a body: statements, variables, private arrays and tables. What is no function's is refused."""
 
-    def __init__(self, caller: ProgramBuilder, definition: Definition, place: Place) -> None:
+    def __init__(self, caller: CommonBuilder[Any], definition: Definition, place: Place) -> None:
         super().__init__(definition.name, 1)
         self._caller = caller
         self._a = self._definition = definition
@@ -198,7 +200,7 @@ class Traced(Stationary):
     def __repr__(self) -> str:
         return f"<vp.function {self.name}{self._heads()}>"
 
-    def trace(self, caller: ProgramBuilder, taken: set[str]) -> Function:
+    def trace(self, caller: CommonBuilder[Any], taken: set[str]) -> Function:
         """What it is in the Program of a builder, whose other functions have the names `taken`. Raises ValidationError at the line at fault."""
         name, number = self.name, 1
         while name in taken or name in CALLED:
