@@ -198,15 +198,17 @@ def _of_shapes(op: Op, operands: tuple[Type, ...], given: Type | None) -> _Why:
     """Why an op does not go over tiles of these shapes."""
     if not (op.is_lanewise or op.name == "bitcast"):
         return f"{op.name} does not go element by element", "tiles take the ops that do"
-    if any(t.is_vector for t in operands):
-        return "the elements of tiles are scalars", "take a component: v.x"
+    if any(t.is_vector for t in operands) or (given is not None and given.is_vector):
+        return "the elements of tiles are scalars", "take a component: v.x; or name the type of an element"
     shapes = tuple([t.shape for t in operands if t.is_tile])
     shape = broadcast(shapes)
     if shape is None:
         if len({len(one) for one in shapes}) > 1:
             return "tiles of as many axes are needed", "reshape one: an axis of extent 1 goes with any extent"
         return "the extents along each axis are to be the same, or 1", "load tiles of the same shape"
-    return (f"the result is a tile of {', '.join(map(str, shape))}", "name the type of an element") if given is not None and given.shape not in ((), shape) else None
+    if given is not None and given.shape not in ((), shape):
+        return f"the result is a tile of {', '.join(map(str, shape))}", "name the type of an element"
+    return None
 
 
 def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...]) -> tuple[str, str]:
