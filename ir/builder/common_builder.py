@@ -10,7 +10,7 @@ from vyre_py.ir.builder.blocks import Block, Ended
 from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Operand, number, require_type
 from vyre_py.ir.builder.handles import NamedArray, VariableHandle
-from vyre_py.ir.builder.hints import axes_hint
+from vyre_py.ir.builder.hints import ITEM, axes_hint
 from vyre_py.ir.builder.refusals import PYTHON, refusal_grid
 from vyre_py.ir.builder.sizes import Size, as_size
 from vyre_py.ir.builder.table_data import table_data
@@ -106,7 +106,7 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
 
     def param(self, name: str, type_: Type) -> Expr:
         """An argument passed by value: a Python or NumPy number that `type_` holds; for a vector a sequence of as many as it has components."""
-        require_type(type_)
+        self._require_declared(type_)
         return Expr(self, self._declare(name).param(name, type_))
 
     def read(self, name: str, type_: Type, *shape: int | Expr) -> H:
@@ -134,13 +134,19 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
         return self._memory(name, Space.TABLE, element, shape, Access.READ, stored)
 
     def _memory(self, name: str, space: Space, type_: Type, shape: Sequence[int | Expr], access: Access, data: bytes = b"") -> H:
-        require_type(type_)
+        self._require_declared(type_)
         axes = tuple(self._axis(repr(name), axis) for axis in shape)
         if not axes:
             fail("B108", f"{name!r} needs at least one axis", axes_hint(space, access, name, type_))
         if space is not Space.BUFFER and not all(isinstance(a, DimConst) for a in axes):
             fail("B108", f"the axes of {space.value} array {name!r} must be whole numbers", "only argument buffers have symbolic sizes")
         return self._array(self._declare(name).memory(name, space, type_, axes, access, data))
+
+    @staticmethod
+    def _require_declared(type_: Type) -> None:
+        require_type(type_)
+        if type_.is_tile:
+            fail("B108", f"arguments and arrays have scalars or vectors, and no {type_}", f"name the type of an element: {PYTHON.named(type_.scalar)}")
 
     def _axis(self, what: str, axis: int | Expr) -> DimExpr:
         if isinstance(axis, Size) and axis.builder not in (self, None):
@@ -256,7 +262,8 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
             fail("V214", f"a loop's unroll is a whole number up to {MAX_UNROLL}, got {shown(unroll)}", "b.for_(0, n, unroll=4)")
         wanted = type_ or next((o.type for o in (start, stop, step) if isinstance(o, Expr)), u32)
         if wanted not in (i32, u32):
-            fail("B108", f"a loop counts in i32 or u32, got {wanted}", "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable")
+            help = "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable"
+            fail("B108", f"a loop counts in i32 or u32, got {wanted}", ITEM if wanted.is_tile else help)
         first, last = self._typed(start, wanted, "a loop's start"), self._typed(stop, wanted, "a loop's stop")
         if isinstance(step, Expr):
             return Expr(self, self._here().for_(first, last, self._typed(step, wanted, "a loop's step"), name, unroll))
@@ -306,6 +313,8 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
         for spec, value in zip(specs, values, strict=True):
             if not isinstance(value, Expr):
                 fail("B106", f"nothing says what type {shown(value)} has in a message", "vp.const(value, type) gives it one; or write it into the message")
+            if value.type.is_tile:
+                fail("V215", f"a message has scalars and vectors, and no {value.type}", ITEM)
             if fault := format_fault(spec, value.type):
                 fail("V215", f"{fault}, in the message {shown(message)}", example)
         return tuple([self._own(value) for value in values if isinstance(value, Expr)])

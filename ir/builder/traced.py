@@ -166,7 +166,7 @@ class Traced(Stationary):
         several = returned if isinstance(returned, tuple) else get_args(returned) if get_origin(returned) is tuple else None
         self.results: tuple[Type, ...] = (returned,) if several is None else several
         for what, type_ in (*zip([p.name for p in given], found, strict=True), *[(RESULT, type_) for type_ in self.results]):
-            if not isinstance(type_, Type):
+            if not isinstance(type_, Type) or type_.is_tile:
                 said = "no type" if type_ is inspect.Parameter.empty else shown(type_)
                 fail("B108", f"{'the result' if what == RESULT else f'the parameter {what}'} has {said} of the language", _EXAMPLE)
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in given])

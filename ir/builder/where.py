@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from vyre_py.ir.language.errors import Diagnostic, Place, ProgramWarning, ValidationError
 from vyre_py.ir.language.rules import finding
 
-__all__ = ["NoSuchName", "fail", "user_place", "warn"]
+__all__ = ["NoSuchName", "fail", "missing", "user_place", "warn"]
 
 _OURS: Final = Path(__file__).resolve().parents[1]  # the whole floor
 _CONTEXTLIB: Final = contextlib.contextmanager.__code__.co_filename  # stands between a `with` block of the user and the builder
@@ -56,6 +56,11 @@ class NoSuchName(ValidationError, AttributeError):
 def fail(code: str, message: str, help: str | None = None) -> NoReturn:
     """Raises the finding at the user's own line."""
     raise ValidationError(finding(code, message, user_place(), help))
+
+
+def missing(message: str, help: str) -> NoReturn:
+    """Raises B108 at the user's own line, for a name behind a dot that is not there."""
+    raise NoSuchName(finding("B108", message, user_place(), help))
 
 
 def warn(diagnostic: Diagnostic) -> None:
