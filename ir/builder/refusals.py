@@ -211,10 +211,10 @@ def _of_shapes(op: Op, operands: tuple[Type, ...], given: Type | None) -> _Why:
     return None
 
 
-def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...]) -> tuple[str, str]:
+def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...], dialect: Dialect = TEXT) -> tuple[str, str]:
     """The message and the help for a tile op that does not accept values of these types and these numbers."""
     written = f"{op.name}({', '.join([*map(str, operands), *map(str, numbers)])})"
-    help_ = f"{op.name}({', '.join([*op.names, *op.numbers])}): {op.doc}"
+    help_ = op.doc if dialect is PYTHON else f"{op.name}({', '.join([*op.names, *op.numbers])}): {op.doc}"  # a method in Python, of a shorter name
     if operands and operands[0].scalar not in op.of:
         return f"{written}: {op.name} takes {family(op.of)}", help_
     if "acc" in op.names and operands[-1].scalar not in (taken := MMA_TYPES.get((operands[0].scalar, operands[1].scalar), frozenset())):

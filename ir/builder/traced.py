@@ -99,6 +99,10 @@ class _FunctionBuilder(ProgramBuilder):
             self._refuse(name)
         return super().emit_op(name, operands, given)
 
+    def emit_tile(self, name: str, operands: Sequence[Operand], numbers: Sequence[int]) -> NoReturn:
+        """Refused."""
+        self._refuse("tiles")
+
     def emit_load(self, memory: Memory, index: Index, uniform: bool = False) -> Expr:
         """Emits a load."""
         if uniform:

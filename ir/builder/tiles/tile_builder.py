@@ -9,6 +9,7 @@ from vyre_py.ir.builder.common_builder import CommonBuilder
 from vyre_py.ir.builder.expressions import Expr, Operand, require_type
 from vyre_py.ir.builder.handles import VariableHandle
 from vyre_py.ir.builder.program_builder import ProgramBuilder
+from vyre_py.ir.builder.refusals import PYTHON
 from vyre_py.ir.builder.tiles.shapes import Shape, axis_of, extents_of
 from vyre_py.ir.builder.tiles.tile_array import TileArrayHandle
 from vyre_py.ir.builder.tiles.tile_emitter import TileEmitter
@@ -28,6 +29,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "over": "b.grid(vp.ceil_div(n, 128)) says how many workgroups run",
     "global_id": "b.workgroup_id(0) * 128 is where the workgroup's part begins; b.iota(axis, shape) counts along an axis of a tile",
     "local_i": "b.iota(axis, shape) counts along an axis of a tile",
+    "workgroup_size": "the compiler chooses the invocations of a workgroup; x.shape has the extents of a tile",
     "workgroup": "x.reduce(op, axis) and x.scan(op, axis) of a tile; b.var(name, type, shape=(128, 64)) holds one",
     "private": "b.var(name, type, shape=(128, 64)) holds a tile",
     "shared": "b.var(name, type, shape=(128, 64)) holds a tile",
@@ -113,7 +115,7 @@ class TileBuilder(CommonBuilder[TileArrayHandle], TileEmitter):
     def _tile_type(type_: Type, extents: tuple[int, ...]) -> Type:
         """The type of tiles of these elements."""
         if type_.is_vector or type_.is_tile:
-            fail("V604", f"the elements of a tile are scalars, got {type_}", f"name the type of one: vp.{type_.scalar}")
+            fail("V604", f"the elements of a tile are scalars, got {type_}", f"name the type of one: {PYTHON.named(type_.scalar)}")
         return tile_of(type_, extents)
 
     if not TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Index, Operand
 from vyre_py.ir.builder.hints import convert_hint
-from vyre_py.ir.builder.refusals import refusal_tile
+from vyre_py.ir.builder.refusals import PYTHON, refusal_tile
 from vyre_py.ir.builder.tiles.shapes import extents_along, stored_along
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.assembler import OperandTypeError
@@ -34,7 +34,7 @@ class TileEmitter(Emitter):
         try:
             return Expr(self, self._here().tile(row, atoms, numbers))
         except OperandTypeError as error:
-            fail("V201", *refusal_tile(row, error.operands, tuple(numbers)))
+            fail("V201", *refusal_tile(row, error.operands, tuple(numbers), PYTHON))
 
     def emit_tile_load(self, memory: Memory, offsets: Index, shape: object) -> Expr:
         """Emits a load of a tile."""
@@ -54,7 +54,7 @@ class TileEmitter(Emitter):
         self._atomic_row("add", memory, RELAXED.name, Scope.DEVICE.value)
         if not isinstance(value, Expr) or not value.type.is_tile:
             got = value.type if isinstance(value, Expr) else shown(value)
-            fail("V603", f"atomic_add adds a tile to {memory.name!r}, got {got}", f"a tile of one element: b.fill(x, 1, vp.{memory.type})")
+            fail("V603", f"atomic_add adds a tile to {memory.name!r}, got {got}", f"a tile of one element: b.fill(x, 1, {PYTHON.named(memory.type)})")
         atoms, extents, atom = self._written(memory, offsets, value, axes, "{}.atomic_add(({}), x)")
         self._here().tile_atomic_add(memory, atoms, extents, atom)
 
@@ -63,7 +63,7 @@ class TileEmitter(Emitter):
     def _offsets(self, memory: Memory, offsets: Index, written: str) -> tuple[Atom, ...]:
         if memory.type.is_vector:
             message = f"{memory.name!r} has elements of {memory.type}, a tile scalars"
-            fail("V604", message, f"give it an axis of components: a shape of (n, {memory.type.lanes}) and the type vp.{memory.type.scalar}")
+            fail("V604", message, f"give it an axis of components: a shape of (n, {memory.type.lanes}) and the type {PYTHON.named(memory.type.scalar)}")
         return self._indices(memory, offsets, written)
 
     def _written(self, memory: Memory, offsets: Index, value: Expr, axes: object, written: str) -> tuple[tuple[Atom, ...], tuple[int, ...], Atom]:
