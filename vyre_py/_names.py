@@ -9,6 +9,8 @@ __all__ = ["LAZY", "TABLES"]
 
 _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.builder.program_builder": ("ProgramBuilder",),
+    "vyre_py.ir.builder.tiles.tile_builder": ("TileBuilder",),
+    "vyre_py.ir.builder.tiles.tile_array": ("TileArrayHandle",),
     "vyre_py.ir.language.errors": (
         "ParseError", "ProgramError", "ProgramWarning", "RaceError", "UnwrittenRead", "ValidationError", "VyreError", "WireError",
         "Diagnostic", "Place", "Missing",

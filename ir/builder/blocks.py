@@ -8,13 +8,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from vyre_py.ir.builder.expressions import fail
-from vyre_py.ir.builder.refusals import PYTHON
-from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.builder.hints import variable_hint
+from vyre_py.ir.builder.where import fail, user_place
 from vyre_py.ir.language.nodes import Value
 
 if TYPE_CHECKING:
-    from vyre_py.ir.builder.program_builder import ProgramBuilder
+    from vyre_py.ir.builder.common_builder import CommonBuilder
     from vyre_py.ir.language.assembler import Assembler
 
 __all__ = ["Block", "Ended"]
@@ -30,7 +29,7 @@ class Block(Generic[T]):
 
     __slots__ = ("_begin", "_builder", "first", "name", "place")
 
-    def __init__(self, builder: ProgramBuilder, name: str, begin: Callable[[], T]) -> None:
+    def __init__(self, builder: CommonBuilder[Any], name: str, begin: Callable[[], T]) -> None:
         self._builder = builder
         self._begin = begin
         self.first = 0  # the number of the first value bound in it
@@ -90,4 +89,4 @@ class Ended:
         name, source = (bound[1], made.source.strip()) if made is not None and bound is not None else ("v", "")
         message = f"a value made in the {block.name} block at {block.place} is used after its end" + (f": `{source}`" if source else "")
         why = "a Python name is not a variable, so that line made a new value that lives in the block: " if source else ""
-        fail("V108", message, f"{why}declare {name} = b.var({name!r}, {PYTHON.named(value.type)}) before the block, and write it by {name}.set(...) or +=")
+        fail("V108", message, f"{why}declare {name} = {variable_hint(name, value.type)} before the block, and write it by {name}.set(...) or +=")

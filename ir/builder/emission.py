@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.ir.builder.blocks import Block, Ended
-from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, number, warn
-from vyre_py.ir.builder.hints import convert_hint
+from vyre_py.ir.builder.expressions import Expr, Index, Operand, number
+from vyre_py.ir.builder.hints import convert_hint, variable_hint
 from vyre_py.ir.builder.refusals import PYTHON, refusal
-from vyre_py.ir.builder.where import user_place
+from vyre_py.ir.builder.where import fail, user_place, warn
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
 from vyre_py.ir.language.describe import family
@@ -22,6 +22,7 @@ from vyre_py.ir.language.op import ORDERS, RELAXED, AtomicOp, Op, Scope
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS
 from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64, vector_of
 from vyre_py.ir.language.widths import INDEX_TYPES
 
@@ -47,7 +48,7 @@ def scope_named(name: str) -> Scope:
 
 class Emitter(ABC):
     """The part of a builder that emits. Numbers become constants of what they meet; one that meets a vector, and a scalar of its component
-    type, stands for all components. Every wrong call raises ValidationError at the caller's line."""
+    type, stands for all components, and one that meets a tile for all elements. Every wrong call raises ValidationError at the caller's line."""
 
     _a: Assembler
     _ended: Ended
@@ -74,7 +75,9 @@ class Emitter(ABC):
         return atom
 
     def _splat(self, atom: Atom, type_: Type) -> Atom:
-        """A scalar as a value of `type_`, repeated where that is a vector."""
+        """A scalar as a value of `type_`, repeated where that is a vector or a tile."""
+        if type_.is_tile:
+            return self._here().tile(TILE_OPS["fill"], (atom,), type_.shape)
         return self._here().let(OPS["swizzle"], (atom, _COUNT), type_) if type_.is_vector else atom
 
     def _typed(self, operand: Operand, type_: Type, what: str) -> Atom:
@@ -87,7 +90,8 @@ class Emitter(ABC):
 
     @staticmethod
     def _common(row: Op, operands: Sequence[Operand]) -> Type | None:
-        """T: the component type of the first expression that the row marks so, with the components of the first vector."""
+        """T: the component type of the first expression that the row marks so, with the components of the first vector. Beside a tile it is the type of the
+        elements: scalars go with tiles as they are."""
         types = [(o.type, p) for o, p in zip(operands, row.operands, strict=True) if isinstance(o, Expr) and p not in _FREE]
         first = next((t for t, p in types if p is Pattern.T), None)
         lanes = next((t.lanes for t, _ in types if t.is_vector), 1)
@@ -115,6 +119,10 @@ class Emitter(ABC):
         except OperandTypeError as error:
             fail("V201", *refusal(row, error.operands, given, PYTHON))
 
+    def emit_tile(self, name: str, operands: Sequence[Operand], numbers: Sequence[int]) -> Expr:
+        """Emits an op over tiles, which a Program of invocations does not have."""
+        fail("V602", f"{name} is for tiles, and {self._a.name!r} is a Program of invocations")
+
     def emit_call(self, traced: Traced, operands: Sequence[Operand]) -> Expr:
         """Emits a call of a function of the Program."""
         function = self.function_of(traced)
@@ -135,16 +143,27 @@ class Emitter(ABC):
         atom = operand.atom
         if loop is not None and not (isinstance(atom, Value) and atom.id >= loop.first):
             message = f"an assignment such as += in the {loop.name} loop at {loop.place} makes a new value, and the next turn begins with the old one"
-            help = f"b.var('v', {PYTHON.named(atom.type)}) before the loop makes a variable, and += writes it; where no sum is meant, write v = v + x"
+            help = f"{variable_hint('v', atom.type)} before the loop makes a variable, and += writes it; where no sum is meant, write v = v + x"
             warn(finding("B109", message, user_place(), help))
 
     # ---- memory
 
-    def _indices(self, memory: Memory, index: Index) -> tuple[Atom, ...]:
+    @staticmethod
+    def _require_reads(memory: Memory) -> None:
+        if not memory.access.reads:
+            fail("B108", f"{memory.name!r} is only written", "declare it with b.read_write to load from it")
+
+    @staticmethod
+    def _require_writes(memory: Memory) -> None:
+        if not memory.access.writes:
+            fail("B108", f"{memory.name!r} is only read", "declare it with b.write or b.read_write to store to it")
+
+    def _indices(self, memory: Memory, index: Index, written: str = "{}[{}]") -> tuple[Atom, ...]:
+        """The indices of an access, of which `written` is an example for a name and its axes."""
         given = index if isinstance(index, tuple) else (index,)
         if len(given) != memory.rank:
             axes = f"{memory.rank} {'axis' if memory.rank == 1 else 'axes'}"
-            hint = f"write one index per axis: {memory.name}[{', '.join('ijklmnpq'[: memory.rank])}]"
+            hint = f"write one index per axis: {written.format(memory.name, ', '.join('ijklmnpq'[: memory.rank]))}"
             hint += f"; a component of the element is {memory.name}[i].x" if memory.type.is_vector else ""
             fail("V202", f"{memory.name!r} has {axes}, got {len(given)} {'index' if len(given) == 1 else 'indices'}", hint)
         atoms: list[Atom] = []
@@ -152,6 +171,7 @@ class Emitter(ABC):
             if isinstance(i, Expr):
                 if i.type not in INDEX_TYPES:
                     hint = "take a component: v.x" if i.type.is_vector else "convert it: vp.cast(i, vp.u32)"
+                    hint = "an index is one for the whole workgroup; a.tile(i, shape=128) loads a tile from it on" if i.type.is_tile else hint
                     fail("V201", f"an index of {memory.name!r} is i32, u32, i64 or u64, got {i.type}", hint)
                 atoms.append(self._own(i))
             elif isinstance(i, (int, np.integer)) and not isinstance(i, bool):
@@ -163,16 +183,14 @@ class Emitter(ABC):
 
     def emit_load(self, memory: Memory, index: Index, uniform: bool = False) -> Expr:
         """Emits a load."""
-        if not memory.access.reads:
-            fail("B108", f"{memory.name!r} is only written", "declare it with b.read_write to load from it")
+        self._require_reads(memory)
         indices = self._indices(memory, index)
         a = self._here()
         return Expr(self, a.uniform_load(memory, indices) if uniform else a.load(memory, indices))
 
     def emit_store(self, memory: Memory, index: Index, value: Operand) -> None:
         """Emits a store."""
-        if not memory.access.writes:
-            fail("B108", f"{memory.name!r} is only read", "declare it with b.write or b.read_write to store to it")
+        self._require_writes(memory)
         indices = self._indices(memory, index)
         stored = self._typed(value, memory.type, f"an element of {memory.name!r}")
         self._here().store(memory, indices, stored)

@@ -6,15 +6,15 @@ Every operation is emitted at once through the builder that made the operands, s
 from __future__ import annotations
 
 import operator
-import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.builder.hints import number_hint
-from vyre_py.ir.builder.where import user_place
-from vyre_py.ir.language.errors import Diagnostic, ProgramWarning, ValidationError, shown
+from vyre_py.ir.builder.hints import ITEM, number_hint
+from vyre_py.ir.builder.tiles.tile_values import TileValue
+from vyre_py.ir.builder.where import NoSuchName, fail, missing, user_place
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.ops import swizzle_bits
 from vyre_py.ir.language.rules import finding
@@ -26,29 +26,13 @@ if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
 
 __all__ = [
-    "Expr", "Index", "NotValue", "Number", "Operand", "apply", "const", "fail", "number", "require_type", "warn",
+    "Expr", "Index", "NotValue", "Number", "Operand", "apply", "apply_tile", "const", "number", "require_type",
 ]
 
 Number = bool | int | float | np.generic
 
-_WARNED: Final[dict[Any, Any]] = {}  # what Python has shown already, as it keeps that
 _NO_FLOAT = "compute inside the Program: vp.sqrt, vp.exp, vp.floor and their like; vp.cast(x, vp.f32) converts"
 _NO_INDEX = "use `with b.for_(start, stop) as k:`; a value picks from a buffer, b.table or b.private; vp.cast(x, vp.i32) converts"
-
-
-def fail(code: str, message: str, help: str | None = None) -> NoReturn:
-    """Raises the finding at the user's own line."""
-    raise ValidationError(finding(code, message, user_place(), help))
-
-
-def warn(diagnostic: Diagnostic) -> None:
-    """Gives a ProgramWarning at the place of a diagnostic, once for each place and message unless Python's filters say otherwise."""
-    place = diagnostic.place
-    warnings.warn_explicit(ProgramWarning(diagnostic), None, place.file if place else "<builder>", place.line if place else 1, registry=_WARNED)
-
-
-class NoSuchComponent(ValidationError, AttributeError):
-    """A name behind a dot that picks no components; for Python an attribute that is not there, so that `hasattr` answers."""
 
 
 def _rebinding(plain: Callable[[Expr, Operand], Expr]) -> Callable[[Expr, Operand], Expr]:
@@ -64,11 +48,14 @@ def _rebinding(plain: Callable[[Expr, Operand], Expr]) -> Callable[[Expr, Operan
 
 
 @public
-class Expr(Stationary):
+class Expr(TileValue, Stationary):
     """A value of the Program being built. Python's operators emit ops; anything that would need the value now is refused.
 
     Where a vector meets a number, or a scalar of its component type, that stands for all components. `v.x` is one component of a
     vector, `v.zyx` a vector of one to four of them in any order; of a scalar, `s.xxx` is a vector of it.
+
+    In a Program of tiles a value may be a tile: operators go element by element, an extent of 1 goes with any, and a number or a scalar of the elements' type
+    with all elements. `x.shape`, `x.T`, `x.transpose`, `x.reshape`, `x.reduce`, `x.scan` and `x.item` are of tiles alone.
     """
 
     belongs_to = "a Program that is built in this process"
@@ -120,17 +107,26 @@ class Expr(Stationary):
         return _swizzle(self, name)
 
     def __getitem__(self, index: object) -> NoReturn:
-        fail("B108", f"a value of type {self.type} is not an array", "components are named: v.x, v.zy; an index picks from b.table or b.private")
+        help = "components are named: v.x, v.zy; an index picks from b.table or b.private"
+        fail("B108", f"a value of type {self.type} is not an array", f"a.tile(i, shape=64) loads a part of one; {ITEM}" if self.type.is_tile else help)
+
+    def _tile(self, name: str, *numbers: int) -> Expr:
+        return apply_tile(name, self, numbers=numbers)
 
     def cast(self, type_: Type) -> Expr:
-        """The value in another type of as many components; itself when the type is the same."""
+        """The value in another type of as many components, or the tile with elements of another type; itself when the type is the same."""
         require_type(type_)
-        return self if self.type is type_ else apply("cast", self, given=type_)
+        return self if type_ in (self.type, self._element) else apply("cast", self, given=type_)
 
     def bitcast(self, type_: Type) -> Expr:
-        """The bits as another type of the same width, as u8x4 is of u32's; itself when the type is the same."""
+        """The bits, or those of a tile's elements, as another type of the same width, as u8x4 is of u32's; itself when the type is the same."""
         require_type(type_)
-        return self if self.type is type_ else apply("bitcast", self, given=type_)
+        return self if type_ in (self.type, self._element) else apply("bitcast", self, given=type_)
+
+    @property
+    def _element(self) -> Type:
+        """The type of a tile's elements; that of any other value."""
+        return self.type.scalar if self.type.is_tile else self.type
 
     # ---- operators
 
@@ -286,7 +282,7 @@ class Expr(Stationary):
         fail("B101", "`in` needs the values now")
 
     def __len__(self) -> int:
-        fail("B102", "a value has no length", "sizes are dims: b.dim(name)")
+        fail("B102", "a value has no length", "x.shape has the extents of a tile" if self.type.is_tile else "sizes are dims: b.dim(name)")
 
     def __round__(self, digits: int | None = None) -> Expr:
         if digits is not None:
@@ -300,6 +296,8 @@ Index = Operand | tuple[Operand, ...]
 
 def _swizzle(x: Expr, names: str) -> Expr:
     type_ = x.type
+    if type_.is_tile:
+        missing(f"{shown(names)} is nothing that a tile has", "x.shape, x.T, x.reduce and their like; functions are vp.exp(x), vp.max(x, y) and their like")
     lanes = "xyzw"[: type_.lanes]
     if set(names) <= set(lanes) and 1 <= len(names) <= 4:
         return apply("swizzle", x, Expr(None, Const(u32, swizzle_bits(names))), given=vector_of(type_.scalar, len(names)))
@@ -311,7 +309,7 @@ def _swizzle(x: Expr, names: str) -> Expr:
         found = finding("B108", f"{shown(names)} picks {len(names)} components, and a vector has at most 4", user_place(), "make two vectors")
     else:
         found = finding("V210", f"{has}, so no {next(n for n in names if n not in lanes)}", user_place())
-    raise NoSuchComponent(found)
+    raise NoSuchName(found)
 
 
 def _is_bool(x: Expr) -> bool:
@@ -350,6 +348,8 @@ def const(value: Number, type_: Type) -> Expr:
     if type_.is_vector:
         help = f"vp.vec{type_.lanes}(...) makes one; a number that meets a vector stands for all components"
         fail("B108", f"a constant is one number, and {type_} is a vector", help)
+    if type_.is_tile:
+        fail("B108", f"a constant is one number, and {type_} a tile", "b.fill(0.0, shape, type) makes one; a number that meets a tile stands for all elements")
     return Expr(None, number(value, type_))
 
 
@@ -380,7 +380,17 @@ def number(value: object, type_: Type) -> Const:
 
 def apply(name: str, *operands: Operand, given: Type | None = None) -> Expr:
     """Emits an op over expressions and numbers; a number takes the type of the first expression that the row marks T."""
+    return _owner(name, operands).emit_op(name, operands, given)
+
+
+def apply_tile(name: str, *operands: Operand, numbers: Sequence[int] = ()) -> Expr:
+    """Emits an op over tiles, with the numbers that it takes."""
+    return _owner(name, operands).emit_tile(name, operands, numbers)
+
+
+def _owner(name: str, operands: Sequence[Operand]) -> Emitter:
+    """The builder that an op's operands belong to."""
     owner = next((o.builder for o in operands if isinstance(o, Expr) and o.builder is not None), None)
     if owner is None:
         fail("B108", f"{name} of numbers and constants alone belongs to no Program", "compute it in Python, or give one operand from the builder")
-    return owner.emit_op(name, operands, given)
+    return owner

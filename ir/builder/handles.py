@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from vyre_py.ir.builder.expressions import Expr, Index, NotValue, Operand, fail
+from vyre_py.ir.builder.expressions import Expr, Index, NotValue, Operand
 from vyre_py.ir.builder.sizes import Size
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.nodes import Atom, Const, Memory, Variable
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.public import public
@@ -14,7 +15,7 @@ from vyre_py.ir.travel import Stationary
 if TYPE_CHECKING:
     from vyre_py.ir.builder.emission import Emitter
 
-__all__ = ["ArrayHandle", "VariableHandle"]
+__all__ = ["ArrayHandle", "NamedArray", "VariableHandle"]
 
 
 @public
@@ -98,14 +99,8 @@ class VariableHandle(Expr):
         return self
 
 
-@public
-class ArrayHandle(NotValue, Stationary):
-    """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
-
-    The elements of an array of vectors are whole vectors: `a[i].x` is a component. Atomics give the old value; which types each takes
-    stands in `ir/OPS.md`. The `order` of one, "relaxed", "acquire", "release" or "acq_rel", says how it orders other memory, and `scope` for whom: the
-    "device" or the "workgroup".
-    """
+class NamedArray(NotValue, Stationary):
+    """What all arrays of a Program have in common, those of invocations and those of tiles."""
 
     belongs_to = "a Program that is built in this process"
     travels_as = "send the Program, once it is built"
@@ -137,6 +132,41 @@ class ArrayHandle(NotValue, Stationary):
 
     def __setitem__(self, index: Index, value: Operand) -> None:
         self.builder.emit_store(self.memory, index, value)
+
+    def _whole(self, *others: object) -> NoReturn:
+        fail("B108", f"{self.memory.name!r} is an array, and operators work on values", f"take an element: {self.memory.name}[i]")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _whole
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _whole
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __neg__ = __invert__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _whole
+    # Otherwise x == y would be Python's own False: a condition that silently never holds.
+    __eq__ = __ne__ = _whole
+    __hash__ = object.__hash__
+    __array_priority__ = 1000
+
+    def __iter__(self) -> NoReturn:
+        fail("B101", f"{self.memory.name!r} was iterated over", "use `with b.for_(0, n) as k:`")
+
+    def __contains__(self, item: object) -> bool:
+        fail("B101", f"`in {self.memory.name}` needs the values now")
+
+    def __bool__(self) -> bool:
+        fail("B101", f"{self.memory.name!r} was used where Python needs true or false now")
+
+    def __len__(self) -> int:
+        fail("B102", f"{self.memory.name!r} has no length yet", "sizes are dims: b.dim(name)")
+
+
+@public
+class ArrayHandle(NamedArray):
+    """An array of the Program: `a[i, j]` loads an element, `a[i, j] = v` stores one; past the ends a load is zero and a store is dropped.
+
+    The elements of an array of vectors are whole vectors: `a[i].x` is a component. Atomics give the old value; which types each takes
+    stands in `ir/OPS.md`. The `order` of one, "relaxed", "acquire", "release" or "acq_rel", says how it orders other memory, and `scope` for whom: the
+    "device" or the "workgroup".
+    """
+
+    __slots__ = ()
 
     def uniform_load(self, index: Index) -> Expr:
         """A barrier, one load for the whole workgroup, a barrier: all its invocations get the same element, even if others write there."""
@@ -185,26 +215,3 @@ class ArrayHandle(NotValue, Stationary):
     def atomic_compare_exchange(self, index: Index, expected: Operand, desired: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Stores `desired` where the old value equals `expected`; gives the old value."""
         return self.builder.emit_atomic("compare_exchange", self.memory, index, expected, desired, order=order, scope=scope)
-
-    def _whole(self, *others: object) -> NoReturn:
-        fail("B108", f"{self.memory.name!r} is an array, and operators work on values", f"take an element: {self.memory.name}[i]")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _whole
-    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _whole
-    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __neg__ = __invert__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _whole
-    # Otherwise x == y would be Python's own False: a condition that silently never holds.
-    __eq__ = __ne__ = _whole
-    __hash__ = object.__hash__
-    __array_priority__ = 1000
-
-    def __iter__(self) -> NoReturn:
-        fail("B101", f"{self.memory.name!r} was iterated over", "use `with b.for_(0, n) as k:`")
-
-    def __contains__(self, item: object) -> bool:
-        fail("B101", f"`in {self.memory.name}` needs the values now")
-
-    def __bool__(self) -> bool:
-        fail("B101", f"{self.memory.name!r} was used where Python needs true or false now")
-
-    def __len__(self) -> int:
-        fail("B102", f"{self.memory.name!r} has no length yet", "sizes are dims: b.dim(name)")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from vyre_py.ir.builder.refusals import PYTHON
 from vyre_py.ir.language.nodes import Access, Space
 from vyre_py.ir.language.types import Kind, Type, bool_
 
-__all__ = ["axes_hint", "convert_hint", "number_hint"]
+__all__ = ["ITEM", "axes_hint", "convert_hint", "number_hint", "variable_hint"]
+
+ITEM: Final = "x.item() takes the element of a tile that has one"
 
 
 def axes_hint(space: Space, access: Access, name: str, type_: Type) -> str:
@@ -17,6 +21,8 @@ def axes_hint(space: Space, access: Access, name: str, type_: Type) -> str:
 
 def convert_hint(got: Type, type_: Type) -> str:
     """How a value of type `got` becomes one of `type_`."""
+    if got.shape != type_.shape:
+        return _shape_hint(got, type_)
     if got.lanes != type_.lanes:
         if type_ is bool_ and got.kind is Kind.BOOL:
             return "one bool decides: vp.all(c) or vp.any(c)"
@@ -25,7 +31,23 @@ def convert_hint(got: Type, type_: Type) -> str:
         if got.lanes < type_.lanes:
             return f"vp.vec{type_.lanes}(...) makes a vector"
         return f"take {type_.lanes} component{'s' * (type_.lanes > 1)}: v.{'xyzw'[: type_.lanes]}"
-    return PYTHON.cast(type_)
+    return PYTHON.cast(type_.scalar if type_.is_tile else type_)
+
+
+def _shape_hint(got: Type, type_: Type) -> str:
+    """How a tile, or a scalar, becomes one of another shape."""
+    if type_ is bool_:
+        return "one bool decides: c.reduce('or', axis) and c.reduce('and', axis) fold along an axis, c.item() takes the last"
+    if not type_.is_tile:
+        return ITEM
+    if not got.is_tile:
+        return f"fill a tile: b.fill(x, {type_.shape})"
+    return f"in ops an extent of 1 goes with any: x + b.fill(0, {type_.shape}, {PYTHON.named(type_.scalar)})"
+
+
+def variable_hint(name: str, type_: Type) -> str:
+    """How a variable of a type is declared."""
+    return f"b.var({name!r}, {PYTHON.named(type_.scalar if type_.is_tile else type_)}{f', shape={type_.shape}' if type_.is_tile else ''})"
 
 
 def number_hint(value: object, type_: Type) -> str:

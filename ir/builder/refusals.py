@@ -198,21 +198,23 @@ def _of_shapes(op: Op, operands: tuple[Type, ...], given: Type | None) -> _Why:
     """Why an op does not go over tiles of these shapes."""
     if not (op.is_lanewise or op.name == "bitcast"):
         return f"{op.name} does not go element by element", "tiles take the ops that do"
-    if any(t.is_vector for t in operands):
-        return "the elements of tiles are scalars", "take a component: v.x"
+    if any(t.is_vector for t in operands) or (given is not None and given.is_vector):
+        return "the elements of tiles are scalars", "take a component: v.x; or name the type of an element"
     shapes = tuple([t.shape for t in operands if t.is_tile])
     shape = broadcast(shapes)
     if shape is None:
         if len({len(one) for one in shapes}) > 1:
             return "tiles of as many axes are needed", "reshape one: an axis of extent 1 goes with any extent"
         return "the extents along each axis are to be the same, or 1", "load tiles of the same shape"
-    return (f"the result is a tile of {', '.join(map(str, shape))}", "name the type of an element") if given is not None and given.shape not in ((), shape) else None
+    if given is not None and given.shape not in ((), shape):
+        return f"the result is a tile of {', '.join(map(str, shape))}", "name the type of an element"
+    return None
 
 
-def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...]) -> tuple[str, str]:
+def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...], dialect: Dialect = TEXT) -> tuple[str, str]:
     """The message and the help for a tile op that does not accept values of these types and these numbers."""
     written = f"{op.name}({', '.join([*map(str, operands), *map(str, numbers)])})"
-    help_ = f"{op.name}({', '.join([*op.names, *op.numbers])}): {op.doc}"
+    help_ = op.doc if dialect is PYTHON else f"{op.name}({', '.join([*op.names, *op.numbers])}): {op.doc}"  # a method in Python, of a shorter name
     if operands and operands[0].scalar not in op.of:
         return f"{written}: {op.name} takes {family(op.of)}", help_
     if "acc" in op.names and operands[-1].scalar not in (taken := MMA_TYPES.get((operands[0].scalar, operands[1].scalar), frozenset())):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vyre_py.ir.builder.expressions import Expr, Operand, fail
+from vyre_py.ir.builder.expressions import Expr, Operand
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.dims import WORD_LIMIT, DimConst, DimExpr, dim_op, is_size
 from vyre_py.ir.language.nodes import Const
 from vyre_py.ir.language.types import u32

@@ -5,13 +5,14 @@ All raise ValidationError at the caller's line. What each op computes stands in 
 
 from __future__ import annotations
 
-from vyre_py.ir.builder.expressions import Expr, Operand, apply, const, fail
+from vyre_py.ir.builder.expressions import Expr, Operand, apply, apply_tile, const
 from vyre_py.ir.builder.sizes import Size, size_op
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, u32, vector_of
 from vyre_py.ir.public import public
 
-__all__ = ["bitcast", "cast", "ceil_div", "max", "min", "splat", "vec2", "vec3", "vec4"]
+__all__ = ["bitcast", "cast", "ceil_div", "max", "min", "mma", "splat", "vec2", "vec3", "vec4"]
 
 
 @public
@@ -43,7 +44,8 @@ def _sizes(name: str, a: Operand, b: Operand) -> Size | None:
 
 @public
 def cast(x: Expr, type_: Type) -> Expr:
-    """The value in another type of as many components, rounded once; float to int saturates, NaN to 0; int narrowing wraps; non-zero is true.
+    """The value in another type of as many components, or the tile with elements of another type, rounded once; float to int saturates, NaN to 0; int
+    narrowing wraps; non-zero is true.
 
     Of a size, i64 and u64 take it whole, up to 2^48 - 1; as any other value it is a u32, and binding fails for a larger one.
     """
@@ -92,7 +94,7 @@ def _vector(lanes: int, parts: tuple[Operand, ...]) -> Expr:
 @public
 def splat(x: Expr, to: int | Type) -> Expr:
     """A vector with the scalar x in all components: of 2 to 4 components, or of a vector type of x's type."""
-    if not isinstance(x, Expr) or x.type.is_vector:
+    if not isinstance(x, Expr) or x.type.is_vector or x.type.is_tile:
         fail("B108", f"splat repeats a scalar of the Program, got {shown(x)}", "a number that meets a vector is repeated by itself; v.xxx repeats a component")
     if isinstance(to, Type):
         if not to.is_vector or to.scalar is not x.type:
@@ -101,3 +103,16 @@ def splat(x: Expr, to: int | Type) -> Expr:
     if isinstance(to, bool) or to not in (2, 3, 4):
         fail("B108", f"a vector has 2 to 4 components, got {shown(to)}", "vp.splat(x, 3)")
     return apply("swizzle", x, const(0, u32), given=vector_of(x.type, to))
+
+
+@public
+def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool = False) -> Expr:
+    """The product of matrices a b + acc, for tiles a of (m, k), b of (k, n) and acc of (m, n); a tile of acc's type.
+
+    Elements of a and b are both f16, bf16, f32 or f64, or each f8e4m3 or f8e5m2, or each i8 or u8. Those of acc are f32 for floats of up to 32 bits, or f16 for
+    f16, f64 for f64, i32 for integers. Each element is acc = fma(a, b, acc) in acc's type, k ascending, so the bits are the same everywhere. With `tensor` a
+    tensor core may sum in its own order and precision.
+
+    Raises ValidationError: V201 for other types and shapes, V602 in a Program of invocations.
+    """
+    return apply_tile("mma_tensor" if tensor else "mma", a, b, acc)

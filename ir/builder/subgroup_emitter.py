@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from vyre_py.ir.builder.emission import Emitter
-from vyre_py.ir.builder.expressions import Expr, Operand, fail, number
+from vyre_py.ir.builder.expressions import Expr, Operand, number
 from vyre_py.ir.builder.refusals import PYTHON, refusal_together
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from vyre_py.ir.builder.expressions import fail, require_type
+from vyre_py.ir.builder.expressions import require_type
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.narrowing import from_f64, from_integers, is_narrow
 from vyre_py.ir.language.types import Array, Type, scalar_of
 

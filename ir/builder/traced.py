@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, get_args, get_origin, overload
 
-from vyre_py.ir.builder.expressions import Expr, Index, Operand, fail, require_type
+from vyre_py.ir.builder.common_builder import CommonBuilder
+from vyre_py.ir.builder.expressions import Expr, Index, Operand, require_type
 from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.hints import convert_hint
 from vyre_py.ir.builder.program_builder import ProgramBuilder
 from vyre_py.ir.builder.results import packed, packed_type, unpacked
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.functions.function import MAX_PARAMETERS, RESULT, Definition, Function
 from vyre_py.ir.functions.writer import BodyWriter
 from vyre_py.ir.language.errors import Place, ValidationError, shown
@@ -31,7 +33,7 @@ _INSTEAD: Final = "a function computes one value from its operands: hand it what
 class _FunctionBuilder(ProgramBuilder):
     """Builds a body: statements, variables, private arrays and tables. What is no function's is refused."""
 
-    def __init__(self, caller: ProgramBuilder, definition: Definition, place: Place) -> None:
+    def __init__(self, caller: CommonBuilder[Any], definition: Definition, place: Place) -> None:
         super().__init__(definition.name, 1)
         self._caller = caller
         self._a = self._definition = definition
@@ -96,6 +98,10 @@ class _FunctionBuilder(ProgramBuilder):
         if OPS[name].is_query:
             self._refuse(name)
         return super().emit_op(name, operands, given)
+
+    def emit_tile(self, name: str, operands: Sequence[Operand], numbers: Sequence[int]) -> NoReturn:
+        """Refused."""
+        self._refuse("tiles")
 
     def emit_load(self, memory: Memory, index: Index, uniform: bool = False) -> Expr:
         """Emits a load."""
@@ -164,7 +170,7 @@ class Traced(Stationary):
         several = returned if isinstance(returned, tuple) else get_args(returned) if get_origin(returned) is tuple else None
         self.results: tuple[Type, ...] = (returned,) if several is None else several
         for what, type_ in (*zip([p.name for p in given], found, strict=True), *[(RESULT, type_) for type_ in self.results]):
-            if not isinstance(type_, Type):
+            if not isinstance(type_, Type) or type_.is_tile:
                 said = "no type" if type_ is inspect.Parameter.empty else shown(type_)
                 fail("B108", f"{'the result' if what == RESULT else f'the parameter {what}'} has {said} of the language", _EXAMPLE)
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in given])
@@ -198,7 +204,7 @@ class Traced(Stationary):
     def __repr__(self) -> str:
         return f"<vp.function {self.name}{self._heads()}>"
 
-    def trace(self, caller: ProgramBuilder, taken: set[str]) -> Function:
+    def trace(self, caller: CommonBuilder[Any], taken: set[str]) -> Function:
         """What it is in the Program of a builder, whose other functions have the names `taken`. Raises ValidationError at the line at fault."""
         name, number = self.name, 1
         while name in taken or name in CALLED:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.builder.expressions import Expr, apply, const, fail
+from vyre_py.ir.builder.expressions import Expr, apply, const
 from vyre_py.ir.builder.handles import ArrayHandle
+from vyre_py.ir.builder.where import fail
 from vyre_py.ir.evaluate.subgroups import identity
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.errors import shown

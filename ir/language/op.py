@@ -168,7 +168,7 @@ class Op:
         """The result's type for tiles, and scalars beside them: element by element."""
         if shape is None or not (self.is_lanewise or self.name == "bitcast") or any(t.is_vector for t in operands):
             return None
-        if given is not None and given.shape not in ((), shape):
+        if given is not None and (given.is_vector or given.shape not in ((), shape)):
             return None
         element = self.result_type(tuple([t.scalar for t in operands]), given and given.scalar)
         return element and tile_of(element, shape)

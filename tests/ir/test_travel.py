@@ -112,6 +112,7 @@ def _staying() -> dict[str, Any]:
         number = b.var("number", vp.f32, 0.0)
         element = z[b.global_id(0)]
         z[b.global_id(0)] = element + number
+    tiles = vp.TileBuilder("tiles")
     plan = vp.plan_arena([vp.ArenaValue("a", (4,), vp.f32)], [vp.ArenaStep((), ("a",))])
     filled = vp.ProgramBuilder("filled")
     with filled as b:
@@ -125,7 +126,8 @@ def _staying() -> dict[str, Any]:
         "Entry": part.steps[0].entries[0], "Executor": vp.Executor("reference"), "Expr": element, "Graph": device.capture(launch),
         "Image": part.steps[0].images[0], "Interface": device.compile_native(PROGRAM).artifact.interface, "Launch": launch, "Part": part, "Pending": pending,
         "ProgramBuilder": builder, "ResidentStore": device.resident, "Sequence": device.sequence(launch), "SequenceStep": vp.copy_step(x, y), "Size": size,
-        "Sobol": vp.Sobol.__new__(vp.Sobol), "Step": part.steps[0], "Trace": vp.trace(), "Traced": traced, "VariableHandle": number,
+        "Sobol": vp.Sobol.__new__(vp.Sobol), "Step": part.steps[0],
+        "TileArrayHandle": tiles.write("t", vp.f32, 4), "TileBuilder": tiles, "Trace": vp.trace(), "Traced": traced, "VariableHandle": number,
         "Weights": device.weights({"w": np.ones(4, np.float32)}),
     }  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Programs of tiles in Python: their builder, and what it hands out."""
