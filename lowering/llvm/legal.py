@@ -8,7 +8,7 @@ from typing import Final
 
 from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.effects import ORDERS, SYNCHRONISES
-from vyre_py.ir.language.nodes import Atomic, Let, Memory, Space, WarpgroupProduct
+from vyre_py.ir.language.nodes import TARGET_KINDS, Atomic, Let, Memory, Space, WarpgroupProduct
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -52,6 +52,13 @@ def shares_memory(program: Program) -> bool:
     return orders_memory(program) or any(SYNCHRONISES[type(s)] for s in program.body)
 
 
+def _copied_first(program: Program) -> frozenset[Memory]:
+    """The arrays from which tensor cores take factors: `lowering.tiles` has all of one written, by whoever loads it, before a barrier and its products."""
+    if not any(isinstance(s, TARGET_KINDS) for s in program.body):
+        return frozenset()
+    return frozenset({m for m in program.memories if m.space is Space.WORKGROUP and m.rank > 1})
+
+
 def alignment_of(memory: Memory, program: Program) -> int:
     """What a workgroup array begins on a multiple of, in bytes."""
     swizzled = any(isinstance(s, WarpgroupProduct) and memory in (s.left, s.right) for s in program.body)
@@ -63,10 +70,11 @@ def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, 
     bytes: the arrays that are not written first come first."""
     offsets: dict[Memory, int] = {}
     size = zeros = 0
+    written_first = optimised.written_first | _copied_first(optimised.program)
     memories = [memory for memory in optimised.program.memories if memory.space is Space.WORKGROUP]
-    for memory in sorted(memories, key=optimised.written_first.__contains__):
+    for memory in sorted(memories, key=written_first.__contains__):
         size += -size % alignment_of(memory, optimised.program)
         offsets[memory] = size
         size += -(-element_count(memory) * memory.type.size_bytes // WORKGROUP_ALIGN) * WORKGROUP_ALIGN
-        zeros = zeros if memory in optimised.written_first else size
+        zeros = zeros if memory in written_first else size
     return offsets, zeros, size

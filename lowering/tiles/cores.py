@@ -49,6 +49,7 @@ __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 _LANES: Final = 4  # elements that are copied, and loaded by a lane, together
 _SWIZZLED: Final = 8  # elements that are copied together to where warpgroups read them
 _SWIZZLED_ROW: Final = 64
+_BAND: Final = 8  # rows of the grid
 _FEWEST: Final = 2  # strips of a ring
 _MOST: Final = 4
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
@@ -113,11 +114,12 @@ class _Ring:
     count: int = 2
     ahead: int = 1
     now: Atom = word(0)  # the strip of the turn at hand
+    due: Callable[[], None] | None = None  # the copies of the turn at hand, until they are begun
 
 
 class _CoresRewrite(Rewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
-        super().__init__(program, target, invocation_grid(program, count=invocations_for(program)), memory_bytes // 8)
+        super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8)
         self._has_warpgroups = warpgroups
         self._made_by: dict[int, int] = {s.result.id: index for index, s in enumerate(program.body) if s.result is not None}
         self._strips: dict[int, tuple[_Strip, _Ring | None]] = {}  # of a factor, by the number of the value
@@ -125,6 +127,7 @@ class _CoresRewrite(Rewrite):
         self._sums: Memory | None = None
         self._ring_bytes = memory_bytes // 8 * 7
         self._of_warpgroups: set[int] = set()
+        self._products: dict[int, set[int]] = {}  # by loop
         self._rings = self._planned()
         self._layouts = accumulators(program, self.invocations, self._of_warpgroups)
         self._views = {m: _view(m, lanes) for m, lanes in self._viewed().items()} if wide else {}
@@ -149,7 +152,19 @@ class _CoresRewrite(Rewrite):
         for layout in {layout for layout, _ in tiles if isinstance(layout, Accumulator)}:
             self.bind(_columns_line(layout))
         self._warpgroup = self.m("shr", self.index, 7) if self._of_warpgroups else word(0)
+        self._grid_places = self._raster()
         return super().run()
+
+    def _raster(self) -> dict[str, Atom]:
+        """The workgroup's place along x and y, by query, in an order in which workgroups that run at once share more of what they load: down several rows of
+        the grid, then on to the next column of these."""
+        m = self.m
+        across, down = m("num_workgroups.x"), m("num_workgroups.y")
+        number = m("add", m("mul", m("workgroup_id.y"), across), m("workgroup_id.x"))
+        band = m("mul", across, _BAND)
+        first = m("mul", m("div", number, band), _BAND)
+        rows, within = m("min", m("sub", down, first), word(_BAND)), m("rem", number, band)
+        return {"workgroup_id.x": m("div", within, rows), "workgroup_id.y": m("add", first, m("rem", within, rows))}
 
     def layout_of(self, value: Value) -> Layout:
         return self._layouts.values.get(value.id, self.invocations)
@@ -182,6 +197,7 @@ class _CoresRewrite(Rewrite):
         sources = [self._source(loop, atom, counts) for atom in s.args[:2]]
         along_k = [(number == 0) is not (source is not None and len(source.chain) > 1) for number, source in enumerate(sources)]
         taken = self._has_warpgroups and None not in sources and warpgroups_take(s, self.invocations.count, along_k=(along_k[0], along_k[1]))
+        self._products.setdefault(loop, set()).add(product)
         if taken:
             self._of_warpgroups.add(product)
         for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
@@ -293,9 +309,12 @@ class _CoresRewrite(Rewrite):
         self.place = self.program.place(index)
         if index in self._skipped:
             return
+        if isinstance(s, Let) and s.op.name in self._grid_places:
+            self.map[s.bound.id] = self._grid_places[s.op.name]
+            return
         if (ring := self._rings.get(index)) is not None:
             assert isinstance(s, For)  # what has a ring
-            self._begin(s, ring)
+            self._begin(index, s, ring)
         elif index in self._ends:
             self.copy(index)
             self.copy_wait(0)
@@ -307,7 +326,7 @@ class _CoresRewrite(Rewrite):
         else:
             super().take(index)
 
-    def _begin(self, s: For, ring: _Ring) -> None:
+    def _begin(self, loop: int, s: For, ring: _Ring) -> None:
         start, stop, step = [self.atom(a) for a in s.args]
         self.barrier()  # others may still load from the strips
         for turn in range(ring.ahead):
@@ -320,7 +339,14 @@ class _CoresRewrite(Rewrite):
         ring.now = self.m("rem", turn_now, ring.count)
         self.copy_wait(ring.ahead - 1)
         self.barrier()
-        self._copy_ahead(s, ring, self._turn(value, step, ring.ahead), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
+
+        def copy_ahead() -> None:
+            self._copy_ahead(s, ring, self._turn(value, step, ring.ahead), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
+
+        # The first product of warpgroups is begun before: it goes on meanwhile.
+        ring.due = copy_ahead if self._of_warpgroups & self._products[loop] else None
+        if ring.due is None:
+            copy_ahead()
 
     def _turn(self, value: Atom, step: Atom, turns: int) -> Atom:
         """The loop's value some turns on. It may wrap, past the end."""
@@ -429,6 +455,10 @@ class _CoresRewrite(Rewrite):
         sums, places = self._put_sums(acc)
         rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * _SWIZZLED_ROW // _SWIZZLED))
         self.emit(WarpgroupProduct(None, (rows, right_first), sums, left.memory, right.memory, m, depth, n, int(right.along_k)))
+        ring = self._rings[self._block_of(index)]
+        if ring.due is not None:
+            ring.due()
+            ring.due = None
         lasting = self._lasting_variable(index, s)
         if lasting is not None:
             self._lasting.setdefault(self._block_of(index), []).append(lasting)

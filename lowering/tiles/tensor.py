@@ -92,10 +92,13 @@ def _warps(shape: tuple[int, int]) -> tuple[int, int] | None:
     return min(fitting, key=lambda grid: (grid[0] * grid[1], m // grid[0] + n // grid[1]), default=None)
 
 
-def invocations_for(program: Program) -> int:
-    """How many invocations the products of a Program on tensor cores need; 0 where it has none."""
-    counts = [prod(grid) for s in program.body if cores_take(s) and (grid := _warps(_shape(s))) is not None]
-    return WARP * max(counts, default=0)
+def invocations_for(program: Program, *, warpgroups: bool) -> int:
+    """How many invocations the products of a Program on tensor cores need; 0 where it has none. Where the target has products of `warpgroups`, as many as
+    have 64 rows for each."""
+    shapes = [_shape(s) for s in program.body if cores_take(s)]
+    if warpgroups and shapes and all(m % _WARPGROUP_ROWS == 0 and m // _WARPGROUP_ROWS * _WARPGROUP <= _MOST_WARPS for m, _ in shapes):
+        return WARP * _WARPGROUP * max(m // _WARPGROUP_ROWS for m, _ in shapes)
+    return WARP * max([prod(grid) for shape in shapes if (grid := _warps(shape)) is not None], default=0)
 
 
 def _shape(s: Statement) -> tuple[int, int]:

@@ -100,14 +100,16 @@ class TensorCores:
         columns_apart = s.depth * 128 // _UNIT_BYTES if not s.along_k else 1
         left = self._descriptor(bases[s.left], s.args[0], 1)
         right = self._descriptor(bases[s.right], s.args[1], columns_apart)
-        w.line('call void asm sideeffect "wgmma.fence.sync.aligned;", "~{memory}"() convergent')
         count = s.width // 2
         names = ", ".join(f"${k}" for k in range(count))
-        text = f"wgmma.mma_async.sync.aligned.m64n{s.width}k{_DEEP}.f32.{word}.{word} {{{names}}}, ${count}, ${count + 1}, 1, 1, 1, 0, {int(not s.along_k)};"
+        head, tail = f"wgmma.mma_async.sync.aligned.m64n{s.width}k{_DEEP}.f32.{word}.{word} {{{names}}}", f"1, 1, 1, 0, {int(not s.along_k)};"
+        operands: list[tuple[str, str]] = []
+        lines = ["wgmma.fence.sync.aligned;"]
         for step in range(s.depth // _DEEP):
-            operands = [("i64", self._further(left, self._along_k(s, step, s.rows))), ("i64", self._further(right, self._of_right(s, step)))]
-            self._tied(s.memory, text, operands)
-        w.line('call void asm sideeffect "wgmma.commit_group.sync.aligned;", "~{memory}"() convergent')
+            first = count + len(operands)
+            operands += [("i64", self._further(left, self._along_k(s, step, s.rows))), ("i64", self._further(right, self._of_right(s, step)))]
+            lines.append(f"{head}, ${first}, ${first + 1}, {tail}")
+        self._tied(s.memory, " ".join([*lines, "wgmma.commit_group.sync.aligned;"]), operands)
 
     def wait(self, s: WarpgroupWait) -> None:
         """Waits for products."""
