@@ -59,8 +59,8 @@ def _is_type(thing: object) -> bool:
 def _is_value_type(thing: object) -> bool:
     """Whether a value or variable may be of it: a type, or that of a tile, which may be too large."""
     return id(thing) in _TYPE_IDS or (
-        type(thing) is Type and type(thing.shape) is tuple and all(type(n) is int and n > 0 for n in thing.shape)
-        and _is_type(thing.scalar) and tile_of(thing.scalar, thing.shape) is thing
+        type(thing) is Type and type(thing.name) is str and type(thing.shape) is tuple and all(type(n) is int and n > 0 for n in thing.shape)
+        and (element := SCALARS.get(thing.name.partition("(")[2].partition(",")[0])) is not None and tile_of(element, thing.shape) is thing
     )
 
 
