@@ -20,8 +20,13 @@ from vyre_py.ir.language.types import Type, f16, f32, i32, tile_of, u32
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
 from vyre_py.ir.text.program_markup import program_html
+from vyre_py.ir.text.tokens import Tokens
 
 ONE = DimConst(1)
+CHANGES = (
+    "", "fill", "tile", "tile(f32, 4)", "item", "mma", ":", "[", "]", ")", "0", "4", "f32", "vec2(1.0, 2.0)", "iota(0, 4)", "4294967296", "-1",
+    "subgroup_ballot", "workgroup", "tiles", "barrier", "local_id.x", "select(true, 1.0, 2.0)", "cast", ".x", ": 4", "== 1", "* 2.0",
+)  # fmt: skip
 HEAD = """program p(n) tiles grid(n) {
   buffer x: f32[n] read_write
   buffer z: f32[n, n] read_write
@@ -261,3 +266,17 @@ def test_memories_of_vectors_have_no_tiles() -> None:
 def test_tiles_have_colours() -> None:
     html = program_html(parse(MATMUL))
     assert ">tiles</span>" in html and ">tile</span>(" in html
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_changed_token_gives_a_finding_or_another_program(seed: int) -> None:
+    r = random.Random(seed)
+    words = Tokens(print_program(generate_tiles(r)), "t").words[:-1]
+    for _ in range(25):
+        changed = list(words)
+        changed[r.randrange(len(changed))] = r.choice((*CHANGES, r.choice(words)))
+        try:
+            program = parse(" ".join(changed))
+        except ProgramError:
+            continue
+        round_trip(program)
