@@ -34,6 +34,8 @@ from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning 
 from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result, SubgroupOp  # noqa: E402 - as above
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
+from vyre_py.ir.language.tile_op import MAX_TILE_ELEMENTS, TileOp  # noqa: E402 - as above
+from vyre_py.ir.language.tile_ops import MMA_TYPES, TILE_OPS  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
@@ -54,6 +56,7 @@ _FAMILIES: Final = {
     "V40": "Uniformity",
     "V47": "What is hardly meant",
     "V5": "Limits",
+    "V6": "Tiles",
     "R": "What is seen while a Program runs",
 }
 
@@ -103,6 +106,20 @@ whose bits lane k has bit k; for S = 64 a `u32x2`, for S = 128 a `u32x4`, with l
 
 The identity, with which an exclusive scan begins, is 0 for add, or and xor, 1 for mul, all bits for and; for min the greatest value of the type and for max the
 least, for floats the infinities.
+"""
+
+_TILES_HEAD: Final = f"""\
+A Program says `tiles` in its head in place of `workgroup(...)`: then its values are scalars, the same for a whole workgroup, and tiles, arrays of 1 to 3 axes
+and constant extents, of at most {MAX_TILE_ELEMENTS} elements, which a workgroup has together. The type is written `tile(f32, 128, 256)`. Such a Program says
+how many workgroups run, `grid(...)`, and nothing of invocations, which are the compiler's affair.
+
+Every op that works component by component goes over tiles element by element: between tiles of as many axes, where an extent of 1 goes with any, and
+scalars, which go with all; so do conversions. `memory[i : 128, j]` is a load of a tile, and `memory[i : 128, j] = x` a store: from the offset on
+along each axis, as many elements as the extent says; an axis without an extent is none of the tile's. What is outside, along each axis by itself, is zero
+when it is loaded and dropped when it is stored. `tile_atomic_add(memory[i : 128, j], x)` adds each element as a relaxed atomic.
+
+The ops below take values, and then numbers, which are constant. The order in which elements are folded is fixed, so the bits of floats are the same
+everywhere, but for the rounding of WGSL and the sums of `mma_tensor`.
 """
 
 _ERRORS_HEAD: Final = f"""# Errors
@@ -212,13 +229,21 @@ def _subgroup_row(op: SubgroupOp) -> tuple[str, ...]:
     return _code(describe.spelling(op)), types, _cell(op.doc), describe.how_uniform(op)
 
 
+def _tile_row(op: TileOp) -> tuple[str, ...]:
+    return _code(describe.spelling(op)), describe.accepted(op), _cell(op.doc)
+
+
+def _mma_rows() -> list[tuple[str, ...]]:
+    return [(str(a), str(b), ", ".join(sorted(map(str, sums)))) for (a, b), sums in MMA_TYPES.items()]
+
+
 def _law(text: str) -> str:
     equation, bracket, note = text.partition(" (integers only")
     return _code(equation) + bracket + note
 
 
 def ops_page() -> str:
-    """The page of ops, queries and atomics."""
+    """The page of ops, queries, atomics, subgroup ops and tile ops."""
     computed = [op for op in OPS.values() if not op.is_query]
     queries = [op for op in OPS.values() if op.is_query]
     parts = [
@@ -243,6 +268,11 @@ def ops_page() -> str:
         "## Subgroups\n",
         _SUBGROUPS_HEAD,
         _table(("op", "types", "meaning", "uniformity"), map(_subgroup_row, SUBGROUPS.values())),
+        "## Tiles\n",
+        _TILES_HEAD,
+        _table(("op", "types", "meaning"), map(_tile_row, TILE_OPS.values())),
+        "What `mma` and `mma_tensor` multiply, and in which types the products are summed:\n",
+        _table(("elements of a", "of b", "of acc"), _mma_rows()),
     ]
     return "\n".join(parts)
 

@@ -12,6 +12,7 @@ from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.language import describe
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.tile_ops import TILE_OPS
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -23,13 +24,14 @@ def test_the_page_is_fresh(name: str) -> None:
 
 def test_every_op_has_one_row() -> None:
     rows = re.findall(r"^\| `([^`]+)` \|", ops_page(), flags=re.MULTILINE)
-    assert [row for row in rows if row not in CAPABILITIES] == [*OPS, *(f"atomic_{name}" for name in ATOMICS), *map(describe.spelling, SUBGROUPS.values())]
+    together = map(describe.spelling, (*SUBGROUPS.values(), *TILE_OPS.values()))
+    assert [row for row in rows if row not in CAPABILITIES] == [*OPS, *(f"atomic_{name}" for name in ATOMICS), *together]
     assert set(rows) >= CAPABILITIES
 
 
 def test_the_tables_are_whole() -> None:
     tables = re.findall(r"(?:^\|.*\n)+", ops_page(), flags=re.MULTILINE)
-    assert len(tables) == 5
+    assert len(tables) == 7
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 

@@ -54,7 +54,7 @@ def refusal(op: Op, operands: tuple[Type, ...], given: Type | None = None, diale
     `operands` are as many as the row has. `sqrt(i32): sqrt takes floats`, `convert it: cast(x, f32)`.
     """
     said = _written(op, operands, given)
-    if any(t.is_tile for t in operands):
+    if any(t.is_tile for t in operands) or (given is not None and given.is_tile):
         if (why := _of_shapes(op, operands, given)) is not None:
             return f"{said}: {why[0]}", why[1]
         operands, given = tuple([t.scalar for t in operands]), given and given.scalar
@@ -198,9 +198,13 @@ def _of_shapes(op: Op, operands: tuple[Type, ...], given: Type | None) -> _Why:
     """Why an op does not go over tiles of these shapes."""
     if not (op.is_lanewise or op.name == "bitcast"):
         return f"{op.name} does not go element by element", "tiles take the ops that do"
-    if any(t.is_vector for t in operands) or (given is not None and given.is_vector):
-        return "the elements of tiles are scalars", "take a component: v.x; or name the type of an element"
+    if any(t.is_vector for t in operands):
+        return "the elements of tiles are scalars", "take a component: v.x"
+    if given is not None and given.is_vector:
+        return "the elements of tiles are scalars", "name the type of an element"
     shapes = tuple([t.shape for t in operands if t.is_tile])
+    if not shapes:
+        return "a scalar becomes no tile by itself", "fill a tile with it"
     shape = broadcast(shapes)
     if shape is None:
         if len({len(one) for one in shapes}) > 1:

@@ -37,7 +37,7 @@ from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.spans import Spans
-from vyre_py.ir.language.tile_op import TileOp, is_tile_shape
+from vyre_py.ir.language.tile_op import TileOp
 from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, Type, tile_of
 
@@ -57,10 +57,10 @@ def _is_type(thing: object) -> bool:
 
 
 def _is_value_type(thing: object) -> bool:
-    """Whether a value or variable may be of it: a type, or that of a tile."""
+    """Whether a value or variable may be of it: a type, or that of a tile, which may be too large."""
     return id(thing) in _TYPE_IDS or (
-        type(thing) is Type and type(thing.shape) is tuple and all(type(n) is int for n in thing.shape) and is_tile_shape(thing.shape)
-        and _is_type(thing.scalar) and tile_of(thing.scalar, thing.shape) is thing
+        type(thing) is Type and type(thing.name) is str and type(thing.shape) is tuple and all(type(n) is int and n > 0 for n in thing.shape)
+        and (element := SCALARS.get(thing.name.partition("(")[2].partition(",")[0])) is not None and tile_of(element, thing.shape) is thing
     )
 
 

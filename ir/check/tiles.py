@@ -87,7 +87,7 @@ def is_tile_access(program: Program, findings: Findings, index: int, s: TileMemo
     if not _are_numbers(program, findings, index, s.args[memory.rank : 2 * memory.rank], "the extent"):
         return False
     if memory.type.is_vector:
-        findings.add("V604", index, f"{name} has elements of {memory.type}, a tile scalars")
+        findings.add("V604", index, f"{name} has elements of {memory.type}, a tile scalars", "declare it with scalars, and an axis more for the components")
     elif (fault := tile_fault(s.shape)) is not None:
         findings.add("V604", index, fault)
     else:

@@ -65,6 +65,7 @@ from vyre_py.ir.language.nodes import (
     Tile,
     TileAtomicAdd,
     TileLoad,
+    TileMemoryStatement,
     TileStore,
     UniformLoad,
     Var,
@@ -113,7 +114,7 @@ class _Types:
                 "V204",
                 index,
                 f"{what} is {type_}, {atom_text(self.program, value)} is {value.type}",
-                f"convert it: cast(x, {type_})",
+                _how_to_store(value.type, type_),
             )
 
     def access(self, index: int, statement: MemoryStatement, operands: int) -> bool:
@@ -122,6 +123,9 @@ class _Types:
         if memory not in self.memories:
             return False
         if len(statement.args) != memory.rank + operands:
+            if isinstance(statement, TileMemoryStatement):
+                self.tile_arity(index, statement)
+                return False
             axes = f"{memory.rank} ax{'es' if memory.rank != 1 else 'is'}"
             needed = f"{memory.rank + operands} operand{'s' * (memory.rank + operands != 1)}"
             message = f"{quoted(memory.name)} has {axes}, so {needed} are needed, got {len(statement.args)}"
@@ -134,6 +138,12 @@ class _Types:
                     "V205", index, f"an index of {quoted(memory.name)}, {atom_text(self.program, atom)}, is {atom.type}"
                 )
         return True
+
+    def tile_arity(self, index: int, s: TileMemoryStatement) -> None:
+        """Reports an access by tiles that has not an offset and an extent for each axis of its memory."""
+        memory, given = s.memory, len(s.args) // 2
+        message = f"{quoted(memory.name)} has {memory.rank} ax{'es' if memory.rank != 1 else 'is'}, the access {given}"
+        self.findings.add("V202", index, message, "write an offset for each axis, and an extent behind those that the tile has: x[i : 64, j]")
 
     def size(self, where: Where, expr: DimExpr, limit: int = SIZE_LIMIT) -> None:
         """A dim expression, at most `MAX_DIM_TERMS` terms, whose value lies below a limit; so do its constants below `SIZE_LIMIT`."""
@@ -271,7 +281,9 @@ class _Types:
 
     def condition(self, index: int, atom: Atom) -> None:
         if atom.type is not bool_:
-            help = "one bool decides: all(c) or any(c)" if atom.type.kind is Kind.BOOL else None
+            help = None
+            if atom.type.kind is Kind.BOOL:
+                help = "one bool decides: " + ("reduce_or(c, axis) along each axis, and then its item" if atom.type.is_tile else "all(c) or any(c)")
             self.findings.add("V206", index, f"the condition {atom_text(self.program, atom)} is {atom.type}", help)
 
     def count(self, index: int, s: For) -> None:
@@ -307,6 +319,17 @@ class _Types:
 
     def plain(self, index: int, s: Statement) -> None:
         self.arity(index, s, 0, f"a {type(s).__name__}")
+
+
+def _how_to_store(given: Type, wanted: Type) -> str:
+    """What helps where a value of one type stands for one of another."""
+    if given.is_tile and not wanted.is_tile:
+        return "say the extents of the tile where it is stored, y[i : 64]; or take its one element: item(x)"
+    if wanted.is_tile and not given.is_tile:
+        return f"fill a tile: fill(x, {', '.join(map(str, wanted.shape))})"
+    if given.shape != wanted.shape:
+        return "the shapes are to be the same; an extent of 1 goes with others only in ops"
+    return f"convert it: cast(x, {wanted.scalar if wanted.is_tile else wanted})"
 
 
 _RULES: Final[Handlers[Callable[[_Types, int, Any], None]]] = Handlers("the rules of types", {

@@ -273,7 +273,7 @@ class Assembler:
 
     def tile_load(self, memory: Memory, offsets: tuple[Atom, ...], extents: Sequence[int], name: str | None = None) -> Value:
         """result = the tile of these extents, 0 for an axis that it has not, from the offsets on."""
-        result = self.value(tile_of(memory.type, [n for n in extents if n]), name)
+        result = self.value(tile_of(memory.type.scalar, [n for n in extents if n]), name)
         self.emit(TileLoad(result, (*offsets, *[Const(u32, n) for n in extents]), memory))
         return result
 

@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final
 
-from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.check.tiles import tile_fault
+from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import Diagnostic, Place
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import TYPES, Type
+from vyre_py.ir.language.types import TYPES, Type, tile_of
 from vyre_py.ir.text.lexer import KEYWORDS, quote, split_literal, unquote
 from vyre_py.ir.text.tokens import Tokens, kind_of
 
 __all__ = ["Cursor", "Failed"]
 
 MAX_SIZE: Final = 1 << 64
+_MOST_DIGITS: Final = 10  # of a u32
 _DIM_INFIX: Final = {infix: name for name, (_, infix) in DIM_OPS.items() if infix}
 # What looking for names near unknown ones may cost in one text: for each name that is looked at so many steps, and one for each pair of characters.
 _NEAR_STEPS: Final = 250_000
@@ -116,6 +118,34 @@ class Cursor:
         if text not in TYPES:
             raise self.unknown("the type", text, TYPES, self.place(self.position - 1))
         return TYPES[text]
+
+    def value_type(self) -> Type:
+        """Steps over the type of a value: a type's name, or `tile(f32, 128, 256)`."""
+        if self.words[self.position] != "tile" or self.words[self.position + 1] != "(":
+            return self.type_name()
+        first = self.position
+        self.position += 2
+        element = self.type_name()
+        extents = []
+        while self.take(","):
+            extents.append(self.extent())
+        self.expect(")", "`,` and an extent" if not extents else "`,` or `)`")
+        fault = f"the elements of tiles are scalars, not {element}" if element.is_vector else tile_fault(tuple(extents))
+        if fault is not None:
+            raise Failed(finding("V604", fault, self.tokens.place(first, self.position - 1)))
+        return tile_of(element, extents)
+
+    def count(self, what: str) -> int:
+        """Steps over a plain whole number, one of a u32, without a suffix."""
+        word = self.words[self.position]
+        if not word.isdecimal() or len(word) > _MOST_DIGITS or int(word) >= WORD_LIMIT:
+            raise self.unexpected(what)
+        self.position += 1
+        return int(word)
+
+    def extent(self) -> int:
+        """Steps over the extent of a tile along an axis."""
+        return self.count("an extent: a whole number without a suffix")
 
     # ---- sizes
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from vyre_py.ir.language.dims import DimConst, DimExpr, Grid, dims_of, evaluate_dim
+from vyre_py.ir.language.dims import OF_TILES, DimConst, DimExpr, Grid, dims_of, evaluate_dim
 from vyre_py.ir.language.nodes import Access, Const, Space
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Type
@@ -19,6 +19,7 @@ from vyre_py.ir.text.operand_parser import Operand
 
 __all__ = ["DeclarationParser"]
 
+_EITHER: Final = "a Program has a workgroup of its own or says tiles, and then the compiler chooses its invocations"
 _ACCESS: Final = {access.value: access for access in Access}
 _T = TypeVar("_T")
 
@@ -27,7 +28,7 @@ class DeclarationParser(ExpressionParser):
     """The grammar of declarations. Each method reads the rest of one, after its first word, and raises Failed."""
 
     def head(self) -> None:
-        """`program name(dims) workgroup(x, y, z) subgroup(s) over(x, y, z) {`, where all but the name may be left out."""
+        """`program name(dims) workgroup(x, y, z) subgroup(s) over(x, y, z) {`, where all but the name may be left out; `tiles` in place of a workgroup."""
         while self.take("\n"):
             pass
         if not self.take("program"):
@@ -39,8 +40,10 @@ class DeclarationParser(ExpressionParser):
         for name in self.listed(lambda: self.name("a dim")) if self.words[self.position] == "(" else ():
             self.dims[name] = a.dim(name)
             self.names[name] = self.dims[name]
-        if self.take("workgroup"):
-            a.workgroup = self._extents(self.size, 1)
+        if self.take("tiles"):
+            a.workgroup = OF_TILES
+        elif self.take("workgroup"):
+            self._workgroup()
         if self.take("subgroup"):
             self.expect("(")
             a.subgroup = self.size()
@@ -50,7 +53,15 @@ class DeclarationParser(ExpressionParser):
             over = self.words[self.position - 1] == "over"
             one: DimExpr = DimConst(1)
             a.grid = Grid(over, self._extents(self.dim_expression, one))
-        self.expect("{", "`workgroup(`, `subgroup(`, `over(`, `grid(` or `{`")
+        if not self.take("{"):
+            both = self.words[self.position] == ("workgroup" if a.workgroup == OF_TILES else "tiles")
+            raise self.unexpected("`workgroup(`, `tiles`, `subgroup(`, `over(`, `grid(` or `{`", _EITHER if both else None)
+
+    def _workgroup(self) -> None:
+        place = self.place(self.position - 1)
+        self.assembler.workgroup = self._extents(self.size, 1)
+        if self.assembler.workgroup == OF_TILES:
+            raise Failed(finding("V504", "a workgroup of 0 x 0 x 0", place, _EITHER))
 
     def listed(self, read: Callable[[], _T], opener: str = "(", closer: str = ")") -> list[_T]:
         """What `read` reads, parted by commas, in brackets."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from vyre_py.ir.language.dims import DIM_OPS, Dim, DimConst, DimExpr
-from vyre_py.ir.language.grids import default_grid
+from vyre_py.ir.language.grids import NO_GRID, default_grid
 from vyre_py.ir.language.nodes import Memory, Space
 from vyre_py.ir.language.types import Kind
 from vyre_py.ir.text.lexer import literal_text, quote, written_name
@@ -24,10 +24,11 @@ MAX_LISTED: Final = 64
 def head_lines(program: Program, functions: Iterable[str]) -> Iterator[str]:
     """The lines before the body, with those of functions; the grid is left out where it is the default."""
     dims = ", ".join([written_name(d.name) for d in program.dims])
-    head = f"program {written_name(program.name)}({dims}) workgroup({_extents([str(n) for n in program.workgroup])})"
+    workgroup = "tiles" if program.of_tiles else f"workgroup({_extents([str(n) for n in program.workgroup])})"
+    head = f"program {written_name(program.name)}({dims}) {workgroup}"
     if program.subgroup:
         head += f" subgroup({program.subgroup})"
-    if program.grid != default_grid(program.memories, program.body):
+    if program.grid != (NO_GRID if program.of_tiles else default_grid(program.memories, program.body)):
         head += f" {'over' if program.grid.over else 'grid'}({_extents([print_dim(e) for e in program.grid.extents])})"
     yield head + " {"
     if program.doc:

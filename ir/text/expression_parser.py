@@ -3,26 +3,16 @@ is parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from vyre_py.ir.builder.refusals import refusal_grid, refusal_together
 from vyre_py.ir.functions.function import Function
-from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.describe import full_name
+from vyre_py.ir.language.dims import OF_TILES
 from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Value, Variable
-from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Result, SubgroupOp
-from vyre_py.ir.language.ops import (
-    ANY_ORDER,
-    ATOMICS,
-    ATOMICS_BY_SPELLING,
-    GRID_FOLDS,
-    GRID_OPS,
-    OPS,
-    SUBGROUPS,
-    swizzle_bits,
-)
+from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Result
+from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS, SUBGROUPS, swizzle_bits
 from vyre_py.ir.language.rules import finding
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.lexer import (
@@ -31,11 +21,13 @@ from vyre_py.ir.text.lexer import (
     LEVEL_COMPARISON,
     PREFIX,
     QUERIES,
+    TILE_CALLED,
     WORDS,
     split_literal,
     swizzle_named,
 )
 from vyre_py.ir.text.operand_parser import MAX_PARTS, Open, Operand, OperandParser
+from vyre_py.ir.text.together_parser import grid_scan_call, subgroup_call, tile_call
 from vyre_py.ir.text.tokens import Tokens
 
 __all__ = ["MAX_NESTING", "Binding", "ExpressionParser", "is_atomic"]
@@ -63,6 +55,11 @@ class ExpressionParser(OperandParser):
         self.names: dict[str, Binding] = {}
         self.memories: dict[str, Memory | None] = {}
         self.functions: dict[str, Function | None] = {}  # None: its declaration failed, and was reported
+
+    @property
+    def of_tiles(self) -> bool:
+        """Whether what is read are statements of a Program of tiles."""
+        return self.assembler.workgroup == OF_TILES
 
     def find_memory(self, name: str) -> Memory:
         """The memory of this name, which is the token before the cursor. Raises Failed."""
@@ -164,7 +161,7 @@ class ExpressionParser(OperandParser):
         kind = self.kind
         following = self.words[self.position + 1] if kind in ("name", "string") else ""
         if following == "[":
-            return self.access(self.assembler.load)
+            return self.load()
         if kind == "name" and (following == "(" or (is_atomic(word) and self.is_ordered())):
             return self.call()
         if kind == "name" and (word in WORDS or (following == "." and word in QUERIES)):
@@ -256,12 +253,34 @@ class ExpressionParser(OperandParser):
         indices = [self.fix(index, i32 if type(index) is Open and index.negative else u32) for index in self.arguments("]")]
         return memory, tuple(indices)
 
-    def access(self, load: Callable[[Memory, tuple[Atom, ...]], Value]) -> Operand:
-        """`name[index, ...]` as a load."""
+    def accessed(self) -> tuple[Memory, tuple[Atom, ...], list[int]]:
+        """`name[index, ...]`, where extents of a tile may stand behind indices, as in `name[i : 128, j]`: one for each axis then, 0 where none stands."""
+        memory = self.find_memory(self.name("an array"))
+        self.expect("[")
+        words = self.words
+        indices: list[Atom] = []
+        extents: list[int] = []
+        while not self.take("]"):
+            first = self.position
+            index = self.expression()
+            indices.append(self.fix(index, i32 if type(index) is Open and index.negative else u32))
+            if len(indices) >= MAX_PARTS:
+                raise self.too_many(first)
+            if self.take(":"):
+                extents += [0] * (len(indices) - 1 - len(extents))
+                extents.append(self.extent())
+            if not self.take(",") and words[self.position] != "]":
+                raise self.unexpected("`,` or `]`")
+        if extents:
+            extents += [0] * (len(indices) - len(extents))
+        return memory, tuple(indices), extents
+
+    def load(self) -> Operand:
+        """`name[index, ...]`, or `name[offset : extent, ...]`."""
         first = self.position
-        memory, indices = self.indices()
+        memory, indices, extents = self.accessed()
         self.part(first)
-        return load(memory, indices)
+        return self.assembler.tile_load(memory, indices, extents) if extents else self.assembler.load(memory, indices)
 
     def call(self) -> Operand:
         """`name(...)`: an op, a conversion, a dim expression, a uniform load or an atomic."""
@@ -277,16 +296,20 @@ class ExpressionParser(OperandParser):
             self.expect(")")
             return expr
         if name == "uniform_load":
-            value = self.access(self.assembler.uniform_load)
+            first = self.position
+            memory, indices = self.indices()
+            self.part(first)
             self.expect(")")
-            return value
+            return self.assembler.uniform_load(memory, indices)
         if name.startswith("subgroup_") and name[9:] in SUBGROUPS:
-            return self.together(SUBGROUPS[name[9:]], at)
+            return subgroup_call(self, SUBGROUPS[name[9:]], at)
         if name == GridScan.spelling:
-            return self.grid_scan(at)
+            return grid_scan_call(self, at)
+        if name in TILE_CALLED:
+            return tile_call(self, name, at)
         row = OPS.get(name)
         if row is None or row.is_query:
-            raise self.unknown("the operation", name, (*self.functions, *_CALLS), self.place(at))
+            raise self.unknown("the operation", name, (*self.functions, *_CALLS, *(TILE_OPS if self.of_tiles else ())), self.place(at))
         if row.result is not Result.GIVEN:
             return self._call_op(row, self.arguments(")"), at)
         operands = [self.expression()]
@@ -294,7 +317,7 @@ class ExpressionParser(OperandParser):
             self.expect(",")
             operands.append(self.expression())
         self.expect(",", "`,` and a type")
-        given = self.type_name()
+        given = self.value_type()
         self.expect(")")
         return self.op(row, tuple(operands), at, given)
 
@@ -340,41 +363,6 @@ class ExpressionParser(OperandParser):
         if not operands:
             self.take(")")
         return row, memory, indices, tuple([self.fix(operand, memory.type) for operand in operands])
-
-    def together(self, row: SubgroupOp, first: int) -> Operand:
-        """The rest of `subgroup_name(operands)`."""
-        name, given = f"subgroup_{row.name}", self.arguments(")")
-        if len(given) != row.operands:
-            place = self.tokens.place(first, self.position - 1)
-            raise Failed(finding("V202", f"{name} takes {row.operands} operand{'s' * (row.operands != 1)}, got {len(given)}", place, row.doc))
-        if isinstance(given[0], Open):
-            raise Failed(finding("P104", "nothing here fixes the type of this literal", self.tokens.place(*given[0].span)))
-        atoms = (given[0], *[self.fix(index, u32) for index in given[1:]])
-        self.part(first)
-        try:
-            return self.assembler.together(row, atoms)
-        except OperandTypeError as error:
-            message, help = refusal_together(row, error.operands)
-            raise Failed(finding("V201", message, self.tokens.place(first, self.position - 1), help)) from None
-
-    def grid_scan(self, first: int) -> Operand:
-        """The rest of `grid_scan(fold, x)`."""
-        at = self.position
-        fold = self.expect_kind("name", "what it folds with")
-        if fold not in GRID_OPS:
-            raise Failed(finding("P103", f"grid_scan does not fold with {fold}", self.place(at), f"one of {', '.join(GRID_OPS)}"))
-        if self.take(ANY_ORDER):
-            fold = f"{fold} {ANY_ORDER}"
-        self.expect(",")
-        x = self.expression()
-        self.expect(")")
-        if isinstance(x, Open):
-            raise Failed(finding("P104", "nothing here fixes the type of this literal", self.tokens.place(*x.span)))
-        self.part(first)
-        if fold in GRID_FOLDS and GRID_FOLDS[fold].accepts((x.type,)):
-            return self.assembler.grid_scan(fold, x)
-        message, help = refusal_grid(fold, x.type)
-        raise Failed(finding("V201", message, self.tokens.place(first, self.position - 1), help))
 
 
 def is_atomic(word: str) -> bool:

@@ -9,13 +9,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from vyre_py.ir.language.nodes import GridScan
+from vyre_py.ir.language.nodes import GridScan, TileAtomicAdd
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, decode, element, encode
 
 __all__ = [
-    "CALLED", "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "WORDS", "literal_bits",
-    "literal_text", "malformed", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
+    "CALLED", "INFIX", "KEYWORDS", "LEADING", "LEVEL_COMPARISON", "LEVEL_UNARY", "MAX_FINDINGS", "PREFIX", "QUERIES", "TILE_CALLED", "WORDS",
+    "literal_bits", "literal_text", "malformed", "quote", "split_literal", "swizzle_named", "unquote", "written_name",
 ]  # fmt: skip
 
 MAX_NUMBER: Final = 400
@@ -35,6 +36,8 @@ KEYWORDS: Final = LEADING | {"true", "false", "inf", "nan"} | WORDS | frozenset(
 CALLED: Final = frozenset({
     *OPS, "dim", "uniform_load", GridScan.spelling, *(f"atomic_{name}" for name in ATOMICS), *(f"subgroup_{name}" for name in SUBGROUPS),
 })  # fmt: skip
+# The same, in a Program of tiles alone.
+TILE_CALLED: Final = frozenset({*TILE_OPS, TileAtomicAdd.spelling})
 
 LEVEL_COMPARISON: Final = 3
 LEVEL_UNARY: Final = 10

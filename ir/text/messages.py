@@ -46,6 +46,8 @@ def formats(message: str) -> tuple[str, ...] | None:
 
 def format_fault(spec: str, type_: Type) -> str:
     """Why a value of a type, or its components, cannot be written in a format; "" where they can."""
+    if type_.is_tile:
+        return f"a {type_} has no format: scalars and vectors are written"
     found = _FORMAT.fullmatch(spec)
     if found is None:
         return f"{spec!r} is no format"

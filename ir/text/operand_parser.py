@@ -10,7 +10,7 @@ An operand that does not fit ends nothing: what cannot be parsed is reported fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -21,7 +21,8 @@ from vyre_py.ir.language.nodes import Atom, Const, Let, Value
 from vyre_py.ir.language.op import Op, Result
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import Kind, Type, bool_, i32, u32, vector_of
+from vyre_py.ir.language.tile_op import broadcast
+from vyre_py.ir.language.types import Kind, Type, bool_, i32, tile_of, u32, vector_of
 from vyre_py.ir.text.cursor import Cursor, Failed
 from vyre_py.ir.text.lexer import literal_bits
 from vyre_py.ir.text.tokens import Tokens
@@ -35,8 +36,8 @@ MAX_PARTS: Final = 4096  # of one statement
 @dataclass(slots=True, eq=False)
 class Open:
     """An operand without a type: a literal (`digits`), or the result of an op (`draft`). `group` holds the operands that take their type from it: the same,
-    or that of a component where `vector` is true. `order` counts the parts of the expression up to it; `span` is its first and last token. Once it
-    has a `type`, `atom` is what stands for it."""
+    or that of a component where `vector` is true. `order` counts the parts of the expression up to it; `span` is its first and last token. `shape` is
+    that of a tile which is known to be one though the type of its elements is not. Once it has a `type`, `atom` is what stands for it."""
 
     order: int
     span: Span
@@ -45,6 +46,7 @@ class Open:
     group: tuple[Open, ...] = ()
     vector: bool = False
     draft: _Draft | None = None
+    shape: tuple[int, ...] = ()
     type: Type | None = None
     atom: Atom | None = None
 
@@ -168,26 +170,33 @@ class OperandParser(Cursor):
         shares = lanes > 0 or row.result in (Result.T, Result.VECTOR)
         group = [member for member, pattern in zip(known, row.operands, strict=True) if type(member) is Open and (lanes or pattern is Pattern.T)]
         vector = lanes > 0 or row.result is Result.VECTOR
-        return Open(self._parts, self.assembler.place, group=tuple(group) if shares else (), vector=vector, draft=draft)
+        return Open(self._parts, self.assembler.place, group=tuple(group) if shares else (), vector=vector, draft=draft, shape=_shape(known))
 
     # ---- types of open operands
 
     def fix(self, operand: Operand, type_: Type) -> Atom:
-        """Gives an operand without a type this one, and those whose type follows from it theirs; the atom that stands for it."""
+        """Gives an operand without a type this one, and those whose type follows from it theirs; the atom that stands for it. Of a tile it takes the type of
+        the elements."""
         if not isinstance(operand, Open):
             return operand
-        waiting = [(operand, type_)] if operand.type is None else []
+        waiting = [(operand, type_.scalar if type_.is_tile else type_)] if operand.type is None else []
         while waiting:
             one, wanted = waiting.pop()
-            one.type = wanted
+            one.type = tile_of(wanted.scalar, one.shape) if one.shape else wanted
             if one.draft is not None:
-                one.atom = one.draft.value = Value(one.draft.number, wanted)
+                one.atom = one.draft.value = Value(one.draft.number, one.type)
                 inner = wanted.scalar if one.vector else wanted
                 waiting += [(member, inner) for member in one.group if member.type is None]
             else:
                 one.atom = self._constant(one, wanted, suffixed=False)
         assert operand.atom is not None  # it has a type now
         return operand.atom
+
+    def closed(self, operands: Sequence[Operand]) -> tuple[Atom, ...]:
+        """Operands that have types already. Raises Failed for the first that has none."""
+        if open_ := next((operand for operand in operands if isinstance(operand, Open)), None):
+            raise Failed(finding("P104", "nothing here fixes the type of this literal", self.tokens.place(*open_.span)))
+        return cast(tuple[Atom, ...], tuple(operands))
 
     def settle(self, *operands: Operand) -> tuple[Atom, ...]:
         """The atoms of a statement's operands, all of which have been read. Raises Failed with the first thing that is at fault in their expressions."""
@@ -252,6 +261,12 @@ def _beside(pattern: Pattern, t: Type | None) -> Type | None:
     if pattern is Pattern.COMPONENT:
         return t.scalar if t is not None else None
     return pattern.fixed if pattern is not Pattern.BOOL else None
+
+
+def _shape(operands: Iterable[Operand]) -> tuple[int, ...]:
+    """The shape of what an op makes of operands, some of which are tiles, known or open; empty where none is, or where they do not fit."""
+    shapes = [operand.shape if type(operand) is Open and operand.type is None else cast(Type, operand.type).shape for operand in operands]
+    return broadcast(tuple(filter(None, shapes))) or ()
 
 
 def _likely_type(row: Op, operands: tuple[Operand, ...]) -> Type | None:

@@ -1,6 +1,7 @@
 """The parser of `.vir` text: whole Programs; statements are in `ir.text.statement_parser`, expressions in `ir.text.expression_parser`.
 
     program NAME(DIM, ...) workgroup(x, y, z) over(x, y, z) {     grid(x, y, z) counts workgroups; both may be left out; subgroup(s) behind workgroup
+                                                                 tiles in place of workgroup(x, y, z): a Program of tiles
       doc "text"
       function NAME(NAME: TYPE, ...) -> TYPE {                     called as an op is; doc, private, table and statements, and at its end:
         return EXPRESSION
@@ -13,6 +14,8 @@
       var NAME: TYPE = EXPRESSION
       NAME = EXPRESSION
       NAME[INDEX, ...] = EXPRESSION
+      NAME[OFFSET : EXTENT, ...] = EXPRESSION                      a tile, and a load of one likewise; an axis without an extent is none of the tile's
+      tile_atomic_add(NAME[OFFSET : EXTENT, ...], EXPRESSION)
       atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands; atomic_add.acquire, atomic_add.acq_rel.workgroup
       if EXPRESSION { } else if EXPRESSION { } else { }
       for NAME in START..STOP step STEP unroll(COUNT) { }          step and unroll, a hint to compilers, may be left out
@@ -25,7 +28,8 @@
     }
 
 Statements end with a line or `;`, operators bind as in Rust, names that are no identifiers are quoted, comments begin with `//`. Behind an
-expression, `.x` and its like pick components: `v.zyx`, `x[i].y`; of a scalar they repeat it: `s.xxx`.
+expression, `.x` and its like pick components: `v.zyx`, `x[i].y`; of a scalar they repeat it: `s.xxx`. `tile(f32, 128, 256)` is a type of values and
+variables; a tile op takes values and then whole numbers, `reduce_add(x, 1)`, and a literal beside a tile has the type of its elements.
 """
 
 from __future__ import annotations

@@ -49,6 +49,11 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Subgroup,
+    Tile,
+    TileAtomicAdd,
+    TileLoad,
+    TileMemoryStatement,
+    TileStore,
     UniformLoad,
     Value,
     Var,
@@ -56,7 +61,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
 from vyre_py.ir.language.types import Type, i32, u32
-from vyre_py.ir.language.walks import REPORTING_KINDS, WITHOUT_TILES, Handlers
+from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.text.declaration_printer import head_lines, inner_lines, print_dim
 from vyre_py.ir.text.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
 
@@ -212,12 +217,23 @@ class _Printer:
         """Operands of one type: one that is no constant fixes it for all; without one, the first constant does."""
         typed = next((a for a in args if not isinstance(a, Const)), None)
         if typed is not None or not args:
-            return [self._atom(a, typed.type if typed is not None else None) for a in args]
+            fixed = typed.type if typed is not None else None
+            return [self._atom(a, fixed.scalar if fixed is not None and fixed.is_tile else fixed) for a in args]
         return [self._atom(args[0]), *[self._atom(a, args[0].type) for a in args[1:]]]
 
+    def _indices(self, indices: Sequence[Atom]) -> list[str]:
+        return [self._atom(a, i32 if isinstance(a, Const) and a.type is i32 and a.bits >> 31 else u32).text for a in indices]
+
     def _access(self, memory: Memory, indices: Sequence[Atom]) -> str:
-        texts = [self._atom(a, i32 if isinstance(a, Const) and a.type is i32 and a.bits >> 31 else u32).text for a in indices]
-        return f"{written_name(memory.name)}[{', '.join(texts)}]"
+        return f"{written_name(memory.name)}[{', '.join(self._indices(indices))}]"
+
+    def _tile_access(self, s: TileMemoryStatement) -> str:
+        """An access by tiles, whose operands are half of them offsets and half extents, and then a value if there is one."""
+        axes = len(s.args) // 2
+        extents = [self._atom(a, u32).text for a in s.args[axes : 2 * axes]]
+        some = any(extent != "0" for extent in extents)  # one is written always: without any it would be an access of one element
+        axis_texts = [i if some and n == "0" else f"{i} : {n}" for i, n in zip(self._indices(s.args[:axes]), extents, strict=True)]
+        return f"{written_name(s.memory.name)}[{', '.join(axis_texts)}]"
 
     def _op(self, statement: Let) -> tuple[str, int]:
         """An op's text and precedence."""
@@ -243,7 +259,10 @@ class _Printer:
             return f"{op.infix}({inner})" if isinstance(args[0], Const) or inner[0] == op.infix or inner[0].isdigit() else f"{op.infix}{inner}", LEVEL_UNARY
         if op.is_query:
             return op.name, _LEVEL_ATOM
-        given = [str(statement.result.type)] if op.result is Result.GIVEN and statement.result is not None else []
+        given = []
+        if op.result is Result.GIVEN and statement.result is not None:
+            type_ = statement.result.type
+            given = [str(type_.scalar if any(a.type.is_tile for a in args) else type_)]
         return f"{op.name}({', '.join([t.text for t in texts] + given)})", _LEVEL_ATOM
 
     # ---- statements
@@ -285,6 +304,16 @@ class _Printer:
     def _print_load(self, index: int, s: Load) -> None:
         self._value(index, s, lambda: (self._access(s.memory, s.args), _LEVEL_ATOM), nests=True)
 
+    def _print_tile_load(self, index: int, s: TileLoad) -> None:
+        self._value(index, s, lambda: (self._tile_access(s), _LEVEL_ATOM), nests=True)
+
+    def _print_tile(self, index: int, s: Tile) -> None:
+        def text() -> str:
+            count = s.op.operands
+            return f"{s.op.name}({', '.join([self._atom(a, None if k < count else u32).text for k, a in enumerate(s.args)])})"
+
+        self._value(index, s, lambda: (text(), _LEVEL_ATOM), nests=True)
+
     def _print_get(self, index: int, s: Get) -> None:
         name = self.variable_names.get(s.variable.id, f"t{s.variable.id}")
         self._value(index, s, lambda: (name, _LEVEL_ATOM), nests=True)
@@ -322,6 +351,14 @@ class _Printer:
 
     def _written(self, s: Store | CopyAsync) -> str:
         return f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}"
+
+    def _print_tile_store(self, index: int, s: TileStore) -> None:
+        made = self._effect(index, s, lambda: f"{self._tile_access(s)} = {self._atom(s.value, s.memory.type).text}")
+        self._line(made.text, made.remarks)
+
+    def _print_tile_atomic_add(self, index: int, s: TileAtomicAdd) -> None:
+        made = self._effect(index, s, lambda: f"{s.spelling}({self._tile_access(s)}, {self._atom(s.value, s.memory.type).text})")
+        self._line(made.text, made.remarks)
 
     def _print_copy(self, index: int, s: CopyAsync) -> None:
         made = self._effect(index, s, lambda: self._written(s))
@@ -413,6 +450,10 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     UniformLoad: _Printer._print_uniform_load,
     **dict.fromkeys(ATOMIC_KINDS, _Printer._print_atomic),
     Store: _Printer._print_store,
+    TileLoad: _Printer._print_tile_load,
+    TileStore: _Printer._print_tile_store,
+    TileAtomicAdd: _Printer._print_tile_atomic_add,
+    Tile: _Printer._print_tile,
     CopyAsync: _Printer._print_copy,
     CopyWait: _Printer._print_wait,
     Var: _Printer._print_var,
@@ -427,7 +468,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     GridScan: _Printer._print_grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
-}, without=WITHOUT_TILES)  # fmt: skip
+})  # fmt: skip
 
 
 def _component_names(swizzle: Let) -> str:

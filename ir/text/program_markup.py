@@ -22,7 +22,7 @@ _TYPE: Final = "color:#2f80c8"
 _STRING: Final = "color:#4a9a4a"
 
 _PIECE: Final = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][A-Za-z0-9_]*|[^A-Za-z_"/]+|.', re.DOTALL)
-_WORDS: Final = LEADING | {"in", "step", "over", "grid", "read", "write", "read_write", "true", "false"}
+_WORDS: Final = LEADING | {"tiles", "in", "step", "over", "grid", "read", "write", "read_write", "true", "false"}
 
 
 def _coloured(text: str) -> Iterator[str]:
@@ -32,7 +32,7 @@ def _coloured(text: str) -> Iterator[str]:
             yield styled(piece, _COMMENT)
         elif piece[0] == '"' and len(piece) > 1:
             yield styled(piece, _STRING)
-        elif piece in TYPES:
+        elif piece in TYPES or piece == "tile":
             yield styled(piece, _TYPE)
         elif piece in _WORDS:
             yield styled(piece, _KEYWORD)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vyre_py.ir.language.errors import Diagnostic, Place
-from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Space, Value, Variable
+from vyre_py.ir.language.nodes import Const, GridScan, Space, TileAtomicAdd, Value, Variable
 from vyre_py.ir.language.op import Scope
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.text.cursor import Failed
@@ -26,7 +26,6 @@ __all__ = ["BETWEEN", "MAX_BLOCKS", "STATEMENTS", "StatementParser", "Stopped"]
 # Twice what `check` lets pass, so that its own finding is the one to be read.
 MAX_BLOCKS: Final = 512
 BETWEEN: Final = frozenset("\n;")  # statements
-_MOST_DIGITS: Final = 9  # of a number that fits 32 bits however it reads
 _WHOLE: Final = frozenset({"program", "function"})  # blocks that are no statements
 _BEHIND: Final = BETWEEN | {"}", ""}  # a statement
 _DECLARATIONS: Final = frozenset({"doc", "function", "param", "buffer", "workgroup", "private", "table"})
@@ -188,6 +187,8 @@ class StatementParser(DeclarationParser):
             self._fence()
         elif is_atomic(word) and (following == "(" or self.is_ordered()):
             self._atomic(word)
+        elif word == TileAtomicAdd.spelling and following == "(":
+            self._tile_atomic_add()
         elif following == "=" or (following == "." and word not in QUERIES):
             self._set()
         elif is_name and (word == GridScan.spelling or word.startswith(("atomic_", "subgroup_"))) and following == "(":
@@ -209,7 +210,7 @@ class StatementParser(DeclarationParser):
     def _var(self) -> None:
         name = self._declare()
         self.expect(":")
-        type_ = self.type_name()
+        type_ = self.value_type()
         self.expect("=")
         (atom,) = self.settle(self.fix(self.expression(), type_))
         self.assembler.place = self.whole()
@@ -235,16 +236,31 @@ class StatementParser(DeclarationParser):
             raise self.unexpected("`=`", "a vector is written whole: v = vec3(1.0, v.y, v.z)")
         self.expect("=")
 
-    def _store(self) -> None:
-        self._written(self.assembler.store)
-
-    def _written(self, emit: Callable[[Memory, tuple[Atom, ...], Atom], None]) -> None:
-        """`array[index] = value`."""
-        memory, indices = self.indices()
+    def _store(self, copies: bool = False) -> None:
+        """`array[index] = value`, or `array[offset : extent] = tile`."""
+        memory, indices, extents = (*self.indices(), ()) if copies else self.accessed()
         self._assign()
         *settled, atom = self.settle(*indices, self.fix(self.expression(), memory.type))
         self.assembler.place = self.whole()
-        emit(memory, tuple(settled), atom)
+        if extents:
+            self.assembler.tile_store(memory, tuple(settled), extents, atom)
+        else:
+            (self.assembler.copy_async if copies else self.assembler.store)(memory, tuple(settled), atom)
+
+    def _tile_atomic_add(self) -> None:
+        """`tile_atomic_add(array[offset : extent], tile)`."""
+        self.position += len((TileAtomicAdd.spelling, "("))
+        at = self.position
+        memory, indices, extents = self.accessed()
+        if not extents:
+            place = self.tokens.place(at, self.position - 1)
+            raise Failed(finding("P102", "found no extent, expected one behind an index at least", place, f"a tile has extents: {memory.name}[i : 128]"))
+        self.expect(",")
+        value = self.fix(self.expression(), memory.type)
+        self.expect(")")
+        *settled, atom = self.settle(*indices, value)
+        self.assembler.place = self.whole()
+        self.assembler.tile_atomic_add(memory, tuple(settled), extents, atom)
 
     def _atomic(self, word: str) -> None:
         if word != "atomic_store":
@@ -297,20 +313,12 @@ class StatementParser(DeclarationParser):
     def _unroll(self) -> int:
         """`(count)`, the unroll factor."""
         self.expect("(")
-        count = self._count("the unroll factor: a whole number of at least 1")
+        count = self.count("the unroll factor: a whole number of at least 1")
         if not count:
             help = "leave unroll out where the compiler is to decide; unroll(1) keeps the loop"
             raise Failed(finding("V214", "unroll(0) is no unroll factor", self.place(self.position - 1), help))
         self.expect(")")
         return count
-
-    def _count(self, what: str) -> int:
-        """A plain whole number."""
-        word = self.words[self.position]
-        if not word.isdecimal() or len(word) > _MOST_DIGITS:
-            raise self.unexpected(what)
-        self.position += 1
-        return int(word)
 
     def _loop(self) -> None:
         self._open_block(self.assembler.loop, "loop")
@@ -339,7 +347,7 @@ class StatementParser(DeclarationParser):
         self.assembler.print_(message, values)
 
     def _copy_wait(self) -> None:
-        groups = self._count("how many groups may still be in flight: 0, or a small whole number")
+        groups = self.count("how many groups may still be in flight: 0, or a small whole number")
         self._plain(lambda: self.assembler.copy_wait(groups))
 
     def _message(self) -> str:
@@ -381,7 +389,7 @@ STATEMENTS: Final[Mapping[str, Callable[[Any], None]]] = {
     "region": StatementParser._region,
     "assert": StatementParser._assert,
     "print": StatementParser._print,
-    "copy_async": lambda p: p._written(p.assembler.copy_async),
+    "copy_async": lambda p: p._store(copies=True),
     "copy_commit": lambda p: p._plain(p.assembler.copy_commit),
     "copy_wait": StatementParser._copy_wait,
     "break": lambda p: p._plain(p.assembler.break_),

@@ -20,9 +20,10 @@ from vyre_py.__main__ import main
 from vyre_py.cli import doctor
 from vyre_py.ir.check import check
 from vyre_py.ir.language import describe
-from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
+from vyre_py.ir.language.describe import AnyOp
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.options import CompileOptions
@@ -68,7 +69,7 @@ def test_explain_of_an_unknown_code(code: str, hint: str, capsys: pytest.Capture
 
 # ---------------------------------------------------------------- ops
 
-_ALL_OPS: dict[str, Op | AtomicOp | SubgroupOp] = {describe.full_name(row): row for row in (*OPS.values(), *ATOMICS.values(), *SUBGROUPS.values())}
+_ALL_OPS: dict[str, AnyOp] = {describe.full_name(row): row for row in (*OPS.values(), *ATOMICS.values(), *SUBGROUPS.values(), *TILE_OPS.values())}
 
 
 def test_ops_lists_every_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +103,11 @@ def test_ops_finds_operators_and_queries_without_their_axis(capsys: pytest.Captu
     assert names == ["sub", "neg"]
     names = [line for line in said(capsys, "ops", "local_id")[1].splitlines() if line and line[0] != " "]
     assert names == ["local_id.x", "local_id.y", "local_id.z"]
+
+
+def test_ops_finds_tile_ops_as_text_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(capsys, "ops", "fill")
+    assert out.startswith("tile_fill\n") and "spelled  fill(x, extents...)" in out and "a Program of tiles" in out
 
 
 def test_ops_of_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:

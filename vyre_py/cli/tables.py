@@ -13,6 +13,8 @@ from vyre_py.ir.language.describe import AnyOp
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.tile_ops import TILE_OPS
 
 __all__ = ["explain", "ops"]
 
@@ -36,6 +38,11 @@ def explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _short(op: AnyOp) -> str | None:
+    """What an op is called by where its full name is not written: an operator, a tile op's own name."""
+    return op.infix if isinstance(op, Op) else op.name if isinstance(op, TileOp) else None
+
+
 def _one(op: AnyOp) -> str:
     """All that the table says about one op."""
     types = describe.accepted(op)
@@ -46,6 +53,8 @@ def _one(op: AnyOp) -> str:
     elif isinstance(op, AtomicOp):
         gives = "the old value; 0 outside of the memory, which then stays as it is" if op.reads else "nothing; outside of the memory it stays as it is"
         lines += [f"  gives    {gives}", f"  orders   relaxed; behind the name also {', '.join(f'.{order}' for order in op.orders[1:])}"]
+    elif isinstance(op, TileOp):
+        lines.append("  needs    a Program of tiles; numbers are written out, without a suffix")
     else:
         if op.is_query:
             lines.append(f"  uniform  {describe.how_uniform(op)}")
@@ -76,11 +85,11 @@ def _table(every: Iterable[AnyOp]) -> str:
 
 def ops(arguments: argparse.Namespace) -> int:
     """All ops of the language in a table, or one of them: by name, by operator, or a query by its name without the axis."""
-    every: tuple[AnyOp, ...] = (*OPS.values(), *ATOMICS.values(), *SUBGROUPS.values())
+    every: tuple[AnyOp, ...] = (*OPS.values(), *ATOMICS.values(), *SUBGROUPS.values(), *TILE_OPS.values())
     wanted, found = arguments.name, every
     if wanted is not None:
         names = {op: describe.full_name(op) for op in every}
-        found = tuple(op for op in every if wanted in (names[op], names[op].partition(".")[0]) or (isinstance(op, Op) and op.infix == wanted))
+        found = tuple(op for op in every if wanted in (names[op], names[op].partition(".")[0], _short(op)))
     if not found:
         raise CommandError(f"no op is named {wanted[:64]}; {_did_you_mean(wanted, map(describe.full_name, every), 'vyre-py ops lists them')}")
     if arguments.json:

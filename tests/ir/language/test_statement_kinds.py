@@ -47,6 +47,10 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Subgroup,
+    Tile,
+    TileAtomicAdd,
+    TileLoad,
+    TileStore,
     UniformLoad,
     Var,
     VariableStatement,
@@ -117,9 +121,9 @@ def test_every_kind_is_in_the_table() -> None:
 
     named = {kind for kind in below(Statement) if kind.__module__ == Statement.__module__}
     # A class with slots is made twice; the first one stays behind until the garbage collector comes.
-    bases = {"Statement", "MemoryStatement", "ReportStatement", "VariableStatement"}
+    bases = {"Statement", "MemoryStatement", "ReportStatement", "TileMemoryStatement", "VariableStatement"}
     assert {kind.__name__ for kind in named} - bases == {kind.__name__ for kind in STATEMENTS}
-    assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 5
+    assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 6
 
 
 # What was listed by name before there were effects.
@@ -130,14 +134,14 @@ def test_every_kind_is_in_the_table() -> None:
             any_of(~DROPPABLE),
             {
                 *ATOMIC_KINDS, *FENCES.values(), Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print, CopyAsync,
-                CopyCommit, CopyWait,
+                CopyCommit, CopyWait, TileStore, TileAtomicAdd,
             },
         ),
         (
             any_of(~(DROPPABLE | Effect.WRITES)),
             {
                 *ATOMIC_KINDS, *FENCES.values(), Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print, CopyAsync, CopyCommit,
-                CopyWait,
+                CopyWait, TileAtomicAdd,
             },
         ),
         (any_of(Effect.CONVERGES), {Subgroup}),
@@ -146,13 +150,13 @@ def test_every_kind_is_in_the_table() -> None:
         (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
-        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic}),
-        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync}),
+        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad}),
+        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd}),
         (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait}),
         (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, *FENCES.values()}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
-        (at_most(Effect.NONE), {Let}),
+        (at_most(Effect.NONE), {Let, Tile}),
         (any_of(Effect.GETS | Effect.SETS | Effect.DECLARES), {Var, Get, Set}),
     ],
     ids=[
