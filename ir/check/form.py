@@ -58,10 +58,13 @@ def _is_type(thing: object) -> bool:
 
 def _is_value_type(thing: object) -> bool:
     """Whether a value or variable may be of it: a type, or that of a tile."""
-    return id(thing) in _TYPE_IDS or (
-        type(thing) is Type and type(thing.shape) is tuple and all(type(n) is int for n in thing.shape) and is_tile_shape(thing.shape)
-        and _is_type(thing.scalar) and tile_of(thing.scalar, thing.shape) is thing
-    )
+    if id(thing) in _TYPE_IDS:
+        return True
+    if type(thing) is not Type or type(thing.shape) is not tuple or not all(type(n) is int for n in thing.shape) or not is_tile_shape(thing.shape):
+        return False
+    # By its name, which a type that nobody made need not have.
+    element = SCALARS.get(str(thing.name).removeprefix("tile(").partition(",")[0])
+    return element is not None and tile_of(element, thing.shape) is thing
 
 
 def _is_count(thing: object) -> bool:

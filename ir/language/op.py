@@ -139,7 +139,7 @@ class Op:
         """The result's type for these operand types, or None when the row does not accept them."""
         if shapes := tuple([t.shape for t in operands if t.shape]):
             return self._tile_type(operands, given, broadcast(shapes))
-        if len(operands) != len(self.operands) or (given is None) is (self.result is Result.GIVEN):
+        if len(operands) != len(self.operands) or (given is None) is (self.result is Result.GIVEN) or (given is not None and given.is_tile):
             return None
         t = self.operand_type(operands)
         if t is not None and (t.scalar not in self.of or t.lanes not in self.lanes):
