@@ -136,7 +136,8 @@ _BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "statements": lambda: _code_table(0, codes.OP_BASE),
     "ops": lambda: _code_table(codes.OP_BASE, codes.ATOMIC_BASE),
     "atomics": lambda: _code_table(codes.ATOMIC_BASE, codes.SUBGROUP_BASE),
-    "subgroups": lambda: _code_table(codes.SUBGROUP_BASE, 1 << 16),
+    "subgroups": lambda: _code_table(codes.SUBGROUP_BASE, codes.TILE_BASE),
+    "tiles": lambda: _code_table(codes.TILE_BASE, 1 << 16),
     "rules": _rules,
     "dump": _dump,
 }

@@ -75,6 +75,7 @@ class _Encoder:
                 yield _text(value)
 
     def statement(self, statement: Statement) -> str:
+        # The kind stands first: ops of two tables may have one name. A tile's type has its shape in its name.
         result = f"v{statement.result.id}:{statement.result.type.name}" if statement.result is not None else "-"
         args = " ".join([self.atom(a) for a in statement.args])
         return f"{type(statement).__name__} {result} {' '.join(self.payload(statement))}({args})"

@@ -48,7 +48,7 @@ _ROWS: tuple[Rule, ...] = (
     Rule("W110", "the blocks do not nest", "Each if, for, loop and region is closed by an end, and an else stands in a block.", "place an end for each block"),
     Rule("W111", "a value or variable is used before it is defined", "Values and variables are numbered 0, 1, 2 ... in program order, and are defined before they are used.", "place the statement that defines it first"),
     Rule("W112", "the statement or constant is malformed", "A statement binds a value where its kind does; a constant is a scalar whose bits fit its type.", "see the message"),
-    Rule("W113", "this Program cannot be written", "Only a Program of valid structure can be read back.", "check(program) says what is wrong with it"),
+    Rule("W113", "this Program cannot be written", "Only a Program of valid structure, whose tiles have the shapes that follow from operands, can be read back.", "check(program) says what is wrong with it"),
     Rule("W114", "this is not JSON", "The form is JSON as RFC 8259 defines it, without extensions.", "compare with what program.to_json() writes, where NaN and infinities are bits: [\"f32\", \"0x7fc00000\"]"),
     Rule("W115", "the JSON does not match the schema", "Each object has the keys that ir/program.schema.json lists, each once, with values of the listed kind.", "compare with ir/program.schema.json"),
     Rule("W116", "an argument is of the wrong kind", "Columns are sequences or one-dimensional arrays of whole numbers, one entry a row.", "see the docstring of the call"),

@@ -35,7 +35,7 @@ _FIELDS: Final = {
     **{name: ("I", f"how many: {what}") for name, what in COUNTS.items()},
     "name": ("I", "string: the Program's name"),
     "doc": ("I", "string: its doc"),
-    "workgroup": ("3I", "invocations along x, y, z"),
+    "workgroup": ("3I", "invocations along x, y, z; 0, 0, 0 for a Program of tiles"),
     "over": ("I", "1 where the grid counts invocations, 0 where it counts workgroups"),
     "extents": ("3I", "sizes: the grid along x, y, z; three sizes of 0 where none is given and the stores say none, which `check` refuses"),
 }  # fmt: skip
@@ -60,7 +60,7 @@ _CODES: Final[Mapping[Flaw, str]] = {
 def pack(program: Program, names: bool = True, places: bool = False) -> bytes:
     """The bytes of a Program, with the names of its values and variables, and its places, where asked.
 
-    Raises WireError W113 for a Program that `check` would refuse for its form, W107 and W108 for names that cannot be written.
+    Raises WireError W113 for a Program that `check` would refuse for its form or for the shape of a tile, W107 and W108 for names that cannot be written.
     """
     return _packed(verified(program, names, places))
 

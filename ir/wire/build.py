@@ -13,21 +13,23 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, Grid
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Statement, Subgroup, Var, Variable, atomic_kind
+from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Statement, Subgroup, Tile, Var, Variable, atomic_kind
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
+from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.wire.codes import OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
+from vyre_py.ir.wire.shapes import types_of
 from vyre_py.ir.wire.size_table import sizes_of
 from vyre_py.ir.wire.tables import (
     ACCESSES,
     ATOMICS_BY_CODE,
-    BINDS,
     CALL_CODE,
     KINDS,
     OPS_BY_CODE,
     SPACES,
     SUBGROUPS_BY_CODE,
+    TILE_OPS_BY_CODE,
     TYPES_BY_CODE,
 )
 
@@ -52,15 +54,14 @@ class _Builder:
         self.places: Iterator[Place | None] = iter(self._places()) if len(flat.places) else repeat(None)
         self._declare()
         self.assembler.functions = [_function(number, body) for number, body in enumerate(flat.functions)]
-        types = flat.types[BINDS[flat.codes]].tolist()
+        types, variable_types = types_of(flat)
         names: dict[int, str] = dict(zip(flat.named_values.tolist(), map(self.strings.__getitem__, flat.value_names.tolist()), strict=True))
         # Made in advance, in the order in which the statements below bind them.
-        self.values = [self.assembler.value(TYPES_BY_CODE[code], names.get(number)) for number, code in enumerate(types)]
+        self.values = [self.assembler.value(type_, names.get(number)) for number, type_ in enumerate(types)]
         self.results = iter(self.values)
         self.variables: list[Variable] = []
-        declared = flat.types[flat.codes == CODES["var"]].tolist()
         named = dict(zip(flat.named_variables.tolist(), map(self.strings.__getitem__, flat.variable_names.tolist()), strict=True))
-        self.declared = iter([(TYPES_BY_CODE[code], named.get(number)) for number, code in enumerate(declared)])
+        self.declared = iter([(type_, named.get(number)) for number, type_ in enumerate(variable_types)])
 
     def program(self) -> Program:
         flat, assembler, places = self.flat, self.assembler, self.places
@@ -157,6 +158,10 @@ def _together(op: SubgroupOp) -> _Maker:
     return lambda b, ref, args: b.assembler.emit(Subgroup(next(b.results), args, op))
 
 
+def _tile(op: TileOp) -> _Maker:
+    return lambda b, ref, args: b.assembler.emit(Tile(next(b.results), args, op))
+
+
 _NUMBERS: Final = range(1 << 32)  # each stands for itself
 # What a statement holds beside its operands -> what its reference counts.
 _REFERENCES: Final[Mapping[type, Callable[[Any], Any]]] = {
@@ -186,6 +191,7 @@ _MAKERS: Final[Mapping[int, _Maker]] = {
     **{code: _let(op) for code, op in OPS_BY_CODE.items()},
     **{code: _atomic(op) for code, op in ATOMICS_BY_CODE.items()},
     **{code: _together(op) for code, op in SUBGROUPS_BY_CODE.items()},
+    **{code: _tile(op) for code, op in TILE_OPS_BY_CODE.items()},
     Var.code: lambda b, ref, args: b.var(args),
     CALL_CODE: lambda b, ref, args: b.assembler.emit(Let(next(b.results), args, b.assembler.functions[ref])),
 }

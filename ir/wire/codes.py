@@ -12,10 +12,11 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import STATEMENTS
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
+from vyre_py.ir.language.tile_ops import TILE_OPS
 
 __all__ = [
     "ACCESS_CODES", "ATOMIC_BASE", "CALL", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST",
-    "SIZE_DIM", "SIZE_FIRST_OP", "SPACE_CODES", "SUBGROUP_BASE", "TYPE_CODES", "TYPE_NAMES",
+    "SIZE_DIM", "SIZE_FIRST_OP", "SPACE_CODES", "SUBGROUP_BASE", "TILE_BASE", "TYPE_CODES", "TYPE_NAMES",
 ]
 
 LANES_SHIFT: Final = 6
@@ -43,13 +44,14 @@ SIZE_DIM: Final = 2
 SIZE_FIRST_OP: Final = 3
 SIZE_CODES: Final[Mapping[str, int]] = {"add": 3, "sub": 4, "mul": 5, "ceil_div": 6, "min": 7, "max": 8}
 
-# Statements. A `let` has no code of its own: its op's stands for it; so does that of an atomic, and of what a subgroup does. One whose op is a function of
-# the Program is a call.
+# Statements. A `let` has no code of its own: its op's stands for it; so does that of an atomic, of what a subgroup does, and of a tile op. One whose op is
+# a function of the Program is a call.
 CALL: Final = "call"
 _STATEMENTS: Final[Mapping[str, int]] = {**{kind.spelling: kind.code for kind in STATEMENTS if kind.spelling}, CALL: 0x40}
 OP_BASE: Final = 0x100
 ATOMIC_BASE: Final = 0x1000
 SUBGROUP_BASE: Final = 0x2000
+TILE_BASE: Final = 0x3000
 
 # Name -> code of everything that a row of a body may be.
 CODES: Final[Mapping[str, int]] = {
@@ -57,5 +59,6 @@ CODES: Final[Mapping[str, int]] = {
     **{name: OP_BASE + op.code for name, op in OPS.items()},
     **{f"atomic_{name}": ATOMIC_BASE + op.code for name, op in ATOMICS_BY_SPELLING.items()},
     **{f"subgroup_{name}": SUBGROUP_BASE + op.code for name, op in SUBGROUPS.items()},
+    **{f"tile_{name}": TILE_BASE + op.code for name, op in TILE_OPS.items()},
 }
 CODE_NAMES: Final[Mapping[int, str]] = {code: name for name, code in CODES.items()}

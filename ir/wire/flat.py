@@ -78,7 +78,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("variable_names", "<u4", "named_variables", "string: its name"),
     Column("places", "<u4", "places", "1 + string: the file, 0 if not known; line, column, width. Program, dims, params, memories, statements", PLACE_FIELDS),
     Column("codes", "<u2", "statements", "the statement's code"),
-    Column("types", "u1", "statements", "type of the value bound or variable declared; else 0"),
+    Column("types", "u1", "statements", "type of the value bound or variable declared, of a tile that of an element; else 0"),
     Column("counts", "u1", "statements", "operands"),
     Column("constant_types", "u1", "constants", "type, a scalar"),
     Column("param_types", "u1", "params", "type"),

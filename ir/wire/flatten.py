@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.ir.language.dims import Dim
-from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.errors import Place, shown
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     Atom,
@@ -19,18 +19,29 @@ from vyre_py.ir.language.nodes import (
     Param,
     Statement,
     Subgroup,
+    Tile,
     Value,
     Var,
     Variable,
 )
 from vyre_py.ir.language.op import Op
-from vyre_py.ir.language.types import Array
-from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
+from vyre_py.ir.language.types import Array, Type
+from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
+from vyre_py.ir.wire.shapes import types_of
 from vyre_py.ir.wire.size_table import SizeTable
-from vyre_py.ir.wire.tables import ATOMIC_CODES, CALL_CODE, KINDS, OP_CODES, SUBGROUP_CODES, TYPE_NUMBERS
+from vyre_py.ir.wire.tables import (
+    ATOMIC_CODES,
+    BINDS,
+    CALL_CODE,
+    KINDS,
+    OP_CODES,
+    SUBGROUP_CODES,
+    TILE_CODES,
+    TYPE_NUMBERS,
+)
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -113,6 +124,7 @@ class _Flattener:
             functions=bodies, **(dict(EMPTY) | columns),
         )
         arrange(made, self.strings, self.sizes, self.constants)
+        self.shapes(made)
         return made
 
     def function(self, number: int, names: bool, places: bool) -> Flat:
@@ -124,6 +136,19 @@ class _Flattener:
             return flatten(body, names, places)
         except Fault as fault:
             raise Fault(fault.code, f"function {number}: {fault.message}", "", help=fault.help) from None
+
+    def shapes(self, made: Flat) -> None:
+        """Every type is what a reader of the columns makes of them: they say nothing of the shapes of tiles, which follow from the operands."""
+        bound, declared = types_of(made)
+        pairs = (
+            ([value.type for value in self.values], bound, BINDS[made.codes]),
+            ([variable.type for variable in self.variables], declared, made.codes == Var.code),
+        )  # fmt: skip
+        for types, given, rows in pairs:
+            if types != given:
+                at = next(k for k, (type_, other) in enumerate(zip(types, given, strict=True)) if type_ is not other)
+                self.at = ("codes", int(np.flatnonzero(rows)[at]))
+                raise _refuse(f"it makes a {shown(types[at])} of operands that give a {shown(given[at])}")
 
     # ---- declarations
 
@@ -191,7 +216,7 @@ class _Flattener:
         result = s.result
         if result is None or result.id != len(self.values):
             raise _refuse("a result is missing, or not numbered in program order")
-        self.types[-1] = TYPE_NUMBERS[result.type]
+        self.types[-1] = _element(result.type)
         self.values.append(result)
 
     def operand(self, atom: Atom) -> int:
@@ -221,17 +246,26 @@ class _Flattener:
         self.row(s, SUBGROUP_CODES[s.op])
         self.bind(s)
 
+    def tile(self, s: Tile) -> None:
+        self.row(s, TILE_CODES[s.op])
+        self.bind(s)
+
     def var(self, s: Var) -> None:
         if s.variable.id != len(self.variables):
             raise _refuse("the variables are not numbered in program order")
         self.row(s, s.code, len(self.variables))
-        self.types[-1] = TYPE_NUMBERS[s.variable.type]
+        self.types[-1] = _element(s.variable.type)
         self.variables.append(s.variable)
 
     def variable(self, variable: Variable) -> int:
         if self.variables[variable.id] is not variable:
             raise _refuse("a variable is used that no statement here declares")
         return variable.id
+
+
+def _element(type_: Type) -> int:
+    """The number of a type, of a tile's that of an element."""
+    return TYPE_NUMBERS[type_.scalar if type_.is_tile else type_]
 
 
 _Writer = Callable[[_Flattener, Any], None]
@@ -259,4 +293,5 @@ def _coded(kind: type[Statement]) -> _Writer:
 _WRITERS: Final[Handlers[_Writer]] = Handlers("the wire format", {
     **{kind: _coded(kind) for kind in KINDS.values()},
     **dict.fromkeys(ATOMIC_KINDS, _Flattener.atomic), Let: _Flattener.let, Var: _Flattener.var, Subgroup: _Flattener.together,
-}, without=WITHOUT_TILES)  # fmt: skip
+    Tile: _Flattener.tile,
+})  # fmt: skip

@@ -105,7 +105,7 @@ def _program(more: dict[str, _Schema]) -> _Schema:
     assert tuple(required) == REQUIRED
     optional: dict[str, _Schema] = {
         "doc": {"type": "string"},
-        "workgroup": _tuple(*[_WORD] * 3),
+        "workgroup": {"description": "Invocations along x, y, z; 0, 0, 0 for a Program of tiles.", **_tuple(*[_WORD] * 3)},
         "subgroup": {"description": "Invocations of a subgroup; 0, as without it, is none.", "type": "integer", "minimum": 0, "maximum": (1 << 16) - 1},
         "over": {"description": "Invocations along x, y, z. Without both: the first written buffer's shape, where each store is to the own element.", **sizes},
         "grid": {"description": "Workgroups along x, y, z.", **sizes},

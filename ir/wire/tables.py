@@ -7,24 +7,29 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, Var, Variable
+from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, TileLoad, Var, Variable
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
+from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 
 __all__ = [
-    "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE",
-    "KINDS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_NUMBER", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS",
-    "SPACES", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS",
+    "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE",
+    "IS_TYPE", "KINDS", "MAKES_TILES", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_NUMBER", "REFERS_STRING",
+    "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TILE_CODES", "TILE_OPS_BY_CODE", "TYPED", "TYPES_BY_CODE",
+    "TYPE_NUMBERS",
 ]
 
 OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
 ATOMICS_BY_CODE: Final[Mapping[int, AtomicOp]] = {CODES[f"atomic_{name}"]: row for name, row in ATOMICS_BY_SPELLING.items()}
 SUBGROUPS_BY_CODE: Final[Mapping[int, SubgroupOp]] = {CODES[f"subgroup_{name}"]: row for name, row in SUBGROUPS.items()}
+TILE_OPS_BY_CODE: Final[Mapping[int, TileOp]] = {CODES[f"tile_{name}"]: row for name, row in TILE_OPS.items()}
 OP_CODES: Final[Mapping[Op, int]] = {row: code for code, row in OPS_BY_CODE.items()}
 ATOMIC_CODES: Final[Mapping[AtomicOp, int]] = {row: code for code, row in ATOMICS_BY_CODE.items()}
 SUBGROUP_CODES: Final[Mapping[SubgroupOp, int]] = {row: code for code, row in SUBGROUPS_BY_CODE.items()}
+TILE_CODES: Final[Mapping[TileOp, int]] = {row: code for code, row in TILE_OPS_BY_CODE.items()}
 TYPES_BY_CODE: Final[Mapping[int, Type]] = {TYPE_CODES[name]: type_ for name, type_ in TYPES.items()}
 TYPE_NUMBERS: Final[Mapping[Type, int]] = {type_: code for code, type_ in TYPES_BY_CODE.items()}
 SPACES: Final[Mapping[int, Space]] = {SPACE_CODES[space.value]: space for space in Space}
@@ -60,16 +65,18 @@ def _references() -> Array:
 # What a statement holds beside its operands -> what its ref counts.
 _REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING, int: REFERS_NUMBER}
 _BINDING: Final = [
-    CALL_CODE, *OPS_BY_CODE, *(code for code, row in ATOMICS_BY_CODE.items() if row.reads), *SUBGROUPS_BY_CODE,
+    CALL_CODE, *OPS_BY_CODE, *(code for code, row in ATOMICS_BY_CODE.items() if row.reads), *SUBGROUPS_BY_CODE, *TILE_OPS_BY_CODE,
     *(code for code, kind in KINDS.items() if kind.binds),
 ]  # fmt: skip
 
-# By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one; and what its ref counts.
+# By a statement's code: whether it is one, binds a value, has a type, opens a block, closes one, gives a tile for operands that are none; and what its ref
+# counts.
 IS_CODE: Final = _flags(1 << 16, CODES.values())
 BINDS: Final = _flags(1 << 16, _BINDING)
 TYPED: Final = _flags(1 << 16, [*_BINDING, *(code for code, kind in KINDS.items() if kind is Var)])
 OPENS: Final = _flags(1 << 16, [code for code, kind in KINDS.items() if kind.opens])
 CLOSES: Final = _flags(1 << 16, [CODES[End.spelling]])
+MAKES_TILES: Final = _flags(1 << 16, [TileLoad.code, *TILE_OPS_BY_CODE])
 REFERS: Final = _references()
 
 # By a type's code, a space's, an access's.

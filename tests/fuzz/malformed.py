@@ -2,7 +2,7 @@
 
 From 50 seed Programs: every byte flipped, every truncation, structured mutations (fields changed, and the digest made right again), deep nesting,
 absurd counts. A decoder may answer with a Program, or with WireError (text: ParseError or ValidationError); `check` with ValidationError; what it
-accepts is lowered for the reference, which may answer with Unsupported. Nothing else, within 50 ms and 1 us a byte, and 64 MiB.
+accepts, but for Programs of tiles, is lowered for the reference, which may answer with Unsupported. Nothing else, within 50 ms and 1 us a byte, and 64 MiB.
 
     python tests/fuzz/malformed.py        as many as it takes for every byte, at least half a million, and a table of what came of them
 """
@@ -34,6 +34,7 @@ from tree import on_path
 on_path()
 
 import numpy as np  # noqa: E402 - the path above must stand first
+from every_tile import tile_programs  # noqa: E402 - as above
 from filetest import files, text_of  # noqa: E402 - as above
 from generator import Seeded, generate  # noqa: E402 - as above
 
@@ -62,6 +63,7 @@ CHECK_SECONDS: Final = 0.5
 CHECK_SECONDS_A_BYTE: Final = 2e-5
 MEMORY_EVERY: Final = 40  # inputs: measuring memory takes several times as long
 MASKS: Final = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF)
+_EXTENTS: Final = (0, 1, 2, 3, 4, 5, 255, 256, 512, 1 << 16, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 1 << 20, 1 << 31, (1 << 32) - 1)
 EDGES: Final = (0, 1, 2, 3, 7, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, (1 << 64) - 1)
 
 _FILETESTS: Final = ("run", "passes", "lower")
@@ -77,15 +79,16 @@ def _texts() -> Iterator[str]:
 
 @cache
 def seeds() -> tuple[Program, ...]:
-    """The seed Programs: small ones of the filetests, drawn over all of them, and generated ones over all types and ops."""
+    """The seed Programs: small ones of the filetests, drawn over all of them, generated ones over all types and ops, and those of tiles."""
     small = [text for text in _texts() if len(text) <= _LONGEST]
-    wanted = SEEDS - 8
+    tiled = tile_programs()
+    wanted = SEEDS - 8 - len(tiled)
     made = [parse(small[k * len(small) // wanted]) for k in range(wanted)]
     types = list(TYPES.values())
-    for number in range(SEEDS - wanted):
+    for number in range(8):
         rng = random.Random(number)
         made.append(generate(Seeded(number), types=rng.sample(types, 2), budget=12 + 10 * number).program)
-    return tuple(made)
+    return (*made, *tiled)
 
 
 # ---------------------------------------------------------------- the forms
@@ -101,12 +104,13 @@ FORMS: Final[dict[str, tuple[Callable[[Program], bytes], Callable[[bytes], Progr
     "json": (lambda p: p.to_json(places=True).encode(), Program.from_json, (WireError,)),
     "text": (lambda p: print_program(p).encode("utf-8", "surrogateescape"), _parsed, (ParseError, ValidationError)),
 }
+_TILED: Final = frozenset({"wire", "json"})  # the forms that Programs of tiles have
 
 
 @cache
 def written(form: str) -> tuple[bytes, ...]:
     """The seeds in a form."""
-    return tuple(FORMS[form][0](program) for program in seeds())
+    return tuple(FORMS[form][0](program) for program in seeds() if form in _TILED or not program.of_tiles)
 
 
 def redigested(data: bytes) -> bytes:
@@ -204,6 +208,28 @@ def _wire_deep(r: random.Random, data: bytes) -> bytes:
     return _wire_made(sizes | {"extent": len(rows)})
 
 
+def _wire_tiles(r: random.Random, data: bytes) -> bytes:
+    """A Program of tiles, whose constants are extents and numbers for the most part, with others; or another Program as one of tiles."""
+    if not any(_counts(data)["workgroup"]):
+        data = _wire_constants(r, data)
+    made = bytearray(data)
+    struct.pack_into("<3I", made, PROGRAM.offset("workgroup"), *r.choice(((0, 0, 0), (0, 0, 0), (1, 0, 0), (64, 1, 1))))
+    return redigested(bytes(made))
+
+
+def _wire_constants(r: random.Random, data: bytes) -> bytes:
+    """Constants of one type become others, in ascending order."""
+    made = bytearray(data)
+    header, count = PROGRAM.head.unpack_from(data), _counts(data)["constants"]
+    types, bits = (PROGRAM.offset(column, 0, header) for column in ("constant_types", "constant_bits"))
+    type_ = r.choice(data[types : types + count])
+    rows = [row for row in range(count) if data[types + row] == type_]
+    edges = {*(r.choice(_EXTENTS) for _ in rows), *(r.randrange(1 << 32) for _ in rows), *struct.unpack_from(f"<{len(rows)}Q", data, bits + 8 * rows[0])}
+    for row, number in zip(rows, sorted(r.sample(sorted(edges), len(rows))), strict=True):
+        struct.pack_into("<Q", made, bits + 8 * row, number)
+    return bytes(made)
+
+
 # ---------------------------------------------------------------- mutations of JSON
 
 
@@ -211,6 +237,7 @@ def _junk(r: random.Random) -> Any:
     return r.choice((
         None, True, False, 0, 1, -1, 2**32, 2**64, 10**30, 1.5, -0.0, 1e308, "", "f32", "n", "0x7fc00001", "\ud800", "x" * 300, [], {}, [[]], [0, 0, 0],
         ["f32", 1.0], ["f32x2", 1.0], ["add", "n", 1], {"param": "a"}, {"size": ["add", "n", "n"]}, {"size": [["add"]]}, "load", "end", "u32", "u8x4",
+        ["u32", 0], ["u32", 2**17], ["u32", 2**31], ["u32", 2**32 - 1], ["f32", 4.0], "tile_load", "tile_fill", "tile_reshape",
     ))
 
 
@@ -327,7 +354,7 @@ def _text_wide(r: random.Random, data: bytes) -> bytes:
 
 
 _WILD: Final[dict[str, Sequence[Callable[[random.Random, bytes], bytes]]]] = {
-    "wire": (_wire_flip, _wire_flip, _wire_field, _wire_field, _wire_field, _wire_code, _wire_code, _wire_splice, _wire_counts, _wire_deep),
+    "wire": (_wire_flip, _wire_flip, _wire_field, _wire_field, _wire_field, _wire_code, _wire_code, _wire_splice, _wire_counts, _wire_deep, _wire_tiles),
     "json": (json_tree, json_tree, json_tree, json_tree, _json_text, _json_text, _json_text, _json_deep, _json_wide),
     "text": (_text_words, _text_words, _text_words, _text_words, _text_lines, _text_lines, _text_deep, _text_wide),
 }
@@ -417,7 +444,7 @@ class Judge:
         except Exception as error:
             raise AssertionError(f"check: {type(error).__name__}: {error}\n{data[:2000]!r}") from error
         self.outcomes["valid"] += 1
-        if program.code_digest not in _lowered:
+        if not program.of_tiles and program.code_digest not in _lowered:
             try:
                 compile_for(checked, [self.target])
             except Unsupported:

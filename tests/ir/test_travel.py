@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from children import child_environment
 from device_kinds import open_device
+from every_tile import tile_programs
 
 import vyre_py as vp
 from vyre_py.drivers.errors import (
@@ -41,7 +42,7 @@ from vyre_py.ir.language.errors import (
     VyreError,
     WireError,
 )
-from vyre_py.ir.language.types import TYPES, Type
+from vyre_py.ir.language.types import TYPES, Type, f16, f32, tile_of
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.travel import Contained
 from vyre_py.lowering.errors import ArtifactError, LoweringError, Missing, ToolchainError, Unsupported
@@ -264,6 +265,41 @@ def test_a_program_keeps_its_names_and_places() -> None:
 @pytest.mark.parametrize("type_", TYPES.values(), ids=str)
 def test_there_is_one_object_for_each_type(type_: Type) -> None:
     assert pickle.loads(pickle.dumps(type_)) is type_ and copy.copy(type_) is type_ and copy.deepcopy(type_) is type_
+
+
+# As FRESH, of a list. One object stands for each type there, too.
+FRESH_TILES = """
+import pickle, sys
+objects = pickle.load(sys.stdin.buffer)
+tokens = [thing.__dask_tokenize__() for thing in objects]
+for thing in objects:
+    assert pickle.loads(pickle.dumps(thing)) == thing
+    if hasattr(thing, "body"):
+        assert thing.of_tiles and pickle.loads(pickle.dumps(thing)).body[0].result.type is thing.body[0].result.type
+sys.stdout.buffer.write(pickle.dumps((tokens, objects)))
+"""
+
+
+def test_tiles_are_equal_after_a_fresh_process() -> None:
+    things = [*tile_programs(), *[tile_of(type_, shape) for type_ in (f32, f16) for shape in ((4,), (4, 6), (4, 6, 1))]]
+    done = subprocess.run([sys.executable, "-c", FRESH_TILES], input=pickle.dumps(things), capture_output=True, env=child_environment(), check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    tokens, again = pickle.loads(done.stdout)
+    assert again == things
+    assert tokens == [thing.__dask_tokenize__() for thing in things] and len(set(tokens)) == len(things)
+    for program, other in zip(tile_programs(), again, strict=False):
+        check(other)
+        assert [s.result and s.result.type for s in other.body] == [s.result and s.result.type for s in program.body]
+        assert list(map(str, other.places)) == list(map(str, program.places)) and other.value_names == program.value_names
+
+
+@pytest.mark.parametrize("shape", [(1,), (4, 6), (1, 1, 131072), (0,), (1 << 40,) * 5], ids=str)
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_there_is_one_object_for_each_type_of_tiles(shape: tuple[int, ...], protocol: int) -> None:
+    type_ = tile_of(f32, shape)
+    assert pickle.loads(pickle.dumps(type_, protocol)) is type_ and copy.copy(type_) is type_ and copy.deepcopy(type_) is type_
+    named = {arg.split(" ", 1)[0] for op, arg, _ in pickletools.genops(pickle.dumps(type_, 3)) if op.name == "GLOBAL"}
+    assert named <= {"builtins", "vyre_py"}
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])

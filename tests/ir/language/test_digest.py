@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.dims import OF_TILES, DimConst, Grid
+from vyre_py.ir.language.nodes import Access, Let, Space, Tile, const
+from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.types import f16, f32, tile_of, u32
 from vyre_py.ir.text.parser import parse
 
 TEXT = """program p(n, m) workgroup(8, 4) over(n, m, 1) {
@@ -98,3 +105,35 @@ def test_what_changes_the_interface_alone(other: Program) -> None:
 @pytest.mark.parametrize("names", NAMES)
 def test_names_of_values_and_places_change_nothing(names: tuple[str, str]) -> None:
     assert parse(TEXT) == renamed(*names) == parse(TEXT.replace("\n", "\n\n"))
+
+
+def _of_tiles(
+    extents: tuple[int, ...] = (4, 6), axis: int = 0, op: str = "reduce_add", adds: bool = False, acc: tuple[int, int] = (4, 6),
+    workgroup: tuple[int, int, int] = OF_TILES,
+) -> Program:
+    a = Assembler("p", workgroup)
+    a.grid = Grid(False, (DimConst(1),) * 3)
+    memory = a.memory("x", Space.BUFFER, f32, (a.dim("n"),) * 2, Access.READ_WRITE)
+    x = a.tile_load(memory, (const(u32, 0),) * 2, extents)
+    a.tile(TILE_OPS[op], (x,), (axis,))
+    variable = a.tile(TILE_OPS["fill"], (const(f32, 0.0),), acc)
+    a.var(variable.type, variable)
+    (a.tile_atomic_add if adds else a.tile_store)(memory, (const(u32, 0),) * 2, extents, x)
+    return a.finish()
+
+
+def test_what_changes_the_code_of_tiles() -> None:
+    programs = [
+        _of_tiles(), _of_tiles(extents=(6, 4)), _of_tiles(extents=(4, 12)), _of_tiles(axis=1), _of_tiles(op="reduce_max"), _of_tiles(op="inclusive_add"),
+        _of_tiles(adds=True), _of_tiles(acc=(6, 4)), _of_tiles(workgroup=(1, 1, 1)),
+    ]  # fmt: skip
+    assert len({program.code_digest for program in programs}) == len(set(programs)) == len(programs)
+    assert _of_tiles() == programs[0] and hash(_of_tiles()) == hash(programs[0])
+
+
+def test_a_tile_op_is_no_op_of_the_same_name() -> None:
+    """Whatever names the two tables will have in common."""
+    one, other = Assembler("p", OF_TILES), Assembler("p", OF_TILES)
+    one.emit(Tile(one.value(tile_of(f16, (4,))), (const(u32, 1),), replace(TILE_OPS["transpose"], name="both")))
+    other.emit(Let(other.value(tile_of(f16, (4,))), (const(u32, 1),), replace(OPS["add"], name="both")))
+    assert one.finish().code_digest != other.finish().code_digest

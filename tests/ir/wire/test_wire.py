@@ -41,6 +41,7 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Subgroup,
+    Tile,
     Value,
     Variable,
     const,
@@ -49,6 +50,7 @@ from vyre_py.ir.language.op import Scope
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire import codes, tables
@@ -216,9 +218,11 @@ def test_the_registry_is_complete() -> None:
     assert set(codes.SIZE_CODES) == set(DIM_OPS)
     assert set(codes.SPACE_CODES) == {space.value for space in Space}
     assert set(codes.ACCESS_CODES) == {access.value for access in Access}
-    plain = {name for name in codes.CODES if name not in OPS and not name.startswith(("atomic_", "subgroup_"))}
-    assert set(codes.CODES) == plain | set(OPS) | {f"atomic_{name}" for name in ATOMICS_BY_SPELLING} | {f"subgroup_{name}" for name in SUBGROUPS}
-    words = {re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower() for kind in set(STATEMENTS) - {Let, *ATOMIC_KINDS, *FENCES.values(), Subgroup}}
+    prefixed = {"": OPS, "atomic_": ATOMICS_BY_SPELLING, "subgroup_": SUBGROUPS, "tile_": TILE_OPS}
+    rows = {f"{prefix}{name}" for prefix, table in prefixed.items() for name in table}
+    plain = set(codes.CODES) - rows
+    assert rows < set(codes.CODES) and len(rows) == sum(map(len, prefixed.values()))
+    words = {re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower() for kind in set(STATEMENTS) - {Let, *ATOMIC_KINDS, *FENCES.values(), Subgroup, Tile}}
     assert plain == words | {f"fence.{scope.value}" for scope in Scope} | {codes.CALL}
 
 
