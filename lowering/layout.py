@@ -24,7 +24,8 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
-    "ARRIVALS_BYTES", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "invocations_of", "is_totals", "lay_out", "totals_name",
+    "ARRIVALS_BYTES", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "invocations_of",
+    "is_totals", "lay_out", "totals_name",
     "totals_number",
 ]
 

@@ -99,7 +99,8 @@ _Fields = tuple[tuple[str, Callable[[object], bool]], ...]
 # What a statement may hold beside its operands -> whether a thing is such.
 _HELD: Final[Mapping[type, Callable[[object], bool]]] = {
     Op: lambda thing: id(thing) in _OP_IDS, AtomicOp: lambda thing: id(thing) in _ATOMIC_IDS,
-    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS, TileOp: lambda thing: id(thing) in _TILE_OP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text, int: _is_count,
+    SubgroupOp: lambda thing: id(thing) in _SUBGROUP_IDS,
+    TileOp: lambda thing: id(thing) in _TILE_OP_IDS, Memory: _is_memory, Variable: _is_variable, str: _is_text, int: _is_count,
 }  # fmt: skip
 
 _FORMS: Final[Mapping[type[Statement], _Fields]] = {

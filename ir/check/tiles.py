@@ -140,7 +140,8 @@ def _check_whole(index: int, statement: Statement, findings: Findings) -> None:
         what = f"subgroup_{statement.op.name}" if isinstance(statement, Subgroup) else statement.spelling or full_name(getattr(statement, "op"))  # noqa: B009
         findings.add("V603", index, f"{what} stands in a Program of tiles", help_)
     elif isinstance(statement, Let) and statement.op.is_query and not statement.op.name.startswith(_WORKGROUP_QUERIES):
-        findings.add("V603", index, f"{statement.op.name} asks for an invocation in a Program of tiles", "ask for workgroup_id.x; iota counts along an axis of a tile")
+        message = f"{statement.op.name} asks for an invocation in a Program of tiles"
+        findings.add("V603", index, message, "ask for workgroup_id.x; iota counts along an axis of a tile")
 
 
 def check_tile_op(program: Program, findings: Findings, index: int, s: Tile) -> None:

@@ -52,8 +52,10 @@ class TileMachine(Machine):
         axes = len(s.shape)
         for offset, extent in zip(self._atoms(s.indices), s.extents, strict=True):
             if offset.dtype.kind == "u":
-                offset = np.minimum(offset, offset.dtype.type(min(_NEVER_INSIDE, np.iinfo(offset.dtype).max)))
-            here = offset.astype(np.int64).reshape(-1, *[1] * axes)
+                given = np.minimum(offset, offset.dtype.type(min(_NEVER_INSIDE, np.iinfo(offset.dtype).max)))
+            else:
+                given = offset
+            here = given.astype(np.int64).reshape(-1, *[1] * axes)
             if extent:
                 axis = sum(1 for earlier in s.extents[: len(made)] if earlier)
                 here = here + np.arange(extent).reshape([-1 if k == axis else 1 for k in range(axes)])

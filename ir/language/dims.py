@@ -15,7 +15,8 @@ import numpy as np
 from vyre_py.ir.language.types import Type, u32
 
 __all__ = [
-    "DEFAULT_WORKGROUP", "DIM_OPS", "GROUPS_LIMIT", "MAX_DIM_TERMS", "OF_TILES", "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op",
+    "DEFAULT_WORKGROUP", "DIM_OPS", "GROUPS_LIMIT", "MAX_DIM_TERMS", "OF_TILES",
+    "SIZE_LIMIT", "WORD_LIMIT", "Dim", "DimConst", "DimExpr", "DimOp", "Grid", "dim_op",
     "dims_of", "evaluate_dim", "evaluate_extent", "is_count", "is_size",
 ]
 

@@ -7,6 +7,16 @@ bounds checks, and `bounds` proves which are not needed; `written` proves which 
 
 from __future__ import annotations
 
-from vyre_py.ir.passes.pipeline import PASSES, Optimised, PassReport, PassStep, Rewrite, annotate, as_written, optimise, unoptimised
+from vyre_py.ir.passes.pipeline import (
+    PASSES,
+    Optimised,
+    PassReport,
+    PassStep,
+    Rewrite,
+    annotate,
+    as_written,
+    optimise,
+    unoptimised,
+)
 
 __all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "as_written", "optimise", "unoptimised"]

@@ -42,7 +42,15 @@ from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
 from vyre_py.lowering.tiles.layout import Layout, Line, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.rewrite import Rewrite
-from vyre_py.lowering.tiles.tensor import ROWS, WARP, Accumulator, accumulators, cores_take, invocations_for, warpgroups_take
+from vyre_py.lowering.tiles.tensor import (
+    ROWS,
+    WARP,
+    Accumulator,
+    accumulators,
+    cores_take,
+    invocations_for,
+    warpgroups_take,
+)
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
@@ -53,6 +61,7 @@ _BAND: Final = 8  # rows of the grid
 _FEWEST: Final = 2  # strips of a ring
 _MOST: Final = 4
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
+_FIRST: Final = word(0)
 
 
 def uses_tensor_cores(program: Program) -> bool:
@@ -113,7 +122,7 @@ class _Ring:
     slice: list[int]
     count: int = 2
     ahead: int = 1
-    now: Atom = word(0)  # the strip of the turn at hand
+    now: Atom = _FIRST  # the strip of the turn at hand
     due: Callable[[], None] | None = None  # the copies of the turn at hand, until they are begun
 
 
@@ -483,8 +492,8 @@ class _CoresRewrite(Rewrite):
         if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
             return None
         touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
-        alone = len(touching) == 2 and isinstance(touching[1], Set) and touching[1].args[0] is s.bound and sum(before.bound in other.args for other in body) == 1
-        return before.variable if alone and touching[0] is before else None
+        is_set = len(touching) == 2 and touching[0] is before and isinstance(touching[1], Set) and touching[1].args[0] is s.bound
+        return before.variable if is_set and sum(before.bound in other.args for other in body) == 1 else None
 
     def _wait_for(self, variable: Variable) -> None:
         """Waits for the sums of a variable."""

@@ -12,7 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from vyre_py.ir.language.nodes import Atom, Const, Load, Memory, Statement, Store, TensorCore, WarpgroupProduct, WarpgroupWait
+from vyre_py.ir.language.nodes import (
+    Atom,
+    Const,
+    Load,
+    Memory,
+    Statement,
+    Store,
+    TensorCore,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16
 from vyre_py.lowering.layout import element_count
@@ -96,7 +106,7 @@ class TensorCores:
 
     def begin(self, s: WarpgroupProduct, bases: Mapping[Memory, str]) -> None:
         """Begins a product, an instruction for each 16 elements along k."""
-        w, word = self._w, _WORDS[s.left.type]
+        word = _WORDS[s.left.type]
         columns_apart = s.depth * 128 // _UNIT_BYTES if not s.along_k else 1
         left = self._descriptor(bases[s.left], s.args[0], 1)
         right = self._descriptor(bases[s.right], s.args[1], columns_apart)
