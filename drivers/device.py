@@ -159,7 +159,7 @@ class Device(Closing, Stationary, ABC):
         if not isinstance(program, Checked):
             with watch("check"):
                 program = validated(program)
-        made = self.load(compiled(program, [self.target.for_subgroups(plain.subgroup)], options, watch.stages, self.telemetry))
+        made = self.load(compiled(program, [self.target.for_program(plain)], options, watch.stages, self.telemetry))
         made._source = plain, options
         if (traces := tracing()) is not None:
             traces.stages(made.part.stages, self)

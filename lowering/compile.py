@@ -39,7 +39,7 @@ from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
-from vyre_py.lowering.target import Target, parse_target
+from vyre_py.lowering.target import WITH_WARPGROUPS, Target, parse_target
 from vyre_py.lowering.tiles import for_tensor_cores, uses_tensor_cores, without_tiles
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
@@ -55,7 +55,6 @@ _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
-_WARPGROUPS: Final = ("sm_90a",)  # the architecture alone that has products of warpgroups
 _CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
 
 Legal = Callable[[Program, Target], Program]
@@ -86,7 +85,7 @@ def _ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
     of = generation(target.arch)
     if options.workgroup is None and of >= min(_CORES_BYTES) and uses_tensor_cores(program):
         memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
-        warpgroups = target.arch in _WARPGROUPS
+        warpgroups = target.arch in WITH_WARPGROUPS.values()
         forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
         # A statement of a target's is none of the language, which `check` takes alone.
         return [Checked(form, analyse(form), capabilities(form)) for form in forms]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Literal
 
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Tile
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
 
-__all__ = ["SUBGROUP_SIZES", "Target", "parse_target", "wgsl_target"]
+__all__ = ["SUBGROUP_SIZES", "WITH_WARPGROUPS", "Target", "parse_target", "wgsl_target"]
 
 # The lanes that a subgroup may have on WebGPU.
 SUBGROUP_SIZES: Final = (4, 8, 16, 32, 64, 128)
+# The architecture of the same GPUs that has what no later one has: products of warpgroups.
+WITH_WARPGROUPS: Final = {"sm_90": "sm_90a"}
 _F64: Final = "f64"
 _SUBGROUPS: Final = {f"subgroup{size}": size for size in SUBGROUP_SIZES}
 
@@ -46,9 +50,12 @@ class Target(ValueRecord):
         """The lanes of the subgroups that WGSL's built-ins are used for; 0 for none."""
         return next((size for name, size in _SUBGROUPS.items() if name in self.features), 0) if self.kind == "wgsl" else 0
 
-    def for_subgroups(self, lanes: int) -> Target:
-        """The target for Programs with subgroups of so many lanes, 0 for none: without built-ins for others, so that more devices take the code."""
-        return wgsl_target(f64=self.has_f64, subgroup=0) if self.subgroup not in (0, lanes) else self
+    def for_program(self, program: Program) -> Target:
+        """The target of this machine's code for a Program: without built-ins for subgroups of another size than the Program's, so that more devices take it,
+        and with products of warpgroups for what tensor cores may compute."""
+        if self.arch in WITH_WARPGROUPS and program.of_tiles and any(isinstance(s, Tile) and s.op.name == "mma_tensor" for s in program.body):
+            return replace(self, arch=WITH_WARPGROUPS[self.arch])
+        return wgsl_target(f64=self.has_f64, subgroup=0) if self.subgroup not in (0, program.subgroup) else self
 
     @property
     def features(self) -> frozenset[str]:

@@ -25,11 +25,14 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Memory,
+    MemoryStatement,
     Set,
     Space,
     TensorCore,
     Tile,
     TileLoad,
+    TileMemoryStatement,
+    TileStore,
     Value,
     Variable,
     VariableStatement,
@@ -57,6 +60,7 @@ __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 _LANES: Final = 4  # elements that are copied, and loaded by a lane, together
 _SWIZZLED: Final = 8  # elements that are copied together to where warpgroups read them
 _SWIZZLED_ROW: Final = 64
+_PAIR: Final = 2  # elements that a lane stores together
 _BAND: Final = 8  # rows of the grid
 _FEWEST: Final = 2  # strips of a ring
 _MOST: Final = 4
@@ -292,10 +296,29 @@ class _CoresRewrite(Rewrite):
         """The buffers that are seen in groups of so many elements: every copy from them begins on a multiple, and is of as many."""
         loads = [(s, strip.lanes) for ring in self._rings.values() for at, strip in ring.loads.items() if isinstance(s := self.program.body[at], TileLoad)]
         wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER}
-        return {
+        read = {
             m: lanes for m, lanes in wanted.items()
             if _splits(m, lanes) and all(self._multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
         }  # fmt: skip
+        return read | dict.fromkeys(filter(self._stores_pairs, self.program.buffers), _PAIR)
+
+    def _stores_pairs(self, memory: Memory) -> bool:
+        """Whether a buffer is only written, by tiles that lie as sums do: of these a lane has neighbours two by two."""
+        touching = [s for s in self.program.body if isinstance(s, MemoryStatement) and s.memory is memory]
+        return bool(touching) and _splits(memory, _PAIR) and all(
+            isinstance(s, TileStore) and isinstance(s.value, Value) and isinstance(self._layouts.values.get(s.value.id), Accumulator)
+            and s.extents[-1] > 1 and self._multiple(s.indices[-1]) % _PAIR == 0 for s in touching
+        )  # fmt: skip
+
+    def indices_along(
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: Layout, axis: int, register: int, *, once: bool
+    ) -> tuple[Atom, ...]:
+        """The index of a register's element along an axis; two for the last axis of a view that is written."""
+        if s.memory not in self._views or isinstance(s, TileLoad) or memory_axis < s.memory.rank - 1:
+            return super().indices_along(s, memory_axis, offset, layout, axis, register, once=once)
+        pair = self.m("shr", self.element(layout, s.shape, axis, register - register % _PAIR), 1)
+        group = self.m("add", self.m("shr", offset, 1), pair if offset.type is u32 else self.m.cast(pair, offset.type))
+        return group, word(register % _PAIR)
 
     def _multiple(self, atom: Atom, depth: int = 8) -> int:
         """A power of two that an offset is known to be a multiple of, up to wrapping."""
@@ -416,6 +439,10 @@ class _CoresRewrite(Rewrite):
             assert isinstance(lanes, DimConst)  # of a view
             indices = (*outer, self.m("shr", last, lanes.value.bit_length() - 1), self.m("and", last, lanes.value - 1))
         return super().load(view or memory, indices, name)
+
+    def store(self, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
+        """memory[indices] = value, of what stands for the memory."""
+        super().store(self._views.get(memory, memory), indices, value)
 
     def finish(self, places: Any = None) -> Program:
         """The Program, with the views of its buffers in their place."""

@@ -197,20 +197,29 @@ class Rewrite(Exchanger):
     def _elements_of(self, s: TileMemoryStatement, layout: Layout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
         """The indices of each register's element. With `once` an element is that of one invocation alone, and what is past the tile's extents is outside."""
         shape = s.shape
-        axes: list[list[Atom]] = []
+        axes: list[list[tuple[Atom, ...]]] = []
         which: list[int] = []  # of the memory's axes, the tile's; -1 for one that it has not
         for offset, extent in zip(s.indices, s.extents, strict=True):
             here = self.atom(offset)
             if not extent:
                 which.append(-1)
-                axes.append([here])
+                axes.append([(here,)])
                 continue
             axis = sum(1 for earlier in which if earlier >= 0)
             which.append(axis)
-            axes.append([self._index_at(here, layout, shape, axis, r, once=once) for r in range(layout.held(shape)[axis])])
-        return {r: tuple([places[r[axis] if axis >= 0 else 0] for places, axis in zip(axes, which, strict=True)]) for r in layout.registers(shape)}
+            axes.append([self.indices_along(s, len(axes), here, layout, axis, r, once=once) for r in range(layout.held(shape)[axis])])
+        return {
+            r: tuple([index for places, axis in zip(axes, which, strict=True) for index in places[r[axis] if axis >= 0 else 0]])
+            for r in layout.registers(shape)
+        }
 
-    def _index_at(self, offset: Atom, layout: Layout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
+    def indices_along(
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: Layout, axis: int, register: int, *, once: bool
+    ) -> tuple[Atom, ...]:
+        """The index of a register's element along an axis of a memory, which is an axis of the tile."""
+        return (self.index_at(offset, layout, s.shape, axis, register, once=once),)
+
+    def index_at(self, offset: Atom, layout: Layout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
         """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's."""
         element = self.element(layout, shape, axis, register)
         index = self.beyond(offset, element)
