@@ -19,8 +19,7 @@ from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODE
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.flatten import flatten
 from vyre_py.ir.wire.intern import Strings, arrange
-from vyre_py.ir.wire.nested import SizeError, read_size
-from vyre_py.ir.wire.size_table import SizeTable
+from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
 from vyre_py.ir.wire.tables import REFERS, REFERS_STRING
 from vyre_py.ir.wire.verify import verify
 

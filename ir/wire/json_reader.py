@@ -39,8 +39,7 @@ from vyre_py.ir.wire.json_form import (
     VERSION,
 )
 from vyre_py.ir.wire.json_text import JsonText, Wrong
-from vyre_py.ir.wire.nested import SizeError, read_size
-from vyre_py.ir.wire.size_table import SizeTable
+from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
 from vyre_py.ir.wire.tables import TYPED
 from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify
 

@@ -51,6 +51,7 @@ class _Walk:
         params = [TYPES_BY_CODE[code] for code in flat.param_types.tolist()]
         self.pools = {_VALUE: self.values, _CONSTANT: constants, _PARAM: params}
         self.ranks: list[int] = flat.memory_ranks.tolist()
+        self.made: dict[tuple[int, _Shape], Type] = {}  # those that were asked for already: most Programs have few
 
     def types(self) -> tuple[list[Type], list[Type]]:
         flat, at = self.flat, 0
@@ -58,9 +59,16 @@ class _Walk:
             if type_:
                 rule = _SHAPES.get(code)
                 shape = rule(self, ref, flat.operands[at : at + count].tolist()) if rule is not None else ()
-                (self.variables if code == _VAR else self.values).append(_typed(TYPES_BY_CODE[type_], shape))
+                (self.variables if code == _VAR else self.values).append(self.typed(type_, shape) if shape else TYPES_BY_CODE[type_])
             at += count
         return self.values, self.variables
+
+    def typed(self, code: int, shape: _Shape) -> Type:
+        type_ = self.made.get((code, shape))
+        if type_ is None:
+            element = TYPES_BY_CODE[code]
+            type_ = self.made[code, shape] = tile_of(element, shape) if is_tile_shape(shape) and not element.is_vector else element
+        return type_
 
     # ---- operands
 
@@ -75,9 +83,11 @@ class _Walk:
     # ---- shapes
 
     def together(self, ref: int, operands: list[int]) -> _Shape:
-        # Only values can be tiles.
-        shapes = tuple([shape for operand in operands if operand & 3 == _VALUE and (shape := self.values[operand >> 2].shape)])
-        return (broadcast(shapes) or ()) if shapes else ()
+        # Only values can be tiles; most go with others of their shape.
+        shapes = {shape for operand in operands if operand & 3 == _VALUE and (shape := self.values[operand >> 2].shape)}
+        if len(shapes) < 2:
+            return shapes.pop() if shapes else ()
+        return broadcast(tuple(shapes)) or ()
 
     def got(self, ref: int, operands: list[int]) -> _Shape:
         return self.variables[ref].shape
@@ -105,7 +115,3 @@ _SHAPES: Final[Mapping[int, _Rule]] = {
     **dict.fromkeys((_VAR, *OPS_BY_CODE), _Walk.together), Get.code: _Walk.got, TileLoad.code: _Walk.loaded,
     **{code: _of_tile_op(op) for code, op in TILE_OPS_BY_CODE.items()},
 }  # fmt: skip
-
-
-def _typed(element: Type, shape: _Shape) -> Type:
-    return tile_of(element, shape) if is_tile_shape(shape) and not element.is_vector else element

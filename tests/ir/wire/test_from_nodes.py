@@ -23,7 +23,7 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SPACE_CODES, TYPE_CODES, TYPE_NAMES
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.flatten import flatten
-from vyre_py.ir.wire.nested import size_value
+from vyre_py.ir.wire.size_table import size_value
 
 
 def arrays_of(program: Program) -> dict[str, Any]:
