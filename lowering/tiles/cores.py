@@ -361,8 +361,9 @@ class _CoresRewrite(Rewrite):
     def _begin(self, loop: int, s: For, ring: _Ring) -> None:
         start, stop, step = [self.atom(a) for a in s.args]
         self.barrier()  # others may still load from the strips
-        for turn in range(ring.ahead):
-            self._copy_ahead(s, ring, self._turn(start, step, turn), word(turn))
+        turn = self.for_(word(0), word(ring.ahead), word(1))
+        self._copy_ahead(s, ring, self._turn(start, step, turn), turn)
+        self.end()
         counter = self.var(u32, word(0))
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         self.map[s.bound.id] = value
@@ -373,16 +374,16 @@ class _CoresRewrite(Rewrite):
         self.barrier()
 
         def copy_ahead() -> None:
-            self._copy_ahead(s, ring, self._turn(value, step, ring.ahead), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
+            self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
         # The first product of warpgroups is begun before: it goes on meanwhile.
         ring.due = copy_ahead if self._of_warpgroups & self._products[loop] else None
         if ring.due is None:
             copy_ahead()
 
-    def _turn(self, value: Atom, step: Atom, turns: int) -> Atom:
+    def _turn(self, value: Atom, step: Atom, turns: Atom) -> Atom:
         """The loop's value some turns on. It may wrap, past the end."""
-        return self.m("add", value, self.m("mul", step, turns)) if turns else value
+        return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
 
     def _copy_ahead(self, s: For, ring: _Ring, value: Atom, strip: Atom) -> None:
         """Begins the copies of the turn of a value."""
@@ -399,18 +400,27 @@ class _CoresRewrite(Rewrite):
 
     def _copy(self, s: TileLoad, strip: _Strip, number: Atom) -> None:
         """Copies a tile into a strip, group by group."""
-        m, count, across = self.m, self.invocations.count, strip.length // strip.lanes
-        total = strip.rows * across
-        first = m("mul", number, strip.groups)
-        for begin in range(0, total, count):
-            group = m("add", self.index, begin)
-            row, column = m("div", group, across), m("rem", group, across)
-            to = m("add", first, self._group(strip, row, column))
-            if begin + count > total:
-                to = m("select", m("lt", group, total), to, NOWHERE)
-            found = [self.load(s.memory, at) for at in self._sources(s, strip.lanes, row, column)]
-            for lane, value in enumerate(found):
-                self.copy_async(strip.memory, (to, word(lane)), value)
+        count, total = self.invocations.count, strip.rows * strip.length // strip.lanes
+        first = self.m("mul", number, strip.groups)
+        if s.memory in self._views:
+            for begin in range(0, total, count):
+                self._copy_group(s, strip, first, word(begin), ragged=begin + count > total)
+        else:  # element by element, each with checks of its own, which would be long written out
+            begin = self.for_(word(0), word(total), word(count))
+            self._copy_group(s, strip, first, begin, ragged=total % count > 0)
+            self.end()
+
+    def _copy_group(self, s: TileLoad, strip: _Strip, first: Atom, begin: Atom, *, ragged: bool) -> None:
+        """Copies the invocation's own group, from one on, into the strip that begins at a group."""
+        m, across, total = self.m, strip.length // strip.lanes, strip.rows * strip.length // strip.lanes
+        group = m("add", self.index, begin)
+        row, column = m("div", group, across), m("rem", group, across)
+        to = m("add", first, self._group(strip, row, column))
+        if ragged:
+            to = m("select", m("lt", group, total), to, NOWHERE)
+        found = [self.load(s.memory, at) for at in self._sources(s, strip.lanes, row, column)]
+        for lane, value in enumerate(found):
+            self.copy_async(strip.memory, (to, word(lane)), value)
 
     def _group(self, strip: _Strip, row: Atom, column: Atom) -> Atom:
         """Where a group of a row lies in a strip."""

@@ -142,6 +142,7 @@ class _SimtWalk:
         self.layout = layout
         own = {memory.name: memory for memory in self.program.buffers}
         self.signature = [self._slot(position, slot, own) for position, slot in enumerate(self.layout.slots)]
+        self._bind_groups()
         self.cores = TensorCores(self.w, self.program, self.atom)
         self.loops = Loops(self.w, self.program)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
@@ -245,16 +246,15 @@ class _SimtWalk:
         return self._size(atom, u32)
 
     def _size(self, expr: DimExpr, type_: Type) -> str:
-        if isinstance(expr, DimConst):
-            return str(expr.value)
-        if (expr, type_) not in self.sizes:
-            self.sizes[expr, type_] = self._groups(expr, type_)
-        return self.sizes[expr, type_]
+        return str(expr.value) if isinstance(expr, DimConst) else self.sizes[expr, type_]
 
-    def _groups(self, expr: DimExpr, type_: Type) -> str:
-        """How many groups of elements an axis has, of which the layout has the elements: a view's own axis, which they divide."""
-        assert isinstance(expr, DimOp) and expr.op == "ceil_div" and isinstance(expr.right, DimConst)  # what `lowering.tiles` makes
-        return self.w.let(f"udiv {llvm_type(type_)} {self._size(expr.left, type_)}, {expr.right.value}")
+    def _bind_groups(self) -> None:
+        """How many groups of elements the axes of views have, of which the layout has the elements: these divide them."""
+        for memory in self.program.buffers:
+            type_ = u64 if memory in self.program.widths.buffers else u32
+            for expr in memory.shape:
+                if isinstance(expr, DimOp) and (expr, type_) not in self.sizes and (expr.left, type_) in self.sizes and isinstance(expr.right, DimConst):
+                    self.sizes[expr, type_] = self.w.let(f"udiv {llvm_type(type_)} {self._size(expr.left, type_)}, {expr.right.value}")
 
     def _register(self, name: str, axis: str) -> str:
         return self.w.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}.{axis}")
