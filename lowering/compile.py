@@ -14,9 +14,10 @@ from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Let, Space
+from vyre_py.ir.language.nodes import Let, Space, Statement, Tile
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, as_written, optimise
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.expand_subgroups import expand_subgroups
@@ -54,6 +55,7 @@ _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 # What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
+_MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
 _CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
 
@@ -83,6 +85,8 @@ def _ptx_subgroups(program: Program, target: Target) -> Program:
 
 def _ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
     of = generation(target.arch)
+    if of != _MODELLED and (missing := [Missing("mma_sm90", program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if _is_modelled(s)]):
+        raise Unsupported(target.name, missing)
     if options.workgroup is None and of >= min(_CORES_BYTES) and uses_tensor_cores(program):
         memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
         warpgroups = target.arch in WITH_WARPGROUPS.values()
@@ -90,6 +94,21 @@ def _ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
         # A statement of a target's is none of the language, which `check` takes alone.
         return [Checked(form, analyse(form), capabilities(form)) for form in forms]
     return _invocations(program, target, options, _TILE_BYTES)
+
+
+def _is_modelled(s: Statement) -> bool:
+    return isinstance(s, Tile) and s.op.name == "mma_sm90"
+
+
+def _modelled(program: Program) -> Program:
+    """The Program whose products on tensor cores are those of compute capability 9.0, to the bit."""
+    op = TILE_OPS["mma_sm90"]
+
+    def one(s: Statement) -> Statement:
+        takes = isinstance(s, Tile) and s.op.name == "mma_tensor" and op.result_type(tuple([a.type for a in s.values]), s.numbers) is not None
+        return replace(s, op=op) if takes and isinstance(s, Tile) else s
+
+    return replace(program, body=tuple(map(one, program.body)))
 
 
 def _host_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
@@ -238,13 +257,19 @@ def expanded_for(kind: str) -> frozenset[str]:
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
     """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
     that are too long for it."""
-    checked, kind = program if isinstance(program, Checked) else check(program), _KINDS[target.kind]
+    checked, kind = _asked(program, options), _KINDS[target.kind]
     if checked.program.of_tiles:
         if kind.tiles is None:
             return as_written(checked, lambda program: kind.reports(program, options))
         made = [_optimised(form, target, options) for form in kind.tiles(checked.program, target, options)]
         return replace(made[-1], better=tuple(made[:-1])) if len(made) > 1 else made[0]
     return _optimised(_of_size(checked, options), target, options)
+
+
+def _asked(program: Program | Checked, options: CompileOptions) -> Checked:
+    """The Program, checked once, with products as the options ask for."""
+    checked = program if isinstance(program, Checked) else check(program)
+    return check(_modelled(checked.program)) if checked.program.of_tiles and options.tensor is not None else checked
 
 
 def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Optimised:
@@ -266,7 +291,7 @@ def prepare_steps(program: Program | Checked, target: Target, options: CompileOp
     """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
     what `prepare` raises."""
     kind = _KINDS[target.kind]
-    checked = program if isinstance(program, Checked) else check(program)
+    checked = _asked(program, options)
     if not kind.in_steps or not has_grid_scan(checked.program):
         return (prepare(checked, target, options),)
     if checked.program.of_tiles and kind.tiles is not None:

@@ -17,7 +17,7 @@ Numerics = Literal["strict", "fast", "native"]
 
 
 MOST_PRINTED: Final = 1 << 28
-_EVERYWHERE: Final = frozenset({"asserts", "print_bytes"})  # what no target has to honour: the Program is rewritten before
+_EVERYWHERE: Final = frozenset({"asserts", "print_bytes", "tensor"})  # what no target has to honour: the Program is rewritten before
 
 
 def _is_workgroup(value: object) -> bool:
@@ -35,6 +35,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "persistent": (lambda v: isinstance(v, bool), "true or false"),
     "dependent": (lambda v: isinstance(v, bool), "true or false"),
     "asserts": (lambda v: isinstance(v, bool), "true or false"),
+    "tensor": (lambda v: v is None or v == "sm_90", "sm_90, or None for whatever the target has"),
     "print_bytes": (lambda v: type(v) is int and 0 <= v <= MOST_PRINTED, f"a whole number of bytes from 0 to {MOST_PRINTED}"),
 }
 
@@ -48,6 +49,9 @@ class CompileOptions(ValueRecord):
     the target's default (strict, on wgpu native); `codegen` picks the PTX back end; `opt` is 0 (none) to 3; `debug` keeps source places
     in the code. `asserts` says whether asserts are in the code; without them their conditions cost nothing. `print_bytes` is the room for what the
     prints of a launch say until it is waited for; with 0 they are not in the code. Raises Unsupported for a value that no target knows.
+
+    `tensor` names the architecture whose tensor cores' bits the products `mma_tensor` of 16-bit floats are to have, "sm_90": on such a GPU, and on the
+    reference device, which computes them exactly so; other targets refuse them. None leaves them to the target.
 
     For NVIDIA GPUs and CPUs: `interruptible` lets loops look at a flag, so that a dispatch with a timeout can be ended. On a CPU, what a signal handler raises
     ends the kernel as well, as KeyboardInterrupt does; resident buffers then hold what it had written. It costs some 5 % there, in loops of few instructions a
@@ -73,6 +77,7 @@ class CompileOptions(ValueRecord):
     dependent: bool = False
     asserts: bool = True
     print_bytes: int = 1 << 16
+    tensor: str | None = None
 
     def __post_init__(self) -> None:
         wrong = [

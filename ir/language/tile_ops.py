@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.evaluate import tiles
+from vyre_py.ir.evaluate import tensor_cores, tiles
 from vyre_py.ir.language.ops import FOLDS
 from vyre_py.ir.language.tile_op import (
     TileOp,
@@ -37,6 +37,10 @@ def _multiplies(a: Type, b: Type, to: Type) -> bool:
     return to in MMA_TYPES.get((a, b), ())
 
 
+def _cores_multiply(a: Type, b: Type, to: Type) -> bool:
+    return a is b and to is f32
+
+
 def _folds() -> Iterator[TileOp]:
     for number, (name, fold, of) in enumerate(FOLDS):
         doc = f"{name} along an axis, which has extent 1 then: x[i] = {name}(x[i], x[i + h]) where there is such an element, for h = P / 2, ..., 2, 1, with P the least power of two from the extent on."
@@ -57,6 +61,7 @@ TILE_OPS: Final[Mapping[str, TileOp]] = {
         TileOp("item", 5, ("x",), (), _ALL, single, tiles.item, "The element of a tile that has one, as a scalar."),
         TileOp("mma", 6, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tiles.mma, "a b + acc for a of (m, k), b of (k, n) and acc of (m, n): acc = fma(a, b, acc) with k ascending, in the type of acc."),
         TileOp("mma_tensor", 7, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tiles.mma, "a b + acc as `mma`, but a tensor core may sum in its own order and precision; without one it is `mma`."),
+        TileOp("mma_sm90", 8, ("a", "b", "acc"), (), frozenset({f16, bf16}), multiplied(_cores_multiply), tensor_cores.mma_sm90, "a b + acc as the tensor cores of compute capability 9.0 give it, to the bit; only these and the interpreter compute it."),
         *_folds(),
     )
 }  # fmt: skip

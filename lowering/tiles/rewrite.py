@@ -179,6 +179,8 @@ class Rewrite(Exchanger):
         return self.told(only)
 
     def _mma(self, s: Tile) -> Shared:
+        if s.op.name == "mma_sm90":
+            self.refuse(s.op.name, "tensor cores of compute capability 9.0 compute it, of shapes that they take, and the interpreter; mma_tensor is for all")
         a, b, acc = map(self.tile_of, s.args)
         return multiplied(self, a, b, acc)
 

@@ -27,6 +27,7 @@ _WARPGROUP: Final = 4  # warps
 _WARPGROUP_ROWS: Final = 64
 _WIDEST: Final = 256  # columns of a product of a warpgroup
 _ROW: Final = 64  # elements of a swizzled row
+_PRODUCTS: Final = ("mma_tensor", "mma_sm90")
 _FACTORS: Final[Mapping[Type, Type]] = {bf16: f32, f16: f32}
 
 
@@ -56,7 +57,7 @@ class Accumulator(Layout):
 
 def cores_take(s: Statement) -> bool:
     """Whether tensor cores compute a statement."""
-    if not isinstance(s, Tile) or s.op.name != "mma_tensor":
+    if not isinstance(s, Tile) or s.op.name not in _PRODUCTS:
         return False
     a, b, acc = [x.type for x in s.values]
     (m, k), (_, n) = a.shape, b.shape
