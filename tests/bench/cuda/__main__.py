@@ -28,11 +28,12 @@ from tests.bench.cuda.rows_elementwise import ELEMENTWISE_ROWS
 from tests.bench.cuda.rows_launch import LAUNCH_ROWS
 from tests.bench.cuda.rows_reductions import REDUCTION_ROWS
 from tests.bench.cuda.rows_scans import SCAN_ROWS
+from tests.bench.cuda.rows_tiles import TILE_ROWS
 from tests.bench.cuda.rows_work import WORK_ROWS
 from tests.bench.cuda.table import Bench, Result, Results, Row
 from vyre_py.drivers.cuda.device import CudaDevice
 
-ROWS: tuple[Row, ...] = (*LAUNCH_ROWS, *DATA_ROWS, *WORK_ROWS, *ELEMENTWISE_ROWS, *REDUCTION_ROWS, *SCAN_ROWS)
+ROWS: tuple[Row, ...] = (*LAUNCH_ROWS, *DATA_ROWS, *WORK_ROWS, *ELEMENTWISE_ROWS, *REDUCTION_ROWS, *SCAN_ROWS, *TILE_ROWS)
 _PACKAGES = ("llvmlite", "cuda-bindings", "cuda-core", "numpy", "torch", "cupy-cuda13x", "cupy-cuda12x")
 
 

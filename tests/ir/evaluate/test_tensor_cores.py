@@ -1,0 +1,141 @@
+"""What the interpreter says of tensor cores, against the same in fractions, and against tensor cores where they are."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from device_kinds import open_device
+
+import vyre_py as vp
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.types import Array, Type, tile_of
+from vyre_py.lowering.errors import Unsupported
+
+ASKED = vp.CompileOptions(tensor="sm_90")
+TYPES = (vp.bf16, vp.f16)
+
+
+def exponent(x: Fraction, least: int) -> int:
+    """floor(log2(|x|)), at least the least, also for zero."""
+    if not x:
+        return least
+    e = abs(x).numerator.bit_length() - abs(x).denominator.bit_length()
+    if Fraction(2) ** e > abs(x):
+        e -= 1
+    return max(e, least)
+
+
+def cut(x: Fraction, unit: Fraction) -> Fraction:
+    """Toward zero to a multiple of a unit."""
+    whole = abs(x) / unit
+    return (-1 if x < 0 else 1) * Fraction(whole.numerator // whole.denominator) * unit
+
+
+def chain(a: list[float], b: list[float], start: float, least: int) -> float:
+    """One element: 16 products and the sum so far at once, of 25 bits below the greatest exponent, then cut to an f32."""
+    total = Fraction(start)
+    for k in range(0, len(a), 16):
+        pairs = [(Fraction(x), Fraction(y)) for x, y in zip(a[k : k + 16], b[k : k + 16], strict=True)]
+        exponents = [exponent(x, least) + exponent(y, least) for x, y in pairs if x * y]
+        top = max([*exponents, exponent(total, -126)])
+        unit = Fraction(2) ** (top - 25)
+        total = sum([cut(x * y, unit) for x, y in pairs], cut(total, unit))
+        total = cut(total, Fraction(2) ** (exponent(total, -126) - 23))
+    return float(total)
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], type_: Type, spread: int) -> Array:
+    """Random numbers of a type, over so many powers of two to each side of 1."""
+    return (rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1, shape)).astype(np.float32).astype(type_.dtype)
+
+
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+@pytest.mark.parametrize("spread", [0, 4, 12], ids="to 2^{}".format)
+def test_products_are_those_of_fractions(type_: Type, spread: int) -> None:
+    rng = np.random.default_rng(11)
+    a, b = numbers(rng, (1, 4, 40), type_, spread), numbers(rng, (1, 40, 5), type_, spread)
+    acc = rng.standard_normal((1, 4, 5)).astype(np.float32)
+    made = TILE_OPS["mma_sm90"].evaluate(tile_of(vp.f32, (4, 5)), (), a, b, acc)
+    for i in range(4):
+        for j in range(5):
+            row, column = [float(x) for x in a[0, i]], [float(x) for x in b[0, :, j]]
+            assert made[0, i, j] == np.float32(chain(row, column, float(acc[0, i, j]), type_.least_exponent)), (i, j)
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    a = np.array([[[1, np.inf], [1, np.nan], [np.inf, np.inf], [3e38, 3e38]]], np.float32).astype(vp.bf16.dtype)
+    b = np.array([[[1, 1], [2, -2]]], np.float32).astype(vp.bf16.dtype)
+    with np.errstate(all="ignore"):  # as the interpreter has it
+        made = TILE_OPS["mma_sm90"].evaluate(tile_of(vp.f32, (4, 2)), (), a, b, np.zeros((1, 4, 2), np.float32))[0]
+    assert made[0].tolist() == [np.inf, -np.inf]
+    assert np.isnan(made[1]).all()
+    assert made[2, 0] == np.inf and np.isnan(made[2, 1])
+    assert made[3, 0] == np.inf and np.isfinite(made[3, 1])
+
+
+def matmul(type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64)) -> Program:
+    m, n, k = tile
+    with vp.TileBuilder("matmul") as b:
+        rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
+        x, z = b.read("x", type_, rows, depth), b.write("z", vp.f32, rows, columns)
+        y = b.read("y", type_, columns, depth) if transposed else b.read("y", type_, depth, columns)
+        b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
+        i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
+        acc = b.var("acc", vp.f32, shape=(m, n))
+        with b.for_(0, depth, k) as p:
+            factor = y.tile(j, p, shape=(n, k)).T if transposed else y.tile(p, j, shape=(k, n))
+            acc.set(vp.mma(x.tile(i, p, shape=(m, k)), factor, acc, tensor=True))
+        z[i, j] = acc
+    return b.program
+
+
+def special(rng: np.random.Generator, shape: tuple[int, int], type_: Type, kind: str) -> Array:
+    """Factors of a kind, which the tensor cores may treat by rules of their own."""
+    small = type_ is vp.f16
+    scale = {"huge": 2.0**12 if small else 2.0**63, "tiny": 2.0**-22 if small else 2.0**-128, "subnormal": 2.0**-15 if small else 2.0**-60}.get(kind, 1.0)
+    made = rng.standard_normal(shape) * scale * 2.0 ** rng.integers(-10, 11, shape) ** (kind in ("wide", "subnormal"))
+    made = np.abs(made) if kind == "positive" else made
+    with np.errstate(over="ignore"):
+        found: Array = made.astype(np.float32).astype(type_.dtype)
+    if kind == "special":
+        found.reshape(-1)[rng.integers(0, found.size, 6)] = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], np.float32).astype(type_.dtype)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["normal", "wide", "positive", "subnormal", "tiny", "huge", "special"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_90"])
+def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, type_: Type, transposed: bool, kind: str) -> None:
+    device = open_device("cuda")
+    if device.target.arch != "sm_90":
+        pytest.skip(f"{device.name} is {device.target.arch}: its tensor cores are not those of compute capability 9.0")
+    program, rng = matmul(type_, transposed=transposed), np.random.default_rng(7)
+    x, y = special(rng, (64, 256), type_, kind), special(rng, (64, 256) if transposed else (256, 64), type_, kind)
+    made = device.load(vp.compile_native(program, [arch], ASKED)).dispatch({"x": x, "y": y})["z"]
+    meant = vp.device("reference").compile_native(program, ASKED).dispatch({"x": x, "y": y})["z"]
+    assert np.array_equal(made, meant, equal_nan=True), f"{np.sum((made != meant) & ~(np.isnan(made) & np.isnan(meant)))} of {made.size}"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_100", "cpu", "wgsl"])
+def test_other_targets_refuse_the_bits_of_tensor_cores(target: str) -> None:
+    with pytest.raises(Unsupported, match="mma_sm90"):
+        vp.compile_native(matmul(vp.bf16, transposed=False), [target], ASKED)
+
+
+def test_shapes_that_tensor_cores_do_not_take_are_refused() -> None:
+    with pytest.raises(Unsupported, match=r"mma_sm90.*of shapes that they take"):
+        vp.compile_native(matmul(vp.bf16, transposed=False, tile=(20, 64, 64)), ["sm_90"], ASKED)
+
+
+def test_the_option_is_for_the_interpreter_too() -> None:
+    rng, program = np.random.default_rng(3), matmul(vp.bf16, transposed=False, tile=(16, 16, 16))
+    x, y = numbers(rng, (20, 70), vp.bf16, 0), numbers(rng, (70, 18), vp.bf16, 0)
+    device = vp.device("reference")
+    strict, asked = (device.compile_native(program, options).dispatch({"x": x, "y": y})["z"] for options in (None, ASKED))
+    assert (strict != asked).any() and np.allclose(strict, asked, rtol=1e-4, atol=1e-5)
+    with pytest.raises(Unsupported, match="it is sm_90, or None"):
+        vp.CompileOptions(tensor="sm_80")
