@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 import vyre_py as vp
@@ -74,7 +73,11 @@ def _matmul(
 def _row(rows: int, columns: int, depth: int, promise: float, *, transposed: bool = False, arch: str = "") -> Row:
     size = f"{rows} x {columns} x {depth}" if len({rows, columns, depth}) > 1 else f"{rows}^3"
     name = f"matmul {size}, bf16{', second transposed' if transposed else ''}{f', code for {arch}' if arch else ''}"
-    work = partial(_matmul, rows=rows, columns=columns, depth=depth, transposed=transposed, arch=arch)
+
+    def work(bench: Bench) -> dict[str, float]:
+        return _matmul(bench, rows, columns, depth, transposed=transposed, arch=arch)
+
+    work.__name__ = f"matmul_{rows}_{columns}_{depth}{'_transposed' * transposed}{arch}"
     return Row(name, "TFLOP/s", work, "PyTorch matmul", at_least(promise))
 
 
