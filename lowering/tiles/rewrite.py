@@ -51,8 +51,8 @@ from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, Shared, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
-from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.products import multiplied
+from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["Rewrite", "without_tiles"]
 
@@ -81,7 +81,7 @@ class Rewrite(Exchanger):
     def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int) -> None:
         super().__init__(program, target, invocations, memory_bytes // max(1, len(_exchanged_types(program))))
         self._tiles: dict[int, Shared] = {}
-        self._parts_of: dict[int, tuple[Layout, dict[tuple[int, ...], Variable]]] = {}
+        self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         touched = [s for s in program.body if isinstance(s, MemoryStatement)]
         read, written = {s.memory for s in touched if _READS[type(s)]}, {s.memory for s in touched if _WRITES[type(s)]}
         # Statements on these follow one another for the whole workgroup, which a barrier sees to.
@@ -109,11 +109,11 @@ class Rewrite(Exchanger):
         assert isinstance(atom, Value)  # no other atom is a tile
         return self._tiles[atom.id]
 
-    def layout_of(self, value: Value) -> Layout:
+    def layout_of(self, value: Value) -> TileLayout:
         """The layout that a value is to have."""
         return self.invocations
 
-    def layout_of_variable(self, variable: Variable) -> Layout:
+    def layout_of_variable(self, variable: Variable) -> TileLayout:
         """The layout that a variable is to have."""
         return self.invocations
 
@@ -194,7 +194,7 @@ class Rewrite(Exchanger):
         if memory in self._ordered:
             self.barrier()
 
-    def _elements_of(self, s: TileMemoryStatement, layout: Layout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
+    def _elements_of(self, s: TileMemoryStatement, layout: TileLayout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
         """The indices of each register's element. With `once` an element is that of one invocation alone, and what is past the tile's extents is outside."""
         shape = s.shape
         axes: list[list[Atom]] = []
@@ -210,7 +210,7 @@ class Rewrite(Exchanger):
             axes.append([self._index_at(here, layout, shape, axis, r, once=once) for r in range(layout.held(shape)[axis])])
         return {r: tuple([places[r[axis] if axis >= 0 else 0] for places, axis in zip(axes, which, strict=True)]) for r in layout.registers(shape)}
 
-    def _index_at(self, offset: Atom, layout: Layout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
+    def _index_at(self, offset: Atom, layout: TileLayout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
         """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's."""
         element = self.element(layout, shape, axis, register)
         index = self.beyond(offset, element)
@@ -270,7 +270,7 @@ class Rewrite(Exchanger):
 
     # ---- variables
 
-    def parts_of(self, variable: Variable) -> tuple[Layout, dict[tuple[int, ...], Variable]]:
+    def parts_of(self, variable: Variable) -> tuple[TileLayout, dict[tuple[int, ...], Variable]]:
         """The layout of an old variable that is a tile, and the variables that stand for its registers."""
         return self._parts_of[variable.id]
 
