@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_tran
 from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Scope, SubgroupOp
-from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.types import Type, decode, encode, u32
 
 __all__ = [
