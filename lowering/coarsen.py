@@ -51,7 +51,7 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
 from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
 
-__all__ = ["AdjacentAccess", "Coarsened", "aligned", "coarsen", "viewed"]
+__all__ = ["AdjacentAccess", "Coarsened", "aligned", "coarsen"]
 
 # What a body grows to at most: past it compilation costs more than memory accesses of a body that computes so much.
 _MOST_STATEMENTS: Final = 1024
@@ -398,17 +398,3 @@ def aligned(optimised: Optimised) -> Coarsened | None:
     """The unchanged Program, for memory where each vector is one access; None without vector accesses. Linear in the statements."""
     rows = element_rows(optimised)
     return Coarsened(optimised, 1, needs_of(rows, optimised.program.body), {}) if rows else None
-
-
-def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:
-    """A form of a Program some of whose buffers are views of its own, with one axis more, of several elements; None where it has no view."""
-    own = {memory.name: memory for memory in optimised.program.buffers}
-    views = [(own[memory.name], memory) for memory in form.program.buffers if memory.rank > own[memory.name].rank]
-    if not views:
-        return None
-    needs: list[Need] = []
-    for memory, view in views:
-        last, several = memory.shape[-1], view.shape[-1]
-        if isinstance(several, DimConst) and not isinstance(last, DimConst):
-            needs.append(Divisible(last, several.value))
-    return Coarsened(form, 1, needs_of(element_rows(form), form.program.body, needs), {})

@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.check.facts import capabilities, has_grid_barrier, has_grid_scan
+from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
-from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Let, Space, Statement, Tile
+from vyre_py.ir.language.nodes import Let, Space
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_ops import TILE_OPS
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, as_written, optimise
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.expand_subgroups import expand_subgroups
@@ -40,8 +38,8 @@ from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
-from vyre_py.lowering.target import WITH_WARPGROUPS, Target, parse_target
-from vyre_py.lowering.tiles import for_tensor_cores, uses_tensor_cores, without_tiles
+from vyre_py.lowering.target import Target, parse_target
+from vyre_py.lowering.tiles.targets import host_tiles, modelled, ptx_tiles, wgsl_tiles
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
 
@@ -50,14 +48,6 @@ STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.ex
 
 # The language's limit is on the arrays as they are declared; a target may take more for them.
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
-
-
-# What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
-_TILE_BYTES: Final = 48 << 10
-_WGSL_TILE_BYTES: Final = 16 << 10
-_MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
-# What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
-_CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
 
 Legal = Callable[[Program, Target], Program]
 Reporting = Callable[[Program, CompileOptions], Program]
@@ -81,46 +71,6 @@ def _ptx_subgroups(program: Program, target: Target) -> Program:
     if program.subgroup <= WARP:
         return expand_subgroups(program, takes(generation(target.arch)))
     return _by_memory(program, target, f"subgroups of more than {WARP} go through workgroup memory")
-
-
-def _ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    of = generation(target.arch)
-    if of != _MODELLED and (missing := [Missing("mma_sm90", program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if _is_modelled(s)]):
-        raise Unsupported(target.name, missing)
-    if options.workgroup is None and of >= min(_CORES_BYTES) and uses_tensor_cores(program):
-        memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
-        warpgroups = target.arch in WITH_WARPGROUPS.values()
-        forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
-        # A statement of a target's is none of the language, which `check` takes alone.
-        return [Checked(form, analyse(form), capabilities(form)) for form in forms]
-    return _invocations(program, target, options, _TILE_BYTES)
-
-
-def _is_modelled(s: Statement) -> bool:
-    return isinstance(s, Tile) and s.op.name == "mma_sm90"
-
-
-def _modelled(program: Program) -> Program:
-    """The Program whose products on tensor cores are those of compute capability 9.0, to the bit."""
-    op = TILE_OPS["mma_sm90"]
-
-    def one(s: Statement) -> Statement:
-        takes = isinstance(s, Tile) and s.op.name == "mma_tensor" and op.result_type(tuple([a.type for a in s.values]), s.numbers) is not None
-        return replace(s, op=op) if takes and isinstance(s, Tile) else s
-
-    return replace(program, body=tuple(map(one, program.body)))
-
-
-def _host_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    return _invocations(program, target, options, _TILE_BYTES)
-
-
-def _wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    return _invocations(program, target, options, _WGSL_TILE_BYTES)
-
-
-def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int) -> Sequence[Checked]:
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup)),)
 
 
 def _ptx_copies(program: Program, target: Target) -> Program:
@@ -225,15 +175,15 @@ class _Kind:
 _KINDS: Final[Mapping[str, _Kind]] = {
     "ptx": _Kind(
         "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
-        _asked_for, _ptx_copies, tiles=_ptx_tiles,
+        _asked_for, _ptx_copies, tiles=ptx_tiles,
     ),
     "host": _Kind(
         "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies,
-        tiles=_host_tiles,
+        tiles=host_tiles,
     ),
     "wgsl": _Kind(
         "vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies, in_steps=True,
-        tiles=_wgsl_tiles,
+        tiles=wgsl_tiles,
     ),
     "reference": _Kind("vyre_py.lowering.reference", number_reports),
 }
@@ -269,7 +219,7 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
 def _asked(program: Program | Checked, options: CompileOptions) -> Checked:
     """The Program, checked once, with products as the options ask for."""
     checked = program if isinstance(program, Checked) else check(program)
-    return check(_modelled(checked.program)) if checked.program.of_tiles and options.tensor is not None else checked
+    return check(modelled(checked.program)) if checked.program.of_tiles and options.tensor is not None else checked
 
 
 def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Optimised:

@@ -34,8 +34,8 @@ from vyre_py.ir.language.errors import Diagnostic, ProgramError, ProgramWarning 
 from vyre_py.ir.language.op import AtomicOp, Op, Operand, Result, SubgroupOp  # noqa: E402 - as above
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
-from vyre_py.ir.language.tile_op import MAX_TILE_ELEMENTS, TileOp  # noqa: E402 - as above
-from vyre_py.ir.language.tile_ops import MMA_TYPES, TILE_OPS  # noqa: E402 - as above
+from vyre_py.ir.language.tiles.tile_op import MAX_TILE_ELEMENTS, TileOp  # noqa: E402 - as above
+from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES, TILE_OPS  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above

@@ -12,7 +12,7 @@ from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.language import describe
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 
 
 @pytest.mark.parametrize("name", PAGES)

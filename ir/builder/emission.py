@@ -22,7 +22,7 @@ from vyre_py.ir.language.op import ORDERS, RELAXED, AtomicOp, Op, Scope
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64, vector_of
 from vyre_py.ir.language.widths import INDEX_TYPES
 

@@ -14,8 +14,8 @@ from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
-from vyre_py.ir.language.tile_op import TileOp, broadcast
-from vyre_py.ir.language.tile_ops import MMA_TYPES
+from vyre_py.ir.language.tiles.tile_op import TileOp, broadcast
+from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
 __all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_tile", "refusal_together"]

@@ -20,7 +20,7 @@ from vyre_py.ir.check.limits import check_limits, check_size
 from vyre_py.ir.check.memory import check_memory
 from vyre_py.ir.check.scope import check_scope
 from vyre_py.ir.check.structure import check_blocks
-from vyre_py.ir.check.tiles import check_tiles
+from vyre_py.ir.check.tile_laws import check_tiles
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.check.uniformity import Uniformity
 from vyre_py.ir.language.errors import Diagnostic, ValidationError

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.check.causes import why
 from vyre_py.ir.check.findings import Findings, atom_text
 from vyre_py.ir.check.uniformity import Analysis, Uniformity
 from vyre_py.ir.language.nodes import (
@@ -90,13 +91,13 @@ def check_convergence(program: Program, findings: Findings) -> Uniformity:
         segment = analysis.control[index]
         if analysis.level[segment] > rule.level:
             what = f"subgroup_{statement.op.name}" if isinstance(statement, Subgroup) else rule.what
-            message = "" if findings.full else f"this {what} is not reached by the whole {rule.whole} together: {analysis.why(segment)}"
+            message = "" if findings.full else f"this {what} is not reached by the whole {rule.whole} together: {why(analysis, segment)}"
             findings.add(rule.code, index, message)
         code, level, indices = _indices(statement)
         for atom in indices:
             if isinstance(atom, Value) and analysis.level[atom.id] > level:
                 what = "operand" if isinstance(statement, GridScan) else "index"
                 said = f"the {what} {atom_text(program, atom)} is not the same for a whole {level.name.lower()}"
-                message = "" if findings.full else f"{said}: {analysis.why(atom.id)}"
+                message = "" if findings.full else f"{said}: {why(analysis, atom.id)}"
                 findings.add(code, index, message)
     return analysis.uniformity()

@@ -37,8 +37,8 @@ from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.spans import Spans
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, Type, tile_of
 
 __all__ = ["check_form"]

@@ -22,7 +22,7 @@ from typing import Final
 
 from vyre_py.ir.check.findings import Findings, quoted
 from vyre_py.ir.check.limits import MAX_RANK
-from vyre_py.ir.check.tiles import check_tile_memory
+from vyre_py.ir.check.tile_laws import check_tile_memory
 from vyre_py.ir.language.describe import family, full_name
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (

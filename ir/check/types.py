@@ -29,7 +29,7 @@ from typing import Any, Final
 from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_UNROLL
-from vyre_py.ir.check.tiles import check_tile_op, is_tile_access
+from vyre_py.ir.check.tile_laws import check_tile_op, is_tile_access
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,

@@ -1,4 +1,5 @@
-"""Uniformity: which values are equal, and which code is reached together, over the grid, a workgroup, or a subgroup. `convergence` checks what has to be.
+"""Uniformity: which values are equal, and which code is reached together, over the grid, a workgroup, or a subgroup. `convergence` checks what has to be,
+`causes` says why something is not.
 
 The analysis is a graph with one node per value, per variable and per control segment (a stretch of a block whose statements
 are all reached by the same invocations), and one edge per dependence. Levels flow along the edges to the least fixed point:
@@ -30,9 +31,7 @@ from math import prod
 from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
-from vyre_py.ir.check.findings import place_text, quoted
 from vyre_py.ir.check.phases import steady_loads
-from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.nodes import (
     FENCES,
     TARGET_KINDS,
@@ -343,50 +342,6 @@ class Analysis:
             tuple(levels[self.variables : self.segments]),
             tuple([levels[segment] for segment in self.control]),
         )
-
-    def why(self, node: int) -> str:
-        """What makes a node vary: the branch or loop and the escape on the way, and where the difference comes from."""
-        escape = branch = _NONE
-        decided = node < self.segments
-        while self.cause[node] != _NONE:
-            about = self.about[node]
-            if not decided and about != _NONE:
-                if type(self.program.body[about]) in _ESCAPES:
-                    escape = about if escape == _NONE else escape
-                else:
-                    branch = about
-            node = self.cause[node]
-            decided = decided or node < self.segments
-        origin = self.origin(self.about[node])
-        if branch == _NONE:
-            return f"it depends on {origin}"
-        kind = "branch" if isinstance(self.program.body[branch], If) else "loop"
-        because = f"the {kind} at {place_text(self.program, branch)} depends on {origin}"
-        if escape == _NONE:
-            return because
-        word = type(self.program.body[escape]).__name__.lower()
-        return f"the {word} at {place_text(self.program, escape)} takes some invocations away: {because}"
-
-    def origin(self, index: int) -> str:
-        """Where a difference between invocations begins."""
-        statement = self.program.body[index]
-        if isinstance(statement, Let):
-            return statement.op.name if statement.op.is_query else "the number of the subgroup"
-        if isinstance(statement, Subgroup):
-            return f"what subgroup_{statement.op.name} gave, which each subgroup has for itself"
-        if isinstance(statement, Atomic):
-            return f"what {full_name(statement.op)} on {quoted(statement.memory.name)} gave"
-        if isinstance(statement, UniformLoad):
-            return f"a uniform_load from {quoted(statement.memory.name)}, which workgroups make each for itself"
-        if isinstance(statement, GridScan):
-            return "a grid_scan, which gives each workgroup a value of its own"
-        assert isinstance(statement, (Load, TileLoad))  # nothing else differs by itself
-        if index in self.steady:
-            return f"a load from {quoted(statement.memory.name)}, which each workgroup has for itself"
-        return f"a load from {quoted(statement.memory.name)}, which can be written"
-
-
-_ESCAPES: Final = (Break, Continue, Return)
 
 
 _RULES: Final[Handlers[Callable[[Analysis, int, Any], None]]] = Handlers("the analysis of uniformity", {

@@ -15,7 +15,7 @@ from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.interpret.reports import Reports
-from vyre_py.ir.interpret.tiles import TileMachine
+from vyre_py.ir.interpret.tile_machine import TileMachine
 from vyre_py.ir.interpret.watched import Watch, WatchedMachine
 from vyre_py.ir.language.dims import evaluate_extent
 from vyre_py.ir.language.program import Program

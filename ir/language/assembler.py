@@ -63,7 +63,7 @@ from vyre_py.ir.language.op import AtomicOp, GridFold, Op, Scope, SubgroupOp
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.types import Type, tile_of, u32
 
 if TYPE_CHECKING:

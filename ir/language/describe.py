@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result, SubgroupOp
-from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.types import SCALARS, Kind, Type, vector_of
 
 __all__ = ["AnyOp", "accepted", "family", "full_name", "how_uniform", "laws", "signature", "spelling"]

@@ -9,7 +9,7 @@ from enum import Enum, IntEnum, IntFlag, auto
 from functools import lru_cache
 from typing import Final
 
-from vyre_py.ir.language.tile_op import broadcast
+from vyre_py.ir.language.tiles.tile_op import broadcast
 from vyre_py.ir.language.types import Array, Type, bool_, i32, tile_of, u32, unsigned_of, vector_of
 
 __all__ = [

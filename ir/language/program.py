@@ -167,7 +167,7 @@ class Program(Portable):
         Raises WireError, whose `where` is the JSON pointer of the value at fault.
         """
         with importing:
-            from vyre_py.ir.wire.json_reader import from_json
+            from vyre_py.ir.wire.json.json_reader import from_json
 
         return from_json(text)
 
@@ -177,7 +177,7 @@ class Program(Portable):
         Raises WireError for a Program that is not of sound form, or too large for JSON (16 MiB of text).
         """
         with importing:
-            from vyre_py.ir.wire.json_writer import to_json
+            from vyre_py.ir.wire.json.json_writer import to_json
 
         return to_json(self, names, places)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final
 
-from vyre_py.ir.check.tiles import tile_fault
+from vyre_py.ir.check.tile_laws import tile_fault
 from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import Diagnostic, Place
 from vyre_py.ir.language.rules import finding

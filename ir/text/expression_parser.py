@@ -12,7 +12,7 @@ from vyre_py.ir.language.nodes import Atom, Const, GridScan, Memory, Value, Vari
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Result
 from vyre_py.ir.language.ops import ATOMICS, ATOMICS_BY_SPELLING, OPS, SUBGROUPS, swizzle_bits
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, i32, u32, vector_of
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.lexer import (

@@ -11,7 +11,7 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import GridScan, TileAtomicAdd
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, Kind, Type, decode, element, encode
 
 __all__ = [

@@ -21,7 +21,7 @@ from vyre_py.ir.language.nodes import Atom, Const, Let, Value
 from vyre_py.ir.language.op import Op, Result
 from vyre_py.ir.language.op import Operand as Pattern
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.tile_op import broadcast
+from vyre_py.ir.language.tiles.tile_op import broadcast
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, tile_of, u32, vector_of
 from vyre_py.ir.text.cursor import Cursor, Failed
 from vyre_py.ir.text.lexer import literal_bits

@@ -10,8 +10,8 @@ from vyre_py.ir.language.nodes import TileAtomicAdd, Value
 from vyre_py.ir.language.op import SubgroupOp
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.text.cursor import Failed
 from vyre_py.ir.text.operand_parser import MAX_PARTS, Operand

@@ -16,10 +16,9 @@ from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Statement, Subgroup, Tile, Var, Variable, atomic_kind
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.wire.codes import OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
-from vyre_py.ir.wire.shapes import types_of
 from vyre_py.ir.wire.size_table import sizes_of
 from vyre_py.ir.wire.tables import (
     ACCESSES,
@@ -32,6 +31,7 @@ from vyre_py.ir.wire.tables import (
     TILE_OPS_BY_CODE,
     TYPES_BY_CODE,
 )
+from vyre_py.ir.wire.value_types import types_of
 
 __all__ = ["build"]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import STATEMENTS
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 
 __all__ = [
     "ACCESS_CODES", "ATOMIC_BASE", "CALL", "CODES", "CODE_NAMES", "LANES_SHIFT", "OPERAND_KINDS", "OP_BASE", "SCALAR_CODES", "SIZE_CODES", "SIZE_CONST",

@@ -1,7 +1,7 @@
 """A Program as flat columns: what the binary form holds byte for byte, and what every door of the language goes through.
 
     bytes --unpack--> Flat --verify--> build --> Program        ir.wire.binary
-    JSON  --read----> Flat --verify--> build --> Program        ir.wire.json_reader
+    JSON  --read----> Flat --verify--> build --> Program        ir.wire.json.json_reader
     arrays ---------> Flat --verify--> build --> Program        ir.wire.columns
     Program --flatten--> Flat --verify--> pack or write
 

@@ -30,7 +30,6 @@ from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
-from vyre_py.ir.wire.shapes import types_of
 from vyre_py.ir.wire.size_table import SizeTable
 from vyre_py.ir.wire.tables import (
     ATOMIC_CODES,
@@ -42,6 +41,7 @@ from vyre_py.ir.wire.tables import (
     TILE_CODES,
     TYPE_NUMBERS,
 )
+from vyre_py.ir.wire.value_types import types_of
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program

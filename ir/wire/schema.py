@@ -10,7 +10,7 @@ from vyre_py.ir.language.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.language.types import SCALARS, Kind
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
-from vyre_py.ir.wire.json_form import FUNCTIONS, NUMBERS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.json.json_form import FUNCTIONS, NUMBERS, REF_KEYS, REQUIRED, VERSION
 from vyre_py.ir.wire.tables import TYPED
 
 __all__ = ["schema"]

@@ -10,8 +10,8 @@ import numpy as np
 from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, TileLoad, Var, Variable
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import TYPES, Array, Type
 from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
 

@@ -61,17 +61,17 @@ def through_memory(program: Program) -> Program:
     """The Program, all of whose subgroup ops are `EXCHANGES` of scalars to which workgroups come together, without any; the same object without one."""
     if not any(isinstance(s, Subgroup) for s in program.body):
         return program
-    exchanger = _Exchanger(program)
-    for index in exchanger.indices():
-        exchanger.take(index)
-    return exchanger.finish()
+    exchange = _ThroughMemory(program)
+    for index in exchange.indices():
+        exchange.take(index)
+    return exchange.finish()
 
 
 def _is_agreed(s: Statement) -> bool:
     return isinstance(s, Subgroup) and s.op.level is Level.SUBGROUP and s.op.name not in EXCHANGES
 
 
-class _Exchanger(Rewriter):
+class _ThroughMemory(Rewriter):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self._m = MathBuilder(self)

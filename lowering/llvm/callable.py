@@ -69,7 +69,7 @@ class PlanCode:
     params_bytes: int
 
 
-class _Line:
+class _PlanLines:
     """The text, the dims that are solved, and the flags of what is broken."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class _Line:
         return value
 
 
-def _solve(line: _Line, interface: Interface, wide: frozenset[str]) -> list[list[str]]:
+def _solve(line: _PlanLines, interface: Interface, wide: frozenset[str]) -> list[list[str]]:
     """The sizes of the buffers' axes; every dim is solved from what was given by name, and then from the axes in order."""
     at, axes = 0, []
     for memory in interface.buffers:
@@ -154,7 +154,7 @@ def _solve(line: _Line, interface: Interface, wide: frozenset[str]) -> list[list
     return axes
 
 
-def _memories(line: _Line, interface: Interface, axes: list[list[str]], wide: frozenset[str], elements: int, size_bytes: int) -> list[str]:
+def _memories(line: _PlanLines, interface: Interface, axes: list[list[str]], wide: frozenset[str], elements: int, size_bytes: int) -> list[str]:
     """Every rule about single buffers, and about those that must lie apart; gives the addresses."""
     addresses, ends = [], []
     for number, (memory, sizes) in enumerate(zip(interface.buffers, axes, strict=True)):
@@ -183,7 +183,7 @@ def _memories(line: _Line, interface: Interface, axes: list[list[str]], wide: fr
     return addresses
 
 
-def _grid(line: _Line, step: Step, limits: tuple[int, int, int]) -> tuple[list[str], str]:
+def _grid(line: _PlanLines, step: Step, limits: tuple[int, int, int]) -> tuple[list[str], str]:
     """The workgroups along each axis, and whether there are none; the Program's invocations go to the grid's last word."""
     counts, asked, total = [], "1", "1"
     for expr, width, limit in zip(step.grid.extents, step.workgroup, limits, strict=True):
@@ -198,16 +198,16 @@ def _grid(line: _Line, step: Step, limits: tuple[int, int, int]) -> tuple[list[s
     return counts, line.emit(f"icmp eq i64 {total}, 0")
 
 
-def _store(line: _Line, base: str, offset: int, type_: str, value: str) -> None:
+def _store(line: _PlanLines, base: str, offset: int, type_: str, value: str) -> None:
     line.lines.append(f"  store {type_} {value}, ptr {line.emit(f'getelementptr i8, ptr {base}, i64 {offset}')}, align 4")
 
 
-def _number(line: _Line, slot: Slot, value: str) -> None:
+def _number(line: _PlanLines, slot: Slot, value: str) -> None:
     narrow = value if slot.size_bytes == 8 else line.emit(f"trunc i64 {value} to i32")
     _store(line, "%block", slot.offset_bytes, f"i{8 * slot.size_bytes}", narrow)
 
 
-def _fill(line: _Line, step: Step, addresses: Mapping[str, str], params: Mapping[str, int], counts: list[str]) -> None:
+def _fill(line: _PlanLines, step: Step, addresses: Mapping[str, str], params: Mapping[str, int], counts: list[str]) -> None:
     """The argument block."""
     line.lines.append(f"  call void @llvm.memset.p0.i64(ptr %block, i8 0, i64 {step.layout.size_bytes}, i1 false)")
     for slot in step.layout.slots:
@@ -228,7 +228,7 @@ def _fill(line: _Line, step: Step, addresses: Mapping[str, str], params: Mapping
             _number(line, slot, value)
 
 
-def _entry(line: _Line, step: Step, addresses: Mapping[str, str], counts: list[str]) -> str:
+def _entry(line: _PlanLines, step: Step, addresses: Mapping[str, str], counts: list[str]) -> str:
     """The number of the best entry whose needs are met; the workgroups that it takes along x go to the grid."""
     number, along = str(len(step.entries) - 1), _launched(line, step, step.entries[-1], counts[0])
     for index in range(len(step.entries) - 2, -1, -1):
@@ -245,7 +245,7 @@ def _entry(line: _Line, step: Step, addresses: Mapping[str, str], counts: list[s
     return number
 
 
-def _launched(line: _Line, step: Step, entry: Entry, count: str) -> str:
+def _launched(line: _PlanLines, step: Step, entry: Entry, count: str) -> str:
     if entry.elements == 1:
         return count
     width, extent = step.workgroup[0], line.dim(step.grid.extents[0])
@@ -262,7 +262,7 @@ def plan_code(interface: Interface, step: Step, limits: tuple[int, int, int], el
     params, at = {}, 0
     for param in interface.params:
         params[param.name], at = at, at + param.type.size_bytes
-    line, wide = _Line(), interface.wide & step.layout.wide
+    line, wide = _PlanLines(), interface.wide & step.layout.wide
     axes = _solve(line, interface, wide)
     addresses = dict(zip([m.name for m in interface.buffers], _memories(line, interface, axes, wide, elements, size_bytes), strict=True))
     counts, empty = _grid(line, step, limits)

@@ -1,6 +1,6 @@
 """Programs of tiles become Programs of invocations, which every target compiles.
 
-Each tile is shared out among the invocations of a workgroup (`layout`): an invocation holds some of its elements as values of its own, its registers. What
+Each tile is shared out among the invocations of a workgroup (`tile_layout`): an invocation holds some of its elements as values of its own, its registers. What
 goes element by element needs no more than that. Elements that an op needs from other invocations go through workgroup memory (`exchange`).
 `rewrite` goes over the statements; `folds` and `products` write reductions, scans and products of matrices.
 """

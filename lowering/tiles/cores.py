@@ -3,6 +3,8 @@
 A factor lies in workgroup memory as a `Strip`: rows of elements, padded so that what the lanes of a warp load at once lies in different banks. What a loop
 loads from buffers for its products is copied there ahead, while the products of earlier turns are computed (`_Ring`): the loads of a turn, and what their
 offsets are computed from, are written out again for a turn that is some turns ahead.
+
+One module because the rings, the copies into them and the products over them are planned together, and each reads what the others have laid down.
 """
 
 from __future__ import annotations
@@ -43,7 +45,6 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
-from vyre_py.lowering.tiles.layout import Layout, Line, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.rewrite import Rewrite
 from vyre_py.lowering.tiles.tensor import (
     ROWS,
@@ -54,6 +55,7 @@ from vyre_py.lowering.tiles.tensor import (
     invocations_for,
     warpgroups_take,
 )
+from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
@@ -149,7 +151,7 @@ class _CoresRewrite(Rewrite):
 
     def run(self) -> Program:
         """The Program of invocations."""
-        tiles: list[tuple[Layout, tuple[int, ...]]] = [(self.invocations, shape) for shape in shapes_of(self.program)]
+        tiles: list[tuple[TileLayout, tuple[int, ...]]] = [(self.invocations, shape) for shape in shapes_of(self.program)]
         tiles += [(layout, layout.shape) for layout in {*self._layouts.values.values(), *self._layouts.variables.values()} if isinstance(layout, Accumulator)]
         tiles += [
             (layout, s.result.type.shape) for s in self.program.body
@@ -179,10 +181,10 @@ class _CoresRewrite(Rewrite):
         rows, within = m("min", m("sub", down, first), word(_BAND)), m("rem", number, band)
         return {"workgroup_id.x": m("div", within, rows), "workgroup_id.y": m("add", first, m("rem", within, rows))}
 
-    def layout_of(self, value: Value) -> Layout:
+    def layout_of(self, value: Value) -> TileLayout:
         return self._layouts.values.get(value.id, self.invocations)
 
-    def layout_of_variable(self, variable: Variable) -> Layout:
+    def layout_of_variable(self, variable: Variable) -> TileLayout:
         return self._layouts.variables.get(variable.id, self.invocations)
 
     # ---- which loops copy ahead
@@ -311,7 +313,7 @@ class _CoresRewrite(Rewrite):
         )  # fmt: skip
 
     def indices_along(
-        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: Layout, axis: int, register: int, *, once: bool
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool
     ) -> tuple[Atom, ...]:
         """The index of a register's element along an axis; two for the last axis of a view that is written."""
         if s.memory not in self._views or isinstance(s, TileLoad) or memory_axis < s.memory.rank - 1:

@@ -19,7 +19,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.layout import NOT_SHARED, InvocationGrid, Layout, Line
+from vyre_py.lowering.tiles.tile_layout import NOT_SHARED, InvocationGrid, Line, TileLayout
 
 __all__ = ["NOWHERE", "Exchanger", "Registers", "Shared", "row_major"]
 
@@ -35,7 +35,7 @@ class Shared:
     """A tile as invocations hold it."""
 
     shape: tuple[int, ...]
-    layout: Layout
+    layout: TileLayout
     registers: Registers
 
     @property
@@ -68,7 +68,7 @@ class Exchanger(Rewriter):
 
     # ---- where an invocation is
 
-    def prepare(self, tiles: Iterable[tuple[Layout, tuple[int, ...]]]) -> None:
+    def prepare(self, tiles: Iterable[tuple[TileLayout, tuple[int, ...]]]) -> None:
         """Binds the places of invocations and the indices of their elements for tiles of these layouts and shapes, before all other statements."""
         for layout, shape in dict.fromkeys(tiles):
             for axis, extent in enumerate(shape):
@@ -99,11 +99,11 @@ class Exchanger(Rewriter):
         place = self.scaled(place, line.step)
         return place if line.then is None else self.m("add", place, self.bind(line.then))
 
-    def here(self, layout: Layout, shape: tuple[int, ...], axis: int) -> Atom:
+    def here(self, layout: TileLayout, shape: tuple[int, ...], axis: int) -> Atom:
         """The invocation's place along an axis of a tile, whether its extent is shared or not."""
         return self._places[layout.line(shape, axis)]
 
-    def element(self, layout: Layout, shape: tuple[int, ...], axis: int, register: int) -> Atom:
+    def element(self, layout: TileLayout, shape: tuple[int, ...], axis: int, register: int) -> Atom:
         """The index along an axis of the element that a register stands for; bound by `prepare`."""
         line = layout.line(shape, axis) if shape[axis] > 1 else NOT_SHARED
         return self._elements[line, layout.offsets(shape, axis)[register]]
@@ -112,7 +112,7 @@ class Exchanger(Rewriter):
         """x times a number."""
         return x if number == 1 else self.m("mul", x, number)
 
-    def linear(self, layout: Layout, shape: tuple[int, ...], register: Sequence[int], strides: Sequence[int]) -> Atom:
+    def linear(self, layout: TileLayout, shape: tuple[int, ...], register: Sequence[int], strides: Sequence[int]) -> Atom:
         """Where the element of a register lies in an array with these strides."""
         total: Atom | None = None
         for axis, (r, stride) in enumerate(zip(register, strides, strict=True)):
@@ -121,7 +121,7 @@ class Exchanger(Rewriter):
                 total = term if total is None else self.m("add", total, term)
         return word(0) if total is None else total
 
-    def inside(self, layout: Layout, shape: tuple[int, ...], register: Sequence[int]) -> Atom | None:
+    def inside(self, layout: TileLayout, shape: tuple[int, ...], register: Sequence[int]) -> Atom | None:
         """Whether a register stands for an element of the tile; None where it does in all invocations."""
         known: Atom | None = None
         for axis, r in enumerate(register):
@@ -163,7 +163,7 @@ class Exchanger(Rewriter):
 
     # ---- exchanges
 
-    def moved(self, tile: Shared, layout: Layout) -> Shared:
+    def moved(self, tile: Shared, layout: TileLayout) -> Shared:
         """A tile in another layout."""
         if tile.layout == layout:
             return tile
@@ -171,7 +171,7 @@ class Exchanger(Rewriter):
             return Shared(tile.shape, layout, dict.fromkeys(layout.registers(tile.shape), next(iter(tile.registers.values()))))
         return self.arranged(tile, row_major(tile.shape), tile.shape, layout)
 
-    def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: Layout) -> Shared:
+    def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: TileLayout) -> Shared:
         """A tile of shape `to` in some layout, in whose row-major order the elements of a tile lie where `strides` say."""
         total = prod(to)
         step = min(total, self.capacity(tile.type))

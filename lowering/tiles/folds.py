@@ -1,4 +1,4 @@
-"""Reductions and scans along an axis of a tile, in the order that `ir.evaluate.tiles` fixes.
+"""Reductions and scans along an axis of a tile, in the order that `ir.evaluate.tile_meanings` fixes.
 
 Steps of a distance that is a multiple of the number of invocations along the axis stay within each invocation; the others go through workgroup memory.
 """

@@ -51,8 +51,8 @@ from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, Shared, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
-from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.products import multiplied
+from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["Rewrite", "without_tiles"]
 
@@ -81,7 +81,7 @@ class Rewrite(Exchanger):
     def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int) -> None:
         super().__init__(program, target, invocations, memory_bytes // max(1, len(_exchanged_types(program))))
         self._tiles: dict[int, Shared] = {}
-        self._parts_of: dict[int, tuple[Layout, dict[tuple[int, ...], Variable]]] = {}
+        self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         touched = [s for s in program.body if isinstance(s, MemoryStatement)]
         read, written = {s.memory for s in touched if _READS[type(s)]}, {s.memory for s in touched if _WRITES[type(s)]}
         # Statements on these follow one another for the whole workgroup, which a barrier sees to.
@@ -109,11 +109,11 @@ class Rewrite(Exchanger):
         assert isinstance(atom, Value)  # no other atom is a tile
         return self._tiles[atom.id]
 
-    def layout_of(self, value: Value) -> Layout:
+    def layout_of(self, value: Value) -> TileLayout:
         """The layout that a value is to have."""
         return self.invocations
 
-    def layout_of_variable(self, variable: Variable) -> Layout:
+    def layout_of_variable(self, variable: Variable) -> TileLayout:
         """The layout that a variable is to have."""
         return self.invocations
 
@@ -196,7 +196,7 @@ class Rewrite(Exchanger):
         if memory in self._ordered:
             self.barrier()
 
-    def _elements_of(self, s: TileMemoryStatement, layout: Layout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
+    def _elements_of(self, s: TileMemoryStatement, layout: TileLayout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
         """The indices of each register's element. With `once` an element is that of one invocation alone, and what is past the tile's extents is outside."""
         shape = s.shape
         axes: list[list[tuple[Atom, ...]]] = []
@@ -216,12 +216,12 @@ class Rewrite(Exchanger):
         }
 
     def indices_along(
-        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: Layout, axis: int, register: int, *, once: bool
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool
     ) -> tuple[Atom, ...]:
         """The index of a register's element along an axis of a memory, which is an axis of the tile."""
         return (self.index_at(offset, layout, s.shape, axis, register, once=once),)
 
-    def index_at(self, offset: Atom, layout: Layout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
+    def index_at(self, offset: Atom, layout: TileLayout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
         """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's."""
         element = self.element(layout, shape, axis, register)
         index = self.beyond(offset, element)
@@ -281,7 +281,7 @@ class Rewrite(Exchanger):
 
     # ---- variables
 
-    def parts_of(self, variable: Variable) -> tuple[Layout, dict[tuple[int, ...], Variable]]:
+    def parts_of(self, variable: Variable) -> tuple[TileLayout, dict[tuple[int, ...], Variable]]:
         """The layout of an old variable that is a tile, and the variables that stand for its registers."""
         return self._parts_of[variable.id]
 

@@ -14,7 +14,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, Value, Var
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
-from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, Line
+from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
 __all__ = ["ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
 
@@ -32,7 +32,7 @@ _FACTORS: Final[Mapping[Type, Type]] = {bf16: f32, f16: f32}
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulator(Layout):
+class Accumulator(TileLayout):
     """Sums of a tile of `shape` in the registers of `down` by `across` warps."""
 
     shape: tuple[int, int]
@@ -122,8 +122,8 @@ def _accumulator(shape: tuple[int, int], warps: int) -> Accumulator | None:
 class Layouts:
     """The layouts of the values and variables of a Program that have one of their own, by number."""
 
-    values: Mapping[int, Layout]
-    variables: Mapping[int, Layout]
+    values: Mapping[int, TileLayout]
+    variables: Mapping[int, TileLayout]
 
 
 def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = ()) -> Layouts:
@@ -133,14 +133,14 @@ def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: C
     A value that is made of one variable whose layout is found later is looked at again, so the walk is repeated until nothing changes: as often as variables
     depend on each other at most.
     """
-    values: dict[int, Layout] = {}
-    variables: dict[int, Layout] = {}
+    values: dict[int, TileLayout] = {}
+    variables: dict[int, TileLayout] = {}
     warps = invocations.count // WARP
     before = -1
     while before != len(variables):
         before = len(variables)
         for index, s in enumerate(program.body):
-            layout: Layout | None = None
+            layout: TileLayout | None = None
             if index in of_warpgroups:
                 layout = Accumulator(_shape(s), warps, 1)
             elif cores_take(s):

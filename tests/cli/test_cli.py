@@ -23,7 +23,7 @@ from vyre_py.ir.language import describe
 from vyre_py.ir.language.describe import AnyOp
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.options import CompileOptions

@@ -23,8 +23,8 @@ from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Variab
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import MMA_TYPES, TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES, TILE_OPS
 from vyre_py.ir.language.types import SCALARS, Type, bool_, f32, i32, i64, tile_of, u32, u64
 
 __all__ = ["arguments_for", "generate_tiles"]

@@ -85,7 +85,7 @@ DECODERS: Final = (
     Plant(
         "zero_without_a_sign",
         "A number of the JSON form that rounds to the bf16 -0.0 is read as 0.0.",
-        "vyre_py.ir.wire.json_reader",
+        "vyre_py.ir.wire.json.json_reader",
         "(math.copysign(1.0, value) < 0) <<",
         "(value < 0) <<",
         Suite("test_json.py", "rounded or constant"),
@@ -93,7 +93,7 @@ DECODERS: Final = (
     Plant(
         "grid_for_over",
         "The JSON form's grid of workgroups is read as one of invocations.",
-        "vyre_py.ir.wire.json_reader",
+        "vyre_py.ir.wire.json.json_reader",
         'return key == "over", (x, y, z)',
         "return True, (x, y, z)",
         Suite("test_json.py", "filetests"),
@@ -101,7 +101,7 @@ DECODERS: Final = (
     Plant(
         "decimals_are_cut",
         "A number of the JSON form is cut to bf16, and not rounded.",
-        "vyre_py.ir.wire.json_reader",
+        "vyre_py.ir.wire.json.json_reader",
         "round(math.ldexp(abs(value), -quantum))",
         "int(math.ldexp(abs(value), -quantum))",
         Suite("test_json.py", "rounded"),
@@ -109,7 +109,7 @@ DECODERS: Final = (
     Plant(
         "keys_twice",
         "The last of two equal keys of a JSON object counts.",
-        "vyre_py.ir.wire.json_text",
+        "vyre_py.ir.wire.json.json_text",
         "object_pairs_hook=_object",
         "object_pairs_hook=dict",
         Suite("test_json.py::test_what_is_refused_is_pointed_at"),

@@ -11,8 +11,8 @@ from vyre_py.ir.language.dims import OF_TILES, Dim, DimConst, DimOp, Grid
 from vyre_py.ir.language.nodes import Access, Atom, Memory, Space, Value, const
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import MMA_TYPES, TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES, TILE_OPS
 from vyre_py.ir.language.types import SCALARS, Type, bool_, f16, f32, f64, i32, u32
 
 __all__ = ["tile_programs"]

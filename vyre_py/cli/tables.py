@@ -13,8 +13,8 @@ from vyre_py.ir.language.describe import AnyOp
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.rules import RULES
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 
 __all__ = ["explain", "ops"]
 

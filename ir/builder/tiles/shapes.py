@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vyre_py.ir.builder.where import fail
-from vyre_py.ir.check.tiles import tile_fault
+from vyre_py.ir.check.tile_laws import tile_fault
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
 

@@ -18,7 +18,7 @@ from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import OF_TILES
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, tile_of, u32
 from vyre_py.ir.public import public
 

@@ -14,7 +14,7 @@ from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom, Memory
 from vyre_py.ir.language.op import RELAXED, Scope
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 
 __all__ = ["TileEmitter"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.builder.tiles.shapes import Shape, axis_of, extents_of
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type
 
 if TYPE_CHECKING:

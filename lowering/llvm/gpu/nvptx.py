@@ -15,7 +15,7 @@ from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry, Image
-from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen, viewed
+from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.layout import lay_out
@@ -35,6 +35,7 @@ from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
+from vyre_py.lowering.views import viewed
 
 __all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 

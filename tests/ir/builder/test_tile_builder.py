@@ -32,8 +32,8 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_op import TileOp
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_op import TileOp
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import tile_of, u32
 
 

@@ -24,7 +24,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, f32, i32, tile_of, u32, vector_of
 from vyre_py.ir.text.printer import print_program
 

@@ -10,7 +10,7 @@ from device_kinds import open_device
 
 import vyre_py as vp
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Array, Type, tile_of
 from vyre_py.lowering.errors import Unsupported
 

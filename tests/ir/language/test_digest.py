@@ -12,7 +12,7 @@ from vyre_py.ir.language.dims import OF_TILES, DimConst, Grid
 from vyre_py.ir.language.nodes import Access, Let, Space, Tile, const
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import f16, f32, tile_of, u32
 from vyre_py.ir.text.parser import parse
 

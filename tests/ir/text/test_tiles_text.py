@@ -15,7 +15,7 @@ from vyre_py.ir.language.errors import ParseError, ProgramError, ValidationError
 from vyre_py.ir.language.nodes import Access, Const, Let, Space, Tile, TileLoad, Var, const
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, f16, f32, i32, tile_of, u32
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program

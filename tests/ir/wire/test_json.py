@@ -25,9 +25,9 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, decode, encode, f32, u32
 from vyre_py.ir.text.parser import parse
-from vyre_py.ir.wire.json_form import EXACT_INTEGERS, MAX_DEPTH, MAX_TEXT
-from vyre_py.ir.wire.json_reader import _rounded
-from vyre_py.ir.wire.json_writer import constant_value
+from vyre_py.ir.wire.json.json_form import EXACT_INTEGERS, MAX_DEPTH, MAX_TEXT
+from vyre_py.ir.wire.json.json_reader import _rounded
+from vyre_py.ir.wire.json.json_writer import constant_value
 from vyre_py.ir.wire.schema import schema
 
 SCHEMA = schema()

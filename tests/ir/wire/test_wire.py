@@ -50,7 +50,7 @@ from vyre_py.ir.language.op import Scope
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import RULES
-from vyre_py.ir.language.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import SCALARS, TYPES, f32, i32, u32, vector_of
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire import codes, tables

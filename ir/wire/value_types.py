@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vyre_py.ir.language.nodes import Get, TileLoad, Var
-from vyre_py.ir.language.tile_op import TileOp, broadcast, is_tile_shape
+from vyre_py.ir.language.tiles.tile_op import TileOp, broadcast, is_tile_shape
 from vyre_py.ir.language.types import Type, tile_of, u32
 from vyre_py.ir.wire.codes import OPERAND_KINDS
 from vyre_py.ir.wire.flat import Flat

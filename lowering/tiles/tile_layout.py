@@ -22,7 +22,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import Var
 from vyre_py.ir.language.program import Program
 
-__all__ = ["NOT_SHARED", "InvocationGrid", "Layout", "Line", "invocation_grid", "power_of_two", "shapes_of"]
+__all__ = ["NOT_SHARED", "InvocationGrid", "TileLayout", "Line", "invocation_grid", "power_of_two", "shapes_of"]
 
 _LEAST: Final = 32  # invocations
 _MOST: Final = 256  # what every device of WebGPU has
@@ -50,7 +50,7 @@ class Line:
 NOT_SHARED: Final = Line(1, 1)
 
 
-class Layout:
+class TileLayout:
     """How tiles lie in the registers of a workgroup's invocations."""
 
     def line(self, shape: tuple[int, ...], axis: int) -> Line:
@@ -75,7 +75,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class InvocationGrid(Layout):
+class InvocationGrid(TileLayout):
     """The invocations of a workgroup, and how tiles are shared out among them unless something asks for another layout."""
 
     rows: int

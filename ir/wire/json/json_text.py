@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from vyre_py.ir.language.errors import WireError, shown
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.wire.json_form import MAX_DEPTH, MAX_KEYS, MAX_MARKS, MAX_NUMBER, MAX_PLAIN, MAX_TEXT
+from vyre_py.ir.wire.json.json_form import MAX_DEPTH, MAX_KEYS, MAX_MARKS, MAX_NUMBER, MAX_PLAIN, MAX_TEXT
 
 __all__ = ["JsonText", "Wrong"]
 

@@ -28,6 +28,7 @@ from vyre_py.ir.language.nodes import (
     TILE_KINDS,
     Access,
     Atom,
+    Atomic,
     Barrier,
     Const,
     CopyAsync,
@@ -47,7 +48,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.ops import ATOMICS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tile_op import MAX_TILE_ELEMENTS, MAX_TILE_RANK, is_tile_shape
+from vyre_py.ir.language.tiles.tile_op import MAX_TILE_ELEMENTS, MAX_TILE_RANK, is_tile_shape
 from vyre_py.ir.language.types import u32
 
 __all__ = ["check_tile_memory", "check_tile_op", "check_tiles", "is_tile_access", "tile_fault"]
@@ -137,11 +138,17 @@ def _check_head(program: Program, findings: Findings) -> None:
 def _check_whole(index: int, statement: Statement, findings: Findings) -> None:
     help_ = _OF_INVOCATIONS.get(type(statement))
     if help_ is not None:
-        what = f"subgroup_{statement.op.name}" if isinstance(statement, Subgroup) else statement.spelling or full_name(getattr(statement, "op"))  # noqa: B009
-        findings.add("V603", index, f"{what} stands in a Program of tiles", help_)
+        findings.add("V603", index, f"{_written(statement)} stands in a Program of tiles", help_)
     elif isinstance(statement, Let) and statement.op.is_query and not statement.op.name.startswith(_WORKGROUP_QUERIES):
         message = f"{statement.op.name} asks for an invocation in a Program of tiles"
         findings.add("V603", index, message, "ask for workgroup_id.x; iota counts along an axis of a tile")
+
+
+def _written(statement: Statement) -> str:
+    """How text writes a statement."""
+    if isinstance(statement, Subgroup):
+        return f"subgroup_{statement.op.name}"
+    return full_name(statement.op) if isinstance(statement, Atomic) else statement.spelling
 
 
 def check_tile_op(program: Program, findings: Findings, index: int, s: Tile) -> None:

@@ -23,7 +23,7 @@ from vyre_py.ir.wire.codes import (
     TYPE_NAMES,
 )
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, NUMBERS, REF_KEYS, VERSION
+from vyre_py.ir.wire.json.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, NUMBERS, REF_KEYS, VERSION
 from vyre_py.ir.wire.tables import SIZE_OPS, TYPES_BY_CODE
 
 if TYPE_CHECKING:

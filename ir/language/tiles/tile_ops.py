@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from vyre_py.ir.evaluate import tensor_cores, tiles
+from vyre_py.ir.evaluate import tensor_cores, tile_meanings
 from vyre_py.ir.language.ops import FOLDS
-from vyre_py.ir.language.tile_op import (
+from vyre_py.ir.language.tiles.tile_op import (
     TileOp,
     counted,
     filled,
@@ -44,23 +44,23 @@ def _cores_multiply(a: Type, b: Type, to: Type) -> bool:
 def _folds() -> Iterator[TileOp]:
     for number, (name, fold, of) in enumerate(FOLDS):
         doc = f"{name} along an axis, which has extent 1 then: x[i] = {name}(x[i], x[i + h]) where there is such an element, for h = P / 2, ..., 2, 1, with P the least power of two from the extent on."
-        yield TileOp(f"reduce_{name}", 32 + number, ("x",), ("axis",), of, folded, tiles.reduction(fold), doc, name)
+        yield TileOp(f"reduce_{name}", 32 + number, ("x",), ("axis",), of, folded, tile_meanings.reduction(fold), doc, name)
         doc = f"{name} of the elements up to each along an axis: x[i] = {name}(x[i], x[i - d]) where there is such an element, for d = 1, 2, 4, ... below the extent."
-        yield TileOp(f"inclusive_{name}", 48 + number, ("x",), ("axis",), of, scanned, tiles.scan(name, fold, exclusive=False), doc, name)
+        yield TileOp(f"inclusive_{name}", 48 + number, ("x",), ("axis",), of, scanned, tile_meanings.scan(name, fold, exclusive=False), doc, name)
         doc = f"{name} of the elements before each along an axis: inclusive_{name} of the one before, for the first the identity."
-        yield TileOp(f"exclusive_{name}", 64 + number, ("x",), ("axis",), of, scanned, tiles.scan(name, fold, exclusive=True), doc, name)
+        yield TileOp(f"exclusive_{name}", 64 + number, ("x",), ("axis",), of, scanned, tile_meanings.scan(name, fold, exclusive=True), doc, name)
 
 
 TILE_OPS: Final[Mapping[str, TileOp]] = {
     row.name: row
     for row in (
-        TileOp("fill", 1, ("x",), ("extents...",), _ALL, filled, tiles.fill, "A tile of these extents whose elements are all x, a scalar."),
-        TileOp("iota", 2, (), ("axis", "extents..."), _ALL, counted(u32), tiles.iota, "A tile of u32 of these extents, of which each element is its index along the axis."),
-        TileOp("transpose", 3, ("x",), ("axes...",), _ALL, transposed, tiles.transpose, "The tile whose axis k is the k-th of these axes of x."),
-        TileOp("reshape", 4, ("x",), ("extents...",), _ALL, reshaped, tiles.reshape, "The elements in the same order, the last axis fastest, as a tile of these extents."),
-        TileOp("item", 5, ("x",), (), _ALL, single, tiles.item, "The element of a tile that has one, as a scalar."),
-        TileOp("mma", 6, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tiles.mma, "a b + acc for a of (m, k), b of (k, n) and acc of (m, n): acc = fma(a, b, acc) with k ascending, in the type of acc."),
-        TileOp("mma_tensor", 7, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tiles.mma, "a b + acc as `mma`, but a tensor core may sum in its own order and precision; without one it is `mma`."),
+        TileOp("fill", 1, ("x",), ("extents...",), _ALL, filled, tile_meanings.fill, "A tile of these extents whose elements are all x, a scalar."),
+        TileOp("iota", 2, (), ("axis", "extents..."), _ALL, counted(u32), tile_meanings.iota, "A tile of u32 of these extents, of which each element is its index along the axis."),
+        TileOp("transpose", 3, ("x",), ("axes...",), _ALL, transposed, tile_meanings.transpose, "The tile whose axis k is the k-th of these axes of x."),
+        TileOp("reshape", 4, ("x",), ("extents...",), _ALL, reshaped, tile_meanings.reshape, "The elements in the same order, the last axis fastest, as a tile of these extents."),
+        TileOp("item", 5, ("x",), (), _ALL, single, tile_meanings.item, "The element of a tile that has one, as a scalar."),
+        TileOp("mma", 6, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tile_meanings.mma, "a b + acc for a of (m, k), b of (k, n) and acc of (m, n): acc = fma(a, b, acc) with k ascending, in the type of acc."),
+        TileOp("mma_tensor", 7, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tile_meanings.mma, "a b + acc as `mma`, but a tensor core may sum in its own order and precision; without one it is `mma`."),
         TileOp("mma_sm90", 8, ("a", "b", "acc"), (), frozenset({f16, bf16}), multiplied(_cores_multiply), tensor_cores.mma_sm90, "a b + acc as the tensor cores of compute capability 9.0 give it, to the bit; only these and the interpreter compute it."),
         *_folds(),
     )

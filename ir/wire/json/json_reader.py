@@ -1,4 +1,4 @@
-"""Reading the JSON form: from the values of the text to columns. `ir.wire.json_text` finds the values and bounds what they may cost.
+"""Reading the JSON form: from the values of the text to columns. `ir.wire.json.json_text` finds the values and bounds what they may cost.
 
 Declarations are read before the body and dims before all, whatever their order in the text.
 
@@ -27,7 +27,7 @@ from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
-from vyre_py.ir.wire.json_form import (
+from vyre_py.ir.wire.json.json_form import (
     EXACT_INTEGERS,
     FUNCTIONS,
     LISTS,
@@ -38,7 +38,7 @@ from vyre_py.ir.wire.json_form import (
     REQUIRED,
     VERSION,
 )
-from vyre_py.ir.wire.json_text import JsonText, Wrong
+from vyre_py.ir.wire.json.json_text import JsonText, Wrong
 from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
 from vyre_py.ir.wire.tables import TYPED
 from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify

@@ -1,0 +1,72 @@
+"""Which Programs of invocations a Program of tiles becomes for each kind of target: the last one for any arguments, those before it better ones for some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from vyre_py.ir.check import Checked, check
+from vyre_py.ir.check.facts import capabilities
+from vyre_py.ir.check.uniformity import analyse
+from vyre_py.ir.language.nodes import Statement, Tile
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
+from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.llvm.gpu.architectures import generation
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import WITH_WARPGROUPS, Target
+from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
+from vyre_py.lowering.tiles.rewrite import without_tiles
+
+__all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
+
+# What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
+_TILE_BYTES: Final = 48 << 10
+_WGSL_TILE_BYTES: Final = 16 << 10
+_MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
+# What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
+_CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
+
+
+def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    """For tensor cores where the target has them and something uses them: a form for views of buffers, and one for any."""
+    of = generation(target.arch)
+    if of != _MODELLED and (missing := [Missing("mma_sm90", program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if _is_modelled(s)]):
+        raise Unsupported(target.name, missing)
+    if options.workgroup is None and of >= min(_CORES_BYTES) and uses_tensor_cores(program):
+        memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
+        warpgroups = target.arch in WITH_WARPGROUPS.values()
+        forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
+        # A statement of a target's is none of the language, which `check` takes alone.
+        return [Checked(form, analyse(form), capabilities(form)) for form in forms]
+    return _invocations(program, target, options, _TILE_BYTES)
+
+
+def modelled(program: Program) -> Program:
+    """The Program whose products on tensor cores are those of compute capability 9.0, to the bit, where those have the types."""
+    op = TILE_OPS["mma_sm90"]
+
+    def one(s: Statement) -> Statement:
+        takes = isinstance(s, Tile) and s.op.name == "mma_tensor" and op.result_type(tuple([a.type for a in s.values]), s.numbers) is not None
+        return replace(s, op=op) if takes and isinstance(s, Tile) else s
+
+    return replace(program, body=tuple(map(one, program.body)))
+
+
+def _is_modelled(s: Statement) -> bool:
+    return isinstance(s, Tile) and s.op.name == "mma_sm90"
+
+
+def host_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    """The one form that there is."""
+    return _invocations(program, target, options, _TILE_BYTES)
+
+
+def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    """The one form that there is."""
+    return _invocations(program, target, options, _WGSL_TILE_BYTES)
+
+
+def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int) -> Sequence[Checked]:
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup)),)

@@ -1,0 +1,25 @@
+"""Kernels over views of buffers: several neighbouring elements as one, along an axis more."""
+
+from __future__ import annotations
+
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.passes import Optimised
+from vyre_py.lowering.artifact.parts import Divisible, Need
+from vyre_py.lowering.coarsen import Coarsened
+from vyre_py.lowering.rows import element_rows, needs_of
+
+__all__ = ["viewed"]
+
+
+def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:
+    """A form of a Program some of whose buffers are views of its own, with one axis more, of several elements; None where it has no view."""
+    own = {memory.name: memory for memory in optimised.program.buffers}
+    views = [(own[memory.name], memory) for memory in form.program.buffers if memory.rank > own[memory.name].rank]
+    if not views:
+        return None
+    needs: list[Need] = []
+    for memory, view in views:
+        last, several = memory.shape[-1], view.shape[-1]
+        if isinstance(several, DimConst) and not isinstance(last, DimConst):
+            needs.append(Divisible(last, several.value))
+    return Coarsened(form, 1, needs_of(element_rows(form), form.program.body, needs), {})
