@@ -240,14 +240,10 @@ def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Opt
 def prepare_steps(program: Program | Checked, target: Target, options: CompileOptions) -> tuple[Optimised, ...]:
     """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
     what `prepare` raises."""
-    kind = _KINDS[target.kind]
-    checked = _asked(program, options)
+    checked, kind = _asked(program, options), _KINDS[target.kind]
     if not kind.in_steps or not has_grid_scan(checked.program):
         return (prepare(checked, target, options),)
-    if checked.program.of_tiles and kind.tiles is not None:
-        (checked,) = kind.tiles(checked.program, target, options)
-    else:
-        checked = _of_size(checked, options)
+    (checked,) = kind.tiles(checked.program, target, options) if checked.program.of_tiles and kind.tiles is not None else (_of_size(checked, options),)
     sized = replace(options, workgroup=None)
     return tuple([prepare(step, target, sized) for step in grid_steps(checked, target.name)])
 

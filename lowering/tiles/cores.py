@@ -1,27 +1,19 @@
-"""The rewrite of a Program whose products tensor cores compute.
+"""The rewrite of a Program whose products tensor cores compute: copies ahead into the rings that are planned (`rings`), and products from there.
 
-A factor lies in workgroup memory as a `Strip`: rows of elements, padded so that what the lanes of a warp load at once lies in different banks. What a loop
-loads from buffers for its products is copied there ahead, while the products of earlier turns are computed (`_Ring`): the loads of a turn, and what their
-offsets are computed from, are written out again for a turn that is some turns ahead.
-
-One module because the rings, the copies into them and the products over them are planned together, and each reads what the others have laid down.
+One module because it is one class: what copies lay down, products read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import gcd
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
-from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.dims import DimConst, dim_op
-from vyre_py.ir.language.effects import JUMPS
 from vyre_py.ir.language.nodes import (
     Access,
     Atom,
     Const,
-    End,
     For,
     Get,
     Let,
@@ -46,6 +38,7 @@ from vyre_py.ir.language.types import f32, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
 from vyre_py.lowering.tiles.rewrite import Rewrite
+from vyre_py.lowering.tiles.rings import LANES, SWIZZLED, SWIZZLED_ROW, Ring, RingPlan, RingTooLarge, Strip, padded
 from vyre_py.lowering.tiles.tensor import (
     ROWS,
     WARP,
@@ -53,21 +46,14 @@ from vyre_py.lowering.tiles.tensor import (
     accumulators,
     cores_take,
     invocations_for,
-    warpgroups_take,
 )
 from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
-_LANES: Final = 4  # elements that are copied, and loaded by a lane, together
-_SWIZZLED: Final = 8  # elements that are copied together to where warpgroups read them
-_SWIZZLED_ROW: Final = 64
 _PAIR: Final = 2  # elements that a lane stores together
 _BAND: Final = 8  # rows of the grid
-_FEWEST: Final = 2  # strips of a ring
-_MOST: Final = 4
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
-_FIRST: Final = word(0)
 
 
 def uses_tensor_cores(program: Program) -> bool:
@@ -85,68 +71,21 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
     return _CoresRewrite(program, target, memory_bytes, wide=wide, warpgroups=warpgroups).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Strip:
-    """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k. An array's
-    last axis is a group of `lanes` elements. A `swizzled` one has 64 elements of each row, then the next 64 of each, and so on; of row r, group g of eight
-    lies in the place of group g ^ r % 8."""
-
-    memory: Memory
-    rows: int
-    length: int
-    stride: int
-    count: int
-    along_k: bool
-    lanes: int = _LANES
-
-    @property
-    def groups(self) -> int:
-        """How many groups of elements a strip is long."""
-        return self.rows * self.stride // self.lanes
-
-    @property
-    def swizzled(self) -> bool:
-        """Whether it is for products of warpgroups."""
-        return self.lanes == _SWIZZLED
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What a factor is loaded from: statement `at`, `load`; the statements that make the factor of it, with that; and those that compute its offsets."""
-
-    at: int
-    load: TileLoad
-    chain: tuple[int, ...]
-    offsets: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _Ring:
-    """A loop whose factors are copied ahead: their loads, each with the strip that it fills, and the statements that compute offsets."""
-
-    loads: dict[int, _Strip]
-    slice: list[int]
-    count: int = 2
-    ahead: int = 1
-    now: Atom = _FIRST  # the strip of the turn at hand
-    due: Callable[[], None] | None = None  # the copies of the turn at hand, until they are begun
-
-
 class _CoresRewrite(Rewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8)
-        self._has_warpgroups = warpgroups
-        self._made_by: dict[int, int] = {s.result.id: index for index, s in enumerate(program.body) if s.result is not None}
-        self._strips: dict[int, tuple[_Strip, _Ring | None]] = {}  # of a factor, by the number of the value
-        self._skipped: set[int] = set()
         self._sums: Memory | None = None
-        self._ring_bytes = memory_bytes // 8 * 7
-        self._of_warpgroups: set[int] = set()
-        self._products: dict[int, set[int]] = {}  # by loop
-        self._rings = self._planned()
-        self._layouts = accumulators(program, self.invocations, self._of_warpgroups)
+        try:
+            self._plan = RingPlan(program, self.invocations.count, memory_bytes // 8 * 7, warpgroups=warpgroups)
+        except RingTooLarge as large:
+            self.place = program.place(large.loop)
+            self.refuse(str(large), "use smaller tiles")
+        self.memories += self._plan.memories
+        self._now: dict[int, Atom] = {}  # by loop: the strip of the turn at hand
+        self._due: dict[int, Callable[[], None]] = {}  # by loop: the copies of the turn at hand, until they are begun
+        self._layouts = accumulators(program, self.invocations, self._plan.of_warpgroups)
         self._views = {m: _view(m, lanes) for m, lanes in self._viewed().items()} if wide else {}
-        self._ends = {self.program.match[loop]: loop for loop in self._rings}
+        self._ends = {self.program.match[loop]: loop for loop in self._plan.rings}
         self._lasting: dict[int, list[Variable]] = {}  # by loop: the variables that its products add to all the time
 
     def run(self) -> Program:
@@ -166,7 +105,7 @@ class _CoresRewrite(Rewrite):
             self.bind(line)
         for layout in {layout for layout, _ in tiles if isinstance(layout, Accumulator)}:
             self.bind(_columns_line(layout))
-        self._warpgroup = self.m("shr", self.index, 7) if self._of_warpgroups else word(0)
+        self._warpgroup = self.m("shr", self.index, 7) if self._plan.of_warpgroups else word(0)
         self._grid_places = self._raster()
         return super().run()
 
@@ -187,120 +126,15 @@ class _CoresRewrite(Rewrite):
     def layout_of_variable(self, variable: Variable) -> TileLayout:
         return self._layouts.variables.get(variable.id, self.invocations)
 
-    # ---- which loops copy ahead
-
-    def _planned(self) -> dict[int, _Ring]:
-        """The loops that copy ahead, by statement, and where their factors lie."""
-        counts, body = uses(self.program), self.program.body
-        rings: dict[int, _Ring] = {}
-        around: list[int] = []
-        for index, s in enumerate(body):
-            if s.opens:
-                around.append(index)
-            elif type(s) is End:
-                around.pop()
-            elif cores_take(s) and around and isinstance(body[around[-1]], For):
-                self._plan(rings, around[-1], index, counts)
-        for loop, ring in rings.items():
-            self.place = self.program.place(loop)
-            self._settle(ring)
-        return rings
-
-    def _plan(self, rings: dict[int, _Ring], loop: int, product: int, counts: Sequence[int]) -> None:
-        """Takes the factors of a product into the ring of a loop, those that can be copied ahead."""
-        s = self.program.body[product]
-        sources = [self._source(loop, atom, counts) for atom in s.args[:2]]
-        along_k = [(number == 0) is not (source is not None and len(source.chain) > 1) for number, source in enumerate(sources)]
-        taken = self._has_warpgroups and None not in sources and warpgroups_take(s, self.invocations.count, along_k=(along_k[0], along_k[1]))
-        self._products.setdefault(loop, set()).add(product)
-        if taken:
-            self._of_warpgroups.add(product)
-        for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
-            if source is None or not isinstance(atom, Value):
-                continue
-            ring = rings.setdefault(loop, _Ring({}, []))
-            ring.loads[source.at] = self._strip(source.load, goes_along, swizzled=taken)
-            ring.slice += [index for index in source.offsets if index not in ring.slice]
-            self._strips[atom.id] = ring.loads[source.at], ring
-            self._skipped |= set(source.chain)
-
-    def _strip(self, s: TileLoad, along_k: bool, *, swizzled: bool) -> _Strip:
-        rows, length = s.shape
-        lanes = _SWIZZLED if swizzled else _LANES
-        stride = length if swizzled else _padded(length, 32, ROWS) if along_k else _padded(length, ROWS, _LANES)
-        memory = Memory(f"tile:{s.memory.type}.{len(self._strips)}", Space.WORKGROUP, s.memory.type, (DimConst(1), DimConst(lanes)), Access.READ_WRITE)
-        return _Strip(memory, rows, length, stride, 1, along_k, lanes)
-
-    def _source(self, loop: int, atom: Atom, counts: Sequence[int]) -> _Source | None:
-        """What a factor is loaded from, if it is loaded in a loop for nothing else, with offsets that can be computed ahead."""
-        assert isinstance(atom, Value)  # a tile
-        body = self.program.body
-        at = self._made_by[atom.id]
-        s = body[at]
-        chain = [at]
-        if isinstance(s, Tile) and s.op.name == "transpose" and counts[atom.id] == 1:
-            at = self._made_by[s.args[0].id] if isinstance(s.args[0], Value) else at
-            s = body[at]
-            chain.append(at)
-        if not isinstance(s, TileLoad) or counts[s.bound.id] != 1 or s.memory.access is not Access.READ or not s.extents[-1]:
-            return None
-        if any(self._block_of(index) != loop for index in chain) or any(JUMPS[type(inner)] for inner in body[loop : self.program.match[loop]]):
-            return None
-        offsets = self._slice(loop, s.indices)
-        return None if offsets is None else _Source(at, s, tuple(chain), tuple(offsets))
-
-    def _settle(self, ring: _Ring) -> None:
-        """Decides how many strips a ring has, and gives their arrays sizes. Raises Unsupported where two are too many."""
-        strip_bytes = sum([strip.groups * strip.lanes * strip.memory.type.size_bytes for strip in ring.loads.values()])
-        count = min(_MOST, self._ring_bytes // strip_bytes)
-        if count < _FEWEST:
-            self.refuse(f"a loop whose factors take {_FEWEST} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", "use smaller tiles")
-        # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
-        ring.ahead = count - 1 - (count > _FEWEST and any(strip.swizzled for strip in ring.loads.values()))
-        ring.count = count
-        ring.slice.sort()
-        for at, strip in ring.loads.items():
-            memory = replace(strip.memory, shape=(DimConst(strip.groups * count), DimConst(strip.lanes)))
-            sized = replace(strip, memory=memory, count=count)
-            self.memories.append(memory)
-            for value, (known, own) in list(self._strips.items()):
-                if known is strip:
-                    self._strips[value] = sized, own
-            ring.loads[at] = sized
-
-    def _block_of(self, index: int) -> int:
-        """The statement that opens the innermost block around a statement; -1 for the body."""
-        depth = 0
-        for at in range(index - 1, -1, -1):
-            s = self.program.body[at]
-            if type(s) is End:
-                depth += 1
-            elif s.opens:
-                if not depth:
-                    return at
-                depth -= 1
-        return -1
-
-    def _slice(self, loop: int, atoms: Sequence[Atom]) -> list[int] | None:
-        """The statements of a loop's own block from which these are computed, from its value and from what comes before it; None if others are needed."""
-        body, found, waiting = self.program.body, set[int](), list(atoms)
-        while waiting:
-            atom = waiting.pop()
-            if not isinstance(atom, Value) or (at := self._made_by[atom.id]) <= loop or at in found:
-                continue
-            if not isinstance(body[at], Let) or self._block_of(at) != loop:
-                return None
-            found.add(at)
-            waiting += body[at].args
-        return sorted(found)
+    # ---- views
 
     def _viewed(self) -> dict[Memory, int]:
         """The buffers that are seen in groups of so many elements: every copy from them begins on a multiple, and is of as many."""
-        loads = [(s, strip.lanes) for ring in self._rings.values() for at, strip in ring.loads.items() if isinstance(s := self.program.body[at], TileLoad)]
+        loads = [(s, strip.lanes) for ring in self._plan.rings.values() for at, strip in ring.loads.items() if isinstance(s := self.program.body[at], TileLoad)]
         wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER}
         read = {
             m: lanes for m, lanes in wanted.items()
-            if _splits(m, lanes) and all(self._multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
+            if _splits(m, lanes) and all(self._plan.multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
         }  # fmt: skip
         return read | dict.fromkeys(filter(self._stores_pairs, self.program.buffers), _PAIR)
 
@@ -309,7 +143,7 @@ class _CoresRewrite(Rewrite):
         touching = [s for s in self.program.body if isinstance(s, MemoryStatement) and s.memory is memory]
         return bool(touching) and _splits(memory, _PAIR) and all(
             isinstance(s, TileStore) and isinstance(s.value, Value) and isinstance(self._layouts.values.get(s.value.id), Accumulator)
-            and s.extents[-1] > 1 and self._multiple(s.indices[-1]) % _PAIR == 0 for s in touching
+            and s.extents[-1] > 1 and self._plan.multiple(s.indices[-1]) % _PAIR == 0 for s in touching
         )  # fmt: skip
 
     def indices_along(
@@ -322,31 +156,18 @@ class _CoresRewrite(Rewrite):
         group = self.m("add", self.m("shr", offset, 1), pair if offset.type is u32 else self.m.cast(pair, offset.type))
         return group, word(register % _PAIR)
 
-    def _multiple(self, atom: Atom, depth: int = 8) -> int:
-        """A power of two that an offset is known to be a multiple of, up to wrapping."""
-        if isinstance(atom, Const):
-            return atom.bits & -atom.bits or 1 << 31
-        if not isinstance(atom, Value) or not depth:
-            return 1
-        s = self.program.body[self._made_by[atom.id]]
-        if isinstance(s, For):
-            return gcd(self._multiple(s.args[0], depth - 1), self._multiple(s.args[2], depth - 1))
-        if isinstance(s, Let) and s.op.name in _MULTIPLES:
-            return min(1 << 31, _MULTIPLES[s.op.name](*[self._multiple(a, depth - 1) for a in s.args[:2]]))
-        return 1
-
     # ---- statements
 
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""
         s = self.program.body[index]
         self.place = self.program.place(index)
-        if index in self._skipped:
+        if index in self._plan.skipped:
             return
         if isinstance(s, Let) and s.op.name in self._grid_places:
             self.map[s.bound.id] = self._grid_places[s.op.name]
             return
-        if (ring := self._rings.get(index)) is not None:
+        if (ring := self._plan.rings.get(index)) is not None:
             assert isinstance(s, For)  # what has a ring
             self._begin(index, s, ring)
         elif index in self._ends:
@@ -356,11 +177,11 @@ class _CoresRewrite(Rewrite):
                 self._wait_for(variable)
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
-            self.keep(s.bound, self._product_of_warpgroups(index, s) if index in self._of_warpgroups else self._product(s))
+            self.keep(s.bound, self._product_of_warpgroups(index, s) if index in self._plan.of_warpgroups else self._product(s))
         else:
             super().take(index)
 
-    def _begin(self, loop: int, s: For, ring: _Ring) -> None:
+    def _begin(self, loop: int, s: For, ring: Ring) -> None:
         start, stop, step = [self.atom(a) for a in s.args]
         self.barrier()  # others may still load from the strips
         turn = self.for_(word(0), word(ring.ahead), word(1))
@@ -371,7 +192,7 @@ class _CoresRewrite(Rewrite):
         self.map[s.bound.id] = value
         turn_now = self.get(counter)
         self.set(counter, self.m("add", turn_now, 1))
-        ring.now = self.m("rem", turn_now, ring.count)
+        self._now[loop] = self.m("rem", turn_now, ring.count)
         self.copy_wait(ring.ahead - 1)
         self.barrier()
 
@@ -379,15 +200,16 @@ class _CoresRewrite(Rewrite):
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
         # The first product of warpgroups is begun before: it goes on meanwhile.
-        ring.due = copy_ahead if self._of_warpgroups & self._products[loop] else None
-        if ring.due is None:
+        if self._plan.of_warpgroups & ring.products:
+            self._due[loop] = copy_ahead
+        else:
             copy_ahead()
 
     def _turn(self, value: Atom, step: Atom, turns: Atom) -> Atom:
         """The loop's value some turns on. It may wrap, past the end."""
         return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
 
-    def _copy_ahead(self, s: For, ring: _Ring, value: Atom, strip: Atom) -> None:
+    def _copy_ahead(self, s: For, ring: Ring, value: Atom, strip: Atom) -> None:
         """Begins the copies of the turn of a value."""
         before = list(self.map)
         self.map[s.bound.id] = value
@@ -400,7 +222,7 @@ class _CoresRewrite(Rewrite):
         self.copy_commit()
         self.map = before
 
-    def _copy(self, s: TileLoad, strip: _Strip, number: Atom) -> None:
+    def _copy(self, s: TileLoad, strip: Strip, number: Atom) -> None:
         """Copies a tile into a strip, group by group."""
         count, total = self.invocations.count, strip.rows * strip.length // strip.lanes
         first = self.m("mul", number, strip.groups)
@@ -412,7 +234,7 @@ class _CoresRewrite(Rewrite):
             self._copy_group(s, strip, first, begin, ragged=total % count > 0)
             self.end()
 
-    def _copy_group(self, s: TileLoad, strip: _Strip, first: Atom, begin: Atom, *, ragged: bool) -> None:
+    def _copy_group(self, s: TileLoad, strip: Strip, first: Atom, begin: Atom, *, ragged: bool) -> None:
         """Copies the invocation's own group, from one on, into the strip that begins at a group."""
         m, across, total = self.m, strip.length // strip.lanes, strip.rows * strip.length // strip.lanes
         group = m("add", self.index, begin)
@@ -424,14 +246,14 @@ class _CoresRewrite(Rewrite):
         for lane, value in enumerate(found):
             self.copy_async(strip.memory, (to, word(lane)), value)
 
-    def _group(self, strip: _Strip, row: Atom, column: Atom) -> Atom:
+    def _group(self, strip: Strip, row: Atom, column: Atom) -> Atom:
         """Where a group of a row lies in a strip."""
         m = self.m
         if not strip.swizzled:
             return m("add", m("mul", row, strip.stride // strip.lanes), column)
-        groups = _SWIZZLED_ROW // _SWIZZLED
+        groups = SWIZZLED_ROW // SWIZZLED
         place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), m("and", row, groups - 1)))
-        return place if strip.length == _SWIZZLED_ROW else m("add", m("mul", m("div", column, groups), strip.rows * groups), place)
+        return place if strip.length == SWIZZLED_ROW else m("add", m("mul", m("div", column, groups), strip.rows * groups), place)
 
     def _sources(self, s: TileLoad, lanes: int, row: Atom, column: Atom) -> list[tuple[Atom, ...]]:
         """The indices of the elements of a group."""
@@ -485,7 +307,7 @@ class _CoresRewrite(Rewrite):
         for r, at in places.items():
             self.store(sums, (at,), acc.registers[r])
         factors = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
-        k = self.for_(word(0), word(depth // _LANES), word(ROWS // _LANES), unroll=depth // ROWS)
+        k = self.for_(word(0), word(depth // LANES), word(ROWS // LANES), unroll=depth // ROWS)
         left = [[self._lane(factors[0], self.element(layout, (m, n), 0, 2 * row + h), k) for h in range(2)] for row in range(rows)]
         place = self.bind(_columns_line(layout))
         right = [self._lane(factors[1], self.m("add", place, 8 * column), k) for column in range(columns)]
@@ -501,15 +323,14 @@ class _CoresRewrite(Rewrite):
         layout, acc = self._layouts.values[s.bound.id], self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id])
         (left, left_first), (right, right_first) = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
         sums, places = self._put_sums(acc)
-        rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * _SWIZZLED_ROW // _SWIZZLED))
+        rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * SWIZZLED_ROW // SWIZZLED))
         self.emit(WarpgroupProduct(None, (rows, right_first), sums, left.memory, right.memory, m, depth, n, int(right.along_k)))
-        ring = self._rings[self._block_of(index)]
-        if ring.due is not None:
-            ring.due()
-            ring.due = None
-        lasting = self._lasting_variable(index, s)
+        loop = self._plan.block_of(index)
+        if loop in self._due:
+            self._due.pop(loop)()
+        lasting = self._lasting_variable(loop, s) if self._plan.rings[loop].is_spare else None
         if lasting is not None:
-            self._lasting.setdefault(self._block_of(index), []).append(lasting)
+            self._lasting.setdefault(loop, []).append(lasting)
         self.emit(WarpgroupWait(None, (word(int(lasting is not None)),), sums))
         return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
 
@@ -522,11 +343,10 @@ class _CoresRewrite(Rewrite):
             self.store(sums, (at,), tile.registers[r])
         return sums, places
 
-    def _lasting_variable(self, index: int, s: Tile) -> Variable | None:
+    def _lasting_variable(self, loop: int, s: Tile) -> Variable | None:
         """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
         body = self.program.body
-        before = body[self._made_by[s.args[2].id]] if isinstance(s.args[2], Value) else None
-        loop = self._block_of(index)
+        before = body[self._plan.maker(s.args[2])] if isinstance(s.args[2], Value) else None
         inside = body[loop : self.program.match[loop]]
         if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
             return None
@@ -554,49 +374,39 @@ class _CoresRewrite(Rewrite):
                 self._sums = known
         return self._sums
 
-    def _factor(self, atom: Atom, number: int) -> tuple[_Strip, Atom]:
+    def _factor(self, atom: Atom, number: int) -> tuple[Strip, Atom]:
         """The strip in which a factor lies, and where that begins, in groups."""
         assert isinstance(atom, Value)  # a tile
-        if atom.id in self._strips:
-            strip, ring = self._strips[atom.id]
-            return strip, self.m("mul", ring.now, strip.groups) if ring is not None else word(0)
+        if atom.id in self._plan.strips:
+            strip, loop = self._plan.strips[atom.id]
+            return strip, self.m("mul", self._now[loop], strip.groups)
         tile = self.moved(self.tile_of(atom), self.invocations)
         rows, length = tile.shape
         along_k = number == 0
-        stride = _padded(length, 32, ROWS) if along_k else _padded(length, ROWS, _LANES)
+        stride = padded(length, along_k=along_k)
         name = f"tile:{tile.type}.{rows}x{length}.{number}"
         memory = next((m for m in self.memories if m.name == name), None)
         if memory is None:
-            memory = Memory(name, Space.WORKGROUP, tile.type, (DimConst(rows * stride // _LANES), DimConst(_LANES)), Access.READ_WRITE)
+            memory = Memory(name, Space.WORKGROUP, tile.type, (DimConst(rows * stride // LANES), DimConst(LANES)), Access.READ_WRITE)
             self.memories.append(memory)
         self.barrier()
         for r, value in tile.registers.items():
             at = self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, (stride, 1)), NOWHERE)
-            self.store(memory, (self.m("shr", at, _LANES.bit_length() - 1), self.m("and", at, _LANES - 1)), value)
+            self.store(memory, (self.m("shr", at, LANES.bit_length() - 1), self.m("and", at, LANES - 1)), value)
         self.barrier()
-        return _Strip(memory, rows, length, stride, 1, along_k), word(0)
+        return Strip(memory, rows, length, stride, 1, along_k), word(0)
 
-    def _lane(self, factor: tuple[_Strip, Atom], place: Atom, k: Atom) -> list[Atom]:
+    def _lane(self, factor: tuple[Strip, Atom], place: Atom, k: Atom) -> list[Atom]:
         """Four elements at a place along the other axis, in the k-th group along k, or for lane t of four t groups on."""
         (strip, first), m = factor, self.m
         lane = self.bind(_LANE_COLUMN)
         if strip.along_k:
-            group = m("add", first, m("add", m("mul", place, strip.stride // _LANES), m("add", lane, k)))
-            return [self.load(strip.memory, (group, word(j))) for j in range(_LANES)]
-        at = m("add", m("mul", lane, _LANES * strip.stride), place)
-        group = m("add", m("add", first, m("shr", at, _LANES.bit_length() - 1)), m("mul", k, strip.stride))
-        within = m("and", place, _LANES - 1)
-        return [self.load(strip.memory, (m("add", group, j * strip.stride // _LANES), within)) for j in range(_LANES)]
-
-
-_MULTIPLES: Final[Mapping[str, Callable[..., int]]] = {
-    "add": gcd, "sub": gcd, "mul": lambda a, b: a * b, "min": gcd, "max": gcd,
-}  # fmt: skip
-
-
-def _padded(length: int, modulus: int, rest: int) -> int:
-    """The least stride from a length on that is `rest` modulo `modulus`."""
-    return length + (rest - length) % modulus
+            group = m("add", first, m("add", m("mul", place, strip.stride // LANES), m("add", lane, k)))
+            return [self.load(strip.memory, (group, word(j))) for j in range(LANES)]
+        at = m("add", m("mul", lane, LANES * strip.stride), place)
+        group = m("add", m("add", first, m("shr", at, LANES.bit_length() - 1)), m("mul", k, strip.stride))
+        within = m("and", place, LANES - 1)
+        return [self.load(strip.memory, (m("add", group, j * strip.stride // LANES), within)) for j in range(LANES)]
 
 
 def _columns_line(layout: Accumulator) -> Line:
