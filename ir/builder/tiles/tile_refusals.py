@@ -8,8 +8,8 @@ from __future__ import annotations
 from math import prod
 
 from vyre_py.ir.builder.refusals import TEXT, Dialect
-from vyre_py.ir.check.findings import number
 from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.tiles.tile_op import MAX_TILE_ELEMENTS, MAX_TILE_RANK, TileOp, is_tile_shape
 from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES
 from vyre_py.ir.language.types import Type
@@ -33,7 +33,7 @@ def refusal_shape(shape: _Shape, dialect: Dialect = TEXT) -> _Why | None:
         return axes, f"merge axes; of an array, {fewer}"
     if min(shape) < 1:
         return "a tile has extents of at least 1", "write 1 for an axis that is to go with any extent"
-    return f"a tile of {number(prod(shape))} elements, at most {MAX_TILE_ELEMENTS} are allowed", None
+    return f"a tile of {shown(prod(shape))} elements, at most {MAX_TILE_ELEMENTS} are allowed", None
 
 
 def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: _Shape, dialect: Dialect = TEXT) -> tuple[str, str]:

@@ -111,7 +111,8 @@ def test_v602_of_every_kind() -> None:
 @pytest.mark.parametrize("dialect", [TEXT, PYTHON], ids=["text", "python"])
 def test_whatever_an_op_refuses_it_says_why(op: TileOp, dialect: Dialect) -> None:
     r = random.Random(op.code)
-    given = [f32, i32, vector_of(f32, 2), *[tile_of(t, shape) for t in (f32, i32) for shape in ((1,), (4,), (2, 3), (3, 2), (3, 3), (1, 2, 3), (1 << 18,), (2,) * 4)]]
+    shapes = ((1,), (4,), (2, 3), (3, 2), (3, 3), (1, 2, 3), (1 << 18,), (2,) * 4)
+    given = [f32, i32, vector_of(f32, 2), *[tile_of(t, shape) for t in (f32, i32) for shape in shapes]]
     refused = 0
     for _ in range(500):
         operands = tuple(r.choices(given, k=op.operands))
