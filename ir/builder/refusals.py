@@ -14,11 +14,10 @@ from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
-from vyre_py.ir.language.tiles.tile_op import TileOp, broadcast
-from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES
+from vyre_py.ir.language.tiles.tile_op import broadcast
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
-__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_tile", "refusal_together"]
+__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +212,6 @@ def _of_shapes(op: Op, operands: tuple[Type, ...], given: Type | None) -> _Why:
     if given is not None and given.shape not in ((), shape):
         return f"the result is a tile of {', '.join(map(str, shape))}", "name the type of an element"
     return None
-
-
-def refusal_tile(op: TileOp, operands: tuple[Type, ...], numbers: tuple[int, ...], dialect: Dialect = TEXT) -> tuple[str, str]:
-    """The message and the help for a tile op that does not accept values of these types and these numbers."""
-    written = f"{op.name}({', '.join([*map(str, operands), *map(str, numbers)])})"
-    help_ = op.doc if dialect is PYTHON else f"{op.name}({', '.join([*op.names, *op.numbers])}): {op.doc}"  # a method in Python, of a shorter name
-    if operands and operands[0].scalar not in op.of:
-        return f"{written}: {op.name} takes {family(op.of)}", help_
-    if "acc" in op.names and operands[-1].scalar not in (taken := MMA_TYPES.get((operands[0].scalar, operands[1].scalar), frozenset())):
-        if not taken:
-            return f"{written}: {operands[0].scalar} and {operands[1].scalar} are not multiplied", "cast one of them to the type of the other"
-        return f"{written}: products of {operands[0].scalar} and {operands[1].scalar} are summed in {' or '.join(sorted(map(str, taken)))}", help_
-    return f"{written}: these shapes and numbers do not fit", help_
 
 
 def refusal_grid(fold: str, type_: Type, dialect: Dialect = TEXT) -> tuple[str, str]:

@@ -15,11 +15,10 @@ The other laws hold for these statements, too: V201 to V205, V301 and V302, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Final
 
-from vyre_py.ir.builder.refusals import refusal_tile
-from vyre_py.ir.check.findings import HEAD, Findings, atom_text, number, quoted
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape, refusal_tile
+from vyre_py.ir.check.findings import HEAD, Findings, atom_text, quoted
 from vyre_py.ir.language.describe import family, full_name
 from vyre_py.ir.language.grids import NO_GRID
 from vyre_py.ir.language.nodes import (
@@ -48,10 +47,9 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.ops import ATOMICS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tiles.tile_op import MAX_TILE_ELEMENTS, MAX_TILE_RANK, is_tile_shape
 from vyre_py.ir.language.types import u32
 
-__all__ = ["check_tile_memory", "check_tile_op", "check_tiles", "is_tile_access", "tile_fault"]
+__all__ = ["check_tile_memory", "check_tile_op", "check_tiles", "is_tile_access"]
 
 # Kind -> what to write in its place, in a Program of tiles.
 _OF_INVOCATIONS: Final[Mapping[type[Statement], str]] = {
@@ -63,15 +61,6 @@ _OF_INVOCATIONS: Final[Mapping[type[Statement], str]] = {
 }
 _WORKGROUP_QUERIES: Final = ("workgroup_id.", "num_workgroups.")
 _OWN_SPACES: Final = (Space.WORKGROUP, Space.PRIVATE)
-
-
-def tile_fault(shape: tuple[int, ...]) -> str | None:
-    """Why no tile has these extents; None where one may."""
-    if is_tile_shape(shape):
-        return None
-    if not 1 <= len(shape) <= MAX_TILE_RANK:
-        return f"a tile has 1 to {MAX_TILE_RANK} axes, not {len(shape)}"
-    return "a tile has extents of at least 1" if min(shape) < 1 else f"a tile of {number(prod(shape))} elements, at most {MAX_TILE_ELEMENTS} are allowed"
 
 
 def _are_numbers(program: Program, findings: Findings, index: int, atoms: tuple[Atom, ...], what: str) -> bool:
@@ -89,8 +78,8 @@ def is_tile_access(program: Program, findings: Findings, index: int, s: TileMemo
         return False
     if memory.type.is_vector:
         findings.add("V604", index, f"{name} has elements of {memory.type}, a tile scalars", "declare it with scalars, and an axis more for the components")
-    elif (fault := tile_fault(s.shape)) is not None:
-        findings.add("V604", index, fault)
+    elif (fault := refusal_shape(s.shape)) is not None:
+        findings.add("V604", index, *fault)
     else:
         return True
     return False

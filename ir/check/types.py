@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_UNROLL
 from vyre_py.ir.check.tile_laws import check_tile_op, is_tile_access
@@ -190,6 +191,10 @@ class _Types:
         type_ = op.result_type(operands, given)
         if type_ is None:
             self.findings.add("V201", index, *refusal(op, operands, given))
+            return
+        # Of several shapes a larger one; an operand that is too large itself is at fault where it is made.
+        if type_.is_tile and type_.shape not in [t.shape for t in operands] and (fault := refusal_shape(type_.shape)) is not None:
+            self.findings.add("V604", index, *fault)
             return
         self.result(index, s, type_, op.name)
         if Operand.LANES in op.operands:

@@ -28,8 +28,8 @@ __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
     "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
-    "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Value",
-    "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
+    "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Value", "Var",
+    "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -403,7 +403,8 @@ class WarpgroupProduct(MemoryStatement):
     """Only in a Program that was made for a target: 128 invocations, those of a warpgroup, begin to multiply 64 x `depth` elements, of `rows` that the first
     factor has, by `depth` x `width`, and add the product to elements of a private array, from its first on: those of 64 x 8 sums after those of the 64 x 8 to
     their left, as `TensorCore` has them for each 16 rows. The factors lie in the workgroup arrays `left` and `right`, from groups args[0] and args[1] of 16
-    bytes on, swizzled; `along_k` is not 0 where rows of the second go along k. They may not change, nor may the sums be read, until it is done (`WarpgroupWait`)."""
+    bytes on, swizzled; `along_k` is not 0 where rows of the second go along k. They may not change, nor may the sums be read, until it is done
+    (`WarpgroupWait`)."""
 
     left: Memory
     right: Memory

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final
 
-from vyre_py.ir.check.tile_laws import tile_fault
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import Diagnostic, Place
 from vyre_py.ir.language.rules import finding
@@ -130,9 +130,12 @@ class Cursor:
         while self.take(","):
             extents.append(self.extent())
         self.expect(")", "`,` and an extent" if not extents else "`,` or `)`")
-        fault = f"the elements of tiles are scalars, not {element}" if element.is_vector else tile_fault(tuple(extents))
+        if element.is_vector:
+            fault: tuple[str, str | None] | None = f"the elements of tiles are scalars, not {element}", f"name the type of one: {element.scalar}"
+        else:
+            fault = refusal_shape(tuple(extents))
         if fault is not None:
-            raise Failed(finding("V604", fault, self.tokens.place(first, self.position - 1)))
+            raise Failed(finding("V604", fault[0], self.tokens.place(first, self.position - 1), fault[1]))
         return tile_of(element, extents)
 
     def count(self, what: str) -> int:

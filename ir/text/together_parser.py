@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vyre_py.ir.builder.refusals import refusal_grid, refusal_tile, refusal_together
+from vyre_py.ir.builder.refusals import refusal_grid, refusal_together
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_tile
 from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.nodes import TileAtomicAdd, Value
 from vyre_py.ir.language.op import SubgroupOp

@@ -337,7 +337,9 @@ class _CoresRewrite(Rewrite):
     def _put_sums(self, tile: Shared) -> tuple[Memory, dict[tuple[int, ...], Const]]:
         """A tile in the private array for products of warpgroups: it, and the places of the registers."""
         columns = len(tile.layout.offsets(tile.shape, 1)) // 2
-        places = {(h, 2 * column + e): word(4 * column + 2 * h + e) for column in range(columns) for h in range(2) for e in range(2)}
+        places: dict[tuple[int, ...], Const] = {
+            (h, 2 * column + e): word(4 * column + 2 * h + e) for column in range(columns) for h in range(2) for e in range(2)
+        }
         sums = self._sums_of(4 * columns)
         for r, at in places.items():
             self.store(sums, (at,), tile.registers[r])

@@ -49,7 +49,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import Exchanger, Shared, row_major
+from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
 from vyre_py.lowering.tiles.products import multiplied
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
@@ -144,7 +144,7 @@ class Rewrite(Exchanger):
             tile = tiles[atom]
             return tile.registers[tuple([0 if extent == 1 else r for extent, r in zip(tile.shape, register, strict=True)])]
 
-        made = {r: self.let(s.op, tuple([part(a, r) for a in s.args]), given) for r in layout.registers(type_.shape)}
+        made: Registers = {r: self.let(s.op, tuple([part(a, r) for a in s.args]), given) for r in layout.registers(type_.shape)}
         return self.keep(s.bound, Shared(type_.shape, layout, made))
 
     def _tile(self, s: Tile) -> bool:
@@ -244,7 +244,7 @@ class Rewrite(Exchanger):
     def _tile_load(self, s: TileLoad) -> bool:
         self._order(s.memory)
         layout = self.layout_of(s.bound)
-        made = {r: self.load(s.memory, at) for r, at in self._elements_of(s, layout, once=False).items()}
+        made: Registers = {r: self.load(s.memory, at) for r, at in self._elements_of(s, layout, once=False).items()}
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
     def _tile_store(self, s: TileStore) -> bool:

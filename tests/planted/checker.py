@@ -62,8 +62,8 @@ CHECKER: Final = (
         "workgroup_limit_by_axis",
         "The invocations of a workgroup are limited along each axis, and not in all.",
         "vyre_py.ir.check.limits",
-        "x * y * z > MAX_WORKGROUP:",
-        "max(x, y) > MAX_WORKGROUP:",
+        "x * y * z > MAX_WORKGROUP)",
+        "max(x, y) > MAX_WORKGROUP)",
         Suite("test_filetests.py::test_check"),
     ),
 )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vyre_py.ir.builder.refusals import PYTHON
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.builder.where import fail
-from vyre_py.ir.check.tile_laws import tile_fault
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
 
@@ -27,8 +28,8 @@ def extents_of(shape: object) -> tuple[int, ...]:
     """The extents of a tile. Raises ValidationError: V601 for what are no whole numbers, V604 for those that no tile has."""
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     extents = tuple([_whole("an extent of a tile", extent) for extent in given])
-    if (fault := tile_fault(extents)) is not None:
-        fail("V604", fault)
+    if (fault := refusal_shape(extents, PYTHON)) is not None:
+        fail("V604", *fault)
     return extents
 
 

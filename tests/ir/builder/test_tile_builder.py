@@ -361,9 +361,19 @@ VALUES: list[tuple[str, str, Mistake]] = [
     ("V201", "it has the axes 0, 1; -1 is the last", lambda s: s.tile.scan("add", -3)),
     ("V201", "has no axis 2", lambda s: s.tile.transpose(0, 2)),
     ("V201", "the axis", lambda s: s.tile.transpose(0, 0)),
-    ("V201", "these shapes and numbers do not fit", lambda s: s.tile.transpose(0)),
-    ("V201", "the last axis fastest", lambda s: s.tile.reshape((8, 8))),
-    ("V201", "element of a tile that has one", lambda s: s.tile.item()),
+    ("V201", "each axis of x is named once, got 0", lambda s: s.tile.transpose(0)),
+    ("V201", "x.transpose(1, 0), or x.T", lambda s: s.tile.transpose(1, 1)),
+    ("V201", "x has 32 elements, a tile of 8, 8 64", lambda s: s.tile.reshape((8, 8))),
+    ("V201", "x.reshape(32)", lambda s: s.tile.reshape((8, 8))),
+    ("V201", "x has 32 elements, one is needed", lambda s: s.tile.item()),
+    ("V201", 'x.reduce("add", 0)', lambda s: s.tile.item()),
+    ("V201", "transpose it: b.T", lambda s: vp.mma(s.tile, s.tile, s.tile)),
+    ("V201", "transpose it: a.T", lambda s: vp.mma(s.tile, s.x.tile(0, 0, shape=(8, 2)), s.tile)),
+    ("V201", "k differs: 4 and 2", lambda s: vp.mma(s.tile, s.x.tile(0, 0, shape=(2, 2)), s.tile)),
+    ("V201", "the product has 8 by 8 elements, acc 8 by 4", lambda s: vp.mma(s.tile, s.tile.T, s.tile)),
+    ("V201", 'b.var("acc", type, shape=(8, 8))', lambda s: vp.mma(s.tile, s.tile.T, s.tile)),
+    ("V201", "b has 1 axis, a matrix 2", lambda s: vp.mma(s.tile, s.x.tile(0, 0, shape=4), s.tile)),
+    ("V201", "reshape it: b.reshape((1, 4))", lambda s: vp.mma(s.tile, s.x.tile(0, 0, shape=4), s.tile)),
     ("V201", "b.fill(x, (128, 256)) makes one of a scalar", lambda s: s.f.reduce("add", 0)),
     ("V201", "x of item is a tile, got f32", lambda s: s.f.item()),
     ("V201", "reduce_and takes", lambda s: s.tile.reduce("and", 0)),
@@ -384,7 +394,9 @@ VALUES: list[tuple[str, str, Mistake]] = [
     ("V601", "an axis is a whole number", lambda s: s.tile.reduce("add", s.i)),  # type: ignore[arg-type]  # the mistake under test
     ("V601", "an extent of a tile is a whole number, got 1.5", lambda s: s.tile.reshape((1.5, 2))),  # type: ignore[arg-type]  # the mistake under test
     ("V604", "at least 1", lambda s: s.tile.reshape((32, 0))),
+    ("V604", "write 1 for an axis that is to go with any extent", lambda s: s.tile.reshape((32, 0))),
     ("V604", "1 to 3 axes, not 4", lambda s: s.tile.reshape((8, 4, 1, 1))),
+    ("V604", "merge axes; of an array, write None for an axis: shape=(None, 8, 8, 8)", lambda s: s.tile.reshape((8, 4, 1, 1))),
 ]  # fmt: skip
 
 STATEMENTS: list[tuple[str, str, Mistake]] = [
@@ -455,7 +467,9 @@ ACCESSES: list[tuple[str, str, Mistake]] = [
     ("V603", "got f32", lambda s: s.z.atomic_add((0, 0), s.f)),
     ("V604", "at least 1", lambda s: s.x.tile(0, 0, shape=(8, 0))),
     ("V604", "not 0", lambda s: s.x.tile(0, 0, shape=(None, None))),
+    ("V604", "shape=(64, None)", lambda s: s.x.tile(0, 0, shape=(None, None))),
     ("V604", "at most 131072", lambda s: s.x.tile(0, 0, shape=(1024, 1024))),
+    ("V604", "use smaller tiles, and a loop", lambda s: s.x.tile(0, 0, shape=(1024, 1024))),
     ("V604", "'vectors' has elements of f32x4, a tile scalars", lambda s: s.vectors.tile(0, shape=8)),
 ]  # fmt: skip
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 from check_programs import codes, loose
 
+from vyre_py.ir.builder.refusals import PYTHON, TEXT, Dialect
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_tile
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import OF_TILES, DimConst, Grid
 from vyre_py.ir.language.nodes import (
@@ -24,6 +27,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, f32, i32, tile_of, u32, vector_of
 from vyre_py.ir.text.printer import print_program
@@ -101,3 +105,20 @@ def test_v602_of_every_kind() -> None:
     )  # fmt: skip
     program = replace(loose(*statements), memories=(x,), grid=Grid(False, (ONE, ONE, ONE)))
     assert found(program) == ("V602",) * 4
+
+
+@pytest.mark.parametrize("op", TILE_OPS.values(), ids=lambda op: op.name)
+@pytest.mark.parametrize("dialect", [TEXT, PYTHON], ids=["text", "python"])
+def test_whatever_an_op_refuses_it_says_why(op: TileOp, dialect: Dialect) -> None:
+    r = random.Random(op.code)
+    shapes = ((1,), (4,), (2, 3), (3, 2), (3, 3), (1, 2, 3), (1 << 18,), (2,) * 4)
+    given = [f32, i32, vector_of(f32, 2), *[tile_of(t, shape) for t in (f32, i32) for shape in shapes]]
+    refused = 0
+    for _ in range(500):
+        operands = tuple(r.choices(given, k=op.operands))
+        numbers = tuple(r.choices((0, 1, 2, 3, 4, 6, 1 << 20), k=len(op.numbers) + (r.randrange(4) if op.numbers and op.numbers[-1].endswith("...") else 0)))
+        if op.result_type(operands, numbers) is None:
+            message, help_ = refusal_tile(op, operands, numbers, dialect)
+            assert message.startswith(f"{op.name}({', '.join([*map(str, operands), *map(str, numbers)])}): ") and help_
+            refused += 1
+    assert refused

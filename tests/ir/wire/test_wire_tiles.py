@@ -232,12 +232,24 @@ UNWRITABLE: list[tuple[str, Callable[[Assembler, Value], Statement]]] = [
 
 
 def test_a_tile_of_vectors_is_refused_by_both() -> None:
-    a = begun(rank=1, type_=vector_of(f32, 2))
-    loaded(a, 4)
+    pairs = vector_of(f32, 2)
+    a = begun(rank=1, type_=pairs)
+    a.emit(TileLoad(a.value(tile_of(pairs, (4,))), (ZERO, const(u32, 4)), a.memories[0]))
     assert unwritable(a.finish()).codes == ("W113",)
     with pytest.raises(ValidationError) as caught:
         check(a.finish())
     assert caught.value.codes == ("V101",)
+
+
+@DOORS
+def test_a_tile_of_scalars_from_vectors_comes_back_and_is_refused_by_check(through: Callable[[Program], Program]) -> None:
+    a = begun(rank=1, type_=vector_of(f32, 2))
+    loaded(a, 4)
+    again = through(a.finish())
+    assert again == a.finish()
+    with pytest.raises(ValidationError) as caught:
+        check(again)
+    assert caught.value.codes == ("V604",)
 
 
 @pytest.mark.parametrize("statement", [row[1] for row in UNWRITABLE], ids=[row[0] for row in UNWRITABLE])
@@ -249,8 +261,9 @@ def test_shapes_that_do_not_follow_are_not_written(statement: Callable[[Assemble
     error = unwritable(a.finish())
     index = len(a.body) - 1 - isinstance(a.body[-2], For)
     assert error.codes == ("W113",) and error.where == f"statement {index}", str(error)
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError) as caught:
         check(a.finish())
+    assert statement is not huge or caught.value.codes == ("V604",)
 
 
 # ---------------------------------------------------------------- hostile columns
