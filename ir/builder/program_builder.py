@@ -25,7 +25,7 @@ from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
-from vyre_py.ir.language.nodes import Access, Atom, Space, Statement, Value
+from vyre_py.ir.language.nodes import Access, Atom, Space, Value
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
@@ -261,23 +261,23 @@ class ProgramBuilder(SubgroupEmitter, Stationary):
         device but for WebGPU's rounding. It holds barriers, to which the whole workgroup has to come (V401): with subgroups
         one, without them one for up to 32 invocations and two for more; one more for the first call in a turn of a loop.
         """
-        return reduced(self, op, x)
+        return reduced(self, self._a.body, op, x)
 
     def workgroup_scan(self, op: str, x: Expr, *, exclusive: bool = False) -> Expr:
         """x of the invocations up to this one by `local_index`, or of those before it, by an op of `workgroup_reduce`; as that in all else."""
-        return scanned(self, op, x, exclusive)
+        return scanned(self, self._a.body, op, x, exclusive)
 
     def workgroup_any(self, c: Expr) -> Expr:
         """Whether the bool c is true in any invocation of the workgroup; as `workgroup_reduce`."""
-        return reduced(self, "or", c)
+        return reduced(self, self._a.body, "or", c)
 
     def workgroup_all(self, c: Expr) -> Expr:
         """Whether the bool c is true in all invocations of the workgroup; as `workgroup_reduce`."""
-        return reduced(self, "and", c)
+        return reduced(self, self._a.body, "and", c)
 
     def workgroup_count(self, c: Expr) -> Expr:
         """In how many invocations of the workgroup the bool c is true, u32; as `workgroup_reduce`."""
-        return reduced(self, "add", c.cast(u32) if isinstance(c, Expr) else c)
+        return reduced(self, self._a.body, "add", c.cast(u32) if isinstance(c, Expr) else c)
 
     @property
     def subgroup_size(self) -> int:
@@ -294,11 +294,6 @@ class ProgramBuilder(SubgroupEmitter, Stationary):
         if name not in self._shared:
             self._shared[name] = self.workgroup(name, type_, count)
         return self._shared[name]
-
-    @property
-    def statements(self) -> Sequence[Statement]:
-        """What has been written so far."""
-        return self._a.body
 
     # ---- statements
 
