@@ -70,8 +70,7 @@ def has_loops(program):
 @pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("options", [INTERRUPTIBLE, BOTH], ids=["interruptible", "both"])
 def test_run_filetests(path, options, monkeypatch, busy):
-    """The reference device with the walk in the interpreter's place, and LLVM's own passes left out. Programs without a loop are left to the test with
-    both options."""
+    """The reference device with the walk in the interpreter's place. Programs without a loop are left to the test with both options."""
     walk = simt_host.Walk()
 
     def run(code, arguments, sizes, reports, **watches):
@@ -80,7 +79,7 @@ def test_run_filetests(path, options, monkeypatch, busy):
         program = heard.program
         if (has_grid_barrier(program) or has_grid_scan(program)) if options.persistent else not has_loops(program):
             return interpret(code, arguments, sizes, reports=reports)
-        return walk.run(prepare(program, TARGET, options), values, sizes, options, heard, opt=0)
+        return walk.run(prepare(program, TARGET, options), values, sizes, options, heard)
 
     monkeypatch.setattr(reference_device, "interpret", run)
     for case in read_cases(path):
