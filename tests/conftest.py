@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 # What a test compiles is compiled: nothing of it comes from an earlier run, and nothing is left for a later one. Tests of the disk cache name their own.
 os.environ["VYRE_CACHE_LIMIT"] = "0"
@@ -21,6 +22,7 @@ os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 import pytest
 from device_kinds import KINDS, open_device
+from filetest import WRITTEN, write_out
 from time_limit import TimeLimit
 
 from vyre_py.drivers.cache.lookup import clear_memory
@@ -32,6 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if limit := float(os.environ.get("VYRE_TEST_SECONDS", "600")):
         config.pluginmanager.register(TimeLimit(limit))
     _share_bytecode(config)
+    if config.getoption("numprocesses", None):
+        _share_written(config)
+
+
+def _share_written(config: pytest.Config) -> None:
+    """Filetests whose values oracles compute are written before pytest-xdist starts its workers, which would else compute all of them, each for itself."""
+    folder = Path(tempfile.mkdtemp(prefix="vyre-written-"))
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    write_out(folder)
+    patch.setenv(WRITTEN, str(folder))
 
 
 def _share_bytecode(config: pytest.Config) -> None:

@@ -49,7 +49,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
     """All that is long."""
     python = sys.executable
     mutants = [python, "tests/mutants", "--folder", str(folder / "mutants"), "--workers", str(workers)]
-    generated = [python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "-k", "not cuda", "tests/test_generated.py"]
+    generated = [python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "tests/test_generated.py"]
     required = os.environ.get("VYRE_REQUIRE_DEVICES") or "reference,cpu,ptxas"
     settings = {"VYRE_GENERATED": "20000", "VYRE_GENERATED_ARCHS": "3", "VYRE_TEST_SECONDS": _HOURS, "VYRE_REQUIRE_DEVICES": required}
     litmus = [python, "-m", "pytest", "-q", "tests/drivers/test_litmus.py"]

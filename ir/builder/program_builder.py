@@ -14,7 +14,7 @@ from vyre_py.ir.builder.workgroup_folds import reduced, scanned
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Access, Memory, Space, Statement
+from vyre_py.ir.language.nodes import Access, Memory, Space
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.public import public
 
@@ -95,23 +95,23 @@ class ProgramBuilder(CommonBuilder[ArrayHandle], SubgroupEmitter):
         device but for WebGPU's rounding. It holds barriers, to which the whole workgroup has to come (V401): with subgroups
         one, without them one for up to 32 invocations and two for more; one more for the first call in a turn of a loop.
         """
-        return reduced(self, op, x)
+        return reduced(self, self._a.body, op, x)
 
     def workgroup_scan(self, op: str, x: Expr, *, exclusive: bool = False) -> Expr:
         """x of the invocations up to this one by `local_index`, or of those before it, by an op of `workgroup_reduce`; as that in all else."""
-        return scanned(self, op, x, exclusive)
+        return scanned(self, self._a.body, op, x, exclusive)
 
     def workgroup_any(self, c: Expr) -> Expr:
         """Whether the bool c is true in any invocation of the workgroup; as `workgroup_reduce`."""
-        return reduced(self, "or", c)
+        return reduced(self, self._a.body, "or", c)
 
     def workgroup_all(self, c: Expr) -> Expr:
         """Whether the bool c is true in all invocations of the workgroup; as `workgroup_reduce`."""
-        return reduced(self, "and", c)
+        return reduced(self, self._a.body, "and", c)
 
     def workgroup_count(self, c: Expr) -> Expr:
         """In how many invocations of the workgroup the bool c is true, u32; as `workgroup_reduce`."""
-        return reduced(self, "add", c.cast(u32) if isinstance(c, Expr) else c)
+        return reduced(self, self._a.body, "add", c.cast(u32) if isinstance(c, Expr) else c)
 
     @property
     def subgroup_size(self) -> int:
@@ -128,11 +128,6 @@ class ProgramBuilder(CommonBuilder[ArrayHandle], SubgroupEmitter):
         if name not in self._shared:
             self._shared[name] = self.workgroup(name, type_, count)
         return self._shared[name]
-
-    @property
-    def statements(self) -> Sequence[Statement]:
-        """What has been written so far."""
-        return self._a.body
 
     # ---- statements
 

@@ -2,11 +2,12 @@
 
 Who has loaded from an array and who stores to it next are parted by a barrier. Inner arrays are loaded from before the last barrier of a call, and so are
 free for the next. Others are loaded from behind it. Two of a kind then take turns, the second if the first has not become free; and only where neither has,
-or in the turn of a loop no barrier has come yet, a call begins with a barrier of its own.
+or in the turn of a loop no barrier has come yet, a call begins with a barrier of its own. `written` is the builder's body, which grows meanwhile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from vyre_py.ir.builder.where import fail
 from vyre_py.ir.evaluate.subgroups import identity
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Else, End, For, Load, Loop
+from vyre_py.ir.language.nodes import Else, End, For, Load, Loop, Statement
 from vyre_py.ir.language.ops import SUBGROUPS
 from vyre_py.ir.language.types import Kind, Type
 
@@ -52,21 +53,21 @@ def _inner(b: ProgramBuilder, type_: Type, count: int) -> ArrayHandle:
     return b.shared(f"workgroup:{type_}[{count}].inner", type_, count)
 
 
-def _free(b: ProgramBuilder, type_: Type, count: int) -> ArrayHandle:
+def _free(b: ProgramBuilder, written: Sequence[Statement], type_: Type, count: int) -> ArrayHandle:
     """An array that nobody loads from any more; behind a barrier, where there is none."""
     names = [f"workgroup:{type_}[{count}].{turn}" for turn in (0, 1)]
-    loaded = _loaded_since_barrier(b)
+    loaded = _loaded_since_barrier(written)
     free = [] if loaded is None else [name for name in names if name not in loaded]
     if not free:
         b.barrier()
     return b.shared((free or names)[0], type_, count)
 
 
-def _loaded_since_barrier(b: ProgramBuilder) -> set[str] | None:
+def _loaded_since_barrier(written: Sequence[Statement]) -> set[str] | None:
     """The names of what has been loaded from since the last barrier on every way to here; None where that may be anything, in an earlier turn of a loop."""
     loaded: set[str] = set()
     ended = 0  # blocks that stand before, or beside: their barriers are not on every way
-    for s in reversed(b.statements):
+    for s in reversed(written):
         if isinstance(s, End) or (isinstance(s, Else) and not ended):
             ended += 1
         elif s.opens and ended:
@@ -83,7 +84,7 @@ def _loaded_since_barrier(b: ProgramBuilder) -> set[str] | None:
 # ---- reductions
 
 
-def reduced(b: ProgramBuilder, op: str, given: Expr) -> Expr:
+def reduced(b: ProgramBuilder, written: Sequence[Statement], op: str, given: Expr) -> Expr:
     """x of all invocations, the same for the workgroup. Of subgroups first, where there are some; then of what these have: by each of them where its lanes
     are enough, else x[k] = op(x[k], x[k + h]) for h = P / 2, ..., 2, 1, where P is the least power of two that is not below their number.
 
@@ -97,7 +98,7 @@ def reduced(b: ProgramBuilder, op: str, given: Expr) -> Expr:
     if count == 1 < size:
         return x  # the workgroup is one subgroup
     together = 1 < count <= size
-    values = _inner(b, x.type, count) if count > _ALONE else _free(b, x.type, count)
+    values = _inner(b, x.type, count) if count > _ALONE else _free(b, written, x.type, count)
     if is_first is None:
         values[here] = x
     else:
@@ -106,7 +107,7 @@ def reduced(b: ProgramBuilder, op: str, given: Expr) -> Expr:
     b.barrier()
     if count > _ALONE:
         few = 1 << (count - 1).bit_length() // 2
-        shares, k = _free(b, x.type, few), b.local_index()
+        shares, k = _free(b, written, x.type, few), b.local_index()
         with b.if_(k < few):
             shares[k] = _share(op, values, k, count, few)
         b.barrier()
@@ -135,18 +136,18 @@ def _share(op: str, values: ArrayHandle, k: Expr | None, count: int, width: int)
 # ---- scans
 
 
-def scanned(b: ProgramBuilder, op: str, given: Expr, exclusive: bool) -> Expr:
+def scanned(b: ProgramBuilder, written: Sequence[Statement], op: str, given: Expr, exclusive: bool) -> Expr:
     """x of the invocations up to this one, or before it, by `local_index`. Of subgroups first, where a subgroup has as many lanes as there are subgroups; else
     x[k] = op(x[k], x[k - d]) for d = 1, 2, ..."""
     x, size, invocations = _require(b, op, given), b.subgroup_size, prod(b.workgroup_sizes)
     count = invocations // max(1, size)
     if size == 0 or count > size:
-        return _scanned_through_memory(b, op, x, exclusive)
+        return _scanned_through_memory(b, written, op, x, exclusive)
     through = b.subgroup_scan(op, x)
     own = b.subgroup_scan(op, x, exclusive=True) if exclusive else through
     if count == 1:
         return own
-    values, lane = _free(b, x.type, count), b.subgroup_lane()
+    values, lane = _free(b, written, x.type, count), b.subgroup_lane()
     with b.if_(lane == size - 1):
         values[b.subgroup_id()] = through
     b.barrier()
@@ -156,13 +157,13 @@ def scanned(b: ProgramBuilder, op: str, given: Expr, exclusive: bool) -> Expr:
     return apply("select", b.subgroup_id() == 0, own, behind)
 
 
-def _scanned_through_memory(b: ProgramBuilder, op: str, x: Expr, exclusive: bool) -> Expr:
+def _scanned_through_memory(b: ProgramBuilder, written: Sequence[Statement], op: str, x: Expr, exclusive: bool) -> Expr:
     """One barrier for each stretch of at most `_STEPS` steps. Stretches are one, or an even number: then every other one takes the inner array."""
     invocations, k, d = prod(b.workgroup_sizes), b.local_index(), 1
     steps = (invocations - 1).bit_length()
     stretches = min(steps, 1) if steps <= _STEPS else 2 * -(-steps // (2 * _STEPS))
     for number in range(stretches):
-        values = _inner(b, x.type, invocations) if stretches > 1 and number % 2 == 0 else _free(b, x.type, invocations)
+        values = _inner(b, x.type, invocations) if stretches > 1 and number % 2 == 0 else _free(b, written, x.type, invocations)
         values[k] = x
         b.barrier()
         reach = 1 << (steps + number) // stretches

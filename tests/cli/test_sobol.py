@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from device_kinds import open_device
-from scipy.stats import qmc
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
@@ -22,8 +23,15 @@ CASES = [
 ]  # fmt: skip
 
 
+def scipys(dimensions: int, bits: int) -> Any:
+    """SciPy's own generator."""
+    from scipy.stats import qmc  # takes a second, which not every process that collects tests has to spend
+
+    return qmc.Sobol(dimensions, scramble=False, bits=bits)
+
+
 def scipy_points(dimensions: int, bits: int, count: int, start: int) -> np.ndarray:
-    return qmc.Sobol(dimensions, scramble=False, bits=bits).random(start + count)[start:]
+    return scipys(dimensions, bits).random(start + count)[start:]
 
 
 @pytest.mark.parametrize(("dimensions", "bits", "count", "start"), CASES)
@@ -43,7 +51,7 @@ def test_points_equal_scipys(device: Device, dimensions: int, bits: int, count: 
 def test_far_points_and_the_last(strict_device: Device) -> None:
     """SciPy walks to a point; its own direction numbers give any at once."""
     for dimensions, bits, start in ((3, 30, 2**30 - 20), (5, 64, 2**64 - 20), (2, 32, 2**32 - 20), (2, 48, 2**47 - 3), (9, 30, 123_456_789)):
-        numbers = qmc.Sobol(dimensions, scramble=False, bits=bits)._sv.astype(object)
+        numbers = scipys(dimensions, bits)._sv.astype(object)
         expected = []
         for index in range(start, start + 20):
             gray = index ^ (index >> 1)
@@ -64,7 +72,7 @@ def test_singles_of_24_bits_are_exact_and_below_one(strict_device: Device) -> No
 @pytest.mark.parametrize("bits", [1, 5, 18, 30, 32, 33, 64])
 def test_direction_numbers_equal_scipys(bits: int) -> None:
     dimensions = 2 if bits < 18 else MAX_DIMENSIONS  # SciPy's own are for as many bits as a polynomial has, at least
-    expected = qmc.Sobol(dimensions, scramble=False, bits=bits)._sv
+    expected = scipys(dimensions, bits)._sv
     numbers = direction_numbers(dimensions, bits)
     assert numbers.dtype == expected.dtype and np.array_equal(numbers, expected.T)
     assert np.array_equal(direction_numbers(dimensions, 18)[: min(bits, 18)] >> 0, direction_numbers(MAX_DIMENSIONS, 18)[: min(bits, 18), :dimensions])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,18 @@ INTERESTING: Mapping[Type, Sequence[Any]] = {
 }
 
 
+@cache
+def _special(t: Type) -> np.ndarray[Any, Any]:
+    """The bits of a type's interesting values."""
+    return np.array([encode(t, x) for x in INTERESTING[t]], f"u{t.size_bytes}")
+
+
 def random_array(rng: np.random.Generator, t: Type, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Random elements of a type, one in three of them an interesting one; of vectors with one axis more."""
     if t.is_vector:
         return random_array(rng, t.scalar, (*shape, t.lanes))
     word = f"u{t.size_bytes}"
-    special = np.array([encode(t, x) for x in INTERESTING[t]], word)
+    special = _special(t)
     if t is bool_:
         plain = rng.integers(0, 2, shape).astype(word)
     elif t.is_float:

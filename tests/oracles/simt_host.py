@@ -254,15 +254,15 @@ class Walk:
     def __init__(self):
         self._made, self._given, self._written = None, {}, {}
 
-    def run(self, optimised, arguments, sizes, options=PLAIN, heard=None, opt=2):
+    def run(self, optimised, arguments, sizes, options=PLAIN, heard=None):
         """As the function."""
         if heard is not None and heard.program.reports:
-            run(optimised, arguments, sizes, opt, options=options, heard=heard)
+            run(optimised, arguments, sizes, options=options, heard=heard)
             return
         made = options, optimised.program, optimised.proven, optimised.written_first, sizes
         given = {name: value.tobytes() for name, value in arguments.items()}
         if (made, given) != (self._made, self._given):
-            run(optimised, arguments, sizes, opt, options=options)
+            run(optimised, arguments, sizes, options=options)
             written = {name: value.copy() for name, value in arguments.items() if isinstance(value, np.ndarray)}
             self._made, self._given, self._written = made, given, written
         for name, value in self._written.items():
