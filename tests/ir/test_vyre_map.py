@@ -115,7 +115,7 @@ OF_BOOLS: dict[str, Callable[..., Any]] = {"And": np.logical_and, "Or": np.logic
 
 OF_ATOMICS: dict[str, Callable[[int, int], int]] = {
     "Add": lambda old, v: old + v, "Or": lambda old, v: old | v, "And": lambda old, v: old & v, "Xor": lambda old, v: old ^ v,
-    "Min": min, "Max": max, "Exchange": lambda old, v: v,
+    "Min": min, "Max": max, "Exchange": lambda old, v: v, "FetchNand": lambda old, v: ~(old & v),
 }  # fmt: skip
 
 # The rows whose meaning has another test.
