@@ -208,6 +208,10 @@ class ArrayHandle(NamedArray):
         """Bitwise exclusive or; gives the old value."""
         return self.builder.emit_atomic("xor", self.memory, index, value, order=order, scope=scope)
 
+    def atomic_nand(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
+        """Bitwise and, of which every bit is flipped; gives the old value."""
+        return self.builder.emit_atomic("nand", self.memory, index, value, order=order, scope=scope)
+
     def atomic_exchange(self, index: Index, value: Operand, *, order: str = "relaxed", scope: str = "device") -> Expr:
         """Stores the operand; gives the old value."""
         return self.builder.emit_atomic("exchange", self.memory, index, value, order=order, scope=scope)

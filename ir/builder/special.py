@@ -5,6 +5,8 @@ All raise ValidationError at the caller's line. What each op computes stands in 
 
 from __future__ import annotations
 
+from typing import Final
+
 from vyre_py.ir.builder.expressions import Expr, Operand, apply, apply_tile, const
 from vyre_py.ir.builder.sizes import Size, size_op
 from vyre_py.ir.builder.where import fail
@@ -105,14 +107,20 @@ def splat(x: Expr, to: int | Type) -> Expr:
     return apply("swizzle", x, const(0, u32), given=vector_of(x.type, to))
 
 
+_PRODUCTS: Final[dict[bool | str, str]] = {False: "mma", True: "mma_tensor", "sm_90": "mma_sm90"}
+
+
 @public
-def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool = False) -> Expr:
+def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool | str = False) -> Expr:
     """The product of matrices a b + acc, for tiles a of (m, k), b of (k, n) and acc of (m, n); a tile of acc's type.
 
     Elements of a and b are both f16, bf16, f32 or f64, or each f8e4m3 or f8e5m2, or each i8 or u8. Those of acc are f32 for floats of up to 32 bits, or f16 for
     f16, f64 for f64, i32 for integers. Each element is acc = fma(a, b, acc) in acc's type, k ascending, so the bits are the same everywhere. With `tensor` a
-    tensor core may sum in its own order and precision.
+    tensor core may sum in its own order and precision. "sm_90" asks for the bits that the tensor cores of that architecture give, of f16 and bf16 summed in
+    f32, which only these and the interpreter compute.
 
-    Raises ValidationError: V201 for other types and shapes, V602 in a Program of invocations.
+    Raises ValidationError: V201 for other types and shapes, V602 in a Program of invocations, B108 for another `tensor`.
     """
-    return apply_tile("mma_tensor" if tensor else "mma", a, b, acc)
+    if tensor not in _PRODUCTS:
+        fail("B108", f"tensor is True, False or an architecture, got {shown(tensor)}", "vp.mma(a, b, acc, tensor=True); the one architecture is 'sm_90'")
+    return apply_tile(_PRODUCTS[tensor], a, b, acc)

@@ -316,6 +316,7 @@ ATOMICS: Final[Mapping[str, AtomicOp]] = {
         _atomic("compare_exchange", 9, _compare_exchange, "Stores `desired` where the old value equals `expected`.", 2),
         _atomic("load", 10, lambda old: old, "Reads the element.", 0, _WORDS | {f32, f64}, writes=False),
         _atomic("store", 11, lambda old, x: x, "Stores the operand, and gives nothing.", of=_WORDS | {f32, f64}, reads=False),
+        _atomic("nand", 12, lambda old, x: ~(old & x), "Bitwise and, of which every bit is flipped: ~(old & x)."),
     )
 }
 # In every order that each may have: `add`, `add.acquire`, `add.acquire.workgroup`.

@@ -1,4 +1,4 @@
-"""Atomics on one element in LLVM IR: an instruction where there is one, a loop of compare-and-exchange for min and max of floats.
+"""Atomics on one element in LLVM IR: an instruction where there is one, a loop of compare-and-exchange for nand, and for min and max of floats.
 
 Their order is an operand of the instruction. LLVM's NVPTX drops that of a read-modify-write, so that `lowering.llvm.gpu.orders` writes fences there.
 """
@@ -14,14 +14,18 @@ from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import bits_type, llvm_type
 
-__all__ = ["OPERATIONS", "atomic_operation"]
+__all__ = ["OPERATIONS", "atomic_operation", "new_element"]
 
 # Atomic -> its `atomicrmw` operation for signed and unsigned integers and for floats. min and max of floats have none that puts a number
-# before NaN and -0 before +0; compare_exchange is an instruction of its own.
+# before NaN and -0 before +0; libNVVM has none for nand, and what NVPTX makes of it begins with a load that is no atomic one;
+# compare_exchange is an instruction of its own.
 OPERATIONS: Final[Mapping[str, tuple[str, str, str]]] = {
     "add": ("add", "add", "fadd"), "sub": ("sub", "sub", ""), "min": ("min", "umin", ""), "max": ("max", "umax", ""), "and": ("and", "and", ""),
     "or": ("or", "or", ""), "xor": ("xor", "xor", ""), "exchange": ("xchg", "xchg", ""),
+    "nand": ("", "", ""),
 }  # fmt: skip
+# Atomics that are two ops of the table, one after the other.
+_STEPS: Final[Mapping[str, tuple[str, str]]] = {"nand": ("and", "not")}
 
 
 def _ordering(order: Order) -> str:
@@ -53,8 +57,17 @@ def atomic_operation(
         return w.let(f"extractvalue {{ {type_}, i1 }} {_exchange(w, t, pointer, expected, desired, scope, order)}, 0")
     operation = OPERATIONS[name][2 if t.is_float else not t.is_signed]
     if not operation:
-        return _loop(w, op, rows[name], t, pointer, operands[0], scope, order)
+        return _loop(w, op, rows, t, pointer, operands[0], scope, order)
     return w.let(f"atomicrmw {operation} {pointer}, {type_} {operands[0]} {scope}{_ordering(order)}, {align}")
+
+
+def new_element(w: Writer, name: str, t: Type, old: str, operand: str, rows: Mapping[str, Emitter]) -> str:
+    """What an atomic of one operand that is an op, or two, puts in the place of the old element."""
+    first, *then = _STEPS.get(name, (name,))
+    new = rows[first](w, 1, t, t, (old, operand))
+    for step in then:
+        new = rows[step](w, 1, t, t, (new,))
+    return new
 
 
 def _exchange(w: Writer, t: Type, pointer: str, expected: str, desired: str, scope: str, order: Order) -> str:
@@ -63,7 +76,9 @@ def _exchange(w: Writer, t: Type, pointer: str, expected: str, desired: str, sco
     return w.let(f"cmpxchg {pointer}, {bits} {expected}, {bits} {desired} {scope}{orders}, align {t.size_bytes}")
 
 
-def _loop(w: Writer, op: AtomicOp, row: Emitter, t: Type, pointer: str, operand: str, scope: str, order: Order) -> str:
+def _loop(
+    w: Writer, op: AtomicOp, rows: Mapping[str, Emitter], t: Type, pointer: str, operand: str, scope: str, order: Order
+) -> str:
     """Computes the new element and puts it in the place of the one seen, again while another was put there in between."""
     type_, bits = llvm_type(t), bits_type(t.bits)
     # Volatile: where LLVM finds that nothing is ever changed (the least of x and NaN), NVPTX would turn what is left, an atomic load of
@@ -75,7 +90,7 @@ def _loop(w: Writer, op: AtomicOp, row: Emitter, t: Type, pointer: str, operand:
     w.block(head)
     w.line(f"{seen} = phi {bits} [ {first}, %{before} ], [ {found}, %{change} ]")
     old = w.let(f"bitcast {bits} {seen} to {type_}")
-    new = w.let(f"bitcast {type_} {row(w, 1, t, t, (old, operand))} to {bits}")
+    new = w.let(f"bitcast {type_} {new_element(w, op.name, t, old, operand, rows)} to {bits}")
     if op.order.releases:  # whoever acquires reads what is written here, though it is the same
         w.jump(change)
     else:  # most elements are no new least or greatest: they are left alone

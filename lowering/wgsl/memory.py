@@ -111,6 +111,8 @@ _ATOMICS: Final[Mapping[str, str]] = {
     "add": "atomicAdd", "sub": "atomicSub", "min": "atomicMin", "max": "atomicMax", "and": "atomicAnd", "or": "atomicOr", "xor": "atomicXor",
     "exchange": "atomicExchange",
 }
+# Atomics that WGSL lacks, of the old element and the operand.
+_COMPUTED: Final[Mapping[str, str]] = {"nand": "~({0} & {1})"}
 
 
 def is_one_call(op: str, element: Type) -> bool:
@@ -133,22 +135,29 @@ def atomic_lines(op: str, array: Array, address: str, operands: Sequence[str], o
     if is_one_call(op, array.element):
         return [f"{old} = {atomic_text(op, array, address, operands)};"]
     place = f"&{array.name}[{address}]"
+    if op in _COMPUTED:
+        return _loop(place, "seen", _COMPUTED[op].format(old, operands[0]), old)
     if array.element is f32:
         row = ROWS[op]
         new = (row if isinstance(row, str) else row["f32"]).format(old, operands[0])
-        return [
-            "loop {",
-            f"  let seen = atomicLoad({place});",
-            f"  {old} = bitcast<f32>(seen);",
-            f"  if (atomicCompareExchangeWeak({place}, seen, bitcast<u32>({new})).exchanged) {{ break; }}",
-            "}",
-        ]
+        return _loop(place, "bitcast<f32>(seen)", f"bitcast<u32>({new})", old)
     expected, desired = operands
     return [
         "loop {",
         f"  let tried = atomicCompareExchangeWeak({place}, {expected}, {desired});",
         f"  {old} = tried.old_value;",
         f"  if (tried.exchanged || {old} != {expected}) {{ break; }}",
+        "}",
+    ]
+
+
+def _loop(place: str, seen: str, new: str, old: str) -> list[str]:
+    """Lines that put what comes of the old element, which is of the word `seen`, in its place, again while another was put there in between."""
+    return [
+        "loop {",
+        f"  let seen = atomicLoad({place});",
+        f"  {old} = {seen};",
+        f"  if (atomicCompareExchangeWeak({place}, seen, {new}).exchanged) {{ break; }}",
         "}",
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from tree import ROOT
 
 from vyre_py import device
-from vyre_py.ir.language.ops import ATOMICS, OPS
+from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.types import TYPES
 from vyre_py.ir.text.parser import parse
 
@@ -51,7 +51,13 @@ def test_what_a_row_names_exists() -> None:
                 assert remark, names
                 continue
             (name,) = re.findall(r"`(\w+)`", ours)
-            assert name in OPS or name.removeprefix("atomic_") in ATOMICS, names
+            assert name in OPS or name.removeprefix("atomic_") in ATOMICS or name.removeprefix("subgroup_") in SUBGROUPS, names
+
+
+def test_refused_are_extensions_and_what_goes_on_between_devices() -> None:
+    sections = ("Binary operations", "Unary operations", "Atomics", "Expressions", "Statements", "Types")
+    refused = {name for section in sections for names, ours, _ in rows(section) for name in names if ours == "refused"}
+    assert refused == {"Opaque", "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "DeviceMesh"}
 
 
 # ---------------------------------------------------------------- what rows mean
@@ -115,11 +121,12 @@ OF_BOOLS: dict[str, Callable[..., Any]] = {"And": np.logical_and, "Or": np.logic
 
 OF_ATOMICS: dict[str, Callable[[int, int], int]] = {
     "Add": lambda old, v: old + v, "Or": lambda old, v: old | v, "And": lambda old, v: old & v, "Xor": lambda old, v: old ^ v,
-    "Min": min, "Max": max, "Exchange": lambda old, v: v,
+    "Min": min, "Max": max, "Exchange": lambda old, v: v, "FetchNand": lambda old, v: ~(old & v),
+    "LruUpdate": max,
 }  # fmt: skip
 
-# The rows whose meaning has another test.
-ELSEWHERE = frozenset({"BitcastF32ToU32", "BitcastU32ToF32"})
+# The rows whose meaning has another test; those of subgroups in `test_vyre_programs.py`.
+ELSEWHERE = frozenset({"BitcastF32ToU32", "BitcastU32ToF32", "Shuffle", "Ballot", "WaveReduce", "WaveBroadcast"})
 
 
 def expression(section: str, name: str) -> str:

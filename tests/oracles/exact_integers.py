@@ -76,6 +76,7 @@ INTEGER_ORACLES: Mapping[str, Callable[..., Any]] = {
     "and": lambda t, a, b: a & b,
     "or": lambda t, a, b: a | b,
     "xor": lambda t, a, b: a ^ b,
+    "nand": lambda t, a, b: wrap(t, ~(a & b)),
     "not": lambda t, a: wrap(t, ~a),
     "shl": lambda t, a, b: wrap(t, a << (b % t.bits)),
     "shr": lambda t, a, b: a >> (b % t.bits),

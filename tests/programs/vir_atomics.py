@@ -95,7 +95,7 @@ def _integers(t: Type) -> list[str]:
     steps: list[tuple[str, tuple[Number, ...]]] = [
         ("exchange", (5,)), ("exchange", (_WIDE,)), ("compare_exchange", (_WIDE, 1 << 35)), ("compare_exchange", (_WIDE, 11)),
         ("compare_exchange", ((1 << 36) + (1 << 35), 12)), ("add", (most,)), ("sub", (20,)), ("max", (1 << 34,)), ("min", ((1 << 33) - 1,)),
-        ("load", ()), ("store", (_WIDE - 1,)), ("and", (0xFFFFFFFF0,)), ("or", (1 << 62,)), ("xor", (_WIDE,)), ("add", (1,)),
+        ("load", ()), ("store", (_WIDE - 1,)), ("and", (0xFFFFFFFF0,)), ("or", (1 << 62,)), ("xor", (_WIDE,)), ("nand", (0xFF00FF00FF,)), ("add", (1,)),
     ]  # fmt: skip
     return [_in_any_order(t, "every_op", firsts, xs, remarks), _in_order(t, steps, remarks), _tickets(t, remarks)]
 

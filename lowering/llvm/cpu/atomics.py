@@ -13,7 +13,7 @@ from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.nodes import Atomic, Fence, Space
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Scope
 from vyre_py.ir.language.types import Type
-from vyre_py.lowering.llvm.atomics import atomic_operation
+from vyre_py.lowering.llvm.atomics import atomic_operation, new_element
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability
 from vyre_py.lowering.llvm.idioms import suffix
@@ -90,7 +90,7 @@ class Atomics:
         if op.name == "compare_exchange":
             equal = w.let(f"icmp eq {llvm_type(t)} {old}, {operands[0]}")
             return w.let(f"select i1 {equal}, {llvm_type(t)} {operands[1]}, {llvm_type(t)} {old}")
-        return w.rows[op.name](w, 1, t, t, (old, operands[0]))
+        return new_element(w, op.name, t, old, operands[0], w.rows)
 
     def _one(self, s: Atomic, spot: Spot, operands: Sequence[LaneValue]) -> LaneValue:
         """The only lane's."""

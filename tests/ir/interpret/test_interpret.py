@@ -480,6 +480,7 @@ _ATOMIC_ORACLES: Mapping[str, Callable[..., int]] = {
     "and": lambda old, x: old & x,
     "or": lambda old, x: old | x,
     "xor": lambda old, x: old ^ x,
+    "nand": lambda old, x: ~(old & x),
     "load": lambda old: old,
     "exchange": lambda old, x: x,
     "compare_exchange": lambda old, expected, desired: desired if old == expected else old,
