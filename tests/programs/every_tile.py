@@ -13,7 +13,7 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES, TILE_OPS
-from vyre_py.ir.language.types import SCALARS, Type, bool_, f16, f32, f64, i32, u32
+from vyre_py.ir.language.types import SCALARS, Type, bf16, bool_, f16, f32, f64, i32, u32
 
 __all__ = ["tile_programs"]
 
@@ -70,7 +70,7 @@ def _products() -> Program:
         x, y = _corner(a, _buffer(a, f"x_{left}_{right}", left), 4, 8), _corner(a, _buffer(a, f"y_{left}_{right}", right), 8, 3)
         for to in sorted(sums, key=str):
             acc = a.tile(TILE_OPS["fill"], (const(to, 0),), (4, 3))
-            for op in ("mma", "mma_tensor"):
+            for op in ("mma", "mma_tensor", *(["mma_sm90"] if left is right and left in (f16, bf16) and to is f32 else [])):
                 acc = a.tile(TILE_OPS[op], (x, y, acc))
     return a.finish()
 
