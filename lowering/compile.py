@@ -40,6 +40,7 @@ from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 from vyre_py.lowering.tiles.targets import host_tiles, modelled, ptx_tiles, wgsl_tiles
+from vyre_py.lowering.views import with_views
 
 __all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
 
@@ -51,6 +52,7 @@ _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 
 Legal = Callable[[Program, Target], Program]
 Reporting = Callable[[Program, CompileOptions], Program]
+Tiling = Callable[[Program, Target, CompileOptions], Sequence[Checked]]
 
 
 def _floats(program: Program, target: Target) -> Program:
@@ -169,7 +171,7 @@ class _Kind:
     asked: Legal | None = None
     copies: Legal | None = None
     in_steps: bool = False
-    tiles: Callable[[Program, Target, CompileOptions], Sequence[Checked]] | None = None
+    tiles: Tiling | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
@@ -208,11 +210,11 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions)
     """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
     that are too long for it."""
     checked, kind = _asked(program, options), _KINDS[target.kind]
-    if checked.program.of_tiles:
-        if kind.tiles is None:
-            return as_written(checked, lambda program: kind.reports(program, options))
-        made = [_optimised(form, target, options) for form in kind.tiles(checked.program, target, options)]
-        return replace(made[-1], better=tuple(made[:-1])) if len(made) > 1 else made[0]
+    if checked.program.of_tiles and kind.tiles is None:
+        return as_written(checked, lambda program: kind.reports(program, options))
+    if checked.program.of_tiles and kind.tiles is not None:
+        *views, plain = [_optimised(form, target, options) for form in kind.tiles(checked.program, target, options)]
+        return with_views(plain, *views) if views else plain
     return _optimised(_of_size(checked, options), target, options)
 
 

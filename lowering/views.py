@@ -1,6 +1,8 @@
-"""Kernels over views of buffers: several neighbouring elements as one, along an axis more."""
+"""Kernels over views of buffers: several neighbouring elements as one, along an axis more, for arguments whose memory and sizes allow it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields
 
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.passes import Optimised
@@ -8,7 +10,19 @@ from vyre_py.lowering.artifact.parts import Divisible, Need
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.rows import element_rows, needs_of
 
-__all__ = ["viewed"]
+__all__ = ["WithViews", "viewed", "with_views"]
+
+
+@dataclass(frozen=True, slots=True)
+class WithViews(Optimised):
+    """A Program for any arguments, with `over_views`, the same over views of its buffers."""
+
+    over_views: Optimised | None = None
+
+
+def with_views(optimised: Optimised, form: Optimised) -> WithViews:
+    """A Program with a form over views."""
+    return WithViews(**{f.name: getattr(optimised, f.name) for f in fields(optimised)}, over_views=form)
 
 
 def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:

@@ -90,7 +90,7 @@ class Optimised:
     `proven[i]` has bit k set where the index of axis k of access i is known to lie inside, so that it needs no check; it is 0 for
     other statements. `written_first` holds the workgroup arrays whose elements are all known to be written before any is read: they need no zeros
     to begin with. All of it, and `uniformity`, hold for this very Program. `functions` has what calls compute, and ops
-    that were left to functions, ready likewise. `better` are other forms of it, for arguments of which more holds: buffers of theirs are views of its own.
+    that were left to functions, ready likewise.
     """
 
     program: Program
@@ -99,7 +99,6 @@ class Optimised:
     report: PassReport
     written_first: frozenset[Memory] = frozenset()
     functions: Mapping[Signature, Optimised] = field(default_factory=dict)
-    better: tuple[Optimised, ...] = ()
 
 
 class _Run:

@@ -35,7 +35,7 @@ from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import Target
-from vyre_py.lowering.views import viewed
+from vyre_py.lowering.views import WithViews, viewed
 
 __all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 
@@ -172,8 +172,8 @@ def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | Non
     """The kernel for memory that is aligned, where that is worth an entry of its own: with several elements an invocation, or with vectors as they are."""
     if options.opt < _COARSENING_LEVEL:
         return None
-    if optimised.better:
-        return viewed(optimised, optimised.better[0])
+    if isinstance(optimised, WithViews) and optimised.over_views is not None:
+        return viewed(optimised, optimised.over_views)
     several = None if options.interruptible or options.persistent else coarsen(optimised)
     return several if several is not None else aligned(optimised)
 

@@ -108,7 +108,8 @@ MATMUL = """program matmul(m, n, k) tiles grid(ceil_div(n, 256), ceil_div(m, 128
   let iota = workgroup_id.y
   var reduce_add: tile(f16, 2, 3) = fill[-1 : 2, 0 : 3, iota]
   reduce_add = mma_tensor(fill(1.0f16, 2, 2), reduce_add, exclusive_max(reduce_add, 1))
-  fill[iota, 0 : 2, iota * 3 : 3] = -(reduce_add + 0.5)
+  let exact = mma_sm90(fill(1.0f16, 2, 2), reduce_add, fill(0.0f32, 2, 3))
+  fill[iota, 0 : 2, iota * 3 : 3] = -(reduce_add + 0.5) + cast(exact, f16)
 }
 """,
     ],
