@@ -364,7 +364,8 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
     """The text that a target emits for a Program: PTX for sm_NN, WGSL, LLVM IR for the host, optimised .vir for the reference.
 
     A Program that is run in steps has a text for each, one behind the other. `form` asks for another one of `FORMS`: "vir" is the Program as it reaches the
-    target's emitter, "nvvm" what libNVVM reads, "asm" the host's assembly. Raises Unsupported for a form that the target has not.
+    target's emitter, perhaps with statements of the target's that no text has, "nvvm" what libNVVM reads, "asm" the host's assembly. Raises Unsupported
+    for a form that the target has not.
     """
     parsed = replace(parse_target(target), cubin=False)
     options = CompileOptions.given(options)

@@ -208,6 +208,11 @@ class MemoryStatement(Statement):
         """One integer per axis."""
         return self.args[: self.memory.rank]
 
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """The memories that it reads beside its own."""
+        return ()
+
 
 @_node
 class Load(MemoryStatement):
@@ -419,6 +424,11 @@ class WarpgroupProduct(MemoryStatement):
     def indices(self) -> tuple[Atom, ...]:
         """The first element."""
         return (Const(u32, 0),)
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """The factors."""
+        return (self.left, self.right)
 
 
 @_node

@@ -84,7 +84,7 @@ class _Marker:
             if isinstance(statement, VariableStatement) and _GETS[type(statement)]:
                 also, self.variable_at[statement.variable.id] = self.variable_at[statement.variable.id], []
             elif isinstance(statement, MemoryStatement) and _READS[type(statement)]:
-                also = self.stored_at.pop(statement.memory, [])
+                also = [store for memory in (statement.memory, *statement.also_reads) for store in self.stored_at.pop(memory, [])]
             elif _REPEATS[type(statement)]:
                 also = self.jumps.get(index, [])
             for other in also:

@@ -3,6 +3,8 @@
 Statements are flat; for reading, the printer nests the unnamed values that are used once where that gives back the same
 statements in the same order: such values wait on a stack, and a statement may take exactly the top of it, left to right.
 
+A Program that was made for a target may have statements that no text has (`nodes.TARGET_KINDS`): they are printed, for people, and not read.
+
 One module because what each statement prints depends on what waits, and is a few lines.
 """
 
@@ -49,6 +51,7 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Subgroup,
+    TensorCore,
     Tile,
     TileAtomicAdd,
     TileLoad,
@@ -57,6 +60,8 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Value,
     Var,
+    WarpgroupProduct,
+    WarpgroupWait,
 )  # fmt: skip
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
@@ -438,6 +443,27 @@ class _Printer:
         made = self._effect(index, s, text)
         self._line(f"{s.spelling} {made.text}", made.remarks)
 
+    def _print_tensor_core(self, index: int, s: TensorCore) -> None:
+        def text() -> str:
+            factors = [f"({', '.join([self._atom(a).text for a in factor])})" for factor in s.factors]
+            return f"tensor_core {self._access(s.memory, s.args[:1])}, {', '.join(factors)}"
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
+    def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
+        def text() -> str:
+            left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=True)]
+            sizes = f"rows {s.rows}, depth {s.depth}, width {s.width}"
+            return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}" + ", along_k" * bool(s.along_k)
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
+    def _print_warpgroup_wait(self, index: int, s: WarpgroupWait) -> None:
+        self._flush()
+        self._line(f"warpgroup_wait {self._access(s.memory, s.indices)}, {self._atom(s.args[0], u32).text}", self._remarks(index))
+
     def _print_plain(self, index: int, s: Statement) -> None:
         self._flush()
         self._line(s.spelling, self._remarks(index))
@@ -468,6 +494,9 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     GridScan: _Printer._print_grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
+    TensorCore: _Printer._print_tensor_core,
+    WarpgroupProduct: _Printer._print_warpgroup_product,
+    WarpgroupWait: _Printer._print_warpgroup_wait,
 })  # fmt: skip
 
 

@@ -12,13 +12,17 @@ from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.uniformity import Uniformity, analyse
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Rewriter
+from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.errors import Unsupported, ValidationError
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
     STATEMENTS,
+    TARGET_KINDS,
+    Access,
     Assert,
+    Atom,
     Atomic,
     AtomicStore,
     Barrier,
@@ -38,15 +42,18 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
+    Memory,
     MemoryStatement,
     OrderedAtomic,
     Print,
     Region,
     Return,
     Set,
+    Space,
     Statement,
     Store,
     Subgroup,
+    TensorCore,
     Tile,
     TileAtomicAdd,
     TileLoad,
@@ -54,10 +61,12 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Var,
     VariableStatement,
+    WarpgroupProduct,
+    WarpgroupWait,
 )
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import f32, u32
+from vyre_py.ir.language.types import Type, f32, u32
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import PASSES, Optimised, PassReport
 from vyre_py.ir.passes.contract import contract
@@ -122,7 +131,8 @@ def test_every_kind_is_in_the_table() -> None:
     named = {kind for kind in below(Statement) if kind.__module__ == Statement.__module__}
     # A class with slots is made twice; the first one stays behind until the garbage collector comes.
     bases = {"Statement", "MemoryStatement", "ReportStatement", "TileMemoryStatement", "VariableStatement"}
-    assert {kind.__name__ for kind in named} - bases == {kind.__name__ for kind in STATEMENTS}
+    assert {kind.__name__ for kind in named} - bases == {kind.__name__ for kind in (*STATEMENTS, *TARGET_KINDS)}
+    assert not any(kind.spelling or kind.code for kind in TARGET_KINDS)  # no text and no bytes have them
     assert len({kind.spelling for kind in STATEMENTS if kind.spelling}) == len({kind.code for kind in STATEMENTS if kind.code}) == len(STATEMENTS) - 6
 
 
@@ -134,25 +144,25 @@ def test_every_kind_is_in_the_table() -> None:
             any_of(~DROPPABLE),
             {
                 *ATOMIC_KINDS, *FENCES.values(), Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Store, Subgroup, Assert, Print, CopyAsync,
-                CopyCommit, CopyWait, TileStore, TileAtomicAdd,
+                CopyCommit, CopyWait, TileStore, TileAtomicAdd, *TARGET_KINDS,
             },
         ),
         (
             any_of(~(DROPPABLE | Effect.WRITES)),
             {
                 *ATOMIC_KINDS, *FENCES.values(), Barrier, GridBarrier, GridScan, UniformLoad, Return, Loop, Subgroup, Assert, Print, CopyAsync, CopyCommit,
-                CopyWait, TileAtomicAdd,
+                CopyWait, TileAtomicAdd, *TARGET_KINDS,
             },
         ),
-        (any_of(Effect.CONVERGES), {Subgroup}),
+        (any_of(Effect.CONVERGES), {Subgroup, *TARGET_KINDS}),
         (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
         (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
-        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad}),
-        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd}),
-        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait}),
+        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad, *TARGET_KINDS}),
+        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd, *TARGET_KINDS}),
+        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait, WarpgroupWait}),
         (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, *FENCES.values()}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
@@ -165,7 +175,7 @@ def test_every_kind_is_in_the_table() -> None:
     ],
 )
 def test_effects(found: dict[type[Statement], bool], kinds: set[type[Statement]]) -> None:
-    assert {kind for kind in STATEMENTS if found[kind]} == kinds
+    assert {kind for kind in (*STATEMENTS, *TARGET_KINDS) if found[kind]} == kinds
 
 
 def test_a_walk_says_something_about_every_kind() -> None:
@@ -207,12 +217,31 @@ def with_a(kind: type[Statement], text: str = TEXT) -> Program:
 
 def made(kind: type[Statement], rewriter: Rewriter, store: Store) -> Statement:
     args = tuple([rewriter.atom(a) for a in store.args])
+    if kind in TARGET_KINDS:
+        return of_target(kind, rewriter, args[-1])
     if kind is Exchange:
         return Exchange(rewriter.value(f32), args, store.memory)
     return Swap(rewriter.value(f32), args[-1:], rewriter.variable_map[0]) if kind is Swap else kind(None, ())
 
 
-KINDS = (Trap, Rendezvous, Exchange, Swap)
+def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Statement:
+    """A statement of a target's, over arrays that the Program has, or else gets."""
+
+    def array(name: str, space: Space, type_: Type) -> Memory:
+        known = next((memory for memory in rewriter.memories if memory.name == name), None)
+        return known or rewriter.memory(name, space, type_, (DimConst(64),), Access.READ_WRITE)
+
+    sums = array("sums", Space.PRIVATE, f32)
+    if kind is TensorCore:
+        return TensorCore(None, (Const(u32, 0), *[value] * 12), sums)
+    if kind is WarpgroupWait:
+        return WarpgroupWait(None, (Const(u32, 0),), sums)
+    left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
+    return WarpgroupProduct(None, (Const(u32, 0), Const(u32, 0)), sums, left, right, 64, 64, 8, 0)
+
+
+OWN = (Trap, Rendezvous, Exchange, Swap)
+KINDS = (*OWN, *TARGET_KINDS)
 REWRITES = {
     **PASSES, "expand": lambda p: expand(p, frozenset({"exp"})), "contract": contract, "floats": narrow_floats, "indices": narrow_indices, "words": split_words,
 }  # fmt: skip
@@ -236,6 +265,36 @@ def test_no_pass_drops_moves_or_repeats_it(name: str, kind: type[Statement]) -> 
         assert now == ["If", kind.__name__, "Store", "Store", "End", "Store"]
     else:
         assert now == seen(program)
+
+
+TARGET_TEXT = """program p(n) workgroup(128) over(n) {
+  workgroup left: u32[64]
+  workgroup right: u32[64]
+  private sums: f32[32]
+  buffer y: f32[n] read_write
+  let i = global_id.x
+  left[local_id.x] = i
+  right[local_id.x] = i
+  sums[0] = 1.0
+  let before = sums[0]
+  y[i] = before + sums[0]
+}"""
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+@pytest.mark.parametrize("name", REWRITES)
+def test_what_it_reads_is_stored_before_and_what_it_writes_is_loaded_behind(name: str, kind: type[Statement]) -> None:
+    rewriter = Rewriter(parse(TARGET_TEXT))
+    for index in rewriter.indices():
+        rewriter.copy(index)
+        if isinstance(rewriter.program.body[index], Load) and isinstance(rewriter.program.body[index - 1], Store):
+            rewriter.emit(of_target(kind, rewriter, Const(f32, 0)))
+    body = REWRITES[name](rewriter.finish()).body
+    (at,) = (index for index, s in enumerate(body) if isinstance(s, kind))
+    stored = [s.memory.name for s in body[:at] if isinstance(s, Store)]
+    factors = ["left", "right"] if kind is WarpgroupProduct or name != "dce" else []  # which nothing else reads
+    assert stored == [*factors, "sums"]
+    assert [s.memory.name for s in body[at:] if isinstance(s, Load)] == ["sums"]
 
 
 def test_a_write_of_another_element_goes_under_no_condition_of_others() -> None:
@@ -282,10 +341,10 @@ WALKS = {
     "the cpu target": lambda p: host.lower(optimised(p), parse_target("cpu"), CompileOptions()),
     "the ptx target": lambda p: nvptx.lower(optimised(p), parse_target("compute_90"), CompileOptions()),
 }
+KNOW_TARGETS = ("the analysis of uniformity", "text", "the ptx target")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("who", WALKS)
+@pytest.mark.parametrize(("who", "kind"), [(who, kind) for who in WALKS for kind in KINDS if kind in OWN or who not in KNOW_TARGETS])
 def test_walks_name_it(who: str, kind: type[Statement]) -> None:
     with pytest.raises(Unsupported, match=rf"{who} does not support statement {kind.__name__} at .*:9:3"):
         WALKS[who](with_a(kind))
