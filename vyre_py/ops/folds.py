@@ -74,7 +74,8 @@ class _Line:
         self.shape = tuple([extent for extent in self._extents if extent is not None])
         self.along = 1 if beside < self.axis else 0  # the axis of the tile
         parts = vp.ceil_div(dims[beside] if rank > 1 else 1, width)
-        number, over = b.workgroup_id(0) // parts, parts
+        over: vp.Expr = parts
+        number = b.workgroup_id(0) // parts
         self._at = {beside: b.workgroup_id(0) % parts * width}
         for k in reversed(outer):
             self._at[k], number, over = number % dims[k], number // dims[k], over * dims[k]

@@ -42,7 +42,8 @@ def permute(type_: Type = f32, axes: Sequence[int] = (1, 0)) -> vp.Program:
         source, target = b.read("source", type_, *dims), b.write("target", type_, *[dims[k] for k in order])
         parts = vp.ceil_div(dims[last], width)
         at = {last: b.workgroup_id(0) % parts * width, other: b.workgroup_id(1) * height}
-        number, over = b.workgroup_id(0) // parts, parts
+        over: vp.Expr = parts
+        number = b.workgroup_id(0) // parts
         for k in [k for k in range(rank) if k not in at]:
             at[k], number, over = number % dims[k], number // dims[k], over * dims[k]
         b.grid(over, vp.ceil_div(dims[other], height))
