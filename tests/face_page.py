@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Final
 
 import vyre_py
-from vyre_py._names import LAZY
+from vyre_py._names import LAZY, MODULES
 from vyre_py.ir.builder import special
 from vyre_py.ir.builder.functions import FUNCTIONS
 from vyre_py.ir.language.op import Op
@@ -31,6 +31,7 @@ def _imports() -> list[str]:
     lines = []
     for module, names in sorted(homes.items()):
         lines += [f"from {module} import {name}" + (f" as {name}" if name.isidentifier() else "") for name in sorted(set(names))]
+    lines += [f"from {module.rpartition('.')[0]} import {name} as {name}" for name, module in MODULES.items()]
     return lines
 
 

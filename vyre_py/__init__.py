@@ -24,6 +24,7 @@ if (_root / "pyproject.toml").is_file() and (_root / "ir").is_dir():
     __path__.append(str(_root))
 
 from vyre_py._names import LAZY as _LAZY  # noqa: E402 - the path above must stand first
+from vyre_py._names import MODULES as _MODULES  # noqa: E402 - as above
 from vyre_py._names import TABLES as _TABLES  # noqa: E402 - as above
 from vyre_py.ir.imports import imported as _imported  # noqa: E402 - as above
 
@@ -36,9 +37,11 @@ def __getattr__(name: str) -> object:
     `__init__.pyi`, which `python tests/pages.py` writes, has the names for type checkers.
     """
     if name == "__all__":
-        found: object = sorted(chain(_LAZY, *(getattr(_imported(module), table) for module, table in _TABLES)))
+        found: object = sorted(chain(_LAZY, _MODULES, *(getattr(_imported(module), table) for module, table in _TABLES)))
     elif name in _LAZY:
         found = getattr(_imported(_LAZY[name]), name)
+    elif name in _MODULES:
+        found = _imported(_MODULES[name])
     else:  # a private name is in no table, and nothing is imported to look for one
         tables = () if name.startswith("_") else (getattr(_imported(module), table) for module, table in _TABLES)
         found = next((rows[name] for rows in tables if name in rows), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["LAZY", "TABLES"]
+__all__ = ["LAZY", "MODULES", "TABLES"]
 
 _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.ir.builder.program_builder": ("ProgramBuilder",),
@@ -68,3 +68,6 @@ LAZY: Final[Mapping[str, str]] = {name: module for module, names in _HOMES.items
 
 # Modules and their tables whose rows are public by their names: functions of ops, vector types.
 TABLES: Final = (("vyre_py.ir.language.types", "VECTORS"), ("vyre_py.ir.builder.functions", "FUNCTIONS"))
+
+# Modules that are public as they are, by the name that they have in `vyre_py`.
+MODULES: Final[Mapping[str, str]] = {"ops": "vyre_py.ops"}

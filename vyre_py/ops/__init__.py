@@ -1,1 +1,24 @@
-"""Ready Programs, and the objects that hold what they need."""
+"""Ready Programs, `vp.ops`: each function gives the Program for its types and the sizes that are fixed, and objects hold what they need.
+
+    pipeline = vp.device().compile_native(vp.ops.matmul(vp.bf16, bias=True, activation="gelu"))
+    c = pipeline.dispatch({"a": a, "b": b, "bias": bias})["c"]
+"""
+
+from __future__ import annotations
+
+from vyre_py.ops.counts import histogram
+from vyre_py.ops.folds import argmax, argmin, max, mean, min, sum  # noqa: A004 - as NumPy calls it
+from vyre_py.ops.indexed import gather, scatter_add
+from vyre_py.ops.moves import permute, transpose
+from vyre_py.ops.norms import layer_norm, rms_norm
+from vyre_py.ops.philox import random_bits, random_uniform
+from vyre_py.ops.products import ACTIVATIONS, TILES, matmul
+from vyre_py.ops.scans import prefix_sum
+from vyre_py.ops.selection import top_k
+from vyre_py.ops.softmax import softmax
+
+__all__ = [
+    "ACTIVATIONS", "TILES",
+    "argmax", "argmin", "gather", "histogram", "layer_norm", "matmul", "max", "mean", "min", "permute", "prefix_sum", "random_bits", "random_uniform",
+    "rms_norm", "scatter_add", "softmax", "sum", "top_k", "transpose",
+]  # fmt: skip

@@ -1,0 +1,93 @@
+"""Products of matrices, with what follows them in the same pass over the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import vyre_py as vp
+from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
+from vyre_py.ops.checks import FLOATS, one_of, refuse, whole
+
+__all__ = ["ACTIVATIONS", "TILES", "matmul"]
+
+# Rows and columns of the result that a workgroup computes, and how deep it goes into the factors at a time. On sm_90a "large" keeps two warpgroups at 64 x 256
+# each, and pays from some 2048 rows and columns on; "medium" gives more workgroups to fill a GPU with; "small" is for what has no tensor cores, and for wgpu.
+TILES: Final[Mapping[str, tuple[int, int, int]]] = {"large": (128, 256, 64), "medium": (128, 128, 64), "small": (64, 64, 32)}
+
+# GELU: D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016), arXiv 1606.08415, the second by its approximation in section 2.
+ACTIVATIONS: Final[Mapping[str, Callable[[vp.Expr], vp.Expr]]] = {
+    "relu": lambda x: vp.select(x < 0, 0, x),  # a NaN stays
+    "sigmoid": lambda x: 1 / (1 + vp.exp(-x)),
+    "silu": lambda x: x / (1 + vp.exp(-x)),
+    "tanh": vp.tanh,
+    "gelu": lambda x: x * 0.5 * (1 + vp.erf(x * math.sqrt(0.5))),
+    "gelu_tanh": lambda x: x * 0.5 * (1 + vp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
+}
+_SUMS: Final = {f16: f32, bf16: f32, f8e4m3: f32, f8e5m2: f32, f32: f32, f64: f64, i8: i32, u8: i32}
+
+
+def matmul(
+    type_: Type = f32, to: Type | None = None, *, batched: bool = False, transpose_a: bool = False, transpose_b: bool = False, scaled: bool = False,
+    bias: bool = False, activation: str | None = None, residual: bool = False, tensor: bool | None = None, tiles: str | tuple[int, int, int] | None = None,
+) -> vp.Program:  # fmt: skip
+    """c = activation(scale * a b + bias) + residual, of which all but a b is left out unless asked for.
+
+    Buffers: `a` of [m, k], or [k, m] with `transpose_a`; `b` of [k, n], or [n, k] with `transpose_b`; `bias` of [n], `residual` and `c` of [m, n]; `batched`
+    puts an axis `batch` in front of `a`, `b`, `residual` and `c`. `scale` is a param. `a` and `b` have elements of `type_`: f8e4m3, f8e5m2, f16, bf16, f32,
+    f64, i8 or u8. `bias`, `residual` and `c` have elements of `to`: any float for floats, unless given `type_` (f32 for floats of 8 bits); i32 for integers,
+    which are neither scaled nor activated but by "relu". `activation` is a name in `ACTIVATIONS`.
+
+    All is computed in f32, of f64 in f64, and rounded to `to` once; sums of integers are exact modulo 2^32. Each element of a b is a chain of fused
+    multiply-adds in order of k, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their own order: it is true
+    unless given for types of 8 and 16 bits. `tiles` is a name in `TILES` or a shape (rows, columns, depth), unless given "medium" with `tensor` and "small"
+    without.
+
+    Raises ValidationError B108 at the caller's line for other types, names and shapes.
+    """
+    total = _SUMS[one_of("the type of the factors", type_, _SUMS)]
+    default = i32 if total is i32 else f32 if type_.size_bytes == 1 else type_
+    to = one_of("the type of the product", default if to is None else to, (i32,) if total is i32 else FLOATS)
+    if total is i32 and (scaled or activation not in (None, "relu")):
+        refuse("products of integers are neither scaled nor activated but by relu", "read the i32 in a Program that goes on in f32")
+    finish = ACTIVATIONS[one_of("the activation", activation, ACTIVATIONS)] if activation is not None else None
+    tensor = type_.size_bytes <= 2 if tensor is None else tensor
+    rows, columns, depth = _shape_of(("medium" if tensor else "small") if tiles is None else tiles)
+    with vp.TileBuilder("matmul") as b:
+        m, n, k = b.dim("m"), b.dim("n"), b.dim("k")
+        batch = [b.dim("batch")] if batched else []
+        x = b.read("a", type_, *batch, *((k, m) if transpose_a else (m, k)))
+        y = b.read("b", type_, *batch, *((n, k) if transpose_b else (k, n)))
+        scale = b.param("scale", total) if scaled else None
+        added = b.read("bias", to, n) if bias else None
+        kept = b.read("residual", to, *batch, m, n) if residual else None
+        z = b.write("c", to, *batch, m, n)
+        b.grid(vp.ceil_div(n, columns), vp.ceil_div(m, rows), *batch)
+        i, j = b.let("i", b.workgroup_id(1) * rows), b.let("j", b.workgroup_id(0) * columns)
+        g = [b.workgroup_id(2)] if batched else []
+        acc = b.var("acc", total, shape=(rows, columns))
+        with b.for_(0, k, depth, name="p") as p:
+            left = x.tile(*g, p, i, shape=(depth, rows)).T if transpose_a else x.tile(*g, i, p, shape=(rows, depth))
+            right = y.tile(*g, j, p, shape=(columns, depth)).T if transpose_b else y.tile(*g, p, j, shape=(depth, columns))
+            acc.set(vp.mma(left, right, acc, tensor=tensor))
+        out = acc.get()
+        if scale is not None:
+            out = out * scale
+        if added is not None:
+            out = out + vp.cast(added.tile(j, shape=columns).reshape((1, columns)), total)
+        if finish is not None:
+            out = finish(out)
+        if kept is not None:
+            out = out + vp.cast(kept.tile(*g, i, j, shape=(rows, columns)), total)
+        z[*g, i, j] = vp.cast(out, to)
+    return b.program
+
+
+def _shape_of(tiles: Any) -> tuple[int, int, int]:
+    if not isinstance(tiles, tuple):
+        return TILES[one_of("the shape of tiles", tiles, TILES)]
+    if len(tiles) != 3:
+        refuse(f"tiles have three extents: rows, columns and depth, got {len(tiles)}", "tiles=(64, 64, 32)")
+    rows, columns, depth = [whole("an extent of tiles", extent, 1, 1024) for extent in tiles]
+    return rows, columns, depth
