@@ -54,6 +54,7 @@ _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
 # What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
+_WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
 _WARPGROUPS: Final = ("sm_90a",)  # the architecture alone that has products of warpgroups
 _CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
@@ -98,11 +99,14 @@ def _host_tiles(program: Program, target: Target, options: CompileOptions) -> Se
 
 
 def _wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    return _invocations(program, target, options, _WGSL_TILE_BYTES)
+    return _invocations(program, target, options, _WGSL_TILE_BYTES, _WGSL_ELEMENT_BYTES)
 
 
-def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int) -> Sequence[Checked]:
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup)),)
+def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1) -> Sequence[Checked]:
+    if options.workgroup is not None and any(extent & extent - 1 for extent in options.workgroup):
+        help_ = "tiles are shared out among numbers of invocations that are powers of two along x, y and z"
+        raise Unsupported(target.name, [Missing(f"option workgroup={options.workgroup!r} for a Program of tiles", help=help_)])
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes)),)
 
 
 def _ptx_copies(program: Program, target: Target) -> Program:
