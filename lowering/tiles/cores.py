@@ -147,11 +147,11 @@ class _CoresRewrite(Rewrite):
         )  # fmt: skip
 
     def indices_along(
-        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool, whole: bool
     ) -> tuple[Atom, ...]:
         """The index of a register's element along an axis; two for the last axis of a view that is written."""
         if s.memory not in self._views or isinstance(s, TileLoad) or memory_axis < s.memory.rank - 1:
-            return super().indices_along(s, memory_axis, offset, layout, axis, register, once=once)
+            return super().indices_along(s, memory_axis, offset, layout, axis, register, once=once, whole=whole)
         pair = self.m("shr", self.element(layout, s.shape, axis, register - register % _PAIR), 1)
         group = self.m("add", self.m("shr", offset, 1), pair if offset.type is u32 else self.m.cast(pair, offset.type))
         return group, word(register % _PAIR)

@@ -29,6 +29,8 @@ Registers = dict[tuple[int, ...], Atom]
 # The index of no element: a store there is dropped, a load gives zero.
 NOWHERE: Final = word(0xFFFFFFFF)
 
+_FEWER: Final = "use smaller tiles, of fewer types, or fewer invocations"
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -37,29 +39,25 @@ class Shared:
     shape: tuple[int, ...]
     layout: TileLayout
     registers: Registers
+    is_filled: bool = False  # all elements are known to be the same, in all invocations: they fit any layout
 
     @property
     def type(self) -> Type:
         """The type of the elements."""
         return next(iter(self.registers.values())).type
 
-    @property
-    def is_filled(self) -> bool:
-        """Whether all elements are known to be the same: they fit any layout."""
-        return len(set(self.registers.values())) == 1 and prod(self.shape) > 1
-
 
 class Exchanger(Rewriter):
     """Copies a Program of tiles, with what its invocations need to know of their places and of each other. `share_bytes` is what the array of each type may
-    take."""
+    take, where an element takes `least_bytes` at least."""
 
-    def __init__(self, program: Program, target: str, invocations: InvocationGrid, share_bytes: int) -> None:
+    def __init__(self, program: Program, target: str, invocations: InvocationGrid, share_bytes: int, least_bytes: int = 1) -> None:
         super().__init__(program)
         self._target = target
         self.workgroup = (invocations.columns, invocations.rows, 1)
         self.m = MathBuilder(self)
         self.invocations = invocations
-        self._share_bytes = share_bytes
+        self._share_bytes, self._least_bytes = share_bytes, least_bytes
         self._arrays: dict[Type, Memory] = {}
         self._needed: dict[Type, int] = {}
         self._places: dict[Line, Atom] = {NOT_SHARED: word(0)}
@@ -89,8 +87,10 @@ class Exchanger(Rewriter):
         grid = self.invocations
         if not line.is_shared:
             return word(0)
-        if line.then is None and line.step == 1 and line in (grid.line((2, 2), 0), grid.line((2, 2), 1)):
-            return self.m("local_id.x" if line.over == 1 else "local_id.y")
+        if line == grid.line((2, 2), 1):
+            return self.m("local_id.x")
+        if line == grid.line((2, 2), 0):
+            return self.m("local_id.y")
         if line.count == 1 and line.then is not None:
             return self.bind(line.then)
         place: Atom = self.m("shr", self.index, line.over.bit_length() - 1) if line.over > 1 else self.index
@@ -139,9 +139,19 @@ class Exchanger(Rewriter):
 
     # ---- arrays
 
+    def element_bytes(self, type_: Type) -> int:
+        """What an element of a type takes of workgroup memory."""
+        return max(type_.size_bytes, self._least_bytes)
+
     def capacity(self, type_: Type) -> int:
         """How many elements of a type an exchange may have under way at once."""
-        return self._share_bytes // type_.size_bytes
+        return self._share_bytes // self.element_bytes(type_)
+
+    def require(self, type_: Type, elements: int, what: str) -> None:
+        """Raises Unsupported where so many elements have no room at once."""
+        if self.capacity(type_) < elements:
+            needed = f"{elements * self.element_bytes(type_)} bytes of workgroup memory"
+            self.refuse(f"{what} of {type_} by {self.invocations.count} invocations, which takes {needed} of {self._share_bytes} for each type,", _FEWER)
 
     def refuse(self, what: str, help: str) -> NoReturn:
         """Raises Unsupported for a statement that the target has no room for."""
@@ -168,12 +178,13 @@ class Exchanger(Rewriter):
         if tile.layout == layout:
             return tile
         if tile.is_filled:
-            return Shared(tile.shape, layout, dict.fromkeys(layout.registers(tile.shape), next(iter(tile.registers.values()))))
+            return Shared(tile.shape, layout, dict.fromkeys(layout.registers(tile.shape), next(iter(tile.registers.values()))), True)
         return self.arranged(tile, row_major(tile.shape), tile.shape, layout)
 
     def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: TileLayout) -> Shared:
         """A tile of shape `to` in some layout, in whose row-major order the elements of a tile lie where `strides` say."""
         total = prod(to)
+        self.require(tile.type, 1, "an exchange")
         step = min(total, self.capacity(tile.type))
         array = self.array(tile.type, step)
         sources = [
@@ -199,6 +210,7 @@ class Exchanger(Rewriter):
 
     def told(self, value: Atom) -> Value:
         """A value that all invocations hold, as one that they are known to."""
+        self.require(value.type, 1, "an element")
         array = self.array(value.type, 1)
         self.barrier()
         self.first_alone()

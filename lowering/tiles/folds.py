@@ -12,7 +12,8 @@ from typing import Final
 from vyre_py.ir.evaluate.subgroups import identity
 from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.language.op import Op
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.types import Type, bool_
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared
 
@@ -20,6 +21,12 @@ __all__ = ["reduced", "scanned"]
 
 # So many partial results an invocation loads at a time.
 _AT_ONCE: Final = 8
+# What folds elements of bool, by the op that folds those of other types.
+_OF_BOOL: Final = {OPS["and"]: OPS["logical_and"], OPS["or"]: OPS["logical_or"], OPS["xor"]: OPS["ne"]}
+
+
+def _folding(op: Op, type_: Type) -> Op:
+    return _OF_BOOL[op] if type_ is bool_ else op
 
 
 def _with(key: tuple[int, ...], axis: int, register: int) -> tuple[int, ...]:
@@ -57,14 +64,16 @@ class _Axis:
         """Where this invocation puts its value of a slot."""
         return self.x.m("add", self.x.index, word(slot * self.x.invocations.count))
 
-    def slots(self, type_: Type) -> int:
-        """How many slots there are at once."""
+    def slots(self, type_: Type, least: int, what: str) -> int:
+        """How many slots there are at once. Raises Unsupported where they are less than the least that will do."""
+        self.x.require(type_, least * self.x.invocations.count, what)
         return self.x.capacity(type_) // self.x.invocations.count
 
 
 def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
     """A tile reduced along an axis."""
     tile = x.moved(tile, x.invocations)
+    op = _folding(op, tile.type)
     axis, values = _Axis(x, tile.shape, along), tile.registers
     parts = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
     if axis.count > 1:
@@ -103,7 +112,7 @@ def _round(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom], left: int, a
     """`left` values become `after`: the invocation at place j folds those at j, j + after, j + 2 after and so on."""
     x, made = axis.x, dict[tuple[int, ...], Atom]()
     type_ = next(iter(parts.values())).type
-    room = axis.slots(type_)
+    room = axis.slots(type_, 1, "a reduction")
     keys = list(parts)
     for first in range(0, len(keys), room):
         batch = keys[first : first + room]
@@ -138,13 +147,13 @@ def _tree(axis: _Axis, op: Op, found: list[Atom], left: int, after: int) -> Atom
 def scanned(x: Exchanger, op: Op, tile: Shared, along: int, *, exclusive: bool) -> Shared:
     """A tile scanned along an axis."""
     tile = x.moved(tile, x.invocations)
-    axis, values = _Axis(x, tile.shape, along), tile.registers
+    axis, values, folding = _Axis(x, tile.shape, along), tile.registers, _folding(op, tile.type)
     d = 1
     while d < axis.extent:
         before = _moved(axis, values, d)
         made = dict(values)
         for r, value in before.items():
-            both = x.let(op, (values[r], value))
+            both = x.let(folding, (values[r], value))
             made[r] = x.where(_has(axis, r, d), both, values[r])
         values = made
         d *= 2
@@ -168,7 +177,7 @@ def _moved(axis: _Axis, values: Registers, d: int) -> Registers:
     x, made = axis.x, Registers()
     type_ = next(iter(values.values())).type
     m, place = x.m, x.m("and", x.m("sub", axis.here, word(d)), word(axis.count - 1))
-    for batch in _batches(axis, axis.slots(type_)):
+    for batch in _batches(axis, axis.slots(type_, min(axis.held, 2), "a scan")):
         slots = {r: slot for slot, r in enumerate(dict.fromkeys([r for run in batch for r in run]))}
         array = x.array(type_, len(slots) * x.invocations.count)
         x.barrier()
@@ -197,7 +206,7 @@ def _batches(axis: _Axis, room: int) -> Iterator[list[list[tuple[int, ...]]]]:
     batch: list[list[tuple[int, ...]]] = []
     used = 0
     for key in axis.keys:
-        for low in range(0, axis.held, room - 1):
+        for low in range(0, axis.held, max(1, room - 1)):
             run = [_with(key, axis.axis, r) for r in range(max(0, low - 1), min(axis.held, low + room - 1))]
             if used + len(run) > room:
                 yield batch

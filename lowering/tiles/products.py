@@ -80,7 +80,7 @@ def _strip(x: Exchanger, left: _Factor, right: _Factor, inner: int) -> int:
     if most >= inner:
         return inner
     if most < 1:
-        taken = left.width * left.type.size_bytes + right.width * right.type.size_bytes
+        taken = left.width * x.element_bytes(left.type) + right.width * x.element_bytes(right.type)
         x.refuse(f"a product of {left.width} by {right.width}, of which one column and one row take {taken} bytes of workgroup memory,", "use smaller tiles")
     side = max(x.invocations.rows, x.invocations.columns)
     return most // side * side if most >= side else most

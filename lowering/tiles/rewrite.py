@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from vyre_py.ir.language.effects import Effect, any_of
@@ -56,18 +58,17 @@ from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invoc
 
 __all__ = ["Rewrite", "without_tiles"]
 
-_READS: Final = any_of(Effect.READS)
 _WRITES: Final = any_of(Effect.WRITES)
 
 
-def without_tiles(program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None) -> Program:
+def without_tiles(program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1) -> Program:
     """A Program of invocations that does what a Program of tiles does, which is valid, with at most so many bytes of workgroup memory. `workgroup` is how
-    many invocations there are, if somebody asked.
+    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least.
 
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes).run()
+    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes, least_bytes).run()
 
 
 def _exchanged_types(program: Program) -> set[Type]:
@@ -75,17 +76,28 @@ def _exchanged_types(program: Program) -> set[Type]:
     return {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
 
 
+def _ordered(program: Program) -> set[Memory]:
+    """The memories that a workgroup may touch more than once, and change by more than atomics: statements on these follow one another for the whole
+    workgroup, which a barrier sees to."""
+    counts, changed, end = Counter[Memory](), set[Memory](), -1  # of the outermost loop
+    for index, s in enumerate(program.body):
+        if isinstance(s, (For, Loop)):
+            end = max(end, program.match[index])
+        elif isinstance(s, MemoryStatement):
+            counts[s.memory] += 2 if index < end else 1
+            if _WRITES[type(s)] and not isinstance(s, TileAtomicAdd):
+                changed.add(s.memory)
+    return {memory for memory in changed if counts[memory] > 1}
+
+
 class Rewrite(Exchanger):
     """Each tile value and variable becomes registers, by the old one's number."""
 
-    def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int) -> None:
-        super().__init__(program, target, invocations, memory_bytes // max(1, len(_exchanged_types(program))))
+    def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1) -> None:
+        super().__init__(program, target, invocations, memory_bytes // max(1, len(_exchanged_types(program))), least_bytes)
         self._tiles: dict[int, Shared] = {}
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
-        touched = [s for s in program.body if isinstance(s, MemoryStatement)]
-        read, written = {s.memory for s in touched if _READS[type(s)]}, {s.memory for s in touched if _WRITES[type(s)]}
-        # Statements on these follow one another for the whole workgroup, which a barrier sees to.
-        self._ordered = read & written
+        self._ordered = _ordered(program)
 
     def run(self) -> Program:
         """The Program of invocations."""
@@ -155,7 +167,7 @@ class Rewrite(Exchanger):
         return True
 
     def _fill(self, s: Tile) -> Shared:
-        return self._spread(s, lambda r: self.atom(s.args[0]))
+        return replace(self._spread(s, lambda r: self.atom(s.args[0])), is_filled=True)
 
     def _iota(self, s: Tile) -> Shared:
         shape, axis = s.bound.type.shape, s.numbers[0]
@@ -196,8 +208,9 @@ class Rewrite(Exchanger):
         if memory in self._ordered:
             self.barrier()
 
-    def _elements_of(self, s: TileMemoryStatement, layout: TileLayout, *, once: bool) -> dict[tuple[int, ...], tuple[Atom, ...]]:
-        """The indices of each register's element. With `once` an element is that of one invocation alone, and what is past the tile's extents is outside."""
+    def _elements_of(self, s: TileMemoryStatement, layout: TileLayout, *, once: bool, whole: bool = True) -> dict[tuple[int, ...], tuple[Atom, ...]]:
+        """The indices of each register's element. With `once` an element is that of one invocation alone; unless `whole`, what is past the tile's extents is
+        outside, as with `once`."""
         shape = s.shape
         axes: list[list[tuple[Atom, ...]]] = []
         which: list[int] = []  # of the memory's axes, the tile's; -1 for one that it has not
@@ -209,24 +222,25 @@ class Rewrite(Exchanger):
                 continue
             axis = sum(1 for earlier in which if earlier >= 0)
             which.append(axis)
-            axes.append([self.indices_along(s, len(axes), here, layout, axis, r, once=once) for r in range(layout.held(shape)[axis])])
+            axes.append([self.indices_along(s, len(axes), here, layout, axis, r, once=once, whole=whole and not once) for r in range(layout.held(shape)[axis])])
         return {
             r: tuple([index for places, axis in zip(axes, which, strict=True) for index in places[r[axis] if axis >= 0 else 0]])
             for r in layout.registers(shape)
         }
 
     def indices_along(
-        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool, whole: bool
     ) -> tuple[Atom, ...]:
         """The index of a register's element along an axis of a memory, which is an axis of the tile."""
-        return (self.index_at(offset, layout, s.shape, axis, register, once=once),)
+        return (self.index_at(offset, layout, s.shape, axis, register, once=once, whole=whole),)
 
-    def index_at(self, offset: Atom, layout: TileLayout, shape: tuple[int, ...], axis: int, register: int, *, once: bool) -> Atom:
-        """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's."""
+    def index_at(self, offset: Atom, layout: TileLayout, shape: tuple[int, ...], axis: int, register: int, *, once: bool, whole: bool) -> Atom:
+        """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's, and unless `whole` for what is
+        past the extent."""
         element = self.element(layout, shape, axis, register)
         index = self.beyond(offset, element)
         condition: Atom | None = None
-        if once and layout.is_ragged(shape, axis, register):
+        if not whole and layout.is_ragged(shape, axis, register):
             condition = self.m("lt", element, word(shape[axis]))
         elif once and shape[axis] == 1 and layout.line(shape, axis).is_shared:
             condition = self.m("eq", self.here(layout, shape, axis), word(0))
@@ -244,7 +258,9 @@ class Rewrite(Exchanger):
     def _tile_load(self, s: TileLoad) -> bool:
         self._order(s.memory)
         layout = self.layout_of(s.bound)
-        made: Registers = {r: self.load(s.memory, at) for r, at in self._elements_of(s, layout, once=False).items()}
+        # What lies past the tile's extents is not looked at where other workgroups may write it.
+        elements = self._elements_of(s, layout, once=False, whole=s.memory not in self._ordered)
+        made: Registers = {r: self.load(s.memory, at) for r, at in elements.items()}
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
     def _tile_store(self, s: TileStore) -> bool:

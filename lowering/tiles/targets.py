@@ -24,6 +24,7 @@ __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 # What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
+_WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
 _CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
@@ -65,8 +66,11 @@ def host_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
 
 def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
     """The one form that there is."""
-    return _invocations(program, target, options, _WGSL_TILE_BYTES)
+    return _invocations(program, target, options, _WGSL_TILE_BYTES, _WGSL_ELEMENT_BYTES)
 
 
-def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int) -> Sequence[Checked]:
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup)),)
+def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1) -> Sequence[Checked]:
+    if options.workgroup is not None and any(extent & extent - 1 for extent in options.workgroup):
+        help_ = "tiles are shared out among numbers of invocations that are powers of two along x, y and z"
+        raise Unsupported(target.name, [Missing(f"option workgroup={options.workgroup!r} for a Program of tiles", help=help_)])
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes)),)

@@ -60,8 +60,9 @@ class _Scope:
 
 
 class _Generator:
-    def __init__(self, r: random.Random, types: Sequence[Type], tensor_floats: bool) -> None:
+    def __init__(self, r: random.Random, types: Sequence[Type], tensor_floats: bool, wide_atomics: bool) -> None:
         self.r, self.tensor_floats = r, tensor_floats
+        self.added = [t for t in _ATOMIC if wide_atomics or t.size_bytes == 4]
         self.types = list(dict.fromkeys((u32, i32, bool_, *[t for t in (f32,) if t in types], *r.sample(types, min(3, len(types))))))
         self.a = Assembler("tiles", OF_TILES)
         self.scopes = [_Scope()]
@@ -118,7 +119,7 @@ class _Generator:
         self.inputs = [a.memory(f"in_{k}_{t.name}", Space.BUFFER, t, self.sizes(), Access.READ) for k, t in enumerate((*self.types, *self.types[:2]))]
         self.inputs.append(self.table())
         outputs = [a.memory(f"out_{k}_{t.name}", Space.BUFFER, t, self.sizes(), r.choice((Access.WRITE, Access.READ_WRITE))) for k, t in enumerate(self.types)]
-        self.sums = [a.memory(f"sum_{t.name}", Space.BUFFER, t, self.sizes(), Access.READ_WRITE) for t in _ATOMIC if t in self.types]
+        self.sums = [a.memory(f"sum_{t.name}", Space.BUFFER, t, self.sizes(), Access.READ_WRITE) for t in self.added if t in self.types]
         number: Atom = const(u32, 0)
         for axis in reversed(_AXES):
             turned = a.let(OPS["mul"], (number, self.keep(a.let(OPS[f"num_workgroups.{axis}"], ()))))
@@ -397,9 +398,10 @@ class _Generator:
         return self.a.finish()
 
 
-def generate_tiles(r: random.Random, *, types: Sequence[Type] = ALL_SCALARS, tensor_floats: bool = False) -> Program:
-    """One Program of tiles over u32, i32, bool and some of `types`. `tensor_floats` allows `mma_tensor` of floats, whose sums are not the same everywhere."""
-    return _Generator(r, types, tensor_floats).finish()
+def generate_tiles(r: random.Random, *, types: Sequence[Type] = ALL_SCALARS, tensor_floats: bool = False, wide_atomics: bool = True) -> Program:
+    """One Program of tiles over u32, i32, bool and some of `types`. `tensor_floats` allows `mma_tensor` of floats, whose sums are not the same everywhere;
+    `wide_atomics` allows i64 and u64 ones."""
+    return _Generator(r, types, tensor_floats, wide_atomics).finish()
 
 
 def arguments_for(program: Program, rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, int]]:
