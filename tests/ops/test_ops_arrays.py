@@ -154,7 +154,7 @@ def test_rows_of_any_type_are_gathered_bit_for_bit(strict_device: Device) -> Non
         assert found.tobytes() == x[[8, 0, 3]].tobytes()
 
 
-# Known answers of Random123 (`tests/kat_vectors`): counter, key, block.
+# Known answers of Random123: counter, key, block.
 ANSWERS = [
     ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
     ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),

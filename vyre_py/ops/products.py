@@ -21,7 +21,7 @@ ACTIVATIONS: Final[Mapping[str, Callable[[vp.Expr], vp.Expr]]] = {
     "relu": lambda x: vp.select(x < 0, 0, x),  # a NaN stays
     "sigmoid": lambda x: 1 / (1 + vp.exp(-x)),
     "silu": lambda x: x / (1 + vp.exp(-x)),
-    "tanh": vp.tanh,
+    "tanh": lambda x: vp.tanh(x),  # noqa: PLW0108 - the function itself would be imported here, and take the lock of late imports
     "gelu": lambda x: x * 0.5 * (1 + vp.erf(x * math.sqrt(0.5))),
     "gelu_tanh": lambda x: x * 0.5 * (1 + vp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
 }
