@@ -72,3 +72,21 @@ def test_one_register_for_each_invocation_is_not_one_element(seed: int) -> None:
     got = device.compile_native(Mixed(b.program, seed).run()).dispatch({"x": numbers})["y"]
     want = numbers[:, :32] * np.uint32(3) + numbers[2, :32] + np.arange(64, dtype=np.uint32)[:, None]
     assert np.array_equal(got[:, :32], want)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "wgpu", "cuda"])
+@pytest.mark.parametrize("workgroup", [(1, 32, 1), (1, 1, 64), (64, 1, 1), (2, 4, 2), (1, 1, 1)], ids=str)
+def test_invocations_are_asked_for_in_any_shape(kind: str, workgroup: tuple[int, int, int]) -> None:
+    """One column has its invocations along y, as one row has them along x."""
+    device = open_device(kind)
+    with vp.TileBuilder("shapes") as b:
+        n = b.dim("n")
+        x, y, z = b.read("x", vp.u32, n, n), b.write("y", vp.u32, n, n), b.write("z", vp.u32, n)
+        b.grid(1)
+        tile = x.tile(0, 0, shape=(9, 20))
+        y[0, 0] = tile.T.scan("add", 1)
+        z[0] = tile.reduce("max", 0).reshape(20)
+    numbers = np.random.default_rng(1).integers(0, 1 << 32, (20, 20), dtype=np.uint32)
+    got = device.compile_native(b.program, vp.CompileOptions(workgroup=workgroup)).dispatch({"x": numbers})
+    assert np.array_equal(got["y"][:, :9], np.cumsum(numbers[:9].T, axis=1, dtype=np.uint32))
+    assert np.array_equal(got["z"], numbers[:9].max(axis=0))
