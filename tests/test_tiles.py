@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -124,7 +125,7 @@ def folding(t: Type, folds: Sequence[str]) -> tuple[vp.Program, dict[str, Array]
                 made = x.reduce(name, axis) if way == "reduce" else x.scan(name, axis, exclusive=way == "exclusive")
                 out = f"{way}_{name}_{number}_{axis}"
                 b.write(out, t, *made.shape)[tuple([0] * len(shape))] = made
-                want[out] = along(given[f"x{number}"], axis, t, lambda line, name=name, way=way: WAYS[way](name, t, line))  # type: ignore[misc]
+                want[out] = along(given[f"x{number}"], axis, t, partial(WAYS[way], name, t))
             turn += 1
     return b.program, given, want
 

@@ -51,7 +51,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import Exchanger, Shared, row_major
+from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
 from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.products import multiplied
@@ -77,17 +77,19 @@ def _exchanged_types(program: Program) -> set[Type]:
 
 
 def _ordered(program: Program) -> set[Memory]:
-    """The memories that a workgroup may touch more than once, and change by more than atomics: statements on these follow one another for the whole
-    workgroup, which a barrier sees to."""
-    counts, changed, end = Counter[Memory](), set[Memory](), -1  # of the outermost loop
+    """The memories that a workgroup changes and may touch more than once, but for those that it adds to alone: statements on these follow one another for
+    the whole workgroup, which a barrier sees to."""
+    counts, changed, touched, end = Counter[Memory](), set[Memory](), set[Memory](), -1  # of the outermost loop
     for index, s in enumerate(program.body):
         if isinstance(s, (For, Loop)):
             end = max(end, program.match[index])
         elif isinstance(s, MemoryStatement):
             counts[s.memory] += 2 if index < end else 1
-            if _WRITES[type(s)] and not isinstance(s, TileAtomicAdd):
+            if _WRITES[type(s)]:
                 changed.add(s.memory)
-    return {memory for memory in changed if counts[memory] > 1}
+            if not isinstance(s, TileAtomicAdd):
+                touched.add(s.memory)
+    return {memory for memory in changed & touched if counts[memory] > 1}
 
 
 class Rewrite(Exchanger):
@@ -156,7 +158,7 @@ class Rewrite(Exchanger):
             tile = tiles[atom]
             return tile.registers[tuple([0 if extent == 1 else r for extent, r in zip(tile.shape, register, strict=True)])]
 
-        made = {r: self.let(s.op, tuple([part(a, r) for a in s.args]), given) for r in layout.registers(type_.shape)}
+        made: Registers = {r: self.let(s.op, tuple([part(a, r) for a in s.args]), given) for r in layout.registers(type_.shape)}
         return self.keep(s.bound, Shared(type_.shape, layout, made))
 
     def _tile(self, s: Tile) -> bool:
@@ -249,7 +251,7 @@ class Rewrite(Exchanger):
         layout = self.layout_of(s.bound)
         # What lies past the tile's extents is not looked at where other workgroups may write it.
         elements = self._elements_of(s, layout, once=False, whole=s.memory not in self._ordered)
-        made = {r: self.load(s.memory, at) for r, at in elements.items()}
+        made: Registers = {r: self.load(s.memory, at) for r, at in elements.items()}
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
     def _tile_store(self, s: TileStore) -> bool:
