@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from device_kinds import open_device
+from filetest import WATCHING, files, read_cases, run_program
 from test_generated import SEED, assert_same
 from test_generated_tiles import copied, expected, nth
 
@@ -18,6 +21,8 @@ from vyre_py.ir.language.nodes import Let, TileLoad, Value, Variable
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.text.printer import print_program
+from vyre_py.lowering.tiles import without_tiles
 from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.rewrite import Rewrite
 
@@ -90,3 +95,11 @@ def test_invocations_are_asked_for_in_any_shape(kind: str, workgroup: tuple[int,
     got = device.compile_native(b.program, vp.CompileOptions(workgroup=workgroup)).dispatch({"x": numbers})
     assert np.array_equal(got["y"][:, :9], np.cumsum(numbers[:9].T, axis=1, dtype=np.uint32))
     assert np.array_equal(got["z"], numbers[:9].max(axis=0))
+
+
+@pytest.mark.parametrize("path", [path for path in files("run") if path.stem.startswith("tiles")], ids=lambda path: path.stem)
+def test_invocations_do_not_race(path: Path) -> None:
+    """What the filetests say of Programs of tiles, of those of invocations, while the interpreter watches for races."""
+    for case in read_cases(path):
+        text = print_program(without_tiles(case.parse(), "cpu", BYTES))
+        run_program(replace(case, text=text), "reference", WATCHING)
