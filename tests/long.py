@@ -50,11 +50,13 @@ def stages(workers: int, folder: Path) -> list[Stage]:
     python = sys.executable
     mutants = [python, "tests/mutants", "--folder", str(folder / "mutants"), "--workers", str(workers)]
     generated = [python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "tests/test_generated.py"]
+    tiles = [*generated[:-1], "tests/test_generated_tiles.py", "tests/lowering/tiles/test_tile_layouts.py"]
     required = os.environ.get("VYRE_REQUIRE_DEVICES") or "reference,cpu,ptxas"
     settings = {"VYRE_GENERATED": "20000", "VYRE_GENERATED_ARCHS": "3", "VYRE_TEST_SECONDS": _HOURS, "VYRE_REQUIRE_DEVICES": required}
     litmus = [python, "-m", "pytest", "-q", "tests/drivers/test_litmus.py"]
     return [
         Stage("generated Programs", [generated], settings),
+        Stage("generated Programs of tiles", [tiles], {**settings, "VYRE_GENERATED": "4000"}),
         Stage("litmus Programs", [litmus], {"VYRE_LITMUS_TURNS": "1000000"}),
         Stage("hostile text", [[python, "tests/fuzz/malformed.py", "--part", f"{k + 1}/{workers}"] for k in range(workers)]),
         Stage("map of the tests", [[*mutants, "map"]]),

@@ -77,17 +77,19 @@ def _exchanged_types(program: Program) -> set[Type]:
 
 
 def _ordered(program: Program) -> set[Memory]:
-    """The memories that a workgroup may touch more than once, and change by more than atomics: statements on these follow one another for the whole
-    workgroup, which a barrier sees to."""
-    counts, changed, end = Counter[Memory](), set[Memory](), -1  # of the outermost loop
+    """The memories that a workgroup changes and may touch more than once, but for those that it adds to alone: statements on these follow one another for
+    the whole workgroup, which a barrier sees to."""
+    counts, changed, touched, end = Counter[Memory](), set[Memory](), set[Memory](), -1  # of the outermost loop
     for index, s in enumerate(program.body):
         if isinstance(s, (For, Loop)):
             end = max(end, program.match[index])
         elif isinstance(s, MemoryStatement):
             counts[s.memory] += 2 if index < end else 1
-            if _WRITES[type(s)] and not isinstance(s, TileAtomicAdd):
+            if _WRITES[type(s)]:
                 changed.add(s.memory)
-    return {memory for memory in changed if counts[memory] > 1}
+            if not isinstance(s, TileAtomicAdd):
+                touched.add(s.memory)
+    return {memory for memory in changed & touched if counts[memory] > 1}
 
 
 class Rewrite(Exchanger):

@@ -60,14 +60,14 @@ class _Scope:
 
 
 class _Generator:
-    def __init__(self, r: random.Random, types: Sequence[Type], tensor_floats: bool, wide_atomics: bool) -> None:
+    def __init__(self, r: random.Random, types: Sequence[Type], tensor_floats: bool, wide_atomics: bool, most: int) -> None:
         self.r, self.tensor_floats = r, tensor_floats
         self.added = [t for t in _ATOMIC if wide_atomics or t.size_bytes == 4]
         self.types = list(dict.fromkeys((u32, i32, bool_, *[t for t in (f32,) if t in types], *r.sample(types, min(3, len(types))))))
         self.a = Assembler("tiles", OF_TILES)
         self.scopes = [_Scope()]
         self.loops = 0
-        self.budget = r.randint(8, 40)
+        self.budget = r.randint(8, most)
         # A few extents, so that shapes meet again.
         self.extents = [1, *[r.randint(1, _EXTENT) for _ in range(4)]]
         self.declare()
@@ -398,10 +398,10 @@ class _Generator:
         return self.a.finish()
 
 
-def generate_tiles(r: random.Random, *, types: Sequence[Type] = ALL_SCALARS, tensor_floats: bool = False, wide_atomics: bool = True) -> Program:
+def generate_tiles(r: random.Random, *, types: Sequence[Type] = ALL_SCALARS, tensor_floats: bool = False, wide_atomics: bool = True, most: int = 40) -> Program:
     """One Program of tiles over u32, i32, bool and some of `types`. `tensor_floats` allows `mma_tensor` of floats, whose sums are not the same everywhere;
-    `wide_atomics` allows i64 and u64 ones."""
-    return _Generator(r, types, tensor_floats, wide_atomics).finish()
+    `wide_atomics` allows i64 and u64 ones. `most` bounds how long it is."""
+    return _Generator(r, types, tensor_floats, wide_atomics, most).finish()
 
 
 def arguments_for(program: Program, rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, int]]:

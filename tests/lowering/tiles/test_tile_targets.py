@@ -1,0 +1,149 @@
+"""What targets make of Programs of tiles: instructions of tensor cores and what the assembler says of them, and what does not fit."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from device_kinds import need_nvjitlink
+
+import vyre_py as vp
+from vyre_py.ir.language.types import Type
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.compile import compile_for, emit_text
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+from vyre_py.lowering.target import parse_target
+
+LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
+
+
+def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: bool = True) -> vp.Program:
+    """c = a b, where b lies by columns if it is `turned`."""
+    with vp.TileBuilder("matmul") as b:
+        rows, columns, depth = b.dim("m"), b.dim("n"), b.dim("k")
+        x, z = b.read("x", t, rows, depth), b.write("z", vp.f32, rows, columns)
+        y = b.read("y", t, *((columns, depth) if turned else (depth, columns)))
+        b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
+        i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
+        acc = b.var("acc", vp.f32, shape=(m, n))
+        with b.for_(0, depth, k) as p:
+            right = y.tile(j, p, shape=(n, k)).T if turned else y.tile(p, j, shape=(k, n))
+            acc.set(vp.mma(x.tile(i, p, shape=(m, k)), right, acc, tensor=tensor))
+        z[i, j] = acc
+    return b.program
+
+
+def softmax() -> vp.Program:
+    with vp.TileBuilder("softmax") as b:
+        rows, n = b.dim("rows"), b.dim("n")
+        x, y = b.read("x", vp.f32, rows, n), b.write("y", vp.f32, rows, n)
+        b.grid(rows)
+        row = x.tile(b.workgroup_id(0), 0, shape=(None, 1024))
+        inside = b.iota(0, 1024) < n
+        made = vp.select(inside, vp.exp(row - vp.select(inside, row, -np.inf).reduce("max", 0)), 0.0)
+        y[b.workgroup_id(0), 0] = made / made.reduce("add", 0)
+    return b.program
+
+
+# Target, elements, shape, whether b lies by columns, the instruction that computes the product, and how many bytes of registers may be spilled.
+CORES = [
+    ("sm_75", vp.f16, SMALL, False, "", 0),
+    ("sm_80", vp.bf16, LARGE, False, "mma.sync", 16),
+    ("sm_86", vp.f16, SMALL, True, "mma.sync", 0),
+    ("sm_90", vp.bf16, MIDDLE, True, "mma.sync", 64),
+    ("sm_90a", vp.bf16, LARGE, False, "wgmma", 0),
+    ("sm_90a", vp.f16, MIDDLE, True, "wgmma", 0),
+    ("sm_100", vp.f16, MIDDLE, False, "mma.sync", 384),
+    ("sm_120", vp.bf16, SMALL, False, "mma.sync", 0),
+]
+
+
+@cache
+def ptx_of(arch: str, t: Type, shape: tuple[int, int, int], turned: bool) -> str:
+    return emit_text(matmul(t, *shape, turned=turned), arch.replace("sm_", "compute_"))
+
+
+@pytest.mark.parametrize(("arch", "t", "shape", "turned", "instruction", "spilled"), CORES, ids=str)
+def test_products_are_computed_by_tensor_cores(arch: str, t: Type, shape: tuple[int, int, int], turned: bool, instruction: str, spilled: int) -> None:
+    need_nvjitlink()
+    ptx = ptx_of(arch, t, shape, turned)
+    found = {name for name in ("mma.sync", "wgmma") if re.search(rf"\b{re.escape(name)}", ptx)}
+    assert found == ({instruction} if instruction else set())
+    linked = nvjitlink.link(ptx.encode(), arch, name="matmul")
+    assert "wgmma" not in linked.log and "C7510" not in linked.log and "serializ" not in linked.log, linked.log
+    # One entry is for memory that is copied wide, one for any arguments.
+    assert set(re.findall(r"\.entry (\w+)", ptx)) == set(linked.resources)
+    assert max(max(one["spill_store_bytes"], one["spill_load_bytes"]) for one in linked.resources.values()) <= spilled, linked.log
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_strict_products_are_never_those_of_tensor_cores(arch: str) -> None:
+    ptx = emit_text(matmul(vp.f16, *SMALL, tensor=False), arch.replace("sm_", "compute_"))
+    assert "mma" not in ptx.replace("matmul", "") and "fma.rn.f32" in ptx
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
+def test_folds_assemble_without_spills(arch: str) -> None:
+    need_nvjitlink()
+    linked = nvjitlink.link(emit_text(softmax(), arch.replace("sm_", "compute_")).encode(), arch, name="softmax")
+    assert all(one["spill_store_bytes"] == 0 for one in linked.resources.values()), linked.log
+
+
+# ---------------------------------------------------------------- what does not fit
+
+
+def compiled(program: vp.Program, target: str, options: vp.CompileOptions | None = None) -> Artifact:
+    return compile_for(program, [parse_target(target)], options)
+
+
+def test_a_product_that_is_too_wide_says_what_it_takes() -> None:
+    with vp.TileBuilder("wide") as b:
+        n = b.dim("n")
+        x, y, z = b.read("x", vp.f64, n, n), b.read("y", vp.f64, n, n), b.write("z", vp.f64, n, n)
+        b.grid(1)
+        z[0, 0] = vp.mma(x.tile(0, 0, shape=(16, 2)), y.tile(0, 0, shape=(2, 4096)), b.fill(0.0, (16, 4096), vp.f64))
+    with pytest.raises(Unsupported, match=r"a product of 16 by 4096, of which one column and one row take 32896 bytes of workgroup memory.*use smaller tiles"):
+        compiled(b.program, "wgsl:f64")
+
+
+def test_strips_that_are_too_large_say_what_they_take() -> None:
+    with pytest.raises(Unsupported, match=r"a loop whose factors take 2 times \d+ bytes of workgroup memory, of \d+,.*use smaller tiles"):
+        compiled(matmul(vp.bf16, 128, 128, 256), "compute_86")
+
+
+def test_folds_that_have_no_room_say_what_they_take() -> None:
+    with vp.TileBuilder("folds") as b:
+        n = b.dim("n")
+        b.grid(1)
+        for t in (vp.u8, vp.i8, vp.u16, vp.i16, vp.u32, vp.i32, vp.u64, vp.i64, vp.f16, vp.bf16, vp.f32, vp.f64):
+            b.write(f"y_{t}", t, n)[0] = b.read(f"x_{t}", t, n).tile(0, shape=8192).scan("add", 0)
+    with pytest.raises(Unsupported, match=r"a scan of u8 by 256 invocations, which takes 2048 bytes of workgroup memory of 1365 for each type"):
+        compiled(b.program, "wgsl:f64")
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (16, 12, 1), (32, 1, 5)])
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "wgsl", "compute_75", "compute_90"])
+def test_workgroups_are_powers_of_two(target: str, shape: tuple[int, int, int]) -> None:
+    with pytest.raises(Unsupported, match=re.escape(f"option workgroup={shape!r} for a Program of tiles")):
+        compiled(matmul(vp.f16, *SMALL), target, vp.CompileOptions(workgroup=shape))
+
+
+@pytest.mark.parametrize("what", ["races", "unwritten"])
+def test_what_is_about_invocations_is_not_watched_for(what: str) -> None:
+    pipeline = vp.device("reference").compile_native(softmax())
+    with pytest.raises(Unsupported, match=r"races and unwritten elements are looked for in Programs of invocations"):
+        pipeline.dispatch({"x": np.ones((1, 4), np.float32)}, config=vp.DispatchConfig(**{what: True}))
+
+
+@pytest.mark.parametrize("t", [vp.u8, vp.f16, vp.bf16, vp.u32])
+def test_small_elements_take_a_word_in_wgsl(t: Type) -> None:
+    with vp.TileBuilder("turned") as b:
+        n = b.dim("n")
+        x, y = b.read("x", t, n, n), b.write("y", t, n, n)
+        b.grid(1)
+        y[0, 0] = x.tile(0, 0, shape=(64, 128)).T
+    (part,) = compiled(b.program, "wgsl").parts
+    assert part.steps[-1].workgroup_bytes <= 16 << 10
