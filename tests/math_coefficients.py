@@ -154,6 +154,7 @@ POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
     "log2_tail": Polynomial(
         lambda z: (mpmath.atanh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1 - z / 3) / z**2 * 2 / mpmath.log(2), "0", "0.02945", 8, lambda z: z**2 * mpmath.log(2) / 2
     ),
+    "inverse_f32": Polynomial(lambda f: 1 / (2 + f), "-0.2929", "0.4143", 6, lambda f: 2 + f, single=True),
     "sinh": _odd(mpmath.sinh, "0.1202", 6),
     "cosh": Polynomial(lambda z: (mpmath.cosh(mpmath.sqrt(z)) - 1) / z, "0", "0.1202", 6, lambda z: z / mpmath.cosh(mpmath.sqrt(z))),
     "tanh": _odd(mpmath.tanh, "0.1296", 9),

@@ -30,12 +30,12 @@ from vyre_py.ir.math.builder import MathBuilder
 from vyre_py.ir.math.pairs import nearest, product, sum_of
 from vyre_py.ir.math.words import FORMATS
 
-__all__ = ["EXPM1_TAIL", "LN2", "exp", "exp10", "exp2", "exp_parts", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
+__all__ = ["EXPM1_TAIL", "EXP_TAIL", "LN2", "exp", "exp10", "exp2", "expm1", "power_of_two", "reduced", "scaled", "two_to"]
 
 _LOG2_E: Final = 1.4426950408889634
 LN2: Final = {f32: (0.6931472, -1.9046543e-09), f64: (0.6931471805599453, 2.3190468138462996e-17)}  # as rounded, and what it lacks
 _LOG2_10: Final = {f32: (3.321928, 7.059537e-08), f64: (3.321928094887362, 1.661617516973592e-16)}
-_EXP_TAIL: Final = {
+EXP_TAIL: Final = {
     f32: (0.49999994, 0.1666652, 0.041668322, 0.008368848, 0.0013814362),
     f64: (
         0.5000000000000013, 0.1666666666666649, 0.04166666666651219, 0.008333333333445587, 0.0013888888947630991, 0.0001984126961049842,
@@ -70,7 +70,13 @@ _SMALL: Final = {f32: 2.0**-25, f64: 2.0**-54}  # below it expm1(x) rounds to x
 def exp(m: MathBuilder, x: Atom) -> Atom:
     """e to the power x. Of f32 infinity from 88.72284 on, subnormal below -87.33655, 0 below -103.97208; of f64 from 709.7827128933841, below
     -708.3964185322641 and -745.1332191019412."""
-    n, head, tail = exp_parts(m, m("clamp", x, *_EXP_ENDS[x.type]))
+    high, low = LN2[x.type]
+    inside = m("clamp", x, *_EXP_ENDS[x.type])
+    whole, n = nearest(m, m("mul", inside, _LOG2_E))
+    r = m("fma", whole, -low, m("fma", whole, -high, inside))
+    # 1 + r is taken with its rounding error, which joins the small terms.
+    head, lost = sum_of(m, 1.0, r)
+    tail = m("fma", m("mul", r, r), m.polynomial(r, EXP_TAIL[x.type]), lost)
     return m("select", m("is_nan", x), x, scaled(m, m("add", head, tail), n))
 
 
@@ -103,16 +109,6 @@ def expm1(m: MathBuilder, x: Atom) -> Atom:
     # Keeps NaN, the sign of zero and subnormal numbers.
     plain = m("ge", m("abs", x), _SMALL[x.type])
     return m("select", plain, scaled(m, result, n), x)
-
-
-def exp_parts(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
-    """n as an integer, and e to the power x - n ln 2 in two parts, of which the upper is near 1: for |x| <= 128, of f64 1024."""
-    high, low = LN2[x.type]
-    whole, n = nearest(m, m("mul", x, _LOG2_E))
-    r = m("fma", whole, -low, m("fma", whole, -high, x))
-    # 1 + r is taken with its rounding error, which joins the small terms.
-    head, lost = sum_of(m, 1.0, r)
-    return n, head, m("fma", m("mul", r, r), m.polynomial(r, _EXP_TAIL[x.type]), lost)
 
 
 def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:

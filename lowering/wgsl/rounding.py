@@ -1,7 +1,7 @@
 """Which results of floating point have to be rounded where they are computed: sums and products whose rounding error is computed next.
 
-    s = a + b                    p = a * b
-    e = b - (s - a)              e = fma(a, b, -p)
+    s = a + b                    p = a * b                    s = fma(a, b, c)
+    e = b - (s - a)              e = fma(a, b, -p)            e = fma(a, b, c - s)
 
 Compilers of WGSL may compute as if numbers were exact. Then e is 0, and compensated sums (of users, and of `ir.math`) lose their precision. So the result is
 passed through integers and combined there with a word that only the launch knows. The compiler cannot cancel terms across it, nor contract a product into
@@ -24,7 +24,7 @@ def rounded_results(program: Program) -> frozenset[int]:
     """The values, by id, that are part of an error-free sum or product: the sum, and the difference in which one of its terms comes back; the product."""
     found: set[int] = set()
     negated: dict[_Term, _Term] = {}
-    sums: dict[_Term, frozenset[_Term]] = {}  # a sum or difference -> its terms, whatever their signs
+    sums: dict[_Term, frozenset[_Term]] = {}  # a sum or difference -> its terms, whatever their signs; of a fused one, that which is no product
     products: dict[_Term, frozenset[_Term]] = {}
 
     def term(atom: Atom) -> _Term:
@@ -45,6 +45,8 @@ def rounded_results(program: Program) -> frozenset[int]:
                     found |= {whole, result}
         elif s.op.name == "mul":
             products[result] = frozenset(terms)
-        elif s.op.name == "fma" and products.get(terms[2]) == frozenset(terms[:2]) and isinstance(terms[2], int):
-            found.add(terms[2])
+        elif s.op.name == "fma":
+            sums[result] = frozenset(terms[2:])
+            if products.get(terms[2]) == frozenset(terms[:2]) and isinstance(terms[2], int):
+                found.add(terms[2])
     return frozenset(found)

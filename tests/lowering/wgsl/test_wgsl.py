@@ -287,3 +287,15 @@ def test_a_product_whose_own_error_is_asked_for_is_rounded(error, rounded):
   y[global_id.x] = {error} * c
 }}""")
     assert {program.value_names[number] for number in rounded_results(program)} == rounded
+
+
+@pytest.mark.parametrize(("error", "rounded"), [("d - c", {"c", "e"}), ("c - d", {"c", "e"}), ("a - c", set()), ("d + a", set())])
+def test_a_fused_sum_whose_own_error_is_asked_for_is_rounded(error, rounded):
+    program = parse(f"""program p(n) over(n) {{
+  buffer x: f32[n] read; buffer y: f32[n] write
+  let a = x[0u32]; let b = x[1u32]; let d = x[2u32]
+  let c = fma(a, b, d)
+  let e = {error}
+  y[global_id.x] = fma(a, b, e) * c
+}}""")
+    assert {program.value_names[number] for number in rounded_results(program)} == rounded
