@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
@@ -13,183 +13,31 @@ from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Let, Space
-from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
+from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, annotate, as_written, optimise
-from vyre_py.ir.passes.contract import contract
-from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.kinds import KINDS, TARGET_KINDS, Legal, asks, expanded_for
 from vyre_py.lowering.layout import invocations_of, lay_out
-from vyre_py.lowering.legal.asserts import lower_reports, number_reports
-from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.grid_steps import grid_steps
-from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
-from vyre_py.lowering.legal.plain_copies import copies, plain_copies
-from vyre_py.lowering.legal.through_memory import EXCHANGES, missing_together, through_memory, told
+from vyre_py.lowering.legal.plain_copies import copies
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
-from vyre_py.lowering.llvm.gpu.architectures import generation
-from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
-from vyre_py.lowering.tiles.targets import host_tiles, modelled, ptx_tiles, wgsl_tiles
+from vyre_py.lowering.tiles.targets import modelled
 from vyre_py.lowering.views import with_views
 
-__all__ = ["FORMS", "STRICT_EXPANSIONS", "TARGET_KINDS", "Prepared", "compile_for", "emit_text", "expanded_for", "interface_of", "prepare", "prepare_steps"]
-
-# Ops that have an expansion: strict targets compute them with the IR's own arithmetic, so that all of them give the same bits.
-STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.expands)
+__all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "interface_of", "prepare", "prepare_steps"]
 
 # The language's limit is on the arrays as they are declared; a target may take more for them.
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
-
-Legal = Callable[[Program, Target], Program]
-Reporting = Callable[[Program, CompileOptions], Program]
-Tiling = Callable[[Program, Target, CompileOptions], Sequence[Checked]]
-
-
-def _floats(program: Program, target: Target) -> Program:
-    return narrow_floats(program)
-
-
-def _by_memory(program: Program, target: Target, why: str) -> Program:
-    """The Program without subgroup ops. Raises Unsupported for those that workgroup memory is no way for."""
-    if missing := list(missing_together(program, why)):
-        raise Unsupported(target.name, missing)
-    return through_memory(expand_subgroups(told(program), lambda s: s.op.name in EXCHANGES))
-
-
-def _ptx_subgroups(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.llvm.gpu.warps import WARP, takes
-
-    if program.subgroup <= WARP:
-        return expand_subgroups(program, takes(generation(target.arch)))
-    return _by_memory(program, target, f"subgroups of more than {WARP} go through workgroup memory")
-
-
-def _ptx_copies(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.llvm.gpu.async_copies import COPIES_SINCE
-
-    return program if generation(target.arch) >= COPIES_SINCE else plain_copies(program)
-
-
-def _no_copies(program: Program, target: Target) -> Program:
-    return plain_copies(program)
-
-
-def _host_subgroups(program: Program, target: Target) -> Program:
-    if not program.subgroup:
-        return program
-    try:
-        with importing:
-            from vyre_py.lowering.llvm.cpu.host import lanes_for
-            from vyre_py.lowering.llvm.cpu.permutes import takes
-    except ImportError:
-        return program  # `_lower` says what is missing
-    width = lanes_for(program, target)
-    if width % program.subgroup == 0:
-        return expand_subgroups(program, takes)
-    return _by_memory(program, target, f"with {width} SIMD lanes, subgroups of {program.subgroup} go through workgroup memory")
-
-
-def _wgsl_subgroups(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.wgsl.subgroups import has_builtins, takes
-
-    if program.subgroup and has_builtins(program, target):
-        return expand_subgroups(program, takes(program.subgroup))
-    return _by_memory(program, target, f"for {target} subgroups of {program.subgroup} go through workgroup memory")
-
-
-def _host(program: Program, target: Target) -> Program:
-    if missing := list(missing_elements(program)):
-        raise Unsupported(target.name, missing)
-    return narrow_floats(narrow_indices(program))
-
-
-def _wgsl(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.wgsl.legal import legalise
-
-    return legalise(program, target)
-
-
-def _approximated(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.llvm.gpu.fast import approximate
-
-    return contract(approximate(program, target))
-
-
-def _asked_for(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.llvm.gpu.fast import approximate
-
-    return approximate(program, target, asked=True)
-
-
-def _asks(program: Program) -> bool:
-    """Whether a Program asks for approximations, one by one."""
-    return any(isinstance(s, Let) and s.op.approximates for s in program.body)
-
-
-def _fused(program: Program, target: Target) -> Program:
-    with importing:
-        from vyre_py.lowering.llvm.cpu.host import has_fma
-
-    return contract(program) if has_fma(target.arch) else program
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """How a kind of target is reached; each module is imported when it is first needed.
-
-    `module` has `lower(optimised, target, options) -> Lowered`. `table`, `module:name`, has a key for every op that it takes: one that
-    expands over all its types is left to it then. Without a table it takes every op that has an evaluation. `reports` says what becomes of
-    asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
-    name; `asked` what a Program names as such. `copies` makes plain stores of copies that it has no instructions for. It takes `most` statements, where
-    it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other. Of a Program of tiles
-    `tiles` makes Programs of invocations, the last for any arguments, those before it better ones for some; None leaves it as it is.
-    """
-
-    module: str
-    reports: Reporting
-    table: str = ""
-    legal: Legal | None = None
-    fast: Legal | None = None
-    subgroups: Legal | None = None
-    most: int | None = None
-    asked: Legal | None = None
-    copies: Legal | None = None
-    in_steps: bool = False
-    tiles: Tiling | None = None
-
-
-_KINDS: Final[Mapping[str, _Kind]] = {
-    "ptx": _Kind(
-        "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
-        _asked_for, _ptx_copies, tiles=ptx_tiles,
-    ),
-    "host": _Kind(
-        "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies,
-        tiles=host_tiles,
-    ),
-    "wgsl": _Kind(
-        "vyre_py.lowering.wgsl", lower_reports, "vyre_py.lowering.wgsl.ops:ROWS", _wgsl, subgroups=_wgsl_subgroups, copies=_no_copies, in_steps=True,
-        tiles=wgsl_tiles,
-    ),
-    "reference": _Kind("vyre_py.lowering.reference", number_reports),
-}
-TARGET_KINDS: Final = tuple(_KINDS)
 
 # Form of text -> the kinds of target that have it.
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -197,19 +45,10 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def expanded_for(kind: str) -> frozenset[str]:
-    """The ops that a kind of target (`TARGET_KINDS`) leaves to `ir/math`, wherever they have an expansion."""
-    module, _, table = _KINDS[kind].table.partition(":")
-    if not module:
-        return EXPANDED_ONLY
-    taken = getattr(imported(module), table)
-    return frozenset(name for name in STRICT_EXPANSIONS if name not in taken or OPS[name].expands != OPS[name].of)
-
-
 def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
     """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
     that are too long for it."""
-    checked, kind = _asked(program, options), _KINDS[target.kind]
+    checked, kind = _asked(program, options), KINDS[target.kind]
     if checked.program.of_tiles and kind.tiles is None:
         return as_written(checked, lambda program: kind.reports(program, options))
     if checked.program.of_tiles and kind.tiles is not None:
@@ -225,9 +64,9 @@ def _asked(program: Program | Checked, options: CompileOptions) -> Checked:
 
 
 def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Optimised:
-    kind = _KINDS[target.kind]
+    kind = KINDS[target.kind]
     # Under fast all is approximated, what asks for it too.
-    fast = kind.fast if options.numerics == "fast" else kind.asked if _asks(checked.program) else None
+    fast = kind.fast if options.numerics == "fast" else kind.asked if asks(checked.program) else None
     try:
         return optimise(
             checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
@@ -242,7 +81,7 @@ def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Opt
 def prepare_steps(program: Program | Checked, target: Target, options: CompileOptions) -> tuple[Optimised, ...]:
     """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
     what `prepare` raises."""
-    checked, kind = _asked(program, options), _KINDS[target.kind]
+    checked, kind = _asked(program, options), KINDS[target.kind]
     if not kind.in_steps or not has_grid_scan(checked.program):
         return (prepare(checked, target, options),)
     (checked,) = kind.tiles(checked.program, target, options) if checked.program.of_tiles and kind.tiles is not None else (_of_size(checked, options),)
@@ -263,7 +102,7 @@ def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
 
 def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     try:
-        module = imported(_KINDS[target.kind].module)
+        module = imported(KINDS[target.kind].module)
     except ImportError as error:
         missing = Missing(f"compiling for {target} where llvmlite is not", help="pip install llvmlite; artifacts from elsewhere load without it")
         raise Unsupported("vyre-py", [missing]) from error
@@ -323,8 +162,8 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
 
 def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
     """The key of a result of `prepare`: every architecture of PTX has the same, unless something is approximated or there are subgroups."""
-    kind = _KINDS[target.kind]
-    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or program.of_tiles or _asks(program) or copies(program)
+    kind = KINDS[target.kind]
+    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or program.of_tiles or asks(program) or copies(program)
     return (target,) if alone else (kind.table, kind.legal)
 
 

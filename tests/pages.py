@@ -37,8 +37,9 @@ from vyre_py.ir.language.rules import RULES, Rule  # noqa: E402 - as above
 from vyre_py.ir.language.tiles.tile_op import MAX_TILE_ELEMENTS, TileOp  # noqa: E402 - as above
 from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES, TILE_OPS  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
-from vyre_py.lowering.compile import TARGET_KINDS, emit_text, expanded_for  # noqa: E402 - as above
+from vyre_py.lowering.compile import emit_text  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
+from vyre_py.lowering.kinds import TARGET_KINDS, expanded_for  # noqa: E402 - as above
 
 __all__ = ["COMMAND", "PAGES", "Example", "errors_page", "example_of", "ops_page"]
 

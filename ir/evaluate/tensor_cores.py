@@ -37,7 +37,8 @@ def _cut(x: Array) -> Array:
     _, exponents = np.frexp(x)
     exponents = np.maximum(exponents, _LEAST + 1)
     cut = np.ldexp(np.trunc(np.ldexp(x, _FRACTION - exponents)), exponents - _FRACTION)
-    return np.where(np.abs(cut) >= 2.0**_GREATEST, np.copysign(np.inf, cut), cut)
+    finite: Array = np.where(np.abs(cut) >= 2.0**_GREATEST, np.copysign(np.inf, cut), cut)
+    return finite
 
 
 def _chain(a: Array, b: Array, acc: Array, at_once: int, bits: int) -> Array:

@@ -227,8 +227,8 @@ class _CoresRewrite(Rewrite):
         count, total = self.invocations.count, strip.rows * strip.length // strip.lanes
         first = self.m("mul", number, strip.groups)
         if s.memory in self._views:
-            for begin in range(0, total, count):
-                self._copy_group(s, strip, first, word(begin), ragged=begin + count > total)
+            for done in range(0, total, count):
+                self._copy_group(s, strip, first, word(done), ragged=done + count > total)
         else:  # element by element, each with checks of its own, which would be long written out
             begin = self.for_(word(0), word(total), word(count))
             self._copy_group(s, strip, first, begin, ragged=total % count > 0)

@@ -19,7 +19,7 @@ from vyre_py.drivers.cuda import library
 from vyre_py.ir.interpret import Reports as Told
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes.pipeline import unoptimised
-from vyre_py.lowering.compile import expanded_for
+from vyre_py.lowering.kinds import expanded_for
 from vyre_py.lowering.reports import FAILED_RECORDS
 
 N = 100

@@ -28,7 +28,8 @@ from vyre_py.ir.passes import inline, optimise
 from vyre_py.ir.passes.pipeline import unoptimised
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.binary import PROGRAM, WITH_FUNCTIONS
-from vyre_py.lowering.compile import STRICT_EXPANSIONS, emit_text
+from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.options import CompileOptions
 
 TEXT = """program both(n) workgroup(32) {

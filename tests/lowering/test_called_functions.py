@@ -24,7 +24,8 @@ from vyre_py.ir.passes import Optimised, optimise
 from vyre_py.ir.passes.expand import expand
 from vyre_py.ir.passes.pipeline import unoptimised
 from vyre_py.lowering.artifact.artifact import Artifact
-from vyre_py.lowering.compile import emit_text, expanded_for
+from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.kinds import expanded_for
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target

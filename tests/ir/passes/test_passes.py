@@ -26,7 +26,7 @@ from vyre_py.ir.passes.bounds.ranges import Ranges
 from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
-from vyre_py.lowering.compile import STRICT_EXPANSIONS
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 
 AXPY = """
 program axpy(n) workgroup(256) {

@@ -15,7 +15,8 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.passes import optimise, unoptimised
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.compile import STRICT_EXPANSIONS, prepare
+from vyre_py.lowering.compile import prepare
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
 

@@ -18,7 +18,8 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i32, i64, u32, u64
 from vyre_py.ir.passes import Optimised, optimise, unoptimised
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.compile import STRICT_EXPANSIONS, TARGET_KINDS, expanded_for, prepare
+from vyre_py.lowering.compile import prepare
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS, TARGET_KINDS, expanded_for
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target

@@ -18,10 +18,10 @@ from generator import Seeded, generate
 from test_generated import assert_agrees
 
 import vyre_py as vp
-import vyre_py.lowering.compile as compile_
 from vyre_py.ir.language import assembler
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Statement
+from vyre_py.lowering import kinds
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.llvm import large, text
 from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
@@ -87,7 +87,7 @@ def chain(statements: int) -> vp.Program:
 @pytest.mark.parametrize("opt", [0, 3])
 def test_too_many_statements_are_refused_before_they_are_written(monkeypatch: pytest.MonkeyPatch, target: str, opt: int) -> None:
     kind = parse_target(target).kind
-    monkeypatch.setitem(compile_._KINDS, kind, replace(compile_._KINDS[kind], most=800))
+    monkeypatch.setitem(kinds.KINDS, kind, replace(kinds.KINDS[kind], most=800))
     options = vp.CompileOptions(opt=opt)
     vp.compile_native(chain(700), [target], options)
     dead = many(lambda b, x, i, k: x[i + k] * k if k else x.__setitem__(i, i), 1000)

@@ -16,8 +16,9 @@ from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, optimise, unoptimised
-from vyre_py.lowering.compile import STRICT_EXPANSIONS, emit_text
+from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm import large
 from vyre_py.lowering.llvm.cpu import host
 from vyre_py.lowering.llvm.cpu.lanes import emit_lanes

@@ -23,8 +23,9 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, u32
 from vyre_py.ir.passes import optimise, unoptimised
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.compile import STRICT_EXPANSIONS, compile_for, emit_text
+from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm.gpu import nvptx, simt
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, fitting_archs
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
