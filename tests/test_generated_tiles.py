@@ -30,9 +30,9 @@ from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.tiles import without_tiles
 
-COUNTS = {"reference": 60, "cpu": 150, "wgpu": 60, "cuda": 300}
+COUNTS = {"reference": 40, "cpu": 80, "wgpu": 30, "cuda": 300}
 BATCHES = 10
-STEPPED = {"reference": 40, "cpu": 60}
+STEPPED = {"reference": 30, "cpu": 30}
 # Invocations along x, y and z, by turns with as many as the compiler chooses.
 WORKGROUPS = (None, (16, 2, 1), None, (1, 32, 1), (64, 1, 1), None, (1, 1, 1), (8, 4, 2), (2, 64, 1), (256, 1, 1))
 # Of workgroup memory, from what goes in many steps on.

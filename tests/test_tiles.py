@@ -17,7 +17,7 @@ from test_generated import same_bits
 
 import vyre_py as vp
 from vyre_py.drivers.errors import KernelAssertion
-from vyre_py.ir.language.tile_ops import MMA_TYPES, TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES, TILE_OPS
 from vyre_py.ir.language.types import SCALARS, Type, bool_, decode, f8e4m3, f8e5m2, f32, f64, i32, i64, u8, u32, u64
 
 Array = np.ndarray[Any, Any]

@@ -23,8 +23,8 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import unoptimised
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.tiles import without_tiles
-from vyre_py.lowering.tiles.layout import InvocationGrid, Layout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.rewrite import Rewrite
+from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
 
 COUNT = int(os.environ.get("VYRE_GENERATED") or 20)
 BYTES = 16 << 10
@@ -44,10 +44,10 @@ class Mixed(Rewrite):
         self.prepare([(grid, shape) for shape in shapes_of(self.program) for grid in self.grids])
         return super().run()
 
-    def layout_of(self, value: Value) -> Layout:
+    def layout_of(self, value: Value) -> TileLayout:
         return random.Random(self.seed * 7919 + value.id).choice(self.grids) if value.id in self.own else self.invocations
 
-    def layout_of_variable(self, variable: Variable) -> Layout:
+    def layout_of_variable(self, variable: Variable) -> TileLayout:
         return random.Random(self.seed * 7927 + variable.id).choice(self.grids)
 
 
