@@ -160,8 +160,7 @@ class _CoresRewrite(Rewrite):
 
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""
-        s = self.program.body[index]
-        self.place = self.program.place(index)
+        s = self.begin(index)
         if index in self._plan.skipped:
             return
         if isinstance(s, Let) and s.op.name in self._grid_places:

@@ -6,8 +6,9 @@ an exchange that would need more than its share of the target's workgroup memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Final, NoReturn
 
@@ -21,15 +22,40 @@ from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.tile_layout import NOT_SHARED, InvocationGrid, Line, TileLayout
 
-__all__ = ["NOWHERE", "Exchanger", "Registers", "Shared", "row_major"]
+__all__ = ["NOWHERE", "Exchanger", "LazyRegisters", "Registers", "Shared", "row_major"]
 
 # The elements of a tile that an invocation holds, by the number of the register along each axis.
-Registers = dict[tuple[int, ...], Atom]
+Registers = Mapping[tuple[int, ...], Atom]
 
 # The index of no element: a store there is dropped, a load gives zero.
 NOWHERE: Final = word(0xFFFFFFFF)
 
 _FEWER: Final = "use smaller tiles, of fewer types, or fewer invocations"
+
+
+class LazyRegisters(Registers):
+    """Registers that are computed when one of them is first asked for, `at_once` in a row. What is computed register by register, from loads to stores, needs
+    few values at a time, where a whole tile after another would need a GPU's registers several times over."""
+
+    __slots__ = ("_at_once", "_compute", "_made", "_places")
+
+    def __init__(self, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1) -> None:
+        self._places = {place: number for number, place in enumerate(places)}
+        self._compute, self._at_once = compute, at_once
+        self._made: dict[tuple[int, ...], Atom] = {}
+
+    def __getitem__(self, place: tuple[int, ...]) -> Atom:
+        if place not in self._made:
+            first = self._places[place] // self._at_once * self._at_once
+            for one in islice(self._places, first, first + self._at_once):
+                self._made[one] = self._compute(one)
+        return self._made[place]
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +218,7 @@ class Exchanger(Rewriter):
             for r, value in tile.registers.items()
         ]
         targets = {r: self.linear(layout, to, r, row_major(to)) for r in layout.registers(to)}
-        made: Registers = {}
+        made: dict[tuple[int, ...], Atom] = {}
         for first in range(0, total, step):
             self.barrier()
             for place, value in sources:

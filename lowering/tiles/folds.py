@@ -174,7 +174,8 @@ def _moved(axis: _Axis, values: Registers, d: int) -> Registers:
     if d >= axis.count:
         back = d // axis.count
         return {r: values[_stepped(r, axis.axis, back)] for r in values if r[axis.axis] >= back}
-    x, made = axis.x, Registers()
+    x = axis.x
+    made: dict[tuple[int, ...], Atom] = {}
     type_ = next(iter(values.values())).type
     m, place = x.m, x.m("and", x.m("sub", axis.here, word(d)), word(axis.count - 1))
     for batch in _batches(axis, axis.slots(type_, min(axis.held, 2), "a scan")):

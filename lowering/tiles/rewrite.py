@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from vyre_py.ir.language.nodes import (
     Region,
     Return,
     Set,
+    Statement,
     Store,
     Subgroup,
     Tile,
@@ -51,7 +52,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared, row_major
+from vyre_py.lowering.tiles.exchange import Exchanger, LazyRegisters, Registers, Shared, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
 from vyre_py.lowering.tiles.products import multiplied
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
@@ -59,6 +60,15 @@ from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invoc
 __all__ = ["Rewrite", "without_tiles"]
 
 _WRITES: Final = any_of(Effect.WRITES)
+
+# Statements that compute, load and store register by register, in the block where they stand; before all others every register is computed.
+_BY_REGISTER: Final = (Let, TileLoad, TileStore, TileAtomicAdd, Var, Get, Set)
+
+# So many loads are under way before the first is used.
+_LOADS_AT_ONCE: Final = 32
+
+# So many stores follow one another, so that neighbours become one.
+_STORES_AT_ONCE: Final = 8
 
 
 def without_tiles(program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1) -> Program:
@@ -100,6 +110,7 @@ class Rewrite(Exchanger):
         self._tiles: dict[int, Shared] = {}
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)
+        self._lazy: list[Registers] = []
 
     def run(self) -> Program:
         """The Program of invocations."""
@@ -110,13 +121,40 @@ class Rewrite(Exchanger):
 
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""
-        statement = self.program.body[index]
-        self.place = self.program.place(index)
+        statement = self.begin(index)
         rule = _RULES.get(type(statement))
         if rule is None or not rule(self, statement):
             self.copy(index)
 
+    def begin(self, index: int) -> Statement:
+        """Old statement `index`, which is to be taken in next."""
+        statement = self.program.body[index]
+        self.place = self.program.place(index)
+        if not isinstance(statement, _BY_REGISTER) and (not isinstance(statement, Tile) or any(a.type.is_tile for a in statement.args)):
+            self.settle()
+        return statement
+
     # ---- values
+
+    def lazy(self, old: Value, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1) -> Registers:
+        """The registers of an old value, which are computed later in this block, as if here."""
+        here = self.place
+
+        def computed(register: tuple[int, ...]) -> Atom:
+            now, self.place = self.place, here
+            atom = self._named(old, register, compute(register))
+            self.place = now
+            return atom
+
+        made = LazyRegisters(places, computed, at_once)
+        self._lazy.append(made)
+        return made
+
+    def settle(self) -> None:
+        """Computes all registers that are to be computed later: another block may begin or end here. The last first, so that each takes what it needs along."""
+        while self._lazy:
+            for _ in self._lazy.pop().values():
+                pass
 
     def tile_of(self, atom: Atom) -> Shared:
         """A tile as invocations hold it."""
@@ -133,13 +171,18 @@ class Rewrite(Exchanger):
 
     def keep(self, old: Value, made: Shared) -> bool:
         """A tile is there for an old value."""
-        name = self.program.value_names.get(old.id)
-        if name is not None:
+        if not isinstance(made.registers, LazyRegisters):
             for register, atom in made.registers.items():
-                if isinstance(atom, Value):
-                    self.value_names.setdefault(atom.id, f"{name}{list(register)}")
+                self._named(old, register, atom)
         self._tiles[old.id] = made
         return True
+
+    def _named(self, old: Value, register: tuple[int, ...], atom: Atom) -> Atom:
+        """A register of an old value, by its name unless it has one."""
+        name = self.program.value_names.get(old.id)
+        if name is not None and isinstance(atom, Value):
+            self.value_names.setdefault(atom.id, f"{name}{list(register)}")
+        return atom
 
     # ---- statements: each says whether it was written here, rather than to be copied
 
@@ -150,15 +193,16 @@ class Rewrite(Exchanger):
         layout = self.layout_of(s.bound)
         given = type_.scalar if s.op.result is Result.GIVEN else None
         tiles = {a: self.moved(self.tile_of(a), layout) for a in s.args if a.type.is_tile}
+        scalars = {a: self.atom(a) for a in s.args if a not in tiles}
 
         def part(atom: Atom, register: tuple[int, ...]) -> Atom:
             """What stands for a register of the result in an operand: an extent of 1 goes with any, a scalar with all."""
-            if atom not in tiles:
-                return self.atom(atom)
+            if atom in scalars:
+                return scalars[atom]
             tile = tiles[atom]
             return tile.registers[tuple([0 if extent == 1 else r for extent, r in zip(tile.shape, register, strict=True)])]
 
-        made: Registers = {r: self.let(s.op, tuple([part(a, r) for a in s.args]), given) for r in layout.registers(type_.shape)}
+        made = self.lazy(s.bound, layout.registers(type_.shape), lambda r: self.let(s.op, tuple([part(a, r) for a in s.args]), given))
         return self.keep(s.bound, Shared(type_.shape, layout, made))
 
     def _tile(self, s: Tile) -> bool:
@@ -262,14 +306,19 @@ class Rewrite(Exchanger):
         layout = self.layout_of(s.bound)
         # What lies past the tile's extents is not looked at where other workgroups may write it.
         elements = self._elements_of(s, layout, once=False, whole=s.memory not in self._ordered)
-        made: Registers = {r: self.load(s.memory, at) for r, at in elements.items()}
+        made = self.lazy(s.bound, elements, lambda r: self.load(s.memory, elements[r]), _LOADS_AT_ONCE)
+        if s.memory.access.writes:
+            self.settle()
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
     def _tile_store(self, s: TileStore) -> bool:
         self._order(s.memory)
         tile = self.tile_of(s.value)
-        for r, at in self._elements_of(s, tile.layout, once=True).items():
-            self.store(s.memory, at, tile.registers[r])
+        elements = list(self._elements_of(s, tile.layout, once=True).items())
+        for begin in range(0, len(elements), _STORES_AT_ONCE):
+            some = [(at, tile.registers[r]) for r, at in elements[begin : begin + _STORES_AT_ONCE]]
+            for at, value in some:
+                self.store(s.memory, at, value)
         return True
 
     def _tile_add(self, s: TileAtomicAdd) -> bool:

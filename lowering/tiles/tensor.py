@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, Value, Var
+from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, TileLoad, Value, Var
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
@@ -127,7 +127,8 @@ class Layouts:
 
 
 def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = ()) -> Layouts:
-    """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, and variables that are set to either.
+    """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, variables that are set to either, and
+    what is loaded for these alone.
     The products `of_warpgroups` are named by statement.
 
     A value that is made of one variable whose layout is found later is looked at again, so the walk is repeated until nothing changes: as often as variables
@@ -153,4 +154,19 @@ def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: C
                 variables.setdefault(s.variable.id, values[s.args[0].id])
             if layout is not None and s.result is not None:
                 values[s.result.id] = layout
+    _go_with(program, values)
     return Layouts(values, variables)
+
+
+def _go_with(program: Program, values: dict[int, TileLayout]) -> None:
+    """Gives what is loaded, and what goes element by element from it, the layout of all that is computed from it, where they have one: so nothing of it goes
+    from one invocation to another."""
+    wanted: dict[int, set[TileLayout | None]] = {}
+    for s in reversed(program.body):
+        if isinstance(s, (Let, TileLoad)) and s.bound.type.is_tile and s.bound.id not in values and len(found := wanted.get(s.bound.id, set())) == 1:
+            (layout,) = found
+            if layout is not None:
+                values[s.bound.id] = layout
+        for a in s.args:
+            if isinstance(a, Value) and a.type.is_tile:
+                wanted.setdefault(a.id, set()).add(values.get(s.bound.id) if isinstance(s, Let) else None)

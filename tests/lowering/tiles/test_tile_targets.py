@@ -79,6 +79,26 @@ def test_products_are_computed_by_tensor_cores(arch: str, t: Type, shape: tuple[
     assert max(max(one["spill_store_bytes"], one["spill_load_bytes"]) for one in linked.resources.values()) <= spilled, linked.log
 
 
+def barriers(program: vp.Program, arch: str) -> int:
+    return emit_text(program, arch, form="vir").count("barrier")
+
+
+@pytest.mark.parametrize(("arch", "tiles"), [("compute_80", "medium"), ("compute_90a", "large")])
+def test_what_is_loaded_for_sums_lies_as_they_do(arch: str, tiles: str) -> None:
+    """No element goes from one invocation to another, which takes barriers."""
+    plain = vp.ops.matmul(vp.bf16, tiles=tiles)
+    fused = vp.ops.matmul(vp.bf16, tiles=tiles, residual=True, activation="relu")
+    assert barriers(fused, arch) == barriers(plain, arch) > 0
+
+
+def test_a_fused_product_keeps_its_sums_in_registers() -> None:
+    """What follows the product is computed register by register, so that of a whole tile the sums alone are live."""
+    need_nvjitlink()
+    ptx = emit_text(vp.ops.matmul(vp.bf16, tiles="large", bias=True, residual=True, activation="gelu"), "compute_90a")
+    linked = nvjitlink.link(ptx.encode(), "sm_90a", name="matmul")
+    assert max(one["spill_store_bytes"] for one in linked.resources.values()) <= 512, linked.log
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_strict_products_are_never_those_of_tensor_cores(arch: str) -> None:
     ptx = emit_text(matmul(vp.f16, *SMALL, tensor=False), arch.replace("sm_", "compute_"))
