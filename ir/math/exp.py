@@ -121,9 +121,10 @@ def reduced(m: MathBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
 
 
 def two_to(m: MathBuilder, x: Atom, low: Atom | None) -> Atom:
-    """2 to the power x + low, for |x| <= 252, of f64 2044, and |low| at most a few ULP of x."""
+    """2 to the power x + low, for |x| <= 252, of f64 2044, and |low| at most 2^-7."""
     ln2 = LN2[x.type][0]
-    whole, n = nearest(m, x)
+    # The polynomial is for at most 1/2, so that n has to be nearest to the sum.
+    whole, n = nearest(m, x if low is None else m("add", x, low))
     r: Atom = m("sub", x, whole)
     if low is not None:
         r, low = sum_of(m, r, low)
