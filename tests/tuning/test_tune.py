@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_kinds import KINDS, open_device
 
 import vyre_py as vp
 from vyre_py.drivers.cache.disk import DiskCache
@@ -49,14 +50,15 @@ def errors_of(found: vp.Tuned) -> dict[str, str]:
     return {trial.parameters["way"]: trial.error for trial in found.tried}
 
 
-@pytest.mark.parametrize("kind", ["cpu", "reference"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_winner_is_the_fastest_tried_and_its_program_is_right(kind: str) -> None:
+    device = open_device(kind)
     found = vp.tune(matmul, TILES, PRODUCT, device=kind, tries=None)
     times = [trial.launch_ns for trial in found.tried]
     assert len(times) == found.candidates == 3 and found.launch_ns == min(ns for ns in times if ns is not None)
     assert [trial.rank for trial in found.tried] == [0, 1, 2] and not any(trial.error for trial in found.tried)
     assert found.program.code_digest == matmul(**found.parameters).code_digest
-    product = vp.device(kind).compile_native(found.program).dispatch(PRODUCT)["c"]
+    product = device.compile_native(found.program).dispatch(PRODUCT)["c"]
     np.testing.assert_allclose(product, SQUARE.astype(np.float64) @ SQUARE, rtol=1e-4, atol=1e-4)
 
 
