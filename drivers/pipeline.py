@@ -12,6 +12,7 @@ from vyre_py.drivers.dispatch import Run, Timed
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.many.stepped import SteppedLaunch, plan_steps
 from vyre_py.drivers.memory.host_arrays import Host
+from vyre_py.drivers.observe.rounds import measured
 from vyre_py.drivers.observe.trace import spanned, tracing
 from vyre_py.drivers.observe.traced import TracedLaunch
 from vyre_py.drivers.pending import Pending
@@ -170,6 +171,19 @@ class Pipeline(Portable):
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=True, out=out, max_output_bytes=config.max_output_bytes)
         self.device.telemetry.dispatches += 1
         return Run(self, binding, config, out or {})
+
+    def measure(self, arguments: Any, rounds: int, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None) -> list[float]:
+        """`dispatch`, whose results go to `out`, and then nanoseconds a launch in each of so many rounds of launches over the same memory, so that what is
+        both read and written goes on changing. Raises what `dispatch` raises."""
+        run = self._run(arguments, {}, config, out)
+        try:
+            run.start()
+            run.collect()
+            taken, _ = measured(run.launch, self.device.synchronize, rounds)
+            run.settle()
+        finally:
+            run.finish()
+        return taken
 
     @spanned("submit", lambda pipeline: {"program": pipeline.name})
     def submit(

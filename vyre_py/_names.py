@@ -61,6 +61,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.headers": ("include_dir",),
     "vyre_py.many": ("compile_many",),
     "vyre_py.native": ("compile_native",),
+    "vyre_py.tuning.tune": ("Tried", "Tuned", "tune"),
     "vyre_py.ops.sobol": ("Sobol", "sobol_program"),
 }
 

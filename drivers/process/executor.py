@@ -6,45 +6,36 @@ import hashlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from types import TracebackType
 from typing import Any, Final
 
-import numpy as np
-
-from vyre_py.drivers.binding import BindingPlan, bind_arguments
+from vyre_py.drivers.binding import bind_arguments
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Limits
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.memory.buffer import Buffer, host_shape
-from vyre_py.drivers.memory.host_arrays import Host, result_view
-from vyre_py.drivers.process.channel import list_of, text_of
-from vyre_py.drivers.process.error_data import rebuild
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.host_arrays import Host
+from vyre_py.drivers.process.jobs import DispatchJob, PreparedProgram, key_of
 from vyre_py.drivers.process.remote import Remote, RemoteDevice
-from vyre_py.drivers.process.shared_memory import places
-from vyre_py.drivers.process.supervisor import Counters, PendingCall, Session, Supervisor
-from vyre_py.drivers.process.worker_process import Opened, WorkerFailed, to_plain
+from vyre_py.drivers.process.supervisor import Counters, PendingCall, Supervisor
+from vyre_py.drivers.process.worker_process import Opened, to_plain
 from vyre_py.drivers.registry import device as registered
 from vyre_py.drivers.reports import show_line
-from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked, check
-from vyre_py.ir.language.digest import places_digest
-from vyre_py.ir.language.errors import VyreError, WireError, shown
-from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
-from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["Executor"]
 
-_CACHED: Final = 256  # Programs that the parent knows, and pipelines that a worker keeps
-_BYTE: Final = np.dtype(np.uint8)
+_CACHED: Final = 256  # Programs that the parent knows
 _GRACE: Final = 1.0  # seconds that a kernel which can be interrupted gets to end, before its process is killed
 
 
@@ -55,138 +46,6 @@ def _seconds(value: object, what: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise Unsupported("vyre-py", [Missing(f"{what}={shown(value)}", help="it is a time in seconds")])
     return None if value > 1e9 else float(value)
-
-
-def _key(program: Program, options: CompileOptions) -> tuple[Any, ...]:
-    """What a compiled Program is known by: errors of asserts name places."""
-    return program.code_digest, program.interface_digest, options, places_digest(program) if program.reports else b""
-
-
-def _told(done: Mapping[str, Any]) -> tuple[list[str], VyreError | None]:
-    """The lines that a Program printed, and the error of an assert. Raises ErrorDataBroken, ChannelBroken."""
-    lines, failed = list_of(done, "printed"), done.get("failed")
-    return [str(line) for line in lines], None if failed is None else rebuild(failed)
-
-
-@dataclass(frozen=True)
-class _PreparedProgram:
-    """A Program that was checked, with its options; `name` is what workers know the pipeline by."""
-
-    program: Program
-    options: CompileOptions
-
-    @cached_property
-    def interface(self) -> Interface:
-        return Interface(self.program.name, self.program.dims, self.program.params, self.program.buffers, self.program.widths.names)
-
-    @cached_property
-    def name(self) -> str:
-        return hashlib.sha256(repr(_key(self.program, self.options)).encode()).hexdigest()
-
-    def _bytes(self) -> bytes:
-        """The Program, with its places; without what cannot be written, such as names of files that are no text."""
-        try:
-            return self.program.to_bytes(places=True)
-        except WireError:
-            return self.program.to_bytes(names=False)
-
-    def _quote(self, error: VyreError) -> None:
-        """Gives the places in an error the lines of text that bytes do not carry."""
-        if isinstance(error, Unsupported):
-            known = {(p.file, p.line, p.column): p for p in self.program.places if p is not None}
-            here = [(m, m.place and (m.place.file, m.place.line, m.place.column)) for m in error.items]
-            error.items = tuple(replace(m, place=known.get(key, m.place)) if key else m for m, key in here)
-
-    def compiled(self, session: Session, counters: Counters, timeout: float | None) -> str:
-        """Has the worker compile it, unless it has; gives the numerics that the code follows. Raises WireError, and what asking raises."""
-        if self.name in session.compiled:
-            session.compiled.move_to_end(self.name)
-            return session.compiled[self.name]
-        data = np.frombuffer(self._bytes(), _BYTE)
-        session.process.memory.put(data)
-        request = {"pipeline": self.name, "at": 0, "size_bytes": data.size, "options": to_plain(self.options)}
-        try:
-            numerics = session.process.ask_for("compile", request, timeout, lambda done: text_of(done, "numerics"))
-        except WorkerFailed as failed:
-            self._quote(failed.error)
-            raise
-        counters.compiles += 1
-        counters.bytes_sent += data.size
-        session.compiled[self.name] = numerics
-        if len(session.compiled) > _CACHED:
-            session.process.ask("forget", {"pipeline": session.compiled.popitem(last=False)[0]}, timeout)
-        return numerics
-
-
-@dataclass(frozen=True, slots=True)
-class _Dispatch:
-    """One dispatch whose arguments fit. `does` is called in the executor's thread, and so is `say`, with each line that the Program prints."""
-
-    prepared: _PreparedProgram
-    binding: BindingPlan
-    config: Mapping[str, Any]
-    out: Mapping[str, Any]
-    counters: Counters
-    timeout: float | None
-    compile_timeout: float | None
-    say: Callable[[str], object]
-
-    def does(self, session: Session) -> dict[str, Any]:
-        """Sends the host arrays, has the Program run, and takes the results."""
-        self.prepared.compiled(session, self.counters, self.compile_timeout)
-        process, binding = session.process, self.binding
-        staged = [m for m in binding.interface.buffers if m.name not in binding.buffers]
-        shapes = {m.name: host_shape(binding.shapes[m.name], m.type) for m in staged}
-        offsets, total = places([prod(shapes[m.name]) * m.type.dtype.itemsize for m in staged])
-        process.memory.reserve(total)
-        shared = {m.name: process.memory.array(at, shapes[m.name], m.type.dtype) for m, at in zip(staged, offsets, strict=True)}
-        for name, array in binding.host.items():
-            np.copyto(shared[name], array, casting="no")
-            self.counters.bytes_sent += array.nbytes
-        lines, failed = process.ask_for("dispatch", self._request(dict(zip(shared, offsets, strict=True))), self.timeout, _told)
-        results = {m.name: self._result(m, shared) for m in binding.interface.buffers if m.access.writes}
-        shared.clear()
-        process.memory.trim()
-        self.counters.dispatches += 1
-        try:
-            for line in lines:
-                self.say(line)
-        finally:  # what a handler raises comes second
-            if failed is not None:
-                raise WorkerFailed(failed, False)
-        return results
-
-    def _request(self, offsets: Mapping[str, int]) -> dict[str, Any]:
-        binding = self.binding
-        interface = binding.interface
-        return {
-            "pipeline": self.prepared.name, "config": self.config,
-            "sizes": [binding.sizes[dim.name] for dim in interface.dims],
-            "params": [binding.params[param.name].hex() for param in interface.params],
-            "buffers": [self._place(memory, offsets) for memory in interface.buffers],
-        }  # fmt: skip
-
-    def _place(self, memory: Memory, offsets: Mapping[str, int]) -> dict[str, Any]:
-        binding = self.binding
-        if memory.name in binding.buffers:
-            buffer = binding.buffers[memory.name]
-            handle: Remote = buffer.allocation.handle
-            return {"kind": "resident", "number": handle.number, "offset": buffer.offset_bytes, "shape": buffer.shape, "type": buffer.type.name}
-        kind = "given" if memory.name in binding.host else "left out"
-        return {"kind": kind, "at": offsets[memory.name], "shape": binding.shapes[memory.name]}
-
-    def _result(self, memory: Memory, shared: Mapping[str, Host]) -> Any:
-        array = shared.get(memory.name)
-        if array is None:
-            return self.binding.buffers[memory.name]
-        self.counters.bytes_received += array.nbytes
-        given = self.out.get(memory.name)
-        if given is None:
-            return array.copy()
-        view = result_view(given, array.shape, memory.type)
-        assert view is not None  # or binding had refused it
-        view[...] = array
-        return given
 
 
 @public
@@ -218,7 +77,7 @@ class Executor(Closing, Stationary):
             device = registered(device).name  # raises, with the reason, where there is no such device
         self._timeout = _seconds(timeout, "timeout")
         self._compile_timeout = _seconds(compile_timeout, "compile_timeout")
-        self._known: OrderedDict[Any, _PreparedProgram] = OrderedDict()
+        self._known: OrderedDict[Any, PreparedProgram] = OrderedDict()
         self._lock = threading.Lock()
         self._supervisor = Supervisor(device, max_restarts if restart else 0, _seconds(start_timeout, "start_timeout"))
         try:
@@ -284,6 +143,20 @@ class Executor(Closing, Stationary):
         results: dict[str, Any] = self._supervisor.run(repr(job.prepared.interface.name), job.does, self._session_of(job))
         return results
 
+    def measure(
+        self, program: Program | Checked | bytes, arguments: Any = None, *, rounds: int = 5, options: CompileOptions | None = None,
+        timeout: float | None = None,
+    ) -> tuple[dict[str, Any], list[float]]:  # fmt: skip
+        """What `dispatch` gives, and nanoseconds a launch in each of so many rounds of launches that follow it in the worker, over the same memory there.
+
+        `timeout` bounds all of it, compiling left out. `rounds` is from 1 to 1000; raises Unsupported for another number, and what `dispatch` raises.
+        """
+        if type(rounds) is not int or not 1 <= rounds <= 1000:
+            raise Unsupported("vyre-py", [Missing(f"rounds={shown(rounds)}", help="it is a whole number from 1 to 1000")])
+        job = replace(self._bound(program, arguments, None, options, timeout, None), rounds=rounds)
+        found: tuple[dict[str, Any], list[float]] = self._supervisor.run(repr(job.prepared.interface.name), job.measures, self._session_of(job))
+        return found
+
     def submit(
         self, program: Program | Checked | bytes, arguments: Any = None, *, config: DispatchConfig | None = None, options: CompileOptions | None = None,
         timeout: float | None = None, out: Mapping[str, Host] | None = None,
@@ -301,7 +174,7 @@ class Executor(Closing, Stationary):
     def _bound(
         self, program: Program | Checked | bytes, arguments: Any, config: DispatchConfig | None, options: CompileOptions | None,
         timeout: float | None, out: Mapping[str, Host] | None,
-    ) -> _Dispatch:  # fmt: skip
+    ) -> DispatchJob:  # fmt: skip
         device = self._device
         device.require_usable()
         prepared = self._prepared(program, CompileOptions.given(options))
@@ -320,7 +193,7 @@ class Executor(Closing, Stationary):
         if limit is not None and prepared.options.interruptible and "timeout" in device.honoured:
             # The kernel itself looks at the clock's verdict, so that worker and resident memory live on.
             sent["timeout"], limit = limit, limit + _GRACE
-        return _Dispatch(prepared, binding, sent, out or {}, self.counters, limit, self._compile_timeout, config.on_print or show_line)
+        return DispatchJob(prepared, binding, sent, out or {}, self.counters, limit, self._compile_timeout, config.on_print or show_line)
 
     def _refuse_lost(self, arguments: Any) -> None:
         """Raises DeviceLost where an argument lies in a worker that is gone."""
@@ -330,14 +203,14 @@ class Executor(Closing, Stationary):
             if lost is not None:
                 raise lost
 
-    def _session_of(self, job: _Dispatch) -> int | None:
+    def _session_of(self, job: DispatchJob) -> int | None:
         """The session that resident arguments live in. Freed meanwhile or not, the worker refuses those that it has no longer."""
         for buffer in job.binding.buffers.values():
             handle: Remote = buffer.allocation.handle
             return handle.session
         return None
 
-    def _prepared(self, program: Any, options: CompileOptions) -> _PreparedProgram:
+    def _prepared(self, program: Any, options: CompileOptions) -> PreparedProgram:
         """The checked Program, from memory where it was seen before. Raises WireError, ValidationError."""
         key: Any = None
         if isinstance(program, (bytes, bytearray, memoryview)):
@@ -350,9 +223,9 @@ class Executor(Closing, Stationary):
             program = program.program
         elif not isinstance(program, Program) or "code_digest" not in vars(program):
             program = check(program).program  # before its digest: what breaks a rule may have none, or one that takes forever
-        key = key or _key(program, options)
+        key = key or key_of(program, options)
         with self._lock:
-            found = self._known.setdefault(key, _PreparedProgram(program, options))
+            found = self._known.setdefault(key, PreparedProgram(program, options))
             self._known.move_to_end(key)
             while len(self._known) > _CACHED:
                 self._known.popitem(last=False)

@@ -54,6 +54,7 @@ Answer = dict[str, Any]
 
 _BYTE: Final = np.dtype(np.uint8)
 _MAX_RANK: Final = 64
+_MAX_ROUNDS: Final = 1000  # of timed launches in one request
 _PRINTED: Final = MAX_FRAME // 16  # characters of lines in an answer, each of which JSON may write as twelve bytes
 _REPORT: Final = "this is a defect of vyre-py: please report it"
 _ORPHAN_MS: Final = 2000  # how often a worker checks that its parent lives: another process may hold its pipe open
@@ -149,7 +150,8 @@ class Worker:
         return {}
 
     def dispatch(self, request: Request) -> Answer:
-        """Runs a pipeline: sizes, params and buffers stand in order of declaration; results are written over shared arguments."""
+        """Runs a pipeline: sizes, params and buffers stand in order of declaration; results are written over shared arguments. With `rounds`
+        it is then launched many times over, and the answer has the nanoseconds of a launch in each round."""
         pipeline = self.pipelines.get(text_of(request, "pipeline"))
         if pipeline is None:
             raise ChannelBroken("a pipeline is run that was not compiled")
@@ -171,11 +173,15 @@ class Worker:
                 out[memory.name] = array
         lines = _Lines()
         config = DispatchConfig(**{name: from_plain(value) for name, value in dict(request.get("config", ())).items()}, on_print=lines.add)
+        taken: list[float] = []
         try:
-            pipeline.dispatch(arguments, config=config, out=out)
+            if rounds := whole_of(request, "rounds", _MAX_ROUNDS):
+                taken = pipeline.measure(arguments, rounds, config, out)
+            else:
+                pipeline.dispatch(arguments, config=config, out=out)
         except KernelAssertion as failed:  # the launch went on to its end, and so does the dispatch
-            return {"printed": lines.whole(), "failed": describe(failed)}
-        return {"printed": lines.whole()}
+            return {"printed": lines.whole(), "failed": describe(failed), "launch_ns": taken}
+        return {"printed": lines.whole(), "launch_ns": taken}
 
     def allocate(self, request: Request) -> Answer:
         """Zeroed resident memory; gives its number."""

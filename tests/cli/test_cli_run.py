@@ -21,8 +21,9 @@ from device_kinds import need_nvdisasm, need_nvjitlink, open_device
 
 import vyre_py as vp
 from vyre_py.__main__ import main
-from vyre_py.cli import benching, values
+from vyre_py.cli import values
 from vyre_py.cli.output import CommandError
+from vyre_py.drivers.observe import rounds
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
 from vyre_py.ir.language.types import TYPES, encode
 from vyre_py.ir.text.parser import parse
@@ -442,7 +443,7 @@ def test_lower_writes_into_a_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(benching, "_ROUND_NS", 1)
+    monkeypatch.setattr(rounds, "_ROUND_NS", 1)
     report = told(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "x=1,2,3", "--repeat", "5")
     assert (report["program"], report["device"], report["rounds"], report["launches_per_round"]) == ("axpy", "cpu:0", 5, 1)
     assert report["launch_ns"]["least"] <= report["launch_ns"]["median"] <= report["launch_ns"]["most"]

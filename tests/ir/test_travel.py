@@ -68,6 +68,8 @@ ERRORS: tuple[VyreError, ...] = (
     KernelAssertion("axpy", "cpu:0", "x is 1", (1, 2.5, (1, 2)), (1, 0, 0), (0, 0, 0), (1, 0, 0), PLACE),
 )  # fmt: skip
 
+TRIED = vp.Tried({"tiles": (8, 8, 8)}, 1, None, "Unsupported: no")
+
 WARNS = """program warns(n) workgroup(64) {
   function half(x: f32) -> f32 {
     return x * 0.5
@@ -96,6 +98,7 @@ def _travelling() -> dict[str, Any]:
         "Pipeline": pipeline, "Place": PLACE, "Program": PROGRAM, "ProgramWarning": vp.ProgramWarning(FOUND), "Snapshot": device.telemetry.snapshot(),
         "Stages": pipeline.stages, "StoreSnapshot": device.resident.snapshot(), "Target": device.target,
         "Timed": pipeline.dispatch_timed({"x": x, "y": y, "a": 2.0}), "Type": vp.f32x2,
+        "Tried": TRIED, "Tuned": vp.Tuned({"tiles": (8, 8, 8)}, PROGRAM, 12.5, 3, (TRIED,)),
     }  # fmt: skip
 
 

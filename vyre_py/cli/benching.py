@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from vyre_py.cli.compiling import stages_data
 from vyre_py.cli.output import CommandError, name_text, say, say_json, size_text, time_text
 from vyre_py.cli.running import opened
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.observe.progress import Progress
+from vyre_py.drivers.observe.rounds import measured
 from vyre_py.ir.language.dims import Dim, dims_of, evaluate_dim
 from vyre_py.ir.language.nodes import Memory
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.launch import Launch
     from vyre_py.drivers.memory.buffer import Buffer
     from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["bench"]
-
-_ROUND_NS: Final = 20_000_000  # how long a round of launches takes about, where one launch is shorter
-_MOST_LAUNCHES: Final = 10_000
-_WARM_LAUNCHES: Final = 3
 
 
 def _sizes(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, int]:
@@ -56,27 +50,6 @@ def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes:
 
 def _ignore(line: str) -> None:
     """What a Program prints thousands of times nobody wants to see."""
-
-
-def _round(launch: Launch, wait: Callable[[], None], count: int) -> float:
-    """Nanoseconds a launch, of so many in a row and the wait for them."""
-    begin = time.perf_counter_ns()
-    for _ in range(count):
-        launch()
-    wait()
-    return (time.perf_counter_ns() - begin) / count
-
-
-def _measure(launch: Launch, wait: Callable[[], None], rounds: int) -> tuple[list[float], int]:
-    """Nanoseconds a launch in each round, and the launches in a round. The first launches are left out: they may load and allocate."""
-    once = min(_round(launch, wait, 1) for _ in range(_WARM_LAUNCHES))
-    count = max(1, min(_MOST_LAUNCHES, round(_ROUND_NS / max(once, 1.0))))
-    taken = []
-    with Progress("bench") as progress:
-        for number in range(rounds):
-            progress(number, rounds)
-            taken.append(_round(launch, wait, count))
-    return taken, count
 
 
 def _buffers_data(pipeline: Pipeline, buffers: dict[str, Buffer], values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -120,7 +93,8 @@ def bench(arguments: argparse.Namespace) -> int:
         for memory in pipeline.artifact.interface.buffers:
             buffers[memory.name] = _resident(pipeline, memory, values, sizes)
         launch = pipeline.bind({**values, **buffers}, config=DispatchConfig(on_print=_ignore))
-        taken, count = _measure(launch, pipeline.device.synchronize, arguments.repeat)
+        with Progress("bench") as progress:
+            taken, count = measured(launch, pipeline.device.synchronize, arguments.repeat, progress)
         report = _report(pipeline, _buffers_data(pipeline, buffers, values), taken, count)
     finally:
         for buffer in buffers.values():

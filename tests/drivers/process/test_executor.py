@@ -747,6 +747,7 @@ def test_a_thousand_dispatches_leave_nothing() -> None:
 
 def test_the_worker_keeps_a_bounded_number_of_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vyre_py.drivers.process.executor._CACHED", 3)
+    monkeypatch.setattr("vyre_py.drivers.process.jobs._CACHED", 3)
     with vp.Executor("reference") as executor:
         for turn in range(2):
             for k in range(6):

@@ -1,0 +1,175 @@
+"""Tuning: candidates that run are right, those that do not are told and are no trouble, and winners are kept. Which is the fastest is no test's affair."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from device_kinds import KINDS, open_device
+
+import vyre_py as vp
+from vyre_py.drivers.cache.disk import DiskCache
+from vyre_py.drivers.errors import BindingError, LaunchError
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.tuning import tune as tuning
+from vyre_py.tuning.estimate import estimate
+
+SQUARE = np.random.default_rng(7).normal(size=(48, 48)).astype(np.float32)
+PRODUCT = {"a": SQUARE, "b": SQUARE}
+TILES = {"tiles": [(16, 16, 16), (32, 16, 16), (16, 32, 8)]}
+matmul = partial(vp.ops.matmul, vp.f32)
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskCache:
+    """Winners go to a cache of the test's own."""
+    made = DiskCache(tmp_path / "cache")
+    monkeypatch.setattr(tuning, "disk_cache", lambda: made)
+    return made
+
+
+def doubled(way: str, workgroup: int = 64) -> vp.Program:
+    """y = 2 x; or a Program that never ends, is wrong, or breaks a rule."""
+    with vp.ProgramBuilder("doubled", workgroup=1 << 20 if way == "too large" else workgroup) as b:
+        n = b.dim("n")
+        x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n)
+        i = b.global_id(0)
+        if way == "endless":
+            turns = b.var("turns", vp.u32)
+            with b.loop():
+                turns += 1
+                b.break_if(x[turns & 1] == 12345.0)
+        y[i] = x[i] * (3 if way == "wrong" else 2)
+    return b.program
+
+
+def errors_of(found: vp.Tuned) -> dict[str, str]:
+    return {trial.parameters["way"]: trial.error for trial in found.tried}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_winner_is_the_fastest_tried_and_its_program_is_right(kind: str) -> None:
+    device = open_device(kind)
+    found = vp.tune(matmul, TILES, PRODUCT, device=kind, tries=None)
+    times = [trial.launch_ns for trial in found.tried]
+    assert len(times) == found.candidates == 3 and found.launch_ns == min(ns for ns in times if ns is not None)
+    assert [trial.rank for trial in found.tried] == [0, 1, 2] and not any(trial.error for trial in found.tried)
+    assert found.program.code_digest == matmul(**found.parameters).code_digest
+    product = device.compile_native(found.program).dispatch(PRODUCT)["c"]
+    np.testing.assert_allclose(product, SQUARE.astype(np.float64) @ SQUARE, rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_found_is_kept_for_sizes_of_the_same_class() -> None:
+    first = vp.tune(matmul, TILES, PRODUCT, device="cpu", tries=2)
+    assert len(first.tried) == 2
+    for size, tries, tried in ((48, 2, 0), (33, 1, 0), (64, 0, 0), (65, 2, 2), (48, 3, 3), (48, None, 0)):
+        square = np.ones((size, size), np.float32)
+        assert len(vp.tune(matmul, TILES, {"a": square, "b": square}, device="cpu", tries=tries).tried) == tried, (size, tries)
+    assert len(vp.tune(matmul, TILES, PRODUCT, device="cpu", tries=1, again=True).tried) == 1
+    other = {"tiles": TILES["tiles"][:2]}
+    assert len(vp.tune(matmul, other, PRODUCT, device="cpu", tries=1).tried) == 1, "other candidates are another choice"
+
+
+def test_a_winner_goes_along_in_bundles(kept: DiskCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = vp.tune(matmul, TILES, PRODUCT, device="cpu")
+    kept.export(tmp_path / "bundle")
+    other = DiskCache(tmp_path / "other")
+    assert other.import_(tmp_path / "bundle").entries == 1
+    monkeypatch.setattr(tuning, "disk_cache", lambda: other)
+    again = vp.tune(matmul, TILES, PRODUCT, device="cpu", tries=0)
+    assert (again.parameters, again.launch_ns, again.tried) == (found.parameters, found.launch_ns, ())
+
+
+def test_an_entry_that_makes_no_sense_is_passed_over(kept: DiskCache) -> None:
+    vp.tune(matmul, TILES, PRODUCT, device="cpu", tries=1)
+    (listed,) = kept.entries()
+    assert listed.key.kind == "tuned"
+    for data in (b"", b"[]", b"{}", b'{"candidate": 9, "launch_ns": 1.0, "tried": 9}', b'{"candidate": true, "launch_ns": 1.0, "tried": 9}', b"\xff"):
+        kept.put(listed.key, data)
+        assert vp.tune(matmul, TILES, PRODUCT, device="cpu", tries=0).launch_ns is None
+
+
+def test_without_tries_nothing_runs() -> None:
+    found = vp.tune(matmul, TILES, PRODUCT, device="cpu", tries=0)
+    assert found.tried == () and found.launch_ns is None and found.parameters["tiles"] in TILES["tiles"]
+
+
+def test_candidates_that_fail_are_told_and_do_no_harm() -> None:
+    ways = ["endless", "right", "too large"]
+    found = vp.tune(doubled, {"way": ways}, {"x": np.arange(1000, dtype=np.float32)}, device="cpu", tries=None, timeout=3.0)
+    told = errors_of(found)
+    assert found.parameters == {"way": "right"} and told["right"] == ""
+    assert told["endless"].startswith("DispatchTimeout") and told["too large"].startswith("ValidationError")
+    assert found.candidates == 3
+
+
+def test_a_candidate_that_the_device_cannot_run_is_counted() -> None:
+    factors = {name: np.ones((16, 16), vp.bf16.dtype) for name in "ab"}
+    found = vp.tune(partial(vp.ops.matmul, vp.bf16, tiles=(64, 64, 64)), {"tensor": ["sm_90", False]}, factors, device="cpu")
+    (failed,) = [trial for trial in found.tried if trial.launch_ns is None]
+    assert found.parameters == {"tensor": False} and failed.error.startswith("Unsupported") and "1 of them failed" in repr(found)
+
+
+def test_results_have_to_be_those_of_the_first_or_what_check_takes() -> None:
+    x = np.arange(100, dtype=np.float32)
+    space: dict[str, list[Any]] = {"way": ["right", "wrong"]}
+    told = errors_of(vp.tune(doubled, space, {"x": x}, device="cpu"))
+    assert sorted(error.partition(":")[0] for error in told.values()) == ["", "LaunchError"]
+
+    found = vp.tune(doubled, space, {"x": x}, device="cpu", again=True, check=lambda results: np.testing.assert_array_equal(results["y"], 2 * x))
+    assert found.parameters == {"way": "right"} and errors_of(found)["wrong"].startswith("AssertionError")
+    with pytest.raises(LaunchError, match="none of 1 candidates ran on cpu:0"):
+        vp.tune(doubled, {"way": ["wrong"]}, {"x": x}, device="cpu", check=lambda results: np.testing.assert_array_equal(results["y"], 2 * x))
+
+
+def test_combinations_that_are_not_allowed_are_left_out() -> None:
+    space = {"way": ["right"], "workgroup": [32, 64, 128]}
+    found = vp.tune(doubled, space, {"x": np.ones(8, np.float32)}, device="cpu", allowed=lambda way, workgroup: workgroup != 64, tries=None)
+    assert {trial.parameters["workgroup"] for trial in found.tried} == {32, 128}
+
+
+def test_progress_hears_of_every_candidate() -> None:
+    heard: list[tuple[int, int]] = []
+    vp.tune(matmul, TILES, PRODUCT, device="cpu", progress=lambda done, total, name: heard.append((done, total)))
+    assert heard.count((3, 3)) == 2, "compiled, and timed"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tries": -1}, "tries=-1"), ({"tries": True}, "tries=True"), ({"timeout": 0}, "timeout=0"), ({"space": ["tiles"]}, "space"),
+        ({"space": {"tiles": []}}, "'tiles'"), ({"space": {"tiles": [object()]}}, "'tiles'"), ({"space": {"tiles": list(range(5000))}}, "5000 candidates"),
+        ({"allowed": lambda tiles: False}, "without a candidate"), ({"make": lambda tiles: None}, "make gave None"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"make": matmul, "space": TILES, "arguments": PRODUCT, "device": "cpu"}
+    with pytest.raises(Unsupported, match=message):
+        vp.tune(**{**given, **changed})
+
+
+def test_arrays_that_do_not_fit_are_refused_before_anything_runs() -> None:
+    with pytest.raises(BindingError):
+        vp.tune(matmul, TILES, {"a": SQUARE, "b": SQUARE[:40]}, device="cpu")
+
+
+def test_the_model_counts_work_and_turns_of_workgroups() -> None:
+    cpu, program = vp.device("cpu"), matmul(tiles=(32, 32, 32))
+    small, large = (estimate(program, cpu, dict.fromkeys("mnk", size)) for size in (256, 1024))
+    assert 0 < 8 * small < large, "64 times the work"
+    thin = estimate(matmul(tiles=(32, 32, 1)), cpu, dict.fromkeys("mnk", 256))
+    assert small < thin, "32 times the turns for the same work"
+    assert estimate(doubled("right"), cpu, {"n": 1 << 20}) > estimate(doubled("right"), cpu, {"n": 1 << 10})
+
+
+def test_an_executor_times_launches_of_a_program() -> None:
+    x = np.arange(100, dtype=np.float32)
+    with vp.Executor("cpu") as executor:
+        results, taken = executor.measure(doubled("right"), {"x": x}, rounds=3)
+        np.testing.assert_array_equal(results["y"], 2 * x)
+        assert len(taken) == 3 and all(ns > 0 for ns in taken)
+        with pytest.raises(Unsupported, match="rounds=0"):
+            executor.measure(doubled("right"), {"x": x}, rounds=0)

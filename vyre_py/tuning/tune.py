@@ -1,0 +1,249 @@
+"""Tuning: which parameters of a Program are the fastest on a device, by trying the likely ones in a worker process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from vyre_py.drivers.binding import bind_arguments
+from vyre_py.drivers.cache.key import CacheKey
+from vyre_py.drivers.cache.lookup import disk_cache, validated
+from vyre_py.drivers.device import Device
+from vyre_py.drivers.errors import LaunchError
+from vyre_py.drivers.observe.progress import Progress, Report
+from vyre_py.drivers.process.executor import Executor
+from vyre_py.drivers.registry import device as device_of
+from vyre_py.ir.language.errors import ProgramError, VyreError, shown
+from vyre_py.ir.language.nodes import Tile
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.public import public
+from vyre_py.ir.text.markup import ShownAsText
+from vyre_py.lowering.artifact.artifact import Artifact
+from vyre_py.lowering.artifact.parts import Interface
+from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.many import compile_many
+from vyre_py.tuning.estimate import estimate
+
+__all__ = ["Tried", "Tuned", "tune"]
+
+Parameters = Mapping[str, Any]
+Check = Callable[[Mapping[str, Any]], object]
+
+_TRIES: Final = 10
+_MOST: Final = 4096  # candidates, each of which is a Program in memory
+_PLAIN: Final = (str, int, float, type(None))
+_TOLERANCE: Final = 2.0**-6  # of the largest element, where tensor cores sum in orders of their own and round to types of 16 bits
+
+
+@public
+@dataclass(frozen=True, slots=True)
+class Tried(ShownAsText):
+    """One candidate: its parameters, its place in the model's order from 0 on, and nanoseconds a launch, the median of rounds; or `error`, why it has none."""
+
+    parameters: Parameters
+    rank: int
+    launch_ns: float | None
+    error: str = ""
+
+    def __repr__(self) -> str:
+        found = self.error.partition("\n")[0] if self.launch_ns is None else f"{self.launch_ns / 1e3:.3g} us"
+        return f"<Tried {dict(self.parameters)}: {found}>"
+
+
+@public
+@dataclass(frozen=True, slots=True)
+class Tuned(ShownAsText):
+    """The fastest that was found: its `parameters`, its `program`, nanoseconds a launch (None where nothing was ever tried), and how many candidates there
+    are. `tried` is all that this call has tried, in the model's order, and then those that break a rule; empty where the winner was kept already."""
+
+    parameters: Parameters
+    program: Program
+    launch_ns: float | None
+    candidates: int
+    tried: tuple[Tried, ...]
+
+    def __repr__(self) -> str:
+        failed = sum(trial.launch_ns is None for trial in self.tried)
+        time = "never timed" if self.launch_ns is None else f"{self.launch_ns / 1e3:.3g} us"
+        return f"<Tuned {dict(self.parameters)}: {time}, of {self.candidates} candidates {len(self.tried)} tried, {failed} of them failed>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    parameters: Parameters
+    program: Program | None
+    error: str = ""
+
+
+def _refuse(what: str, help: str) -> Unsupported:
+    return Unsupported("vyre-py", [Missing(what, help=help)])
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_plain, value)))
+
+
+def _points(space: Mapping[str, Sequence[Any]], allowed: Callable[..., object] | None) -> list[Parameters]:
+    """All combinations that are allowed, the last name changing fastest. Raises Unsupported for a space that has none, or too many."""
+    if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
+        raise _refuse(f"space {shown(space)}", 'it is a mapping of names to values: {"tiles": ["small", "medium"]}')
+    rows = {name: list(values) for name, values in space.items()}
+    for name, values in rows.items():
+        if not values or not all(map(_plain, values)):
+            raise _refuse(f"values {shown(values)} of {name!r}", "a list of texts, numbers, None, and tuples of these")
+    if math.prod(map(len, rows.values())) > _MOST:
+        raise _refuse(f"a space of {math.prod(map(len, rows.values()))} candidates", f"at most {_MOST} are looked at")
+    points = [dict(zip(rows, values, strict=True)) for values in product(*rows.values())]
+    found: list[Parameters] = [point for point in points if allowed is None or allowed(**point)]
+    if not found:
+        raise _refuse("a space without a candidate", "`allowed` refuses every combination")
+    return found
+
+
+def _candidate(make: Callable[..., Program], point: Parameters) -> _Candidate:
+    try:
+        program = make(**point)
+        if not isinstance(program, Program):
+            raise _refuse(f"make gave {shown(program)}", "it gives a Program for the parameters")
+        validated(program)
+    except ProgramError as error:
+        return _Candidate(point, None, f"{type(error).__name__}: {error}")
+    return _Candidate(point, program)
+
+
+def _key(programs: Sequence[_Candidate], device: Device, sizes: Mapping[str, int], options: CompileOptions) -> CacheKey:
+    """What a winner is kept by: all that was to be chosen from, the device, and for each dim the power of two from its size on."""
+    digest = hashlib.sha256()
+    for candidate in programs:
+        digest.update(json.dumps(candidate.parameters, sort_keys=True).encode() + b"\n")
+        digest.update(candidate.program.code_digest + candidate.program.interface_digest if candidate.program else b"none")
+    classes = ",".join(f"{name}:{max(size - 1, 0).bit_length()}" for name, size in sorted(sizes.items()))
+    fields = {
+        "candidates": digest.hexdigest(), "device": device.description, "target": device.target.name, "sizes": classes, "options": repr(options),
+    }  # fmt: skip
+    return CacheKey("tuned", tuple(fields.items()))
+
+
+def _kept(key: CacheKey, count: int) -> tuple[int, float, int] | None:
+    """The winner's number, its time and how many were tried; None where nothing is kept, or what is makes no sense."""
+    data = disk_cache().get(key)
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+        number, taken, tried = found["candidate"], found["launch_ns"], found["tried"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    sound = type(number) is int and 0 <= number < count and isinstance(taken, float) and type(tried) is int
+    return (number, taken, tried) if sound else None
+
+
+def _agrees(expected: Mapping[str, Any], found: Mapping[str, Any], exact: bool) -> None:
+    """Raises LaunchError where results are not those of the first candidate: its bits, or near them where tensor cores sum."""
+    for name, array in expected.items():
+        other = found[name]
+        if array.tobytes() == other.tobytes():
+            continue
+        if not exact and array.dtype.kind not in "iub":
+            one, two = array.astype(np.float64), other.astype(np.float64)
+            bound = _TOLERANCE * np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+            if np.allclose(two, one, rtol=_TOLERANCE, atol=bound, equal_nan=True):
+                continue
+        raise LaunchError(f"{name!r} is not what the first candidate gave", remedy="parameters must not change results, or `check` says what is right")
+
+
+def _is_exact(program: Program, artifact: Artifact) -> bool:
+    """Whether its results have the same bits however it is computed."""
+    cores = any(isinstance(statement, Tile) and statement.op.name == "mma_tensor" for statement in program.body)
+    return not cores and all(part.numerics == "strict" for part in artifact.parts)
+
+
+@public
+def tune(
+    make: Callable[..., Program], space: Mapping[str, Sequence[Any]], arguments: Any, *, device: Device | str | None = None, tries: int | None = _TRIES,
+    timeout: float = 60.0, check: Check | None = None, allowed: Callable[..., object] | None = None, options: CompileOptions | None = None,
+    again: bool = False, progress: bool | Report | None = None,
+) -> Tuned:  # fmt: skip
+    """The parameters with which a Program is the fastest on a device.
+
+    `make(**parameters)` gives the Program for each combination of the values in `space` for which `allowed(**parameters)` is true; all have the same
+    arguments. `arguments` are those of `Pipeline.dispatch`, as host arrays: their sizes decide what is fast. A model of the device orders the candidates, and
+    the first `tries` of them are compiled in worker processes and timed in another, one after the other; None is all. One that takes longer than `timeout`
+    seconds to compile, or to run, is ended with its worker, and counts as failed, as does one that the device cannot run.
+
+    Results have to be those of the first candidate that ran: the same bits, or within 2^-6 of them where tensor cores sum (`vp.mma(..., tensor=True)`) or
+    the code's numerics are not strict. `check` is given each candidate's results by name instead, and raises any exception for wrong ones; parameters
+    by which sums come in another order need it.
+
+    The winner is kept in the disk cache, by the candidates, the device, the options and the power of two from the size of each dim on, and goes along in
+    bundles. It is used again where as many were tried, unless `again` is true. With `tries=0` nothing runs: what is kept is used, or else what the model
+    puts first. `progress` is as in `compile_many`.
+
+    Raises Unsupported for arguments that make no sense, BindingError for arrays that do not fit, and LaunchError where no candidate ran, which says why.
+    """
+    if tries is not None and (type(tries) is not int or tries < 0):
+        raise _refuse(f"tries={shown(tries)}", "it is a whole number from 0 up, or None for all")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise _refuse(f"timeout={shown(timeout)}", "it is a time in seconds")
+    found = device if isinstance(device, Device) else device_of(device)
+    options = CompileOptions.given(options)
+    candidates = [_candidate(make, point) for point in _points(space, allowed)]
+    sound = [(number, c.program) for number, c in enumerate(candidates) if c.program is not None]
+    if not sound:
+        raise LaunchError("no candidate is a Program", cause=candidates[0].error)
+    first = sound[0][1]
+    interface = Interface(first.name, first.dims, first.params, first.buffers, first.widths.names)
+    sizes = bind_arguments(found, interface, arguments, {}, staged=True).sizes
+    order = [number for _, number in sorted((estimate(program, found, sizes), number) for number, program in sound)]
+    wanted = order if tries is None else order[:tries]
+    key = _key(candidates, found, sizes, options)
+    kept = None if again else _kept(key, len(candidates))
+    if kept is not None and kept[2] >= len(wanted) and (program := candidates[kept[0]].program) is not None:
+        return Tuned(candidates[kept[0]].parameters, program, kept[1], len(candidates), ())
+    if not wanted:
+        return Tuned(candidates[order[0]].parameters, dict(sound)[order[0]], None, len(candidates), ())
+    tried = _try_all([(candidates[number].parameters, dict(sound)[number]) for number in wanted], found, arguments, options, timeout, check, progress)
+    timed = [(trial.launch_ns, number) for trial, number in zip(tried, wanted, strict=True) if trial.launch_ns is not None]
+    if not timed:
+        raise LaunchError(f"none of {len(tried)} candidates ran on {found.name}", cause="; ".join(dict.fromkeys(trial.error for trial in tried)))
+    launch_ns, best = min(timed)
+    disk_cache().put(key, json.dumps({"candidate": best, "launch_ns": float(launch_ns), "tried": len(wanted)}).encode())
+    tried += [Tried(c.parameters, len(order), None, c.error) for c in candidates if c.program is None]
+    return Tuned(candidates[best].parameters, dict(sound)[best], launch_ns, len(candidates), tuple(tried))
+
+
+def _try_all(
+    rows: Sequence[tuple[Parameters, Program]], device: Device, arguments: Any, options: CompileOptions, timeout: float, check: Check | None,
+    progress: bool | Report | None,
+) -> list[Tried]:  # fmt: skip
+    """Compiles and times candidates, in order."""
+    items = [(program, device.target.for_program(program).name, options) for _, program in rows]
+    compiled = compile_many(items, device.target.name, options, progress=progress, errors="return", timeout=timeout)
+    expected: dict[str, Any] = {}
+    tried: list[Tried] = []
+    with Executor(device.name, timeout, compile_timeout=timeout) as executor, Progress("tuning", progress) as bar:
+        for rank, ((parameters, program), outcome) in enumerate(zip(rows, compiled, strict=True)):
+            error: Exception | None = outcome if isinstance(outcome, VyreError) else None
+            taken: list[float] = []
+            if isinstance(outcome, Artifact):
+                try:
+                    results, taken = executor.measure(program, arguments, options=options)
+                    if check is not None:
+                        check(results)
+                    else:
+                        _agrees(expected or results, results, _is_exact(program, outcome))
+                        expected = expected or results
+                except Exception as failed:  # noqa: BLE001 - `check` may raise anything; what a candidate fails by is in the report
+                    error = failed
+            tried.append(Tried(parameters, rank, median(taken)) if error is None else Tried(parameters, rank, None, f"{type(error).__name__}: {error}"))
+            bar(rank + 1, len(rows), str(parameters))
+    return tried
