@@ -15,14 +15,14 @@ from typing import Final, NoReturn
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Missing, Place, Unsupported
-from vyre_py.ir.language.nodes import Access, Atom, Memory, MemoryStatement, Space, Value
+from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, MemoryStatement, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.tile_layout import NOT_SHARED, InvocationGrid, Line, TileLayout
 
-__all__ = ["NOWHERE", "Exchanger", "LazyRegisters", "Registers", "Shared", "row_major"]
+__all__ = ["NOWHERE", "Exchanger", "LazyRegisters", "Registers", "Shared", "outside", "row_major"]
 
 # The elements of a tile that an invocation holds, by the number of the register along each axis.
 Registers = Mapping[tuple[int, ...], Atom]
@@ -252,3 +252,8 @@ class Exchanger(Rewriter):
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """The stride of each axis, the last axis fastest."""
     return tuple([prod(shape[axis + 1 :]) for axis in range(len(shape))])
+
+
+def outside(type_: Type) -> Const:
+    """An index of no element: -1, or the greatest."""
+    return Const(type_, (1 << type_.bits) - 1)

@@ -49,12 +49,12 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Result
 from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import Exchanger, LazyRegisters, Registers, Shared, row_major
+from vyre_py.lowering.tiles.exchange import Exchanger, LazyRegisters, Registers, Shared, outside, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
-from vyre_py.lowering.tiles.products import multiplied
+from vyre_py.lowering.tiles.products import MicroKernel, multiplied
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["Rewrite", "without_tiles"]
@@ -71,19 +71,16 @@ _LOADS_AT_ONCE: Final = 32
 _STORES_AT_ONCE: Final = 8
 
 
-def without_tiles(program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1) -> Program:
+def without_tiles(
+    program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1, kernel: MicroKernel | None = None
+) -> Program:
     """A Program of invocations that does what a Program of tiles does, which is valid, with at most so many bytes of workgroup memory. `workgroup` is how
-    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least.
+    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least; `kernel` is for products on a CPU.
 
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes, least_bytes).run()
-
-
-def _exchanged_types(program: Program) -> set[Type]:
-    """The types of elements that may go from one invocation to another."""
-    return {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
+    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes, least_bytes, kernel).run()
 
 
 def _ordered(program: Program) -> set[Memory]:
@@ -105,12 +102,17 @@ def _ordered(program: Program) -> set[Memory]:
 class Rewrite(Exchanger):
     """Each tile value and variable becomes registers, by the old one's number."""
 
-    def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1) -> None:
-        super().__init__(program, target, invocations, memory_bytes // max(1, len(_exchanged_types(program))), least_bytes)
+    def __init__(
+        self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None
+    ) -> None:
+        exchanged = {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
+        super().__init__(program, target, invocations, memory_bytes // max(1, len(exchanged)), least_bytes)
         self._tiles: dict[int, Shared] = {}
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)
         self._lazy: list[Registers] = []
+        self._kernel = kernel
+        self._unchanged: dict[int, Variable] = {}  # value of a Get -> its variable, in this block, until that is set
 
     def run(self) -> Program:
         """The Program of invocations."""
@@ -132,6 +134,8 @@ class Rewrite(Exchanger):
         self.place = self.program.place(index)
         if not isinstance(statement, _BY_REGISTER) and (not isinstance(statement, Tile) or any(a.type.is_tile for a in statement.args)):
             self.settle()
+        if not isinstance(statement, (*_BY_REGISTER, Tile)):
+            self._unchanged.clear()
         return statement
 
     # ---- values
@@ -240,7 +244,8 @@ class Rewrite(Exchanger):
         if s.op.name == "mma_sm90":
             self.refuse(s.op.name, "tensor cores of compute capability 9.0 compute it, of shapes that they take, and the interpreter; mma_tensor is for all")
         a, b, acc = map(self.tile_of, s.args)
-        return multiplied(self, a, b, acc)
+        variable = self._unchanged.get(s.args[2].id) if isinstance(s.args[2], Value) else None
+        return multiplied(self, a, b, acc, self._kernel, self._parts_of[variable.id][1] if variable is not None else None)
 
     def _reduce(self, s: Tile) -> Shared:
         return reduced(self, OPS[s.op.fold], self.tile_of(s.args[0]), s.numbers[0])
@@ -290,7 +295,7 @@ class Rewrite(Exchanger):
             condition = self.m("lt", element, word(shape[axis]))
         elif once and shape[axis] == 1 and layout.line(shape, axis).is_shared:
             condition = self.m("eq", self.here(layout, shape, axis), word(0))
-        return self.where(condition, index, _outside(offset.type))
+        return self.where(condition, index, outside(offset.type))
 
     def beyond(self, offset: Atom, element: Atom) -> Atom:
         """The index so many elements, a u32, beyond an offset, in the offset's type. A sum that wraps is outside."""
@@ -299,7 +304,7 @@ class Rewrite(Exchanger):
             return offset
         step = element if type_ is u32 else self.m.cast(element, type_)
         index = self.m("add", offset, step)
-        return index if type_.is_signed else self.m("select", self.m("lt", index, step), _outside(type_), index)
+        return index if type_.is_signed else self.m("select", self.m("lt", index, step), outside(type_), index)
 
     def _tile_load(self, s: TileLoad) -> bool:
         self._order(s.memory)
@@ -365,20 +370,17 @@ class Rewrite(Exchanger):
         if s.variable.id not in self._parts_of:
             return False
         layout, parts = self._parts_of[s.variable.id]
+        self._unchanged[s.bound.id] = s.variable
         return self.keep(s.bound, Shared(s.bound.type.shape, layout, {r: self.get(part) for r, part in parts.items()}))
 
     def _set(self, s: Set) -> bool:
         if s.variable.id not in self._parts_of:
             return False
         layout, parts = self._parts_of[s.variable.id]
+        self._unchanged = {value: variable for value, variable in self._unchanged.items() if variable != s.variable}
         for r, value in self.moved(self.tile_of(s.args[0]), layout).registers.items():
             self.set(parts[r], value)
         return True
-
-
-def _outside(type_: Type) -> Const:
-    """An index of no element: -1, or the greatest."""
-    return Const(type_, (1 << type_.bits) - 1)
 
 
 # By the first word of a tile op's name.

@@ -9,6 +9,7 @@ from typing import Final
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import Statement, Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
@@ -17,6 +18,7 @@ from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import WITH_WARPGROUPS, Target
 from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
+from vyre_py.lowering.tiles.products import MicroKernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
 
 __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
@@ -60,8 +62,11 @@ def _is_modelled(s: Statement) -> bool:
 
 
 def host_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    """The one form that there is."""
-    return _invocations(program, target, options, _TILE_BYTES)
+    """The one form that there is, with products by micro-kernels of what the CPU's registers hold."""
+    with importing:
+        from vyre_py.lowering.llvm.cpu.host import described
+    cpu = described(target.arch)
+    return _invocations(program, target, options, _TILE_BYTES, kernel=MicroKernel(cpu.vector_bytes * cpu.registers * 3 // 4 // (target.lanes or cpu.lanes)))
 
 
 def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
@@ -69,8 +74,10 @@ def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
     return _invocations(program, target, options, _WGSL_TILE_BYTES, _WGSL_ELEMENT_BYTES)
 
 
-def _invocations(program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1) -> Sequence[Checked]:
+def _invocations(
+    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None
+) -> Sequence[Checked]:
     if options.workgroup is not None and any(extent & extent - 1 for extent in options.workgroup):
         help_ = "tiles are shared out among numbers of invocations that are powers of two along x, y and z"
         raise Unsupported(target.name, [Missing(f"option workgroup={options.workgroup!r} for a Program of tiles", help=help_)])
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes)),)
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, kernel)),)

@@ -129,3 +129,30 @@ def test_what_there_is_not_is_refused_at_the_callers_line(arguments: tuple[Any, 
     (finding,) = caught.value.diagnostics
     assert finding.code == "B108" and finding.help
     assert finding.place is not None and finding.place.file == __file__ and "vp.ops.matmul" in finding.place.source
+
+
+@pytest.mark.parametrize("arch", ["cpu", "cpu:x86-64", "cpu:x86-64:1", "cpu:native:4"])
+@pytest.mark.parametrize("type_", [vp.f32, vp.bf16, vp.f64], ids=str)
+def test_blocks_of_sums_on_a_cpu_change_no_bit(arch: str, type_: vp.Type) -> None:
+    """More sums than registers, so several blocks; strips that end inside a tile's depth; rows, columns and k that fill no tile."""
+    artifact = vp.compile_native(vp.ops.matmul(type_, tensor=False, tiles=(128, 96, 136)), targets=[arch])
+    a, b = random((131, 150), type_), random((150, 101), type_, 1)
+    found = open_device("cpu").load(artifact).dispatch({"a": a, "b": b})["c"]
+    wanted = open_device("reference").compile_native(vp.ops.matmul(type_, tensor=False, tiles=TINY)).dispatch({"a": a, "b": b})["c"]
+    assert np.array_equal(found, wanted)
+
+
+def test_a_variable_that_is_set_between_a_read_and_its_product_keeps_what_was_read() -> None:
+    with vp.TileBuilder("kept") as builder:
+        x, z = builder.read("x", vp.f32, 32, 32), builder.write("z", vp.f32, 32, 32)
+        builder.grid(1)
+        acc = builder.var("acc", vp.f32, shape=(32, 32))
+        tile = x.tile(0, 0, shape=(32, 32))
+        acc.set(tile)
+        before = acc.get()
+        acc.set(tile * 3)
+        product = vp.mma(tile, tile, before)
+        z[0, 0] = product + acc.get()
+    given = random((32, 32), vp.f32)
+    found, wanted = (open_device(kind).compile_native(builder.program).dispatch({"x": given})["z"] for kind in ("cpu", "reference"))
+    assert np.array_equal(found, wanted)

@@ -33,8 +33,8 @@ class HostTarget:
     """A CPU to compile for.
 
     `machine` is the architecture as Linux names it, `cpu` and `features` are what LLVM is told, `needs` what Linux lists in /proc/cpuinfo where such
-    code runs. `lanes` of 32 bits suit its vectors; `fma` and `halves` say whether it has instructions for fused multiply-adds, and between f16 and f32.
-    Of two that run on a machine, the one of the higher `rank` is better there.
+    code runs. `lanes` of 32 bits suit its vectors, of which it has `registers`; `fma` and `halves` say whether it has instructions for fused multiply-adds,
+    and between f16 and f32. Of two that run on a machine, the one of the higher `rank` is better there.
     """
 
     machine: str
@@ -45,6 +45,12 @@ class HostTarget:
     fma: bool
     halves: bool
     rank: int
+    registers: int = 16
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of one vector: lanes are two."""
+        return self.lanes * 2
 
     @property
     def triple(self) -> str:
@@ -63,9 +69,9 @@ TARGETS: Final[Mapping[str, HostTarget]] = {
     "x86-64": HostTarget("x86_64", "x86-64", "", frozenset(), 8, False, False, 1),
     "x86-64-v2": HostTarget("x86_64", "x86-64-v2", "", _V2, 8, False, False, 2),
     "x86-64-v3": HostTarget("x86_64", "x86-64-v3", "", _V3, 16, True, True, 3),
-    "x86-64-v4": HostTarget("x86_64", "x86-64-v4", "", _V4, 32, True, True, 4),
+    "x86-64-v4": HostTarget("x86_64", "x86-64-v4", "", _V4, 32, True, True, 4, registers=32),
     # Armv8.0-A. Its atomics are loops of its own instructions: the functions that newer code calls instead are in no process of ours.
-    "aarch64": HostTarget("aarch64", "generic", "+fp-armv8,+neon,-outline-atomics", frozenset(), 8, True, True, 1),
+    "aarch64": HostTarget("aarch64", "generic", "+fp-armv8,+neon,-outline-atomics", frozenset(), 8, True, True, 1, registers=32),
 }
 _NATIVE_RANK: Final = 1 + max(target.rank for target in TARGETS.values())
 _MACHINES: Final = frozenset(target.machine for target in TARGETS.values())

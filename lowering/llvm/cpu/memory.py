@@ -219,12 +219,13 @@ class Memories:
     def load(self, index: int, s: Load | UniformLoad) -> int:
         """A load; its value is zero outside."""
         spot = self.spot(index, s)
-        private = s.memory.space is Space.PRIVATE and self.state.width > 1
+        private, alone = s.memory.space is Space.PRIVATE and self.state.width > 1, s.memory.space is Space.WORKGROUP
         if spot.is_uniform and private:
             value = self.w.varying(s.memory.type, self._load_own(spot))
         elif spot.is_uniform:
             pointer = self.uniform_pointer(spot, "@zero")
-            value = LaneValue(Variability.UNIFORM, s.memory.type, self.state.load_elements(s.memory.type, 1, pointer, s.memory.type.size_bytes))
+            found = self.state.load_elements(s.memory.type, 1, pointer, s.memory.type.size_bytes, alone=alone)
+            value = LaneValue(Variability.UNIFORM, s.memory.type, found)
         elif spot.is_row and not private:
             value = self.w.varying(s.memory.type, self._load_masked(spot, self.row_pointer(spot)))
         else:

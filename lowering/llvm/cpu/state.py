@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,20 @@ __all__ = ["AREA_ALIGN", "State"]
 
 # Bytes at which each piece of scratch memory begins: a cache line, and the widest vector.
 AREA_ALIGN: Final = 64
+
+
+# Ops that cost no more than a load, of which LLVM knows in which range the result lies.
+_CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
+
+
+def _places(body: Iterable[Statement], queries: Mapping[int, str]) -> dict[int, Let]:
+    """Values that each region computes again rather than keeps: where invocations are, scaled and shifted. Of a loaded one LLVM would not know that an address
+    computed from it does not wrap."""
+    found: dict[int, Let] = {}
+    for s in body:
+        if isinstance(s, Let) and s.op.name in _CHEAP and s.bound.type is u32 and all(a.id in queries or a.id in found for a in s.args if isinstance(a, Value)):
+            found[s.bound.id] = s
+    return found
 
 
 class State:
@@ -65,6 +79,7 @@ class State:
         self.groups: dict[str, str] = {}
         self._flag = self.ended = ""
         self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
+        self._places = _places(self.program.body, self._queries)
 
     # ---- scratch memory
 
@@ -140,7 +155,7 @@ class State:
             return
         value = statement.result.id
         self.values[value] = held
-        if self.region is not None and value in self.plan.crossing and value not in self._queries:
+        if self.region is not None and value in self.plan.crossing and value not in self._queries and value not in self._places:
             self._keep(value, held)
 
     def _keep(self, value: int, held: LaneValue) -> None:
@@ -162,6 +177,9 @@ class State:
         """A value that another region computed, loaded here."""
         if value in self._queries:
             return self.query(self._queries[value])
+        if value in self._places:
+            let = self._places[value]
+            return calculate(self.w, let.op.name, let.bound.type, [self.restore(a.id) if isinstance(a, Value) else self.operand(a) for a in let.args])
         kept = self._kept[value]
         if self.uniformity.values[value] <= Level.WORKGROUP:
             return LaneValue(Variability.UNIFORM, kept.type, self.w.let(f"load {llvm_type(kept.type)}, ptr {kept.name}"))
@@ -177,15 +195,15 @@ class State:
             name = self.w.let(f"zext {llvm_type(type_, width)} {name} to {memory}")
         self.w.line(f"store {memory} {name}, ptr {pointer}, align {align}")
 
-    def load_elements(self, type_: Type, width: int, pointer: str, align: int) -> str:
-        """Loads a scalar or vector; what else may write to it at the same time is seen once, whatever becomes of the load."""
+    def load_elements(self, type_: Type, width: int, pointer: str, align: int, *, alone: bool = False) -> str:
+        """Loads a scalar or vector; what else may write to it at the same time is seen once, whatever becomes of the load. `alone` says that nothing may."""
         memory = memory_type(type_, width)
-        return self.loaded(type_, width, self.w.let(f"load {memory}, ptr {pointer}, align {align}"))
+        return self.loaded(type_, width, self.w.let(f"load {memory}, ptr {pointer}, align {align}"), alone=alone)
 
-    def loaded(self, type_: Type, width: int, name: str) -> str:
-        """What a load gave, frozen, as a value of the language."""
+    def loaded(self, type_: Type, width: int, name: str, *, alone: bool = False) -> str:
+        """What a load gave, frozen unless this thread is alone with the memory, as a value of the language."""
         memory = memory_type(type_, width)
-        frozen = self.w.let(f"freeze {memory} {name}")
+        frozen = name if alone else self.w.let(f"freeze {memory} {name}")
         return self.w.let(f"icmp ne {memory} {frozen}, zeroinitializer") if type_.kind is Kind.BOOL else frozen
 
     # ---- where invocations are
