@@ -9,6 +9,7 @@ from __future__ import annotations
 from vyre_py.ops.attention import attention
 from vyre_py.ops.counts import histogram
 from vyre_py.ops.folds import argmax, argmin, max, mean, min, sum  # noqa: A004 - as NumPy calls it
+from vyre_py.ops.fourier import fft, ifft
 from vyre_py.ops.indexed import gather, scatter_add
 from vyre_py.ops.moves import permute, transpose
 from vyre_py.ops.norms import layer_norm, rms_norm
@@ -20,6 +21,6 @@ from vyre_py.ops.softmax import softmax
 
 __all__ = [
     "ACTIVATIONS", "TILES",
-    "argmax", "argmin", "attention", "gather", "histogram", "layer_norm", "matmul", "max", "mean", "min", "permute", "prefix_sum", "random_bits",
-    "random_uniform", "rms_norm", "scatter_add", "softmax", "sum", "top_k", "transpose",
+    "argmax", "argmin", "attention", "fft", "gather", "histogram", "ifft", "layer_norm", "matmul", "max", "mean", "min", "permute",
+    "prefix_sum", "random_bits", "random_uniform", "rms_norm", "scatter_add", "softmax", "sum", "top_k", "transpose",
 ]  # fmt: skip
