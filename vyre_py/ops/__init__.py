@@ -18,9 +18,10 @@ from vyre_py.ops.products import ACTIVATIONS, TILES, matmul
 from vyre_py.ops.scans import prefix_sum
 from vyre_py.ops.selection import top_k
 from vyre_py.ops.softmax import softmax
+from vyre_py.ops.sorts import radix_count, radix_move
 
 __all__ = [
     "ACTIVATIONS", "TILES",
     "argmax", "argmin", "attention", "fft", "gather", "histogram", "ifft", "layer_norm", "matmul", "max", "mean", "min", "permute",
-    "prefix_sum", "random_bits", "random_uniform", "rms_norm", "scatter_add", "softmax", "sum", "top_k", "transpose",
+    "prefix_sum", "radix_count", "radix_move", "random_bits", "random_uniform", "rms_norm", "scatter_add", "softmax", "sum", "top_k", "transpose",
 ]  # fmt: skip
