@@ -18,12 +18,24 @@ __all__: list[str] = []  # through the package
 
 _LEAST: Final = f32.least_exponent
 _FRACTION: Final = f32.fraction_bits + 1
+_AT_ONCE_BYTES: Final = 32
+_TF32_MASK: Final = 0xFFFFE000
 _GREATEST: Final = 128  # the exponent from which on nothing is finite
 
 
 def mma_sm90(t: Type, numbers: tuple[int, ...], a: Array, b: Array, acc: Array) -> Array:
-    """By GPUs of compute capability 9.0: 16 products at once, of 25 bits below the greatest exponent."""
-    return _chain(a, b, acc, at_once=16, bits=25)
+    """By GPUs of compute capability 9.0: the products of 32 bytes of a factor at once, of 25 bits below the greatest exponent. Of factors of f32 the lowest 13
+    bits are not taken in (tf32)."""
+    at_once = _AT_ONCE_BYTES // a.dtype.itemsize
+    return _chain(_upper(a), _upper(b), acc, at_once=at_once, bits=25)
+
+
+def _upper(x: Array) -> Array:
+    """What a tensor core takes in of factors."""
+    if x.dtype != np.float32:
+        return x
+    upper: Array = (x.view(np.uint32) & np.uint32(_TF32_MASK)).view(np.float32)
+    return upper
 
 
 def _exponents(x: Array, least: int) -> Array:

@@ -387,19 +387,19 @@ class Tile(Statement):
 
 @_node
 class TensorCore(MemoryStatement):
-    """Only in a Program that was made for a target: the 32 lanes of a subgroup multiply 16 x 16 by 16 x 8 elements, and add the product to four elements of a
-    private array each, from args[0] on, a constant. Behind it stand what the lane has of the factors: eight elements of the first, four of the second.
+    """Only in a Program that was made for a target: the 32 lanes of a subgroup multiply 16 x 4 n by 4 n x 8 elements, where n of a factor are 8 bytes, and add
+    the product to four elements of a private array each, from args[0] on, a constant. Behind it stand what the lane has of the factors: 2 n elements of the
+    first, n of the second.
 
-    Lane 4 g + t has of the first, for j from 0 to 3, (g, 4 t + j) and then (g + 8, 4 t + j), of the second (4 t + j, g), and of the sum (g, 2 t), (g, 2 t + 1),
-    (g + 8, 2 t), (g + 8, 2 t + 1). How the sum is rounded is the device's."""
+    Lane 4 g + t has of the first, for j from 0 to n - 1, (g, n t + j) and then (g + 8, n t + j), of the second (n t + j, g), and of the sum (g, 2 t),
+    (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1). How the sum is rounded is the device's."""
 
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES
-    sizes: ClassVar[tuple[int, int]] = (8, 4)
 
     @property
     def factors(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
         """What the lane has of the two factors."""
-        first = 1 + self.sizes[0]
+        first = 1 + 2 * (len(self.args) - 1) // 3
         return self.args[1:first], self.args[first:]
 
 

@@ -34,13 +34,13 @@ from vyre_py.ir.language.nodes import (
     WarpgroupWait,
 )
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import f32, u32
+from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
 from vyre_py.lowering.tiles.rewrite import Rewrite
-from vyre_py.lowering.tiles.rings import LANES, SWIZZLED, SWIZZLED_ROW, Ring, RingPlan, RingTooLarge, Strip, padded
+from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Ring, RingPlan, RingTooLarge, Strip, lanes_of, padded
 from vyre_py.lowering.tiles.tensor import (
-    ROWS,
+    DEEP_BYTES,
     WARP,
     Accumulator,
     accumulators,
@@ -74,7 +74,6 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
 class _CoresRewrite(Rewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8)
-        self._sums: Memory | None = None
         try:
             self._plan = RingPlan(program, self.invocations.count, memory_bytes // 8 * 7, warpgroups=warpgroups)
         except RingTooLarge as large:
@@ -250,9 +249,8 @@ class _CoresRewrite(Rewrite):
         m = self.m
         if not strip.swizzled:
             return m("add", m("mul", row, strip.stride // strip.lanes), column)
-        groups = SWIZZLED_ROW // SWIZZLED
-        place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), m("and", row, groups - 1)))
-        return place if strip.length == SWIZZLED_ROW else m("add", m("mul", m("div", column, groups), strip.rows * groups), place)
+        place = m("add", m("mul", row, GROUPS), m("xor", m("and", column, GROUPS - 1), m("and", row, GROUPS - 1)))
+        return place if strip.length == GROUPS * strip.lanes else m("add", m("mul", m("div", column, GROUPS), strip.rows * GROUPS), place)
 
     def _sources(self, s: TileLoad, lanes: int, row: Atom, column: Atom) -> list[tuple[Atom, ...]]:
         """The indices of the elements of a group."""
@@ -298,7 +296,7 @@ class _CoresRewrite(Rewrite):
         assert isinstance(layout, Accumulator)  # of what tensor cores compute
         acc = self.moved(self.tile_of(s.args[2]), layout)
         rows, columns = (len(layout.offsets((m, n), 0)) // 2, len(layout.offsets((m, n), 1)) // 2)
-        sums = self._sums_of(4 * rows * columns)
+        sums = self._sums_of(acc.type, 4 * rows * columns)
         places = {
             (2 * row + h, 2 * column + e): word(4 * (row * columns + column) + 2 * h + e)
             for row in range(rows) for column in range(columns) for h in range(2) for e in range(2)
@@ -306,7 +304,8 @@ class _CoresRewrite(Rewrite):
         for r, at in places.items():
             self.store(sums, (at,), acc.registers[r])
         factors = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
-        k = self.for_(word(0), word(depth // LANES), word(ROWS // LANES), unroll=depth // ROWS)
+        depth_bytes = depth * s.args[0].type.scalar.size_bytes
+        k = self.for_(word(0), word(depth_bytes // GROUP_BYTES), word(DEEP_BYTES // GROUP_BYTES), unroll=depth_bytes // DEEP_BYTES)
         left = [[self._lane(factors[0], self.element(layout, (m, n), 0, 2 * row + h), k) for h in range(2)] for row in range(rows)]
         place = self.bind(_columns_line(layout))
         right = [self._lane(factors[1], self.m("add", place, 8 * column), k) for column in range(columns)]
@@ -322,7 +321,7 @@ class _CoresRewrite(Rewrite):
         layout, acc = self._layouts.values[s.bound.id], self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id])
         (left, left_first), (right, right_first) = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
         sums, places = self._put_sums(acc)
-        rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * SWIZZLED_ROW // SWIZZLED))
+        rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * GROUPS))
         self.emit(WarpgroupProduct(None, (rows, right_first), sums, left.memory, right.memory, m, depth, n, int(right.along_k)))
         loop = self._plan.block_of(index)
         if loop in self._due:
@@ -339,7 +338,7 @@ class _CoresRewrite(Rewrite):
         places: dict[tuple[int, ...], Const] = {
             (h, 2 * column + e): word(4 * column + 2 * h + e) for column in range(columns) for h in range(2) for e in range(2)
         }
-        sums = self._sums_of(4 * columns)
+        sums = self._sums_of(tile.type, 4 * columns)
         for r, at in places.items():
             self.store(sums, (at,), tile.registers[r])
         return sums, places
@@ -364,16 +363,17 @@ class _CoresRewrite(Rewrite):
         for r, at in places.items():
             self.set(parts[r], self.load(sums, (at,)))
 
-    def _sums_of(self, count: int) -> Memory:
+    def _sums_of(self, type_: Type, count: int) -> Memory:
         """The private array of sums, with room for so many."""
-        if self._sums is None or self._sums.shape != (DimConst(count),):
-            self._sums = Memory(f"tile:sums.{count}", Space.PRIVATE, f32, (DimConst(count),), Access.READ_WRITE)
-            known = next((m for m in self.memories if m.name == self._sums.name), None)
-            if known is None:
-                self.memories.append(self._sums)
-            else:
-                self._sums = known
-        return self._sums
+        return self._array(f"tile:sums.{type_}.{count}", Space.PRIVATE, type_, count)
+
+    def _array(self, name: str, space: Space, type_: Type, *shape: int) -> Memory:
+        """The array of a name."""
+        memory = next((m for m in self.memories if m.name == name), None)
+        if memory is None:
+            memory = Memory(name, space, type_, tuple(map(DimConst, shape)), Access.READ_WRITE)
+            self.memories.append(memory)
+        return memory
 
     def _factor(self, atom: Atom, number: int) -> tuple[Strip, Atom]:
         """The strip in which a factor lies, and where that begins, in groups."""
@@ -383,31 +383,28 @@ class _CoresRewrite(Rewrite):
             return strip, self.m("mul", self._now[loop], strip.groups)
         tile = self.moved(self.tile_of(atom), self.invocations)
         rows, length = tile.shape
-        along_k = number == 0
-        stride = padded(length, along_k=along_k)
-        name = f"tile:{tile.type}.{rows}x{length}.{number}"
-        memory = next((m for m in self.memories if m.name == name), None)
-        if memory is None:
-            memory = Memory(name, Space.WORKGROUP, tile.type, (DimConst(rows * stride // LANES), DimConst(LANES)), Access.READ_WRITE)
-            self.memories.append(memory)
+        along_k, lanes = number == 0, lanes_of(tile.type)
+        stride = padded(length, tile.type, along_k=along_k)
+        memory = self._array(f"tile:{tile.type}.{rows}x{length}.{number}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
         self.barrier()
         for r, value in tile.registers.items():
             at = self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, (stride, 1)), NOWHERE)
-            self.store(memory, (self.m("shr", at, LANES.bit_length() - 1), self.m("and", at, LANES - 1)), value)
+            self.store(memory, (self.m("shr", at, lanes.bit_length() - 1), self.m("and", at, lanes - 1)), value)
         self.barrier()
-        return Strip(memory, rows, length, stride, 1, along_k), word(0)
+        return Strip(memory, rows, length, stride, 1, along_k, lanes), word(0)
 
     def _lane(self, factor: tuple[Strip, Atom], place: Atom, k: Atom) -> list[Atom]:
-        """Four elements at a place along the other axis, in the k-th group along k, or for lane t of four t groups on."""
+        """A group of elements at a place along the other axis, in the k-th group along k, or for lane t of four t groups on."""
         (strip, first), m = factor, self.m
+        lanes = strip.lanes
         lane = self.bind(_LANE_COLUMN)
         if strip.along_k:
-            group = m("add", first, m("add", m("mul", place, strip.stride // LANES), m("add", lane, k)))
-            return [self.load(strip.memory, (group, word(j))) for j in range(LANES)]
-        at = m("add", m("mul", lane, LANES * strip.stride), place)
-        group = m("add", m("add", first, m("shr", at, LANES.bit_length() - 1)), m("mul", k, strip.stride))
-        within = m("and", place, LANES - 1)
-        return [self.load(strip.memory, (m("add", group, j * strip.stride // LANES), within)) for j in range(LANES)]
+            group = m("add", first, m("add", m("mul", place, strip.stride // lanes), m("add", lane, k)))
+            return [self.load(strip.memory, (group, word(j))) for j in range(lanes)]
+        at = m("add", m("mul", lane, lanes * strip.stride), place)
+        group = m("add", m("add", first, m("shr", at, lanes.bit_length() - 1)), m("mul", k, strip.stride))
+        within = m("and", place, lanes - 1)
+        return [self.load(strip.memory, (m("add", group, j * strip.stride // lanes), within)) for j in range(lanes)]
 
 
 def _columns_line(layout: Accumulator) -> Line:

@@ -17,13 +17,14 @@ from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import JUMPS
 from vyre_py.ir.language.nodes import Access, Atom, Const, End, For, Let, Memory, Space, Tile, TileLoad, Value
 from vyre_py.ir.language.program import Program
-from vyre_py.lowering.tiles.tensor import ROWS, cores_take, warpgroups_take
+from vyre_py.ir.language.types import Type
+from vyre_py.lowering.tiles.tensor import cores_take, warpgroups_take
 
-__all__ = ["LANES", "SWIZZLED", "SWIZZLED_ROW", "Ring", "RingPlan", "RingTooLarge", "Strip", "padded"]
+__all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip", "lanes_of", "padded"]
 
-LANES: Final = 4  # elements that are copied, and loaded by a lane, together
-SWIZZLED: Final = 8  # elements that are copied together to where warpgroups read them
-SWIZZLED_ROW: Final = 64
+GROUP_BYTES: Final = 8  # that are copied, and loaded by a lane, together
+_SWIZZLED_BYTES: Final = 16  # that are copied together to where warpgroups read them
+GROUPS: Final = 8  # of such, in a swizzled row
 _FEWEST: Final = 2  # strips of a ring
 _MOST: Final = 4
 
@@ -36,17 +37,24 @@ class RingTooLarge(Exception):
         self.loop = loop
 
 
-def padded(length: int, *, along_k: bool) -> int:
-    """The stride of rows for products of warps: of those that go along k 16 more than a multiple of 32, of others 4 more than a multiple of 16."""
-    modulus, rest = (2 * ROWS, ROWS) if along_k else (ROWS, LANES)
+def lanes_of(type_: Type) -> int:
+    """How many elements of a type a group has."""
+    return GROUP_BYTES // type_.size_bytes
+
+
+def padded(length: int, type_: Type, *, along_k: bool) -> int:
+    """The stride of rows for products of warps, in elements: of those that go along k four groups more than a multiple of eight, of others four, or a
+    group, more than a multiple of 16."""
+    lanes = lanes_of(type_)
+    modulus, rest = (8 * lanes, 4 * lanes) if along_k else (16, max(4, lanes))
     return length + (rest - length) % modulus
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
     """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k. An array's
-    last axis is a group of `lanes` elements. A `swizzled` one has 64 elements of each row, then the next 64 of each, and so on; of row r, group g of eight
-    lies in the place of group g ^ r % 8."""
+    last axis is a group of `lanes` elements. A `swizzled` one has eight groups of each row, then the next eight of each, and so on; of row r, group g lies in
+    the place of group g ^ r % 8 of these."""
 
     memory: Memory
     rows: int
@@ -54,7 +62,7 @@ class Strip:
     stride: int
     count: int
     along_k: bool
-    lanes: int = LANES
+    lanes: int
 
     @property
     def groups(self) -> int:
@@ -64,7 +72,7 @@ class Strip:
     @property
     def swizzled(self) -> bool:
         """Whether it is for products of warpgroups."""
-        return self.lanes == SWIZZLED
+        return self.lanes * self.memory.type.size_bytes == _SWIZZLED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +154,8 @@ class RingPlan:
 
     def _strip(self, s: TileLoad, along_k: bool, *, swizzled: bool) -> Strip:
         rows, length = s.shape
-        lanes = SWIZZLED if swizzled else LANES
-        stride = length if swizzled else padded(length, along_k=along_k)
+        lanes = _SWIZZLED_BYTES // s.memory.type.size_bytes if swizzled else lanes_of(s.memory.type)
+        stride = length if swizzled else padded(length, s.memory.type, along_k=along_k)
         memory = Memory(f"tile:{s.memory.type}.{len(self.strips)}", Space.WORKGROUP, s.memory.type, (DimConst(1), DimConst(lanes)), Access.READ_WRITE)
         return Strip(memory, rows, length, stride, 1, along_k, lanes)
 

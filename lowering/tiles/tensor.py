@@ -1,7 +1,8 @@
 """Products of matrices on tensor cores: which they are, and how their sums lie in registers.
 
-A subgroup of 32 invocations, a warp, adds products of 16 x 16 by 16 x 8 to sums of 16 x 8, four elements each invocation (`nodes.TensorCore`). The warps of a
-workgroup make a grid over the tile, and each has a block of such sums. The factors lie in workgroup memory, from where a warp loads what its lanes need.
+A subgroup of 32 invocations, a warp, adds products of 16 x K by K x 8 to sums of 16 x 8, four elements each invocation (`nodes.TensorCore`), where K elements
+of a factor are 32 bytes. The warps of a workgroup make a grid over the tile, and each has a block of such sums. The factors lie in workgroup memory, from
+where a warp loads what its lanes need.
 """
 
 from __future__ import annotations
@@ -13,22 +14,27 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, TileLoad, Value, Var
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bf16, f16, f32
+from vyre_py.ir.language.types import Type, bf16, f16, f32, i8, i32, u8
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
-__all__ = ["ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
+__all__ = ["DEEP_BYTES", "ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
 
 WARP: Final = 32
-ROWS: Final = 16  # of a sum, and the depth of a product
+ROWS: Final = 16  # of a sum
+DEEP_BYTES: Final = 32  # of a factor along k, that a product takes
 _COLUMNS: Final = 8
 _HELD: Final = 128  # elements of a sum that an invocation has at most, of the 255 registers that there are
 _LEAST_WARPS, _MOST_WARPS = 4, 8
 _WARPGROUP: Final = 4  # warps
 _WARPGROUP_ROWS: Final = 64
 _WIDEST: Final = 256  # columns of a product of a warpgroup
-_ROW: Final = 64  # elements of a swizzled row
+_ROW_BYTES: Final = 128  # of a swizzled row
+_TURNED_BYTES: Final = 2  # of the elements that warpgroups take from rows that do not go along k
 _PRODUCTS: Final = ("mma_tensor", "mma_sm90")
-_FACTORS: Final[Mapping[Type, Type]] = {bf16: f32, f16: f32}
+# The types of the factors, and of the sum. Of f32 a tensor core takes the upper 19 bits (tf32).
+_SUMS: Final[Mapping[tuple[Type, Type], Type]] = {
+    (bf16, bf16): f32, (f16, f16): f32, (f32, f32): f32, **{(a, b): i32 for a in (i8, u8) for b in (i8, u8)},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +67,17 @@ def cores_take(s: Statement) -> bool:
         return False
     a, b, acc = [x.type for x in s.values]
     (m, k), (_, n) = a.shape, b.shape
-    fits = not (m % ROWS or k % ROWS or n % _COLUMNS)
-    return fits and a.scalar is b.scalar and _FACTORS.get(a.scalar) is acc.scalar and _warps((m, n)) is not None
+    fits = not (m % ROWS or k * a.scalar.size_bytes % DEEP_BYTES or n % _COLUMNS)
+    return fits and _SUMS.get((a.scalar, b.scalar)) is acc.scalar and _warps((m, n)) is not None
 
 
 def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool]) -> bool:
     """Whether the warpgroups of so many invocations compute a statement that tensor cores do, whose factors lie in rows that go `along_k` or not."""
     assert isinstance(s, Tile)  # what tensor cores take
-    (m, k), (_, n) = s.args[0].type.shape, s.args[1].type.shape
-    rows = k % _ROW == 0 and along_k[0] and (along_k[1] or n % _ROW == 0)
+    (m, k), (_, n), size = s.args[0].type.shape, s.args[1].type.shape, s.args[0].type.scalar.size_bytes
+    turned = size == _TURNED_BYTES and n * size % _ROW_BYTES == 0
+    # Factors of two types take a newer PTX than sm_90a has by itself.
+    rows = s.args[0].type.scalar is s.args[1].type.scalar and k * size % _ROW_BYTES == 0 and along_k[0] and (along_k[1] or turned)
     return rows and m == invocations // (WARP * _WARPGROUP) * _WARPGROUP_ROWS and n <= _WIDEST
 
 

@@ -15,7 +15,7 @@ from vyre_py.ir.language.types import Array, Type, tile_of
 from vyre_py.lowering.errors import Unsupported
 
 ASKED = vp.CompileOptions(tensor="sm_90")
-TYPES = (vp.bf16, vp.f16)
+TYPES = (vp.bf16, vp.f16, vp.f32)
 
 
 def exponent(x: Fraction, least: int) -> int:
@@ -34,17 +34,23 @@ def cut(x: Fraction, unit: Fraction) -> Fraction:
     return (-1 if x < 0 else 1) * Fraction(whole.numerator // whole.denominator) * unit
 
 
-def chain(a: list[float], b: list[float], start: float, least: int) -> float:
-    """One element: 16 products and the sum so far at once, of 25 bits below the greatest exponent, then cut to an f32."""
+def chain(a: list[float], b: list[float], start: float, least: int, at_once: int) -> float:
+    """One element: so many products and the sum so far at once, of 25 bits below the greatest exponent, then cut to an f32."""
     total = Fraction(start)
-    for k in range(0, len(a), 16):
-        pairs = [(Fraction(x), Fraction(y)) for x, y in zip(a[k : k + 16], b[k : k + 16], strict=True)]
+    for k in range(0, len(a), at_once):
+        pairs = [(Fraction(x), Fraction(y)) for x, y in zip(a[k : k + at_once], b[k : k + at_once], strict=True)]
         exponents = [exponent(x, least) + exponent(y, least) for x, y in pairs if x * y]
         top = max([*exponents, exponent(total, -126)])
         unit = Fraction(2) ** (top - 25)
         total = sum([cut(x * y, unit) for x, y in pairs], cut(total, unit))
         total = cut(total, Fraction(2) ** (exponent(total, -126) - 23))
     return float(total)
+
+
+def taken(x: float, type_: Type) -> float:
+    """A factor as a tensor core takes it: of f32 eleven bits, what is below cut off."""
+    unit = Fraction(2) ** (exponent(Fraction(x), -126) - 10)
+    return float(cut(Fraction(x), unit)) if type_ is vp.f32 else x
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], type_: Type, spread: int) -> Array:
@@ -61,8 +67,9 @@ def test_products_are_those_of_fractions(type_: Type, spread: int) -> None:
     made = TILE_OPS["mma_sm90"].evaluate(tile_of(vp.f32, (4, 5)), (), a, b, acc)
     for i in range(4):
         for j in range(5):
-            row, column = [float(x) for x in a[0, i]], [float(x) for x in b[0, :, j]]
-            assert made[0, i, j] == np.float32(chain(row, column, float(acc[0, i, j]), type_.least_exponent)), (i, j)
+            row, column = ([taken(float(x), type_) for x in line] for line in (a[0, i], b[0, :, j]))
+            meant = chain(row, column, float(acc[0, i, j]), type_.least_exponent, 32 // type_.size_bytes)
+            assert made[0, i, j] == np.float32(meant), (i, j)
 
 
 def test_what_is_not_finite_stays_so() -> None:

@@ -24,11 +24,12 @@ def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: boo
     """c = a b, where b lies by columns if it is `turned`."""
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("m"), b.dim("n"), b.dim("k")
-        x, z = b.read("x", t, rows, depth), b.write("z", vp.f32, rows, columns)
+        sums = vp.f32 if t.is_float else vp.i32
+        x, z = b.read("x", t, rows, depth), b.write("z", sums, rows, columns)
         y = b.read("y", t, *((columns, depth) if turned else (depth, columns)))
         b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
         i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
-        acc = b.var("acc", vp.f32, shape=(m, n))
+        acc = b.var("acc", sums, shape=(m, n))
         with b.for_(0, depth, k) as p:
             right = y.tile(j, p, shape=(n, k)).T if turned else y.tile(p, j, shape=(k, n))
             acc.set(vp.mma(x.tile(i, p, shape=(m, k)), right, acc, tensor=tensor))
@@ -58,6 +59,12 @@ CORES = [
     ("sm_90a", vp.f16, MIDDLE, True, "wgmma", 0),
     ("sm_100", vp.f16, MIDDLE, False, "mma.sync", 384),
     ("sm_120", vp.bf16, SMALL, False, "mma.sync", 0),
+    ("sm_80", vp.f32, SMALL, False, "mma.sync", 0),
+    ("sm_90a", vp.f32, (128, 256, 32), True, "wgmma", 0),
+    ("sm_90a", vp.f32, SMALL, False, "mma.sync", 0),
+    ("sm_80", vp.u8, SMALL, True, "mma.sync", 0),
+    ("sm_90a", vp.i8, (128, 256, 128), True, "wgmma", 0),
+    ("sm_90a", vp.i8, SMALL, True, "mma.sync", 0),
 ]
 
 
