@@ -116,8 +116,8 @@ def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool | str = False) -> Expr:
 
     Elements of a and b are both f16, bf16, f32 or f64, or each f8e4m3 or f8e5m2, or each i8 or u8. Those of acc are f32 for floats of up to 32 bits, or f16 for
     f16, f64 for f64, i32 for integers. Each element is acc = fma(a, b, acc) in acc's type, k ascending, so the bits are the same everywhere. With `tensor` a
-    tensor core may sum in its own order and precision. "sm_90" asks for the bits that the tensor cores of that architecture give, of f16 and bf16 summed in
-    f32, which only these and the interpreter compute.
+    tensor core may sum in its own order and precision, and take the upper 19 bits of factors of f32 (tf32). "sm_90" asks for the bits that the tensor cores of
+    that architecture give, of f16, bf16 and f32 summed in f32, which only these and the interpreter compute.
 
     Raises ValidationError: V201 for other types and shapes, V602 in a Program of invocations, B108 for another `tensor`.
     """
