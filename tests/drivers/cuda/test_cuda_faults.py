@@ -191,6 +191,7 @@ REFUSED: dict[str, Callable[[World], Any]] = {
     "pipeline.dispatch in place": lambda w: w.pipeline.dispatch(w.given, out={"y": np.zeros(4, np.float32)}),
     "pipeline.dispatch of new shapes": lambda w: w.pipeline.dispatch({"x": inject.ramp(9), "y": inject.ramp(9), "a": 2.0}),
     "pipeline.dispatch_timed": lambda w: w.pipeline.dispatch_timed(w.given),
+    "pipeline.measure": lambda w: w.pipeline.measure(w.given, 1),
     "pipeline.submit": lambda w: w.pipeline.submit(w.given),
     "launch": lambda w: w.launch(),
     "launch.on": lambda w: w.launch.on(inject.Stream()),
