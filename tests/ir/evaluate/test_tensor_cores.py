@@ -83,15 +83,15 @@ def test_what_is_not_finite_stays_so() -> None:
     assert made[3, 0] == np.inf and np.isfinite(made[3, 1])
 
 
-def matmul(type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64)) -> Program:
-    m, n, k = tile
+def matmul(type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64), second: Type | None = None) -> Program:
+    (m, n, k), sums, second = tile, vp.f32 if type_.is_float else vp.i32, second or type_
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
-        x, z = b.read("x", type_, rows, depth), b.write("z", vp.f32, rows, columns)
-        y = b.read("y", type_, columns, depth) if transposed else b.read("y", type_, depth, columns)
+        x, z = b.read("x", type_, rows, depth), b.write("z", sums, rows, columns)
+        y = b.read("y", second, columns, depth) if transposed else b.read("y", second, depth, columns)
         b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
         i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
-        acc = b.var("acc", vp.f32, shape=(m, n))
+        acc = b.var("acc", sums, shape=(m, n))
         with b.for_(0, depth, k) as p:
             factor = y.tile(j, p, shape=(n, k)).T if transposed else y.tile(p, j, shape=(k, n))
             acc.set(vp.mma(x.tile(i, p, shape=(m, k)), factor, acc, tensor=True))
@@ -125,6 +125,22 @@ def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, type_: Type, 
     made = device.load(vp.compile_native(program, [arch], ASKED)).dispatch({"x": x, "y": y})["z"]
     meant = vp.device("reference").compile_native(program, ASKED).dispatch({"x": x, "y": y})["z"]
     assert np.array_equal(made, meant, equal_nan=True), f"{np.sum((made != meant) & ~(np.isnan(made) & np.isnan(meant)))} of {made.size}"
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
+@pytest.mark.parametrize("size", [(256, 256, 256), (243, 259, 251), (100, 72, 200)], ids=str)
+@pytest.mark.parametrize("types", [(a, b) for a in (vp.i8, vp.u8) for b in (vp.i8, vp.u8)], ids=str)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+def test_products_of_integers_are_exact(arch: str, types: tuple[Type, Type], size: tuple[int, int, int], transposed: bool) -> None:
+    device = open_device("cuda")
+    if device.target.arch != "sm_90":
+        pytest.skip(f"{device.name} is {device.target.arch}, which does not run code for sm_90a")
+    (m, n, k), rng = size, np.random.default_rng(5)
+    shapes = zip(types, ((m, k), (k, n)), strict=True)
+    x, y = (rng.integers(np.iinfo(t.dtype).min, int(np.iinfo(t.dtype).max) + 1, shape).astype(t.dtype) for t, shape in shapes)
+    program = matmul(types[0], transposed=transposed, tile=(128, 128, 128), second=types[1])
+    made = device.load(vp.compile_native(program, [arch])).dispatch({"x": x, "y": np.ascontiguousarray(y.T) if transposed else y})["z"]
+    assert np.array_equal(made, x.astype(np.int64) @ y.astype(np.int64))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "cpu", "wgsl"])
