@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["measured"]
+__all__ = ["MAX_ROUNDS", "measured"]
 
+MAX_ROUNDS: Final = 1000  # in one request to a worker
 _ROUND_NS: Final = 20_000_000  # how long a round takes about, where one launch is shorter
 _MOST_LAUNCHES: Final = 10_000
 _WARM_LAUNCHES: Final = 3

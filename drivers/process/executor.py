@@ -18,6 +18,7 @@ from vyre_py.drivers.device import Limits
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host
+from vyre_py.drivers.observe.rounds import MAX_ROUNDS
 from vyre_py.drivers.process.jobs import DispatchJob, PreparedProgram, key_of
 from vyre_py.drivers.process.remote import Remote, RemoteDevice
 from vyre_py.drivers.process.supervisor import Counters, PendingCall, Supervisor
@@ -151,8 +152,8 @@ class Executor(Closing, Stationary):
 
         `timeout` bounds all of it, compiling left out. `rounds` is from 1 to 1000; raises Unsupported for another number, and what `dispatch` raises.
         """
-        if type(rounds) is not int or not 1 <= rounds <= 1000:
-            raise Unsupported("vyre-py", [Missing(f"rounds={shown(rounds)}", help="it is a whole number from 1 to 1000")])
+        if type(rounds) is not int or not 1 <= rounds <= MAX_ROUNDS:
+            raise Unsupported("vyre-py", [Missing(f"rounds={shown(rounds)}", help=f"it is a whole number from 1 to {MAX_ROUNDS}")])
         job = replace(self._bound(program, arguments, None, options, timeout, None), rounds=rounds)
         found: tuple[dict[str, Any], list[float]] = self._supervisor.run(repr(job.prepared.interface.name), job.measures, self._session_of(job))
         return found

@@ -27,6 +27,7 @@ from vyre_py.drivers.errors import DeviceLost, DriverError, KernelAssertion, Out
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.drivers.observe.process_trace import end_process_trace
+from vyre_py.drivers.observe.rounds import MAX_ROUNDS
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.process.channel import (
     MAX_FRAME,
@@ -54,7 +55,6 @@ Answer = dict[str, Any]
 
 _BYTE: Final = np.dtype(np.uint8)
 _MAX_RANK: Final = 64
-_MAX_ROUNDS: Final = 1000  # of timed launches in one request
 _PRINTED: Final = MAX_FRAME // 16  # characters of lines in an answer, each of which JSON may write as twelve bytes
 _REPORT: Final = "this is a defect of vyre-py: please report it"
 _ORPHAN_MS: Final = 2000  # how often a worker checks that its parent lives: another process may hold its pipe open
@@ -175,7 +175,7 @@ class Worker:
         config = DispatchConfig(**{name: from_plain(value) for name, value in dict(request.get("config", ())).items()}, on_print=lines.add)
         taken: list[float] = []
         try:
-            if rounds := whole_of(request, "rounds", _MAX_ROUNDS):
+            if rounds := whole_of(request, "rounds", MAX_ROUNDS):
                 taken = pipeline.measure(arguments, rounds, config, out)
             else:
                 pipeline.dispatch(arguments, config=config, out=out)

@@ -127,6 +127,7 @@ def two_to(m: MathBuilder, x: Atom, low: Atom | None) -> Atom:
     whole, n = nearest(m, x if low is None else m("add", x, low))
     r: Atom = m("sub", x, whole)
     if low is not None:
+        # Where r is the smaller, its last bits may be lost: less than 2^-24 of `low`.
         r, low = sum_of(m, r, low)
     head = m("fma", r, ln2, 1.0)
     lost: Atom = m("fma", r, ln2, m("sub", 1.0, head))

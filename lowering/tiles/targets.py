@@ -25,6 +25,8 @@ __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 
 # What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
+# Of four vector registers of a CPU, those that sums may have: the others are for what is multiplied.
+_SUMS_OF_FOUR: Final = 3
 _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
@@ -66,7 +68,8 @@ def host_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
     with importing:
         from vyre_py.lowering.llvm.cpu.host import described
     cpu = described(target.arch)
-    return _invocations(program, target, options, _TILE_BYTES, kernel=MicroKernel(cpu.vector_bytes * cpu.registers * 3 // 4 // (target.lanes or cpu.lanes)))
+    sums = cpu.vector_bytes * cpu.registers * _SUMS_OF_FOUR // 4
+    return _invocations(program, target, options, _TILE_BYTES, kernel=MicroKernel(sums // (target.lanes or cpu.lanes)))
 
 
 def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:

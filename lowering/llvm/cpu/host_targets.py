@@ -49,7 +49,7 @@ class HostTarget:
 
     @property
     def vector_bytes(self) -> int:
-        """The bytes of one vector: lanes are two."""
+        """The bytes of one vector: the lanes of 32 bits fill two."""
         return self.lanes * 2
 
     @property

@@ -13,6 +13,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Array, Type, tile_of
 from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.llvm.gpu.architectures import runs_on
 
 ASKED = vp.CompileOptions(tensor="sm_90")
 TYPES = (vp.bf16, vp.f16, vp.f32)
@@ -133,8 +134,8 @@ def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, type_: Type, 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
 def test_products_of_integers_are_exact(arch: str, types: tuple[Type, Type], size: tuple[int, int, int], transposed: bool) -> None:
     device = open_device("cuda")
-    if device.target.arch != "sm_90":
-        pytest.skip(f"{device.name} is {device.target.arch}, which does not run code for sm_90a")
+    if not runs_on(arch, device.capability):
+        pytest.skip(f"{device.name} is {device.target.arch}, which does not run code for {arch}")
     (m, n, k), rng = size, np.random.default_rng(5)
     shapes = zip(types, ((m, k), (k, n)), strict=True)
     x, y = (rng.integers(np.iinfo(t.dtype).min, int(np.iinfo(t.dtype).max) + 1, shape).astype(t.dtype) for t, shape in shapes)
