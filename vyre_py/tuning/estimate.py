@@ -14,6 +14,7 @@ from typing import Final
 
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.device import Device
+from vyre_py.drivers.registry import KINDS
 from vyre_py.ir.language.dims import Dim, DimConst, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
     Const,
@@ -56,12 +57,13 @@ class _Unit:
 
 # Kind of device -> its unit. For CUDA the figures are those of sm_90, from NVIDIA's white paper on the H100. The tiles of a CPU lie in its first cache, of
 # which half is for what else there is.
-_UNITS: Final[Mapping[str, _Unit]] = {
+_FIGURES: Final[Mapping[str, _Unit]] = {
     "cuda": _Unit(256, 4096, 20, 48, 128, 256 << 10, 227 << 10, 80, 1500),
     "wgpu": _Unit(128, 128, 16, 32, 64, 128 << 10, 32 << 10, 200, 1000),
     "cpu": _Unit(32, 32, 4, 64, 64, 32 << 10, 1 << 20, 100, 500),
     "reference": _Unit(1, 1, 1, 1, 1, 1 << 30, 1 << 30, 100_000, 10_000),
 }
+_UNITS: Final = {kind: _FIGURES[kind] for kind in KINDS}  # a kind without figures is an error here
 _GPU_UNITS: Final = 32  # where a device does not say
 
 
