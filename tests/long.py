@@ -52,7 +52,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
     generated = [python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "tests/test_generated.py"]
     tiles = [*generated[:-1], "tests/test_generated_tiles.py", "tests/lowering/tiles/test_tile_layouts.py"]
     required = os.environ.get("VYRE_REQUIRE_DEVICES") or "reference,cpu,ptxas"
-    settings = {"VYRE_GENERATED": "20000", "VYRE_GENERATED_ARCHS": "3", "VYRE_TEST_SECONDS": _HOURS, "VYRE_REQUIRE_DEVICES": required}
+    settings = {"VYRE_GENERATED": "20000", "VYRE_GENERATED_ARCHS": "5", "VYRE_TEST_SECONDS": _HOURS, "VYRE_REQUIRE_DEVICES": required}
     litmus = [python, "-m", "pytest", "-q", "tests/drivers/test_litmus.py"]
     return [
         Stage("generated Programs", [generated], settings),

@@ -61,11 +61,14 @@ from vyre_py.lowering.target import Target
 
 SEED = int(os.environ.get("VYRE_SEED") or random.SystemRandom().randrange(1 << 32))
 TELLING = {"reference": 16, "cpu": 16, "wgpu": 6, "cuda": 200}
+# Programs with subgroups; those on WebGPU are in `tests/drivers/wgpu/test_wgpu_subgroups.py`, which knows what goes through workgroup memory.
+TOGETHER = {"cpu": 120, "cuda": 600}
+TOGETHER_BATCHES = 24
 SCANNING = {"reference": 16, "cpu": 48, "cuda": 400}  # wgpu has no fences
 SCANNING_BATCHES = 16
 COUNTS = {"reference": 100, "cpu": 2400, "wgpu": 1000, "cuda": 2000}
 BATCHES = 60
-PTX_ARCHS = ("sm_75", "sm_90", "sm_120")
+PTX_ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 ARCHS = int(os.environ.get("VYRE_GENERATED_ARCHS", "1"))
 # All PTX is made at the default level; one Program in eight has one of the other levels as well, by batch.
 OTHER_LEVELS, OTHERWISE = (0, 1, 2), 8
@@ -162,7 +165,7 @@ def test_devices_agree(kind: str, batch: int) -> None:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_the_cpu_agrees_and_ptx_assembles(batch: int) -> None:
-    """The PTX of the same Programs is for the oldest, the usual or the newest architecture that NVIDIA's assembler takes, in turns; VYRE_GENERATED_ARCHS=3
+    """The PTX of the same Programs is for one architecture of five, from the oldest that NVIDIA's assembler takes on, in turns; VYRE_GENERATED_ARCHS=5
     has each for all of them. At level 0 the assembler is asked for as little as the driver is."""
     device, default, other = open_device("cpu"), CompileOptions(), CompileOptions(opt=OTHER_LEVELS[batch % len(OTHER_LEVELS)])
     print(f"VYRE_SEED={SEED}")
@@ -226,6 +229,27 @@ def test_scans_fences_and_calls_agree(kind: str, batch: int, monkeypatch: pytest
                 patch.setattr(inline, limit, 0)
             pipeline = device.compile_native(outlined(case.program, 1 + number % 3), CompileOptions(opt=number % 4))
         assert_same(case, expected(case), pipeline.dispatch(case.arguments, config=config))
+
+
+@pytest.mark.parametrize("batch", range(TOGETHER_BATCHES))
+@pytest.mark.parametrize("kind", list(TOGETHER))
+def test_subgroups_agree(kind: str, batch: int) -> None:
+    """Subgroups whose branches and loops are their own: as it is compiled by default, and by LLVM's, or the driver's, lowest level. The PTX of those on the CPU
+    is assembled, for one architecture of five in turns."""
+    device, modules = open_device(kind), dict[str, list[str]]()
+    print(f"VYRE_SEED={SEED}")
+    for number in share(number_of_programs(kind, TOGETHER), batch, TOGETHER_BATCHES):
+        print(f"Program {number}")
+        case = generate(Seeded(SEED * 500_009 + number), subgroups="apart", budget=SHORT if number % 6 else LONG)
+        checked, want = check(replace(case.program, name=f"together_{number}")), expected(case)
+        for options in (CompileOptions(), CompileOptions(opt=0)):
+            assert_same(case, want, device.compile_native(checked, options).dispatch(case.arguments))
+        if kind == "cpu":
+            arch = PTX_ARCHS[number % len(PTX_ARCHS)]
+            (part,) = compile_for(checked, [Target("ptx", arch)]).parts
+            modules.setdefault(arch, []).append(part.steps[0].images[0].code.decode())
+    for arch, texts in modules.items():
+        assemble_together(texts, arch, 3)
 
 
 @pytest.mark.parametrize("batch", range(8))
