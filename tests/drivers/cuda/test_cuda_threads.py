@@ -279,17 +279,21 @@ def pair_kernel(seen: list[Any]) -> Callable[[bytes], None]:
 
 
 def set_while_others_launch(device: Any, launch: Any, launches: int) -> None:
-    """Two threads launch, one sets both params at once."""
-    over = threading.Event()
+    """Two threads launch, one sets both params at once. Every 50 launches wait until something was set, however busy the machine is."""
+    over, was_set = threading.Event(), threading.Event()
 
     def sets() -> None:
         number = 0
         while not over.is_set():
             number = number % 1_000_000 + 1
             launch.set(a=number, b=number * FACTOR)
+            was_set.set()
 
     def runs() -> None:
-        for _ in range(launches):
+        for done in range(launches):
+            if done % 50 == 0:
+                was_set.clear()
+                assert was_set.wait(60), "the thread that sets has stopped"
             launch()
 
     def both() -> None:
