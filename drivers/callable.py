@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
+from vyre_py.lowering.errors import Missing, Unsupported
 
 if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
@@ -25,10 +26,11 @@ class CallEntry(Stationary):
 
     travels_as = "send the pipeline, and ask it for callable() there"
 
-    __slots__ = ("__weakref__", "pipeline")
+    __slots__ = ("__weakref__", "_lacks", "pipeline")
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, lacks: str = "") -> None:
         self.pipeline = pipeline
+        self._lacks = lacks
 
     def __repr__(self) -> str:
         return f"<CallEntry of {self.pipeline!r}>"
@@ -36,6 +38,14 @@ class CallEntry(Stationary):
     def __call__(self, *arguments: Any, **named: Any) -> None:
         """Runs the Program, as `pipeline.bind(arguments, **named)()`, and raises what that raises."""
         self._general(arguments, named)
+
+    @property
+    def c_address(self) -> int:
+        """The address of the function as C sees it, a `vyre_callable_t` of `vyre.h`, for as long as this object lives.
+
+        Raises Unsupported on devices and for Programs that have none: their launches need more than arguments.
+        """
+        raise Unsupported(self.pipeline.device.name, [Missing(self._lacks or "callable().c_address", help="bind, and launch.c_address")])
 
     def _general(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self.pipeline.bind(arguments or None, **named)()

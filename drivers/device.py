@@ -739,6 +739,10 @@ class Device(Closing, Stationary, ABC):
     def _observe(self, on: bool) -> None:
         """Has all launches of native code go through Python, or no longer: a trace began, or the last one ended."""
 
+    def _record(self, recording: graph.Recording | None) -> None:
+        """Has a capture take what is enqueued from now on, or nothing any more."""
+        self._recording = recording
+
     def _warmup(self) -> None:
         """Prepares the device."""
 

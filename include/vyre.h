@@ -32,6 +32,17 @@ extern "C" {
 #define VYRE_ERROR_STREAM (-5)    /* a stream was given, and the device has none */
 #endif
 
+/* What a call of a function says of arguments that break a rule, the first one that they break. */
+#ifndef VYRE_ERROR_NULL
+#define VYRE_ERROR_NULL (-16)      /* a buffer that has elements has no address */
+#define VYRE_ERROR_ALIGNMENT (-17) /* a buffer's address is not a multiple of the size of its elements */
+#define VYRE_ERROR_OVERLAP (-18)   /* a buffer that is written shares bytes with another one */
+#define VYRE_ERROR_SHAPE (-19)     /* an axis has not the size that the others ask for */
+#define VYRE_ERROR_SIZE (-20)      /* a size is larger than the code takes, or negative where something is to run, divides by zero, or leaves 64 bits */
+#define VYRE_ERROR_GRID (-21)      /* the grid is larger than the device takes, or its size cannot be computed */
+#define VYRE_ERROR_CODE (-22)      /* no code here is for this GPU: exported C alone says so */
+#endif
+
 /* What runs the kernel. */
 #define VYRE_DEVICE_CPU 1u
 #define VYRE_DEVICE_CUDA 2u
@@ -91,6 +102,61 @@ typedef void (*vyre_kernel_t)(const void *arguments, void *scratch, int64_t firs
 static inline int vyre_launch(const vyre_launch_t *launch, void *stream)
 {
     return launch->run(launch, stream);
+}
+
+/* Of the arguments of a function: a dim, whose size may be given by name. The other kinds are those of a launch. */
+#define VYRE_PARAMETER_DIM 3u
+
+/* A kernel of a function: on the CPU a vyre_kernel_t, on CUDA a CUfunction. */
+typedef struct vyre_callable_kernel {
+    void *function;
+    uint64_t scratch_bytes;   /* CPU: as of a launch */
+    uint64_t workgroup_bytes; /* CUDA: as of a launch */
+    uint64_t ordered;         /* CPU: not 0 where all workgroups run in one thread, in order */
+} vyre_callable_kernel_t;
+
+/* A pipeline as a function of arguments of any sizes: `pipeline.callable().c_address`. All of it belongs to vyre-py and may only be read. What its calls take:
+ *
+ *   addresses   `address_count` words: where each buffer begins, in order of declaration; of one without elements it may be NULL
+ *   sizes       `size_count` words: the size of each axis of each buffer, in elements, one buffer after another; then one for each dim, -1 for one that is
+ *               the size of an axis. So those of an argument of kind BUFFER begin at its `offset_bytes` (a number of words here), `part_bytes` of them,
+ *               and that of a dim is at its `offset_bytes`
+ *   params      `params_bytes` bytes: the params one after another, without gaps, each at its `offset_bytes`; a bool is one byte, 0 or 1
+ *
+ * Nothing of these is kept. Any number of threads may call at once. */
+typedef struct vyre_callable_descriptor {
+    uint32_t abi_version; /* VYRE_ABI_VERSION */
+    uint32_t size_bytes;  /* sizeof(vyre_callable_t) */
+    int (*call)(
+        const struct vyre_callable_descriptor *callable, void *const *addresses, const int64_t *sizes, const void *params, void *stream);
+    /* What a call does first, for those who run kernels themselves, in threads of their own: the number of the kernel, or a status. To `block` goes the
+     * argument block, `block_bytes` of it, aligned to 8; to `grid` the workgroups along x, y, z as the Program counts them, then those to launch along
+     * x, y, z, and the invocations that the Program asks for. Where one of the first three is 0 there is nothing to run. */
+    int (*plan)(void *const *addresses, const int64_t *sizes, const void *params, void *block, int64_t grid[7]);
+    uint32_t device;  /* VYRE_DEVICE_* */
+    uint32_t ordinal; /* which device of its kind */
+    const char *name; /* the Program's, UTF-8 */
+    const vyre_parameter_t *arguments; /* buffers, params, dims: in order of declaration */
+    uint64_t argument_count;
+    uint64_t address_count;
+    uint64_t size_count;
+    uint64_t params_bytes;
+    uint64_t block_bytes;
+    const vyre_callable_kernel_t *kernels;
+    uint64_t kernel_count;
+    uint32_t workgroup[3]; /* invocations of a workgroup along x, y, z */
+    uint32_t reserved;     /* 0 */
+    void *context;         /* CUDA: the CUcontext; NULL elsewhere */
+    void *stream;          /* CUDA: the CUstream that NULL stands for; NULL elsewhere */
+    void *state;           /* what `call` looks at */
+} vyre_callable_t;
+
+/* Calls a function. On the CPU it has run to its end when this returns, in the calling thread, and `stream` is NULL. On CUDA it is enqueued on `stream` (a
+ * CUstream), or where that is NULL on the device's own stream. It gives VYRE_OK, or a status, and then nothing ran. */
+static inline int vyre_call(
+    const vyre_callable_t *callable, void *const *addresses, const int64_t *sizes, const void *params, void *stream)
+{
+    return callable->call(callable, addresses, sizes, params, stream);
 }
 
 #ifdef __cplusplus

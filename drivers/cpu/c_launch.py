@@ -7,15 +7,13 @@ from functools import cache
 from typing import Any, Final
 
 from vyre_py.drivers.cpu.launch import CpuLaunch
+from vyre_py.drivers.cpu.native_run import RUN_FUNCTION
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, LaunchStatus
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
 from vyre_py.lowering.llvm import jit
+from vyre_py.lowering.statuses import CStatus
 
 __all__ = ["make"]
-
-# Scratch memory up to this size is on the stack of the calling thread, whose size is unknown here; more comes from malloc.
-_STACK_BYTES: Final = 16 << 10
-_ALIGN: Final = 64
 
 # %State: whether the device is gone, the number of live words, and where their addresses are.
 _TEXT: Final = f"""
@@ -23,8 +21,7 @@ _TEXT: Final = f"""
 {ALIVE_FUNCTION}
 %State = type {{ i64, i64, ptr }}
 
-declare ptr @malloc(i64)
-declare void @free(ptr)
+{RUN_FUNCTION}
 
 define i32 @vyre_run_cpu(ptr %launch, ptr %stream) {{
 entry:
@@ -42,7 +39,7 @@ entry:
   %streamless = icmp eq ptr %stream, null
   br i1 %streamless, label %some, label %no_streams
 no_streams:
-  ret i32 {int(LaunchStatus.STREAM)}
+  ret i32 {int(CStatus.STREAM)}
 some:
   %none = icmp eq i64 %total, 0
   br i1 %none, label %done, label %look
@@ -55,7 +52,7 @@ look:
   %is_gone = icmp ne i64 %gone, 0
   br i1 %is_gone, label %lost, label %alive
 lost:
-  ret i32 {int(LaunchStatus.LOST)}
+  ret i32 {int(CStatus.LOST)}
 alive:
   %count_at = getelementptr %State, ptr %state, i64 0, i32 1
   %count = load i64, ptr %count_at
@@ -64,7 +61,7 @@ alive:
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %all_alive, label %freed
 freed:
-  ret i32 {int(LaunchStatus.FREED)}
+  ret i32 {int(CStatus.FREED)}
 all_alive:
   %function_at = getelementptr %Launch, ptr %launch, i64 0, i32 12
   %function = load ptr, ptr %function_at
@@ -72,27 +69,8 @@ all_alive:
   %arguments = load ptr, ptr %arguments_at
   %scratch_at = getelementptr %Launch, ptr %launch, i64 0, i32 14
   %scratch_bytes = load i64, ptr %scratch_at
-  %small = icmp ule i64 %scratch_bytes, {_STACK_BYTES}
-  br i1 %small, label %on_stack, label %on_heap
-on_stack:
-  %stack = alloca i8, i64 %scratch_bytes, align {_ALIGN}
-  call void %function(ptr %arguments, ptr %stack, i64 0, i64 %total, i32 %x, i32 %y, i32 %z)
-  ret i32 0
-on_heap:
-  %with_room = add i64 %scratch_bytes, {_ALIGN}
-  %heap = call ptr @malloc(i64 %with_room)
-  %no_memory = icmp eq ptr %heap, null
-  br i1 %no_memory, label %refused, label %run
-refused:
-  ret i32 {int(LaunchStatus.MEMORY)}
-run:
-  %heap_word = ptrtoint ptr %heap to i64
-  %heap_up = add i64 %heap_word, {_ALIGN - 1}
-  %heap_aligned = and i64 %heap_up, {-_ALIGN}
-  %scratch = inttoptr i64 %heap_aligned to ptr
-  call void %function(ptr %arguments, ptr %scratch, i64 0, i64 %total, i32 %x, i32 %y, i32 %z)
-  call void @free(ptr %heap)
-  ret i32 0
+  %status = call i32 @run_kernel(ptr %function, ptr %arguments, i64 %scratch_bytes, i64 0, i64 %total, i32 %x, i32 %y, i32 %z)
+  ret i32 %status
 }}
 """
 

@@ -16,6 +16,7 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.host_arrays import Bytes
+from vyre_py.drivers.native.mode import Mode, ModeWord
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.imports import importing
@@ -25,6 +26,7 @@ from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
 from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.many.graph import Recording
     from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["CpuDevice"]
@@ -56,6 +58,7 @@ class CpuDevice(Device):
     def __init__(self, ordinal: int) -> None:
         cores = core_count()
         limits = Limits(_LIMITS.workgroups, _LIMITS.invocations, _LIMITS.workgroup_bytes, _memory_bytes(), MAX_ELEMENTS)
+        self._mode = ModeWord()  # first, since a trace that runs already is told of at once
         super().__init__(ordinal, Target("host", "native"), limits, f"{platform.machine()}, {cores} core{'s' if cores > 1 else ''}")
         self._launches: Watched[CpuLaunch] = Watched()
 
@@ -116,7 +119,7 @@ class CpuDevice(Device):
         with importing:
             from vyre_py.drivers.cpu.callable import make  # native code is made where it is asked for
 
-        return make(pipeline)
+        return make(pipeline, self._mode)
 
     def _run_by(self, launch: Launch, deadline: float, timeout: float) -> None:
         inner = launch.inner
@@ -135,6 +138,14 @@ class CpuDevice(Device):
 
         target_machine("native", 3)
 
+    def _observe(self, on: bool) -> None:
+        (self._mode.stop if on else self._mode.go_on)(Mode.OBSERVED)
+
+    def _record(self, recording: Recording | None) -> None:
+        super()._record(recording)
+        (self._mode.go_on if recording is None else self._mode.stop)(Mode.CAPTURING)
+
     def _close(self) -> None:
+        self._mode.stop(Mode.CLOSED)
         for launch in self._launches.now():
             launch.disarm()

@@ -9,19 +9,19 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
 from vyre_py.drivers.cuda.native.structs import CALL, HEAD, argument_loads, with_fields
-from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch, LaunchStatus
+from vyre_py.drivers.native.mode import UNUSABLE, Mode
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
 from vyre_py.lowering.llvm import jit
+from vyre_py.lowering.statuses import CStatus
 
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch
 
 __all__ = ["make"]
 
-_GONE: Final = int(Mode.CLOSED | Mode.LOST | Mode.FORKED)
 _CAPTURED: Final = int(Mode.CAPTURING)
 # Statuses with which the driver says that another context is current in the calling thread, or none: CUDA_ERROR_INVALID_CONTEXT and _INVALID_HANDLE.
 _ELSEWHERE: Final = (201, 400)
@@ -94,11 +94,11 @@ entry:
   %mode_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.mode}}
   %mode_word = load ptr, ptr %mode_at
   %mode = load atomic i64, ptr %mode_word seq_cst, align 8
-  %gone = and i64 %mode, {_GONE}
+  %gone = and i64 %mode, {UNUSABLE}
   %is_gone = icmp ne i64 %gone, 0
   br i1 %is_gone, label %lost, label %here
 lost:
-  ret i32 {int(LaunchStatus.LOST)}
+  ret i32 {int(CStatus.LOST)}
 here:
   %captured = and i64 %mode, {_CAPTURED}
   %invalid_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.invalid}}
@@ -107,7 +107,7 @@ here:
   %is_busy = icmp ne i64 %either, 0
   br i1 %is_busy, label %busy, label %look
 busy:
-  ret i32 {int(LaunchStatus.BUSY)}
+  ret i32 {int(CStatus.BUSY)}
 look:
   %count_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.alive_count}}
   %count = load i64, ptr %count_at
@@ -116,7 +116,7 @@ look:
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %alive, label %freed
 freed:
-  ret i32 {int(LaunchStatus.FREED)}
+  ret i32 {int(CStatus.FREED)}
 alive:
   ret i32 0
 }}

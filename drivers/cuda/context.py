@@ -9,32 +9,19 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from enum import IntFlag
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.memory.relief import Relief
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError
+from vyre_py.drivers.native.mode import UNUSABLE, Mode, ModeWord
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
-__all__ = ["Context", "Mode"]
-
-
-class Mode(IntFlag):
-    """Why native calls go to their handlers in Python: the bits of a context's mode word."""
-
-    CLOSED = 1
-    LOST = 2
-    FORKED = 4
-    CAPTURING = 8
-    OBSERVED = 16
-
-
-_UNUSABLE: Final = int(Mode.CLOSED | Mode.LOST | Mode.FORKED)  # an int: what launches look at has no enum in between
+__all__ = ["Context"]
 
 
 class _Unnamed(NamedTuple):
@@ -97,7 +84,9 @@ class Context:
         self.mode = ctypes.c_uint64.from_buffer(self._words)
         self.busy = ctypes.c_uint64.from_buffer(self._words, 8)
         self.callers = ctypes.c_uint64.from_buffer(self._words, 16)
-        self.mode_address = ctypes.addressof(self.mode)
+        self._mode_word = ModeWord(self.mode)
+        self.mode_address = self._mode_word.address
+        self.stop, self.go_on = self._mode_word.stop, self._mode_word.go_on
         self.moves = ctypes.c_uint64()
         self._functions: dict[str, int] = {}
         self._control: Any = None
@@ -157,24 +146,14 @@ class Context:
 
     # ---- mode
 
-    def stop(self, why: Mode) -> None:
-        """Has native calls go to their handlers."""
-        bits = int(why)  # first, so that no call lies between reading the word and writing it, and no other thread's bits are lost
-        self.mode.value |= bits
-
-    def go_on(self, why: Mode) -> None:
-        """Takes a reason back."""
-        bits = ~int(why)
-        self.mode.value &= bits
-
     @property
     def usable(self) -> bool:
         """Whether calls of the driver make sense: neither closed, nor lost, nor in a forked child."""
-        return not self.mode.value & _UNUSABLE
+        return not self.mode.value & UNUSABLE
 
     def require_usable(self) -> None:
         """Raises DeviceLost, with the first cause, where calls of the driver make no sense any more."""
-        if self.mode.value & _UNUSABLE:
+        if self.mode.value & UNUSABLE:
             if self.refuse is not None:
                 self.refuse()
             if self.first is not None:

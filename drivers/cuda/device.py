@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from vyre_py.drivers import event as plain
 from vyre_py.drivers import selftest
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.context import Context, Mode
+from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.events import (
     CudaEvent,
     DeviceStreams,
@@ -57,6 +57,7 @@ from vyre_py.drivers.many.sequence import GemmStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.drivers.memory.strided import StridedCopy
+from vyre_py.drivers.native.mode import Mode
 from vyre_py.drivers.observe.trace import tracing
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.pending import Pending

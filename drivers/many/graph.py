@@ -227,11 +227,11 @@ def capture(device: Device, function: Callable[..., Any], arguments: tuple[Any, 
     recorder = _Recorder(device)
     with device._lock:
         device.require_no_capture(f"{device.name} cannot capture a graph")
-        device._recording = recorder
+        device._record(recorder)
     try:
         value = function(*arguments)
     finally:
-        device._recording = None
+        device._record(None)
     if not recorder.nodes:
         raise empty_capture(device)
     device.telemetry.graphs_captured += 1

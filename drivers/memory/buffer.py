@@ -352,6 +352,8 @@ class Buffer(Closing, Stationary):
         mine, its = self.device._address(self.handle), self.device._address(other.handle)
         if self.allocation is not other.allocation and (mine is None or its is None):
             return False
+        if not (self.size_bytes and other.size_bytes):
+            return False
         begin, other_begin = (mine or 0) + self.offset_bytes, (its or 0) + other.offset_bytes
         return begin < other_begin + other.size_bytes and other_begin < begin + self.size_bytes
 

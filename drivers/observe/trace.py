@@ -256,6 +256,8 @@ def _forked() -> None:
     for one in _running:
         one.forked()
     _running, _current = (), None
+    for device in _observers.now():
+        device._observe(False)
 
 
 if hasattr(os, "register_at_fork"):

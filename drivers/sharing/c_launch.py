@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.imports import imported
@@ -17,24 +16,13 @@ from vyre_py.lowering.layout import Layout, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch, LaunchPlan
 
-__all__ = ["ABI_VERSION", "ALIVE_FUNCTION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "LaunchStatus", "c_launch_of"]
+__all__ = ["ABI_VERSION", "ACCESSES", "ALIVE_FUNCTION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "c_launch_of"]
 
 ABI_VERSION: Final = 1
 # VYRE_DEVICE_*: the kinds of device that have a module `c_launch`, whose `make` gives a launch's descriptor.
 DEVICES: Final[Mapping[str, int]] = {"cpu": 1, "cuda": 2}
 _BUFFER, _VALUE = 1, 2
-_ACCESSES: Final[Mapping[Access, int]] = {Access.READ: 1, Access.WRITE: 2, Access.READ_WRITE: 3}
-
-
-class LaunchStatus(IntEnum):
-    """The status of a run where the device's library was not called, or returned 0."""
-
-    OK = 0
-    LOST = -1
-    FREED = -2
-    MEMORY = -3
-    BUSY = -4
-    STREAM = -5
+ACCESSES: Final[Mapping[Access, int]] = {Access.READ: 1, Access.WRITE: 2, Access.READ_WRITE: 3}
 
 
 class CParameter(ctypes.Structure):
@@ -92,7 +80,7 @@ def _parameters(layout: Layout) -> list[CParameter]:
     for slot in layout.slots:
         if slot.kind is SlotKind.BUFFER:
             assert slot.memory is not None
-            words = (_BUFFER, _ACCESSES[slot.memory.access], slot.offset_bytes, slot.size_bytes, 0, 0)
+            words = (_BUFFER, ACCESSES[slot.memory.access], slot.offset_bytes, slot.size_bytes, 0, 0)
             found.append(CParameter(slot.name.encode(), slot.memory.type.name.encode(), *words))
         elif slot.kind is SlotKind.PARAM:
             name, begin = slot.source

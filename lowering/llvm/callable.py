@@ -1,8 +1,9 @@
 """Planning a launch in native code: LLVM IR that does for addresses and sizes what binding does for arguments.
 
-The code decides nothing twice: where sizes, addresses and the grid keep every rule of binding it fills the argument block and names the entry. Where one does
-not, or a number leaves 64 bits on the way, it says so, and the general way, `bind`, finds out what is wrong. It is one straight line: every rule is computed,
-and what breaks one sets a flag. Nothing in it belongs to a kind of device but the limits.
+The code decides nothing twice: where sizes, addresses and the grid keep every rule of binding it fills the argument block and names the entry. Where
+one does not, or a number leaves 64 bits on the way, it gives the status of the first rule that is broken, in the order of exported C
+(`vyre_py/export/arguments.py`); the words are `bind`'s. It is one straight line: every rule is computed, and what breaks one sets a flag. Nothing in it
+belongs to a kind of device but the limits.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimE
 from vyre_py.ir.language.types import u32
 from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Step
 from vyre_py.lowering.layout import Slot, SlotKind
+from vyre_py.lowering.statuses import CStatus
 
-__all__ = ["EMPTY", "REFUSED", "PLAN_SYMBOL", "PlanCode", "plan_code"]
+__all__ = ["GRID_WORDS", "PLAN_SYMBOL", "PlanCode", "plan_code"]
 
 PLAN_SYMBOL: Final = "vyre_plan"
-REFUSED: Final = -1  # some rule is broken, or a number leaves 64 bits
-EMPTY: Final = -2  # every rule is kept, and there is nothing to run
+GRID_WORDS: Final = 7  # workgroups along x, y, z, those of the entry, invocations that the Program asks for
 _TAKEN: Final = frozenset({SlotKind.BUFFER, SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS})
 _OVERFLOWING: Final = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 _LEAST: Final = -(1 << 63)
@@ -61,7 +62,8 @@ class PlanCode:
 
     `addresses` has a word for each buffer of the interface; `sizes` one for each axis of each buffer, then one for each dim: what was given by name, or -1. The
     bytes of each param begin at its offset of `params`. The argument block goes to `block`; to `grid`, as words of 64 bits, the workgroups along x, y, z, those
-    that the entry takes, and the invocations that the Program asks for. The result is the number of the entry, `REFUSED` or `EMPTY`.
+    that the entry takes, and the invocations that the Program asks for. The result is the number of the entry, or a `CStatus`. Where there are no workgroups
+    there is nothing to run, and the block is of no use.
     """
 
     text: str
@@ -74,8 +76,9 @@ class _PlanLines:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.broken: list[str] = []
+        self.broken: list[tuple[str, CStatus]] = []
         self.dims: dict[str, str] = {}
+        self.phase = CStatus.SIZE  # what a number says that leaves 64 bits
         self._count = 0
 
     def emit(self, text: str) -> str:
@@ -87,12 +90,12 @@ class _PlanLines:
     def word(self, base: str, number: int) -> str:
         return self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr {base}, i64 {number}')}")
 
-    def refuse(self, condition: str) -> None:
-        self.broken.append(condition)
+    def refuse(self, condition: str, status: CStatus | None = None) -> None:
+        self.broken.append((condition, self.phase if status is None else status))
 
-    def require(self, comparison: str, left: str, right: object) -> None:
+    def require(self, comparison: str, left: str, right: object, status: CStatus | None = None) -> None:
         """Breaks a rule unless the comparison, of signed words, holds."""
-        self.refuse(self.emit(f"xor i1 true, {self.emit(f'icmp {comparison} i64 {left}, {right}')}"))
+        self.refuse(self.emit(f"xor i1 true, {self.emit(f'icmp {comparison} i64 {left}, {right}')}"), status)
 
     def checked(self, call: str) -> str:
         pair = self.emit(f"call {{ i64, i1 }} {call}")
@@ -114,7 +117,10 @@ class _PlanLines:
     def dim(self, expr: DimExpr) -> str:
         """An expression's exact value, as `evaluate_dim`."""
         if isinstance(expr, DimConst):
-            return str(expr.value)
+            if expr.value < 1 << 63:
+                return str(expr.value)
+            self.refuse("true")
+            return "0"
         if isinstance(expr, Dim):
             return self.dims[expr.name]
         left, right = self.dim(expr.left), self.dim(expr.right)
@@ -154,14 +160,20 @@ def _solve(line: _PlanLines, interface: Interface, wide: frozenset[str]) -> list
     return axes
 
 
+def _shapes(line: _PlanLines, interface: Interface, axes: list[list[str]]) -> None:
+    """Every axis has the size that the dims ask for."""
+    for memory, sizes in zip(interface.buffers, axes, strict=True):
+        for expr, size in zip(memory.shape, sizes, strict=True):
+            line.require("eq", size, line.extent(expr), CStatus.SHAPE)
+
+
 def _memories(line: _PlanLines, interface: Interface, axes: list[list[str]], wide: frozenset[str], elements: int, size_bytes: int) -> list[str]:
-    """Every rule about single buffers, and about those that must lie apart; gives the addresses."""
-    addresses, ends = [], []
+    """Every rule about the memory of single buffers, and about those that must lie apart; gives the addresses."""
+    addresses, ends, filled = [], [], []
     for number, (memory, sizes) in enumerate(zip(interface.buffers, axes, strict=True)):
         most = min(elements + 1, SIZE_LIMIT if memory.name in wide else WORD_LIMIT)
         count = str(memory.type.lanes)
-        for expr, size in zip(memory.shape, sizes, strict=True):
-            line.require("eq", size, line.extent(expr))
+        for size in sizes:
             line.require("slt", size, most)
             count = line.product(count, size)
         line.require("slt", count, most)
@@ -171,20 +183,24 @@ def _memories(line: _PlanLines, interface: Interface, axes: list[list[str]], wid
         some = line.emit(f"icmp ne i64 {count}, 0")
         odd = line.emit(f"icmp ne i64 {line.emit(f'urem i64 {address}, {memory.type.scalar.size_bytes}')}, 0")
         null = line.emit(f"icmp eq i64 {address}, 0")
-        line.refuse(line.emit(f"and i1 {some}, {line.emit(f'or i1 {odd}, {null}')}"))
+        line.refuse(line.emit(f"and i1 {some}, {null}"), CStatus.NULL)
+        line.refuse(line.emit(f"and i1 {some}, {odd}"), CStatus.ALIGNMENT)
         addresses.append(address)
+        filled.append(some)
         ends.append(line.emit(f"add i64 {address}, {taken}"))
     at = {memory.name: number for number, memory in enumerate(interface.buffers)}
     for written, other in interface.apart():
         one, two = at[written.name], at[other.name]
         before = line.emit(f"icmp ult i64 {addresses[one]}, {ends[two]}")
         behind = line.emit(f"icmp ult i64 {addresses[two]}, {ends[one]}")
-        line.refuse(line.emit(f"and i1 {before}, {behind}"))
+        both = line.emit(f"and i1 {filled[one]}, {filled[two]}")
+        line.refuse(line.emit(f"and i1 {both}, {line.emit(f'and i1 {before}, {behind}')}"), CStatus.OVERLAP)
     return addresses
 
 
 def _grid(line: _PlanLines, step: Step, limits: tuple[int, int, int]) -> tuple[list[str], str]:
     """The workgroups along each axis, and whether there are none; the Program's invocations go to the grid's last word."""
+    line.phase = CStatus.GRID
     counts, asked, total = [], "1", "1"
     for expr, width, limit in zip(step.grid.extents, step.workgroup, limits, strict=True):
         extent = line.extent(expr)
@@ -194,7 +210,8 @@ def _grid(line: _PlanLines, step: Step, limits: tuple[int, int, int]) -> tuple[l
         total = line.product(total, count)
         asked = line.product(asked, extent if step.grid.over else line.product(count, width))
         counts.append(count)
-    _store(line, "%grid", 48, "i64", asked)
+    _store(line, "%grid", 8 * (GRID_WORDS - 1), "i64", asked)
+    line.phase = CStatus.SIZE
     return counts, line.emit(f"icmp eq i64 {total}, 0")
 
 
@@ -264,6 +281,7 @@ def plan_code(interface: Interface, step: Step, limits: tuple[int, int, int], el
         params[param.name], at = at, at + param.type.size_bytes
     line, wide = _PlanLines(), interface.wide & step.layout.wide
     axes = _solve(line, interface, wide)
+    _shapes(line, interface, axes)
     addresses = dict(zip([m.name for m in interface.buffers], _memories(line, interface, axes, wide, elements, size_bytes), strict=True))
     counts, empty = _grid(line, step, limits)
     for axis, count in enumerate(counts):
@@ -275,8 +293,19 @@ def plan_code(interface: Interface, step: Step, limits: tuple[int, int, int], el
             line.require("sge", line.dim(expr), 0)
     _fill(line, step, addresses, params, counts)
     number = _entry(line, step, addresses, counts)
-    wrong, odd = line.any(line.broken[:general]), line.any(line.broken[general:])
-    some = line.emit(f"select i1 {odd}, i32 {REFUSED}, i32 {number}")
-    result = line.emit(f"select i1 {wrong}, i32 {REFUSED}, i32 {line.emit(f'select i1 {empty}, i32 {EMPTY}, i32 {some}')}")
+    result = _result(line, number, empty, general)
     head = f"define i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid) {{"
     return PlanCode("\n".join([_CEIL_DIV, head, *line.lines, f"  ret i32 {result}", "}", ""]), params, at)
+
+
+def _result(line: _PlanLines, number: str, empty: str, general: int) -> str:
+    """The number, or the status of the first rule that is broken; the rules from `general` on count where something is to run."""
+    values = line.any([condition for condition, _ in line.broken[general:]])
+    some = line.emit(f"xor i1 true, {empty}")
+    wrong = line.any([*[condition for condition, _ in line.broken[:general]], line.emit(f"and i1 {some}, {values}")])
+    line.lines += [f"  br i1 {wrong}, label %refused, label %given", "refused:"]
+    status = str(int(CStatus.SIZE))  # of the values, whose rules are about sizes alone
+    for condition, why in reversed(line.broken[:general]):
+        status = line.emit(f"select i1 {condition}, i32 {int(why)}, i32 {status}")
+    line.lines += [f"  ret i32 {status}", "given:"]
+    return number

@@ -11,76 +11,21 @@ import numpy as np
 import pytest
 from compilers import compile_c, find_cc
 from device_kinds import need_nvjitlink, open_device
+from exported_c import Exported, artifact_of, fields_of
 from fake_cuda_c import CUDA_H, fake_library
 
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DriverError
-from vyre_py.export.header import LAUNCH_STATUSES, STATUSES
 from vyre_py.export.host import renamed
 from vyre_py.export.names import RESERVED, Names, commented, identifier, title_of
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.errors import ToolchainError, Unsupported
-from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.statuses import CStatus
 from vyre_py.lowering.target import parse_target
 
-CODES = {name: value for table in (LAUNCH_STATUSES, STATUSES) for name, (value, _) in table.items()}
-
-
-def artifact_of(text, target="cpu", **options):
-    return compile_for(parse(text), [parse_target(target)], CompileOptions(**options))
-
-
-def fields_of(interface, pointer):
-    """The struct that the header declares, by its rule: buffers with their shapes, params, dims that no axis gives."""
-    given = {axis for memory in interface.buffers for axis in memory.shape}
-    fields = []
-    for number, memory in enumerate(interface.buffers):
-        fields += [(f"buffer{number}", pointer), (f"shape{number}", ctypes.c_uint64 * max(1, memory.rank))]
-    for number, param in enumerate(interface.params):
-        element = np.ctypeslib.as_ctypes_type(param.type.dtype if param.type.dtype.kind in "iuf" and param.type.dtype.itemsize != 2 else
-                                              {1: np.uint8, 2: np.uint16}[param.type.dtype.itemsize])
-        fields.append((f"param{number}", element * param.type.lanes))
-    fields += [(f"dim{number}", ctypes.c_uint64) for number, dim in enumerate(interface.dims) if dim not in given]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
-
-
-class Exported:
-    """A Program that was exported for the host, compiled and loaded."""
-
-    def __init__(self, artifact, folder, **options):
-        self.interface = artifact.interface
-        header, source, objects = vp.export_c(artifact, folder, **options)
-        self.name = source.stem
-        self.header = header.read_text()
-        built = compile_c(folder / f"{self.name}.so", [source, objects], "-shared", "-fPIC", "-pedantic", "-lm")
-        self.run = ctypes.CDLL(str(built))[f"{self.name}_run"]
-        self.struct = fields_of(self.interface, ctypes.c_void_p)
-
-    def pack(self, **given):
-        """The struct; what it holds is kept by it."""
-        made, kept = self.struct(), []
-        for number, memory in enumerate(self.interface.buffers):
-            array = given[memory.name]
-            kept.append(array)
-            setattr(made, f"buffer{number}", array.ctypes.data)
-            getattr(made, f"shape{number}")[: memory.rank] = array.shape[: memory.rank]
-        for number, param in enumerate(self.interface.params):
-            value = np.atleast_1d(np.asarray(given[param.name])).astype(param.type.dtype)
-            ctypes.memmove(ctypes.addressof(getattr(made, f"param{number}")), value.tobytes(), value.nbytes)
-        given_dims = {axis for memory in self.interface.buffers for axis in memory.shape}
-        for number, dim in enumerate(self.interface.dims):
-            if dim not in given_dims:
-                setattr(made, f"dim{number}", given[dim.name])
-        made.kept = kept
-        return made
-
-    def __call__(self, **given):
-        """Runs over copies; gives the status, and what was written."""
-        copies = {name: np.array(value) if isinstance(value, np.ndarray) and value.ndim else value for name, value in given.items()}
-        status = self.run(ctypes.byref(self.pack(**copies)))
-        return status, {m.name: copies[m.name] for m in self.interface.buffers if m.access.writes}
+CODES = {status.macro.removeprefix("VYRE_"): int(status) for status in CStatus}
 
 
 AXPY = """program axpy(n) workgroup(256) {
@@ -437,7 +382,7 @@ def test_identifiers():
 def test_statuses_are_those_of_vyre_h():
     text = (vp.include_dir() / "vyre.h").read_text()
     defined = {name: int(value) for name, value in re.findall(r"#define VYRE_(OK|ERROR_\w+) \(?(-?\d+)\)?", text)}
-    assert defined == {name: value for name, (value, _) in LAUNCH_STATUSES.items()}
+    assert defined == {status.macro.removeprefix("VYRE_"): int(status) for status in CStatus}
 
 
 def test_renaming_symbols(tmp_path):

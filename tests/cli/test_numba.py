@@ -19,7 +19,6 @@ import vyre_py as vp
 from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.sharing.c_launch import LaunchStatus
 
 try:
     import numba
@@ -29,6 +28,7 @@ except ImportError:  # it is among the packages of the extra `dev`
     pytest.skip("numba is not installed", allow_module_level=True)
 
 from vyre_py.interop.numba import vyre_launch
+from vyre_py.lowering.statuses import CStatus
 
 
 @numba.njit(nogil=True)
@@ -63,7 +63,7 @@ def test_njit_code_runs_a_launch_over_arrays_that_it_changes(axpy):
     assert y[0] == wanted and np.array_equal(y[1:], 6 * x[1:] + 1)
     launch.set(a=-6.0)
     assert steps(np.uint64(launch.c_address), 1, y) == 0 and np.array_equal(y[1:], np.ones(999))
-    assert on_stream(launch.c_address, 7) == LaunchStatus.STREAM
+    assert on_stream(launch.c_address, 7) == CStatus.STREAM
 
 
 def test_other_types_are_typing_errors(axpy):

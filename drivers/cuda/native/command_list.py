@@ -15,12 +15,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
-from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.memory import relief
 from vyre_py.drivers.cuda.native.call_list import NO_MEMORY, Call, CallList
 from vyre_py.drivers.errors import DeviceLost, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.many.commands import DRIVER, LAUNCH, CommandKind, require_memory
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.native.mode import Mode
 from vyre_py.drivers.observe.telemetry import LaunchRecord
 
 if TYPE_CHECKING:

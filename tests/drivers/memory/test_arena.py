@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import vyre_py as vp
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.context import Mode
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, OutOfMemory
@@ -25,6 +24,7 @@ from vyre_py.drivers.memory.arena import fitter, planner
 from vyre_py.drivers.memory.arena.arena import Arena
 from vyre_py.drivers.memory.arena.fitter import Block, fit
 from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaStep, ArenaValue, plan_arena
+from vyre_py.drivers.native.mode import Mode
 
 # ---------------------------------------------------------------- the promise, looked at byte by byte and step by step
 

@@ -21,10 +21,11 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
-from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter, LaunchStatus
+from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import jit
+from vyre_py.lowering.statuses import CStatus
 
 AXPY = parse("""program axpy(n) workgroup(64) {
   param a: f32
@@ -214,25 +215,25 @@ def test_a_forked_child_runs_a_launch_of_the_cpu(cpu):
     address = launch.c_address
     child = os.fork()
     if child == 0:
-        os._exit(0 if run(address) == LaunchStatus.OK and y.read().all() else 1)
+        os._exit(0 if run(address) == CStatus.OK and y.read().all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert run(address) == LaunchStatus.OK
+    assert run(address) == CStatus.OK
 
 
 def test_freed_buffers_closed_devices_and_streams_are_statuses():
     device = CpuDevice(0)
     launch, x, y = bound(device, n=64)
     address = launch.c_address
-    assert run(address, 5) == LaunchStatus.STREAM
+    assert run(address, 5) == CStatus.STREAM
     x.free()
-    assert run(address) == LaunchStatus.FREED
+    assert run(address) == CStatus.FREED
     launch.set(x=device.upload(np.full(64, 4, np.float32)))
-    assert run(address) == LaunchStatus.OK and y.read().tolist() == [9.0] * 64
+    assert run(address) == CStatus.OK and y.read().tolist() == [9.0] * 64
     empty = device.compile_native(AXPY).bind({"x": device.allocate(0, vp.f32), "y": device.allocate(0, vp.f32), "a": 1.0})
-    assert run(empty.c_address) == LaunchStatus.OK and list(CLaunchWords.from_address(empty.c_address).grid) == [0, 1, 1]
+    assert run(empty.c_address) == CStatus.OK and list(CLaunchWords.from_address(empty.c_address).grid) == [0, 1, 1]
     late = device.compile_native(AXPY).bind({"x": device.allocate(4, vp.f32), "y": device.allocate(4, vp.f32), "a": 1.0})
     device.close()
-    assert run(address) == LaunchStatus.LOST and run(empty.c_address) == LaunchStatus.OK
+    assert run(address) == CStatus.LOST and run(empty.c_address) == CStatus.OK
     with pytest.raises(DeviceLost):
         _ = late.c_address
 
@@ -396,9 +397,9 @@ def test_what_forbids_a_cuda_launch(device, fake):
     seen.append(run(address))
     empty = device.compile_native(AXPY).bind({"x": device.allocate(0, vp.f32), "y": device.allocate(0, vp.f32), "a": 1.0})
     seen.append(run(empty.c_address))
-    assert seen == [LaunchStatus.BUSY, LaunchStatus.BUSY, LaunchStatus.FREED, LaunchStatus.OK] and len(fake.launches) == count
+    assert seen == [CStatus.BUSY, CStatus.BUSY, CStatus.FREED, CStatus.OK] and len(fake.launches) == count
     device.close()
-    assert run(address) == LaunchStatus.LOST
+    assert run(address) == CStatus.LOST
 
 
 def test_whoever_closes_the_device_waits_for_c(fake):
@@ -416,7 +417,7 @@ def test_whoever_closes_the_device_waits_for_c(fake):
     go.set()
     closer.join(10)
     runner.join(10)
-    assert not closer.is_alive() and "cuDevicePrimaryCtxRelease" in fake.log and run(address) == LaunchStatus.LOST
+    assert not closer.is_alive() and "cuDevicePrimaryCtxRelease" in fake.log and run(address) == CStatus.LOST
 
 
 def test_raw_code_has_an_address_too(device, fake):
@@ -449,4 +450,4 @@ def test_c_runs_a_launch_on_a_gpu(caller):
     assert caller.go(address, None) == 0 and (views["y"].read() == -6).all(), "memory that is not aligned"
     y.free()
     views["x"].free()
-    assert caller.go(address, None) == LaunchStatus.FREED
+    assert caller.go(address, None) == CStatus.FREED
