@@ -36,6 +36,8 @@ HOMES: Final = {
     "nvmath": ("drivers/cuda/",),
     "platformdirs": ("drivers/", "vyre_py/"),
     "pydantic": ("vyre_py/settings.py",),
+    "sympy": ("vyre_py/interop/torch/",),  # PyTorch's indices are its expressions
+    "torch": ("vyre_py/interop/torch/",),
     "wgpu": ("drivers/wgpu/",),
 }
 RUNS_WHAT_IT_READS: Final = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
@@ -343,7 +345,7 @@ RULES: Final[dict[Rule, tuple[tuple[str, ...], Module]]] = {
         SOURCE,
         Module("lowering/a.py", "from cuda.bindings import nvjitlink\nimport wgpu, pydantic\nimported('llvmlite.binding')"),
     ),
-    libraries_are_dependencies: (SOURCE, Module("drivers/cuda/a.py", "def f():\n    import cupy.cuda\n    import torch")),
+    libraries_are_dependencies: (SOURCE, Module("drivers/cuda/a.py", "def f():\n    import cupy.cuda\n    import tensorflow")),
     nothing_read_is_run: (EVERYTHING, Module("drivers/a.py", "import pickle\nfrom marshal import loads\nnp.load(f, allow_pickle=yes)")),
     long_modules_defend_themselves: (SOURCE, Module("ir/a.py", '"""A table.\n\nIt is long."""\n' + "x = 1\n" * LONG)),
     silenced_checks_have_reasons: (EVERYTHING, Module("ir/a.py", "a = 1  # type: ignore[misc]\nb = 2  # noqa: F401, E501\nc = 3  # noqa")),

@@ -1,0 +1,148 @@
+"""Programs as operators of PyTorch: eager code, autograd, `torch.compile`, `torch.export`, and PyTorch's own check of operators."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from children import child_environment
+
+import vyre_py as vp
+
+try:
+    import torch
+except ImportError:  # it is among the packages of the extra `dev`
+    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
+        raise
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+from vyre_py.interop.torch import op
+
+SCALED_SUM = """
+program scaled_sum(n) {
+  param a: f32
+  buffer x: f32[n] read
+  buffer y: f32[n] read
+  buffer z: f32[n] write
+  let i = global_id.x
+  z[i] = a * x[i] + y[i]
+}
+"""
+ADD_IN_PLACE = """
+program add_in_place(n) {
+  param by: f32x2
+  buffer y: bf16[n] read_write
+  let i = global_id.x
+  y[i] = cast(cast(y[i], f32) + by.x + by.y, bf16)
+}
+"""
+SPREAD = """
+program spread(n, m) over(n) {
+  buffer places: i64[n] read
+  buffer pairs: f32x2[n] read
+  buffer sums: f64[m] write
+  buffer seen: bool[n] write
+  let i = global_id.x
+  if i < n { sums[places[i]] = cast(pairs[i].x + pairs[i].y, f64) }
+  seen[i] = places[i] < cast(m, i64)
+}
+"""
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+def named(text, name):
+    """The Program of a text, as an operator of another name: an operator is registered for good."""
+    return op(vp.Program.from_text(text), name)
+
+
+def test_results_are_made_and_gradients_go_through() -> None:
+    scaled = named(SCALED_SUM, "scaled_sum")
+    x, y = torch.randn(1000, requires_grad=True), torch.randn(1000, requires_grad=True)
+    torch.testing.assert_close(scaled(x, y, 2.0), 2 * x + y, rtol=0, atol=0)
+    assert torch.ops.vyre.scaled_sum(x, y, 0.0).shape == (1000,)
+
+    def remember(ctx, inputs, output):
+        ctx.a = inputs[2]
+
+    scaled.register_autograd(lambda ctx, grad: (ctx.a * grad, grad, None), setup_context=remember)
+    assert dict(torch.library.opcheck(scaled, (x, y, 2.0))) == dict.fromkeys(CHECKS, "SUCCESS")
+    scaled(x, y, 3.0).sum().backward()
+    assert torch.equal(x.grad, torch.full((1000,), 3.0))
+    assert torch.equal(y.grad, torch.ones(1000))
+
+
+def test_views_are_read_and_what_is_changed_is_contiguous() -> None:
+    scaled = named(SCALED_SUM, "scaled_sum_of_views")
+    x, y = torch.arange(12.0).view(4, 3).t()[1], torch.arange(8.0)[::2]
+    assert torch.equal(scaled(x, y, 1.0), x + y)
+    add = named(ADD_IN_PLACE, "add_in_place_views")
+    y = torch.zeros(4, 2, dtype=torch.bfloat16)
+    add(y[1:3].view(-1), [1.0, 2.0])
+    assert y.tolist() == [[0, 0], [3, 3], [3, 3], [0, 0]]
+    with pytest.raises(vp.BindingError, match="contiguous"):
+        add(y[:, 0], [1.0, 2.0])
+
+
+def test_changes_in_place() -> None:
+    add = named(ADD_IN_PLACE, "add_in_place")
+    y = torch.zeros(5, dtype=torch.bfloat16)
+    version = y._version
+    assert add(y, [1.0, 2.0]) is None
+    assert y.tolist() == [3.0] * 5
+    assert y._version > version
+    assert dict(torch.library.opcheck(add, (y, [1.0, 2.0]))) == dict.fromkeys(CHECKS, "SUCCESS")
+
+
+def test_sizes_that_no_argument_tells_and_several_results() -> None:
+    spread = named(SPREAD, "spread")
+    places, pairs = torch.tensor([4, 0, 9]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    sums, seen = spread(places, pairs, 6)
+    assert sums.tolist() == [7, 0, 0, 0, 3, 0]
+    assert sums.dtype == torch.float64
+    assert seen.tolist() == [True, True, False]
+    assert dict(torch.library.opcheck(spread, (places, pairs, 6))) == dict.fromkeys(CHECKS, "SUCCESS")
+
+
+def test_compiled_and_exported() -> None:
+    scaled = named(SCALED_SUM, "scaled_sum_compiled")
+
+    def model(x, y):
+        return scaled(x.sin(), y, 3.0).cos()
+
+    x, y = torch.randn(100), torch.randn(100)
+    wanted = (3 * x.sin() + y).cos()
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)(x, y), wanted)
+
+    class Module(torch.nn.Module):
+        def forward(self, x, y):
+            return model(x, y)
+
+    n = torch.export.Dim("n", min=2)
+    exported = torch.export.export(Module(), (x, y), dynamic_shapes=({0: n}, {0: n}))
+    assert any(node.target is torch.ops.vyre.scaled_sum_compiled.default for node in exported.graph.nodes)
+    torch.testing.assert_close(exported.module()(x[:7], y[:7]), wanted[:7])
+
+
+def test_what_is_refused() -> None:
+    scaled = named(SCALED_SUM, "scaled_sum_refusing")
+    assert named(SCALED_SUM, "scaled_sum_refusing") is scaled
+    with pytest.raises(ValueError, match="another Program already"):
+        named(ADD_IN_PLACE, "scaled_sum_refusing")
+    with pytest.raises(ValueError, match="cannot be a name"):
+        named(SCALED_SUM, "scaled sum")
+    with pytest.raises(vp.BindingError, match="'x' has 2 axes; 1 are needed"):
+        scaled(torch.ones(2, 2), torch.ones(2), 1.0)
+    with pytest.raises(vp.BindingError, match="f32"):
+        scaled(torch.ones(2), torch.ones(2, dtype=torch.float64), 1.0)
+    with pytest.raises(vp.BindingError):
+        scaled(torch.ones(2), torch.ones(3), 1.0)
+    with pytest.raises(vp.Unsupported, match="tensors on meta"):
+        named(ADD_IN_PLACE, "add_refusing")._init_fn(torch.ones(2, dtype=torch.bfloat16, device="meta"), [1.0, 2.0])
+
+
+def test_torch_is_imported_with_its_door_alone() -> None:
+    code = "import sys, vyre_py, vyre_py.interop, vyre_py.ops; vyre_py.device('cpu'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,162 @@
+"""Programs as operators of PyTorch, for eager code, `torch.compile` and `torch.export`.
+
+    axpy = vyre_py.interop.torch.op(program)
+    z = axpy(x, y, 2.0)
+    axpy.register_autograd(backward, setup_context=setup)
+
+An operator is a `torch.library.CustomOpDef`: `register_autograd`, `register_vmap` and the rest are PyTorch's own, and other code finds it as
+`torch.ops.vyre.axpy`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+import vyre_py as vp
+from vyre_py.drivers.callable import CallEntry
+from vyre_py.interop.torch.tensors import as_array, dtype_of, require_cpu
+from vyre_py.ir.cached import cached_property
+from vyre_py.ir.language.dims import Dim, DimExpr, evaluate_extent
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.types import Kind
+
+__all__ = ["op"]
+
+_SCALARS: Final[Mapping[Kind, str]] = {Kind.BOOL: "bool", Kind.SINT: "int", Kind.UINT: "int", Kind.FLOAT: "float"}
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_made: Final[dict[str, tuple[vp.Program, Any]]] = {}
+_lock: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """How the arguments of an operator and a Program's stand to each other.
+
+    The operator takes the buffers that are read, in order of declaration, then the params, then the dims that no argument's shape tells; it gives the
+    buffers that are only written.
+    """
+
+    program: vp.Program
+
+    @cached_property
+    def given(self) -> tuple[Memory, ...]:
+        """The buffers that are arguments."""
+        return tuple(memory for memory in self.program.buffers if memory.access.reads)
+
+    @cached_property
+    def made(self) -> tuple[Memory, ...]:
+        """The buffers that are results."""
+        return tuple(memory for memory in self.program.buffers if not memory.access.reads)
+
+    @cached_property
+    def asked(self) -> tuple[Dim, ...]:
+        """The dims that are arguments."""
+        told = {expr for memory in self.given for expr in memory.shape}
+        return tuple(dim for dim in self.program.dims if dim not in told)
+
+    @property
+    def schema(self) -> str:
+        """The arguments and results in PyTorch's words."""
+        marks = iter("abcdefghijklmnopqrstuvwxyz")
+        words = [f"Tensor({next(marks)}!) {m.name}" if m.access.writes else f"Tensor {m.name}" for m in self.given]
+        words += [f"{_param_type(param)} {param.name}" for param in self.program.params]
+        words += [f"SymInt {dim.name}" for dim in self.asked]
+        results = ", ".join(["Tensor"] * len(self.made))
+        return f"({', '.join(words)}) -> {results if len(self.made) == 1 else f'({results})'}"
+
+    @property
+    def mutated(self) -> tuple[str, ...]:
+        """The arguments that are changed in place."""
+        return tuple(memory.name for memory in self.given if memory.access.writes)
+
+    def results(self, arguments: Sequence[Any]) -> list[Any]:
+        """Tensors for the results, of zeros, since a Program need not write every element. Raises BindingError for a rank that does not fit."""
+        tensors, sizes = arguments[: len(self.given)], dict[str, Any]()
+        for memory, tensor in zip(self.given, tensors, strict=True):
+            shape = memory.shape + ((None,) if memory.type.is_vector else ())
+            if len(shape) != tensor.dim():
+                raise vp.BindingError(self.program.name, [f"{memory.name!r} has {tensor.dim()} axes; {len(shape)} are needed"])
+            for expr, size in zip(shape, tensor.shape, strict=True):
+                if isinstance(expr, Dim):
+                    sizes.setdefault(expr.name, size)
+        sizes |= {dim.name: size for dim, size in zip(self.asked, arguments[len(arguments) - len(self.asked) :], strict=True)}
+        device = tensors[0].device if tensors else torch.device("cpu")
+        return [torch.zeros(_shape(memory, sizes), dtype=dtype_of(memory.type), device=device) for memory in self.made]
+
+
+def _param_type(param: Param) -> str:
+    return _SCALARS[param.type.scalar.kind] + ("[]" if param.type.is_vector else "")
+
+
+def _shape(memory: Memory, sizes: Mapping[str, Any]) -> list[Any]:
+    def size(expr: DimExpr) -> Any:
+        return sizes[expr.name] if isinstance(expr, Dim) else evaluate_extent(expr, sizes)
+
+    return [*map(size, memory.shape), *([memory.type.lanes] if memory.type.is_vector else [])]
+
+
+def _answer(results: list[Any]) -> Any:
+    return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
+class _Call:
+    """The operator's work on the CPU; the Program is compiled when it is first called."""
+
+    def __init__(self, signature: _Signature) -> None:
+        self._signature = signature
+
+    @cached_property
+    def _entry(self) -> CallEntry:
+        return vp.device("cpu").compile_native(self._signature.program).callable()
+
+    def __call__(self, *arguments: Any) -> Any:
+        signature = self._signature
+        count = len(signature.given)
+        results = signature.results(arguments)
+        arrays = {}
+        for memory, tensor in zip(signature.given, arguments[:count], strict=True):
+            require_cpu(tensor.device, signature.program.name)
+            arrays[memory.name] = as_array(tensor if memory.access.writes else tensor.contiguous())
+        arrays |= {memory.name: as_array(tensor) for memory, tensor in zip(signature.made, results, strict=True)}
+        names = [*(param.name for param in signature.program.params), *(dim.name for dim in signature.asked)]
+        self._entry(**arrays, **dict(zip(names, arguments[count:], strict=True)))
+        return _answer(results)
+
+
+def op(program: vp.Program, name: str | None = None) -> Any:
+    """The Program as an operator of PyTorch, `torch.ops.vyre.NAME`, for tensors on the CPU: a `torch.library.CustomOpDef`.
+
+    Buffers that are read are arguments, those of `read_write` are changed in place, and those of `write` are results, allocated as zeros. Params follow, and
+    then the dims that no argument's shape tells. A vector's components are one axis more. `name` is the Program's own unless given; names of arguments
+    have to be identifiers. The same Program gives the same operator again.
+
+    Raises ValueError for a name that PyTorch cannot take, or that another Program has; the operator raises BindingError where arguments do not fit, and
+    Unsupported for tensors on other devices.
+    """
+    name = program.name if name is None else name
+    signature = _Signature(program)
+    for word in (name, *(m.name for m in program.buffers), *(p.name for p in program.params), *(d.name for d in program.dims)):
+        if not _NAME.fullmatch(word):
+            raise ValueError(f"{shown(word)} cannot be a name in an operator of PyTorch: letters, digits and underscores are, behind a letter")
+    with _lock:
+        if name in _made:
+            if _made[name][0] != program:
+                raise ValueError(f"torch.ops.vyre.{name} is another Program already: give this one another name")
+            return _made[name][1]
+        made = _define(signature, name)
+        _made[name] = program, made
+    return made
+
+
+def _define(signature: _Signature, name: str) -> Any:
+    call: Callable[..., Any] = _Call(signature).__call__
+    made = torch.library.custom_op(f"vyre::{name}", call, mutates_args=signature.mutated, schema=signature.schema)
+    made.register_fake(lambda *arguments: _answer(signature.results(arguments)))
+    return made
