@@ -1,14 +1,15 @@
-"""Workgroup arrays whose every element is written before it is read, so that they need not be filled with zeros.
+"""Workgroup arrays of which every element that is read is written before, so that they need not be filled with zeros.
 
 That holds for an array if a barrier precedes all its reads, in a block that holds them all, and the stores that the whole workgroup executes before
-that barrier write every element. The elements are computed for each invocation of the workgroup, from indices, conditions and ends of loops that depend
-on constants and on the local index only. Copies that all are waited for before that barrier are such stores. Other stores count for nothing.
+that barrier write every element; or if a barrier precedes each read, in a block that holds it, and the stores before that write what it reads. The elements
+are computed for each invocation of the workgroup, from indices, conditions and ends of loops that depend on constants and on the local index only. Copies
+that all are waited for before that barrier are such stores. Other stores count for nothing, and a read of unknown elements is one of all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -28,11 +29,13 @@ from vyre_py.ir.language.nodes import (
     For,
     If,
     Let,
+    Load,
     Memory,
     MemoryStatement,
     Region,
     Space,
     Store,
+    UniformLoad,
     Value,
 )
 from vyre_py.ir.language.op import Level
@@ -51,7 +54,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def written_first(program: Program, uniformity: Uniformity) -> frozenset[Memory]:
-    """The workgroup arrays of which every element is known to be written before any is read."""
+    """The workgroup arrays of which every element that is read is known to be written before."""
     accesses: dict[Memory, list[int]] = {memory: [] for memory in program.memories if memory.space is Space.WORKGROUP}
     if not accesses:
         return frozenset()
@@ -93,15 +96,44 @@ class _Proof:
         reads = [index for index in accesses if not isinstance(self.program.body[index], (Store, CopyAsync))]
         if not reads:
             return True
-        barrier = self._barrier_before(reads[0], reads[-1])
         shape = [axis.value for axis in memory.shape if isinstance(axis, DimConst)]
-        written = np.zeros(prod(shape), np.bool_)
-        for index in accesses:
-            if index >= barrier or written.all() or not self._take(0):
-                break
+        written, barrier = np.zeros(prod(shape), np.bool_), self._barrier_before(reads[0], reads[-1])
+        self._mark_all(accesses, barrier, shape, written)
+        return bool(written.all()) or self._each_holds(reads, accesses, shape)
+
+    def _each_holds(self, reads: list[int], accesses: list[int], shape: list[int]) -> bool:
+        """Whether before each read there is a barrier, and before that what writes the elements that are read."""
+        barrier, written, marked = -1, np.zeros(prod(shape), np.bool_), 0
+        for index in reads:
+            here = self._barrier_before(index, index)
+            if here < 0:
+                return False
+            if barrier >= 0 and not self._encloses(self.parents[barrier], here, here):
+                written[:], marked = False, 0  # what was written for that barrier may not have been for this one
+            marked += self._mark_all(accesses[marked:], here, shape, written)
+            barrier = here
+            if not written.all() and not self._is_covered(index, shape, written):
+                return False
+        return True
+
+    def _mark_all(self, accesses: list[int], barrier: int, shape: list[int], written: _Array) -> int:
+        """Marks what the stores before a barrier are known to have written there; gives the number of accesses before it."""
+        for number, index in enumerate(accesses):
+            if index >= barrier:
+                return number
+            if written.all() or not self._take(0):
+                continue
             if isinstance(self.program.body[index], Store) or self._is_awaited(index, barrier):
                 self._mark(index, barrier, shape, written)
-        return bool(written.all())
+        return len(accesses)
+
+    def _is_covered(self, index: int, shape: list[int], written: _Array) -> bool:
+        """Whether all that a load may read is written, whoever executes it, and in whatever turn."""
+        load = self.program.body[index]
+        if not isinstance(load, (Load, UniformLoad)) or not self._take(len(self.everybody.index)):
+            return False
+        places = self._places(load.indices, shape, self.everybody)
+        return places is not None and bool(written[places].all())
 
     def _encloses(self, opener: int, first: int, last: int) -> bool:
         """Whether the block that a statement opens holds both others."""
@@ -138,14 +170,20 @@ class _Proof:
             lanes = None if lanes is None else self._entered(block, lanes)
         if lanes is None or not self._take(len(lanes.index)):
             return
+        places = self._places(self._store(index).indices, shape, lanes)
+        if places is not None:
+            written[places] = True
+
+    def _places(self, indices: Sequence[Atom], shape: list[int], lanes: _Invocations) -> _Array | None:
+        """Where in an array the elements at these indices lie, of those inside; None where that is not known."""
         place, inside = np.zeros(1, np.int64), np.ones(len(lanes.index), np.bool_)
-        for atom, extent in zip(self._store(index).indices, shape, strict=True):
+        for atom, extent in zip(indices, shape, strict=True):
             at = self._values(atom, lanes)
             if at is None:
-                return
+                return None
             inside &= (at >= 0) & (at < extent)
             place = place * extent + at.astype(np.int64)
-        written[np.broadcast_to(place, inside.shape)[inside]] = True
+        return np.broadcast_to(place, inside.shape)[inside]
 
     def _store(self, index: int) -> Store | CopyAsync:
         store = self.program.body[index]

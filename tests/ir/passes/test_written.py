@@ -43,11 +43,26 @@ WRITTEN: Final = {
     "by copies": "copy_async w[local_id.x] = x[local_id.x]\ncopy_wait 0\nbarrier\ny[i] = w[63 - local_id.x]",
     "by copies of some, in a turn": "for t in 0..n { if local_index < 64 { copy_async w[local_index] = x[t] }\ncopy_commit\ncopy_wait 0\nbarrier\n"
                                     "y[i] = w[63 - local_id.x]\nbarrier }",
+    "less one that nobody reads": "if local_index < 63 { w[local_index] = x[local_id.x] }\nbarrier\ny[i] = w[3]",
+    "every other, of which one is read": "w[local_id.x * 2] = x[local_id.x]\nbarrier\ny[i] = w[local_id.x * 4]",
+    "as far as it is read": "w[cast(local_id.x, i32) - 1] = x[local_id.x]\nbarrier\ny[i] = w[3]",
+    "each time what is read": "w[local_id.x / 2] = x[local_id.x / 2]\nbarrier\n"
+                "let a = w[5]\nbarrier\nw[63 - local_id.x / 2] = x[local_id.x / 2] + a * 0.0\nbarrier\ny[i] = w[local_id.x]",
+    "in turns, as far as it is read": "for t in 0..n { w[local_id.x / 2] = x[t]\nbarrier\ny[i] = w[local_id.x / 4] + w[31]\nbarrier }",
+    "in each branch what is read": "if n > 3 { w[local_id.x / 2] = x[0]\nbarrier\n"
+                "y[i] = w[3] } else { w[63 - local_id.x / 2] = x[0]\nbarrier\ny[i] = w[60] }",
+    "before a uniform_load of one": "if local_index == 5 { w[5] = x[0] }\ny[i] = uniform_load(w[5])",
     "past a return that all make": "if n == 0 { return }\nw[local_id.x] = x[local_id.x]\nbarrier\ny[i] = w[3]",
 }
 UNWRITTEN: Final = {
-    "less one": "if local_index < 63 { w[local_index] = x[local_id.x] }\nbarrier\ny[i] = w[3]",
+    "less one": "if local_index < 63 { w[local_index] = x[local_id.x] }\nbarrier\ny[i] = w[63 - local_id.x]",
     "every other": "w[local_id.x * 2] = x[local_id.x]\nbarrier\ny[i] = w[3]",
+    "read as data say": "w[local_id.x / 2] = x[local_id.x / 2]\nbarrier\ny[i] = w[cast(x[local_id.x] * 9.0, u32)]",
+    "read in more turns": "w[local_id.x / 2] = x[local_id.x / 2]\nbarrier\nfor t in 0u32..64 { y[i] = w[t] }",
+    "in one branch, and read in the other": "if n > 3 { w[local_id.x / 2] = x[0]\nbarrier\n"
+                "y[i] = w[3] } else { w[63 - local_id.x / 2] = x[0]\nbarrier\ny[i] = w[3] }",
+    "in a branch before": "if n > 3 { w[local_id.x / 2] = x[0]\nbarrier\ny[i] = w[3] }\nbarrier\ny[i] = w[3] + y[i]",
+    "an atomic beside": "a[local_id.x / 2] = 1\nbarrier\natomic_add(a[3], 2)",
     "as data say": "w[cast(x[local_id.x], u32)] = x[local_id.x]\nbarrier\ny[i] = w[3]",
     "where data say": "if x[local_id.x] > 0.0 { w[local_id.x] = x[local_id.x] }\nbarrier\ny[i] = w[3]",
     "where a size says": "if i < n { w[local_id.x] = x[local_id.x] }\nbarrier\ny[i] = w[3]",
@@ -61,7 +76,7 @@ UNWRITTEN: Final = {
     "in a loop that data leave": "for k in 0u32..64 { if x[k] > 0.5 { break }\nw[k] = x[k] }\nbarrier\ny[i] = w[5]",
     "in a turn that data skip": "for k in 0u32..64 { if x[k] > 0.5 { continue }\nw[k] = x[k] }\nbarrier\ny[i] = w[5]",
     "in the other branch": "for t in 0..n { if t % 2 == 1 { w[local_id.x] = x[local_id.x] } else { barrier\ny[i] = w[3]\nbarrier } }",
-    "outside": "w[cast(local_id.x, i32) - 1] = x[local_id.x]\nbarrier\ny[i] = w[3]",
+    "outside": "w[cast(local_id.x, i32) - 1] = x[local_id.x]\nbarrier\ny[i] = w[local_id.x]",
     "by an atomic": "atomic_add(a[local_id.x], 1)\nbarrier\ny[i] = cast(a[local_id.x], f32)",
     "of two axes, one axis": "t[0, local_id.x] = x[local_id.x]\nbarrier\ny[i] = t[3 - local_id.y, local_id.x]",
     "by copies of another group": "copy_async w[local_id.x] = x[local_id.x]\ncopy_commit\ncopy_wait 1\nbarrier\ny[i] = w[3]",
