@@ -30,6 +30,8 @@ Registers = Mapping[tuple[int, ...], Atom]
 # The index of no element: a store there is dropped, a load gives zero.
 NOWHERE: Final = word(0xFFFFFFFF)
 
+_WORD_BYTES: Final = 4
+
 _FEWER: Final = "use smaller tiles, of fewer types, or fewer invocations"
 
 
@@ -207,9 +209,11 @@ class Exchanger(Rewriter):
             return Shared(tile.shape, layout, dict.fromkeys(layout.registers(tile.shape), next(iter(tile.registers.values()))), True)
         return self.arranged(tile, row_major(tile.shape), tile.shape, layout)
 
-    def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: TileLayout) -> Shared:
-        """A tile of shape `to` in some layout, in whose row-major order the elements of a tile lie where `strides` say."""
-        total = prod(to)
+    def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: TileLayout, rows: Sequence[int] | None = None) -> Shared:
+        """A tile of shape `to` in some layout, whose elements lie meanwhile where the strides `rows` say, row-major unless given, and those of `tile` where
+        `strides` say."""
+        rows = row_major(to) if rows is None else rows
+        total = span(to, rows)
         self.require(tile.type, 1, "an exchange")
         step = min(total, self.capacity(tile.type))
         array = self.array(tile.type, step)
@@ -217,7 +221,7 @@ class Exchanger(Rewriter):
             (self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, strides), NOWHERE), value)
             for r, value in tile.registers.items()
         ]
-        targets = {r: self.linear(layout, to, r, row_major(to)) for r in layout.registers(to)}
+        targets = {r: self.linear(layout, to, r, rows) for r in layout.registers(to)}
         made: dict[tuple[int, ...], Atom] = {}
         for first in range(0, total, step):
             self.barrier()
@@ -233,6 +237,18 @@ class Exchanger(Rewriter):
     def _less(self, place: Atom, first: int) -> Atom:
         """A place from the first element of a step on. One before it wraps, and one behind it is past the end: both are outside."""
         return self.m("sub", place, first) if first else place
+
+    def transposed(self, tile: Shared, axes: Sequence[int], layout: TileLayout) -> Shared:
+        """A tile whose axis k is axis `axes[k]` of another, in some layout. Invocations store across the rows that they load: these are padded, so that both
+        go to all banks, unless that takes a step more."""
+        to, size = tuple([tile.shape[axis] for axis in axes]), self.element_bytes(tile.type)
+        rows = row_major(to)
+        if axes[-1] != len(axes) - 1:
+            padded = apart(to, size)
+            if -(-span(to, padded) // self.capacity(tile.type)) == -(-prod(to) // self.capacity(tile.type)):
+                rows = padded
+        strides = dict(zip(axes, rows, strict=True))
+        return self.arranged(tile, [strides[axis] for axis in range(len(to))], to, layout, rows)
 
     def told(self, value: Atom) -> Value:
         """A value that all invocations hold, as one that they are known to."""
@@ -252,6 +268,21 @@ class Exchanger(Rewriter):
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """The stride of each axis, the last axis fastest."""
     return tuple([prod(shape[axis + 1 :]) for axis in range(len(shape))])
+
+
+def apart(shape: Sequence[int], size_bytes: int) -> tuple[int, ...]:
+    """The stride of each axis, the last axis fastest, where neighbours along any other axis lie an odd number of words, or of larger elements, apart: a GPU's
+    banks are a power of two of words."""
+    strides, unit = [1], max(1, _WORD_BYTES // size_bytes)
+    for extent in reversed(shape[1:]):
+        units = -(-extent * strides[-1] // unit) | 1
+        strides.append(units * unit)
+    return tuple(reversed(strides))
+
+
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements an array has that holds a tile with these strides."""
+    return 1 + sum([(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)])
 
 
 def outside(type_: Type) -> Const:

@@ -228,9 +228,7 @@ class Rewrite(Exchanger):
         return Shared(shape, self.invocations, {r: element(r) for r in self.invocations.registers(shape)})
 
     def _transpose(self, s: Tile) -> Shared:
-        to, tile = s.bound.type.shape, self.tile_of(s.args[0])
-        strides = dict(zip(s.numbers, row_major(to), strict=True))
-        return self.arranged(tile, [strides[axis] for axis in range(len(to))], to, self.invocations)
+        return self.transposed(self.tile_of(s.args[0]), s.numbers, self.invocations)
 
     def _reshape(self, s: Tile) -> Shared:
         tile = self.tile_of(s.args[0])
