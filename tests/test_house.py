@@ -30,6 +30,7 @@ ANYWHERE: Final = {"ml_dtypes", "numpy", "vyre_py"}
 HOMES: Final = {
     "PIL": ("vyre_py/",),
     "cuda": ("drivers/cuda/", "lowering/llvm/gpu/nvvm/libnvvm.py", "lowering/llvm/gpu/machine_code/nvjitlink.py"),  # the two are compilers, and need no GPU
+    "jax": ("vyre_py/interop/jax/",),
     "llvmlite": ("lowering/llvm/", "drivers/cpu/", "vyre_py/interop/numba.py"),  # Numba's own writer of LLVM IR
     "numba": ("vyre_py/interop/numba.py",),
     "nvtx": ("drivers/observe/nvtx.py",),

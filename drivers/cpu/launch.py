@@ -20,12 +20,12 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
+__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
 
 # Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
 # the first workgroups tell, less what the call itself takes.
-_SHARED_INVOCATIONS: Final = 1 << 15
-_SHARED_NS: Final = 40_000
+SHARED_INVOCATIONS: Final = 1 << 15
+SHARED_NS: Final = 40_000
 _CALL_NS: Final = 1_500
 
 
@@ -34,7 +34,7 @@ def run_grid(kernel: CpuKernel, arguments: Arguments, grid: tuple[int, int, int]
     total = grid[0] * grid[1] * grid[2]
     if alone:
         run_alone(kernel, arguments, 0, total, grid)
-    elif invocations >= _SHARED_INVOCATIONS and threads > 1:
+    elif invocations >= SHARED_INVOCATIONS and threads > 1:
         run_together(kernel, arguments, 0, total, grid, threads)
     else:
         _run_small(kernel, arguments, total, grid, threads)
@@ -50,7 +50,7 @@ def _run_small(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[
         if end == total:
             return
         elapsed = perf_counter_ns() - began - _CALL_NS
-        if elapsed * (total - end) > _SHARED_NS * (end - begin) and threads > 1:
+        if elapsed * (total - end) > SHARED_NS * (end - begin) and threads > 1:
             run_together(kernel, arguments, end, total, grid, threads)
             return
         begin, count = end, count * 8
@@ -81,7 +81,7 @@ class CpuLaunch(Launch):
         self._kernel = kernel
         self._total = x * y * z
         wx, wy, wz = plan.step.workgroup
-        self._large = self._total * wx * wy * wz >= _SHARED_INVOCATIONS
+        self._large = self._total * wx * wy * wz >= SHARED_INVOCATIONS
         # What workgroups hand on from one to the next lives as long as a call of the kernel.
         ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
         self._alone = ordered or self._total == 1

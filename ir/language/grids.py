@@ -11,13 +11,28 @@ or `grid` has `NO_GRID`, which `check` refuses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
-from vyre_py.ir.language.nodes import Atom, Atomic, Let, Memory, MemoryStatement, Space, Statement, Store, Value
+from vyre_py.ir.language.nodes import (
+    Atom,
+    Atomic,
+    End,
+    Let,
+    Memory,
+    MemoryStatement,
+    Return,
+    Space,
+    Statement,
+    Store,
+    Value,
+)
 from vyre_py.ir.language.widths import INDEX_TYPES
 
-__all__ = ["MAX_DEFAULT_RANK", "NO_GRID", "ONE_WORKGROUP", "default_grid", "first_stray", "first_written", "likely_extents"]
+if TYPE_CHECKING:
+    from vyre_py.ir.language.program import Program
+
+__all__ = ["MAX_DEFAULT_RANK", "NO_GRID", "ONE_WORKGROUP", "default_grid", "first_stray", "first_written", "likely_extents", "writes_whole"]
 
 MAX_DEFAULT_RANK: Final = 3
 _ZERO, _ONE = DimConst(0), DimConst(1)
@@ -101,3 +116,21 @@ def likely_extents(body: Sequence[Statement]) -> tuple[DimExpr, ...]:
                 if axis is not None:
                     found.setdefault(axis, extent)
     return tuple([found.get(axis, _ONE) for axis in range(max(found) + 1)]) if 0 in found else ()
+
+
+def writes_whole(program: Program, memory: Memory) -> bool:
+    """Whether every element of a buffer is stored to, whatever the arguments: by one statement outside all blocks, at the invocation's own element of a grid
+    that has the buffer's extents. False where that is not seen. Takes time linear in the body."""
+    if not program.grid.over or any(isinstance(statement, Return) for statement in program.body):
+        return False
+    ids, depth = _Ids(), 0
+    for statement in program.body:
+        depth += statement.opens - isinstance(statement, End)
+        if isinstance(statement, Let):
+            ids.see(statement)
+        elif isinstance(statement, Store) and statement.memory is memory and not depth:
+            axes = [ids.axis(atom) for atom in statement.indices]
+            own = {axis: extent for axis, extent in zip(axes, memory.shape, strict=True) if axis is not None}
+            if len(own) == memory.rank and tuple([own.get(axis, _ONE) for axis in range(3)]) == program.grid.extents:
+                return True
+    return False

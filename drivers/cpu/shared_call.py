@@ -1,0 +1,354 @@
+"""Calls of a pipeline's native entry by a caller who lends threads: LLVM IR that does for them what `workers` does for launches.
+
+The caller hands over a function that has some other thread run a task, with what it takes first, and how many tasks are wanted at most. The calling thread
+works too, so nothing waits for a thread that is busy elsewhere: a task that begins when all ranges are taken leaves at once, and the caller leaves when
+those that began have left. What the tasks share is on the heap, and goes with the last of them.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Final
+
+from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS, SHARED_NS
+from vyre_py.drivers.cpu.native_run import RUN_FUNCTION
+from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE
+from vyre_py.lowering.llvm import jit
+from vyre_py.lowering.llvm.callable import GRID_WORDS
+
+__all__ = ["shared_call"]
+
+_SYMBOL: Final = "vyre_call_shared"
+_ROOM: Final = 128  # for a mutex, or a condition: 64 bytes at most on the systems that there are
+_RANGES: Final = 4  # a thread: they even out kernels whose workgroups differ
+
+# %Job: kernel, argument block, bytes of scratch memory, the next workgroup, how many there are, workgroups of a range, status, grid; then, under the mutex, who
+# still holds the job, how many help, and whether it is closed to others.
+_TYPES: Final = f"""
+{CALLABLE_TYPE}
+%Job = type {{ ptr, ptr, i64, i64, i64, i64, i32, i32, i32, i32, i64, i64, i64, [{_ROOM} x i8], [{_ROOM} x i8] }}
+%Threads = type {{ ptr, ptr, i64 }}
+{RUN_FUNCTION}
+declare ptr @calloc(i64, i64)
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_mutex_destroy(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_destroy(ptr)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+"""
+
+# Takes ranges until none is left, or a thread has no memory.
+_WORK: Final = """
+define internal void @work(ptr %job) {
+entry:
+  %function = load ptr, ptr %job
+  %block_at = getelementptr %Job, ptr %job, i64 0, i32 1
+  %block = load ptr, ptr %block_at
+  %scratch_at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %scratch = load i64, ptr %scratch_at
+  %next_at = getelementptr %Job, ptr %job, i64 0, i32 3
+  %total_at = getelementptr %Job, ptr %job, i64 0, i32 4
+  %total = load i64, ptr %total_at
+  %step_at = getelementptr %Job, ptr %job, i64 0, i32 5
+  %step = load i64, ptr %step_at
+  %status_at = getelementptr %Job, ptr %job, i64 0, i32 6
+  %x_at = getelementptr %Job, ptr %job, i64 0, i32 7
+  %x = load i32, ptr %x_at
+  %y_at = getelementptr %Job, ptr %job, i64 0, i32 8
+  %y = load i32, ptr %y_at
+  %z_at = getelementptr %Job, ptr %job, i64 0, i32 9
+  %z = load i32, ptr %z_at
+  br label %head
+head:
+  %first = atomicrmw add ptr %next_at, i64 %step monotonic
+  %some = icmp slt i64 %first, %total
+  %before = load atomic i32, ptr %status_at monotonic, align 4
+  %fine = icmp eq i32 %before, 0
+  %more = and i1 %some, %fine
+  br i1 %more, label %body, label %done
+body:
+  %behind = add i64 %first, %step
+  %end = call i64 @llvm.smin.i64(i64 %behind, i64 %total)
+  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %end, i32 %x, i32 %y, i32 %z)
+  %good = icmp eq i32 %status, 0
+  br i1 %good, label %head, label %failed
+failed:
+  store atomic i32 %status, ptr %status_at monotonic, align 4
+  br label %done
+done:
+  ret void
+}
+
+; Gives back the lock, and a share of the job, which goes with the last.
+define internal void @leave(ptr %job, i64 %shares) {
+entry:
+  %held_at = getelementptr %Job, ptr %job, i64 0, i32 10
+  %mutex = getelementptr %Job, ptr %job, i64 0, i32 13
+  %condition = getelementptr %Job, ptr %job, i64 0, i32 14
+  %held = load i64, ptr %held_at
+  %left = sub i64 %held, %shares
+  store i64 %left, ptr %held_at
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  %last = icmp eq i64 %left, 0
+  br i1 %last, label %drop, label %done
+drop:
+  call i32 @pthread_mutex_destroy(ptr %mutex)
+  call i32 @pthread_cond_destroy(ptr %condition)
+  call void @free(ptr %job)
+  br label %done
+done:
+  ret void
+}
+
+; The work of a thread that was lent.
+define internal void @help(ptr %job) {
+entry:
+  %helpers_at = getelementptr %Job, ptr %job, i64 0, i32 11
+  %closed_at = getelementptr %Job, ptr %job, i64 0, i32 12
+  %mutex = getelementptr %Job, ptr %job, i64 0, i32 13
+  %condition = getelementptr %Job, ptr %job, i64 0, i32 14
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  %closed = load i64, ptr %closed_at
+  %late = icmp ne i64 %closed, 0
+  br i1 %late, label %done, label %enter
+enter:
+  %before = load i64, ptr %helpers_at
+  %with = add i64 %before, 1
+  store i64 %with, ptr %helpers_at
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  call void @work(ptr %job)
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  %then = load i64, ptr %helpers_at
+  %without = sub i64 %then, 1
+  store i64 %without, ptr %helpers_at
+  call i32 @pthread_cond_signal(ptr %condition)
+  br label %done
+done:
+  call void @leave(ptr %job, i64 1)
+  ret void
+}
+"""
+
+# What a job is made of, all else of which is zero.
+_FIELDS: Final = "\n".join(
+    f"  %field{number}_at = getelementptr %Job, ptr %job, i64 0, i32 {number}\n  store {value}, ptr %field{number}_at"
+    for number, value in enumerate((
+        "ptr %function", "ptr %block", "i64 %scratch", "i64 %first", "i64 %total", "i64 %step", "i32 0", "i32 %x", "i32 %y", "i32 %z", "i64 %shares",
+    ))
+)  # fmt: skip
+
+# Runs the workgroups from %first on in the calling thread and in those lent.
+_TOGETHER: Final = f"""
+define internal i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %total, i32 %x, i32 %y, i32 %z, ptr %threads) {{
+entry:
+  %lend = load ptr, ptr %threads
+  %context_at = getelementptr %Threads, ptr %threads, i64 0, i32 1
+  %context = load ptr, ptr %context_at
+  %count_at = getelementptr %Threads, ptr %threads, i64 0, i32 2
+  %count = load i64, ptr %count_at
+  %workers = add i64 %count, 1
+  %ranges = mul i64 %workers, {_RANGES}
+  %left = sub i64 %total, %first
+  %up = add i64 %left, %ranges
+  %over = sub i64 %up, 1
+  %even = sdiv i64 %over, %ranges
+  %step = call i64 @llvm.smax.i64(i64 %even, i64 1)
+  %behind = sub i64 %left, 1
+  %others = sdiv i64 %behind, %step
+  %wanted = call i64 @llvm.smin.i64(i64 %others, i64 %count)
+  %size_at = getelementptr %Job, ptr null, i64 1
+  %size = ptrtoint ptr %size_at to i64
+  %job = call ptr @calloc(i64 1, i64 %size)
+  %none = icmp eq ptr %job, null
+  br i1 %none, label %alone, label %make
+alone:
+  %alone_status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %total, i32 %x, i32 %y, i32 %z)
+  ret i32 %alone_status
+make:
+  %shares = add i64 %wanted, 1
+{_FIELDS}
+  %status_at = getelementptr %Job, ptr %job, i64 0, i32 6
+  %helpers_at = getelementptr %Job, ptr %job, i64 0, i32 11
+  %closed_at = getelementptr %Job, ptr %job, i64 0, i32 12
+  %mutex = getelementptr %Job, ptr %job, i64 0, i32 13
+  %condition = getelementptr %Job, ptr %job, i64 0, i32 14
+  call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  call i32 @pthread_cond_init(ptr %condition, ptr null)
+  br label %head
+head:
+  %at = phi i64 [ 0, %make ], [ %after, %taken ]
+  %more = icmp slt i64 %at, %wanted
+  br i1 %more, label %ask, label %begin
+ask:
+  %refused = call i32 %lend(ptr %context, ptr @help, ptr %job)
+  %after = add i64 %at, 1
+  %is_taken = icmp eq i32 %refused, 0
+  br i1 %is_taken, label %taken, label %begin
+taken:
+  br label %head
+begin:
+  %unasked = sub i64 %wanted, %at
+  %mine = add i64 %unasked, 1
+  call void @work(ptr %job)
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  store i64 1, ptr %closed_at
+  br label %look
+look:
+  %helping = load i64, ptr %helpers_at
+  %over_now = icmp eq i64 %helping, 0
+  br i1 %over_now, label %finish, label %wait
+wait:
+  call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %look
+finish:
+  %status = load i32, ptr %status_at
+  call void @leave(ptr %job, i64 %mine)
+  ret i32 %status
+}}
+"""
+
+# Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here.
+_SMALL: Final = f"""
+define internal i64 @now() {{
+  %time = alloca [2 x i64], align 8
+  call i32 @clock_gettime(i32 {{clock}}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_at
+  %whole = mul i64 %seconds, 1000000000
+  %both = add i64 %whole, %rest
+  ret i64 %both
+}}
+
+define internal i32 @run_small(ptr %function, ptr %block, i64 %scratch, i64 %total, i32 %x, i32 %y, i32 %z, ptr %threads) {{
+entry:
+  br label %head
+head:
+  %first = phi i64 [ 0, %entry ], [ %end, %cheap ]
+  %count = phi i64 [ 1, %entry ], [ %larger, %cheap ]
+  %behind = add i64 %first, %count
+  %end = call i64 @llvm.smin.i64(i64 %behind, i64 %total)
+  %began = call i64 @now()
+  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %end, i32 %x, i32 %y, i32 %z)
+  %good = icmp eq i32 %status, 0
+  %some = icmp slt i64 %end, %total
+  %more = and i1 %good, %some
+  br i1 %more, label %look, label %done
+done:
+  ret i32 %status
+look:
+  %ended = call i64 @now()
+  %elapsed = sub i64 %ended, %began
+  %left = sub i64 %total, %end
+  %expected = mul i64 %elapsed, %left
+  %made = sub i64 %end, %first
+  %most = mul i64 %made, {SHARED_NS}
+  %dear = icmp sgt i64 %expected, %most
+  br i1 %dear, label %share, label %cheap
+share:
+  %rest = call i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 %end, i64 %total, i32 %x, i32 %y, i32 %z, ptr %threads)
+  ret i32 %rest
+cheap:
+  %larger = mul i64 %count, 8
+  br label %head
+}}
+"""
+
+_CALL: Final = f"""
+define i32 @{_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %threads) {{
+entry:
+  %state_at = getelementptr %Callable, ptr %callable, i64 0, i32 19
+  %state = load ptr, ptr %state_at
+  %mode = load i64, ptr %state
+  %plain = icmp eq i64 %mode, 0
+  br i1 %plain, label %plan, label %otherwise
+otherwise:
+  %call_at = getelementptr %Callable, ptr %callable, i64 0, i32 2
+  %call = load ptr, ptr %call_at
+  %said = call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr null)
+  ret i32 %said
+plan:
+  %bytes_at = getelementptr %Callable, ptr %callable, i64 0, i32 12
+  %bytes = load i64, ptr %bytes_at
+  %block = alloca i8, i64 %bytes, align 16
+  %grid = alloca [{GRID_WORDS} x i64], align 8
+  %plan_at = getelementptr %Callable, ptr %callable, i64 0, i32 3
+  %planner = load ptr, ptr %plan_at
+  %number = call i32 %planner(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
+  %planned = icmp sge i32 %number, 0
+  br i1 %planned, label %fits, label %wrong
+wrong:
+  ret i32 %number
+fits:
+  %y_at = getelementptr i64, ptr %grid, i64 1
+  %z_at = getelementptr i64, ptr %grid, i64 2
+  %x = load i64, ptr %grid
+  %y = load i64, ptr %y_at
+  %z = load i64, ptr %z_at
+  %xy = mul i64 %x, %y
+  %total = mul i64 %xy, %z
+  %none = icmp eq i64 %total, 0
+  br i1 %none, label %done, label %choose
+done:
+  ret i32 0
+choose:
+  %x4 = trunc i64 %x to i32
+  %y4 = trunc i64 %y to i32
+  %z4 = trunc i64 %z to i32
+  %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
+  %kernels = load ptr, ptr %kernels_at
+  %index = zext i32 %number to i64
+  %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
+  %function = load ptr, ptr %kernel
+  %scratch_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
+  %scratch = load i64, ptr %scratch_at
+  %ordered_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 3
+  %ordered = load i64, ptr %ordered_at
+  %count_at = getelementptr %Threads, ptr %threads, i64 0, i32 2
+  %count = load i64, ptr %count_at
+  %is_ordered = icmp ne i64 %ordered, 0
+  %is_one = icmp eq i64 %total, 1
+  %is_lonely = icmp slt i64 %count, 1
+  %either = or i1 %is_ordered, %is_one
+  %is_alone = or i1 %either, %is_lonely
+  br i1 %is_alone, label %alone, label %measure
+alone:
+  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)
+  ret i32 %status
+measure:
+  %width_at = getelementptr %Callable, ptr %callable, i64 0, i32 15, i64 0
+  %height_at = getelementptr %Callable, ptr %callable, i64 0, i32 15, i64 1
+  %depth_at = getelementptr %Callable, ptr %callable, i64 0, i32 15, i64 2
+  %width = load i32, ptr %width_at
+  %height = load i32, ptr %height_at
+  %depth = load i32, ptr %depth_at
+  %area = mul i32 %width, %height
+  %volume = mul i32 %area, %depth
+  %each = zext i32 %volume to i64
+  %invocations = mul i64 %total, %each
+  %large = icmp sge i64 %invocations, {SHARED_INVOCATIONS}
+  br i1 %large, label %together, label %small
+together:
+  %shared = call i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4, ptr %threads)
+  ret i32 %shared
+small:
+  %ran = call i32 @run_small(ptr %function, ptr %block, i64 %scratch, i64 %total, i32 %x4, i32 %y4, i32 %z4, ptr %threads)
+  ret i32 %ran
+}}
+"""
+
+
+@cache
+def shared_call() -> int:
+    """The address of a function that is called as `call` of `vyre_callable_t`, with threads in the stream's place: the address of three words, which are
+    a function `int lend(void *context, void (*task)(void *), void *data)` that gives 0 where it has taken the task, the `context`, and how many tasks are
+    wanted at most. It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
+    text = "\n".join([_TYPES, _WORK, _TOGETHER, _SMALL.replace("{clock}", str(time.CLOCK_MONOTONIC)), _CALL])
+    return jit.link("vyre-shared-call", text, (_SYMBOL,))[_SYMBOL]
