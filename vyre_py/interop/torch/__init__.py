@@ -1,4 +1,8 @@
-"""PyTorch: Programs as its operators (`op`). Needs the extra `torch`; nothing of PyTorch is imported before this module is."""
+"""PyTorch: Programs as its operators (`op`), and a backend of `torch.compile` that is known as "vyre".
+
+Needs the extra `torch`; nothing of PyTorch is imported before this module. The backend is an entry point of the package, so that
+`torch.compile(model, backend="vyre")` needs no import.
+"""
 
 from __future__ import annotations
 

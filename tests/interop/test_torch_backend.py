@@ -1,0 +1,252 @@
+"""`torch.compile(..., backend="vyre")` beside eager PyTorch: what kernels compute, which ops are left to PyTorch, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+import vyre_py as vp
+
+try:
+    import torch
+except ImportError:  # it is among the packages of the extra `dev`
+    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
+        raise
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+from torch.nn import functional
+
+from vyre_py.interop.torch import backend, runtime
+from vyre_py.interop.torch.backend import compile_graph
+from vyre_py.interop.torch.scheduling import backend_name, register
+
+nan, inf = float("nan"), float("inf")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Nothing compiled before, and nothing kept behind."""
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    with torch._inductor.config.patch(fx_graph_cache=False), torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
+    torch._dynamo.reset()
+
+
+def copied(arguments):
+    return [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
+def compare(function, *arguments, kernels=1, tolerance=1e-5, **settings):
+    """Compiled and eager results, changes of arguments and gradients are close, and at least so many kernels ran."""
+    ours, theirs = copied(arguments), copied(arguments)
+    launched = []
+    with runtime.watching(launched.append):
+        found = torch.compile(function, backend="vyre", fullgraph=True, **settings)(*ours)
+    wanted = function(*theirs)
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+    leaves = [(a, b) for a, b in zip(ours, theirs, strict=True) if isinstance(a, torch.Tensor) and a.requires_grad]
+    if leaves:
+        with runtime.watching(launched.append):
+            found.sum().backward()
+        wanted.sum().backward()
+        for mine, other in leaves:
+            torch.testing.assert_close(mine.grad, other.grad, rtol=10 * tolerance, atol=10 * tolerance)
+    assert len(launched) >= kernels, "PyTorch's own ops ran in place of kernels"
+    return launched
+
+
+def rows(*shape, **kwargs):
+    return torch.randn(*shape, **kwargs)
+
+
+ODD = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1.5, -2.5, 0.5, 3e38, 1e-40])
+WHOLE = torch.tensor([-128, -7, -1, 0, 1, 7, 100, 127])
+# Functions of one tensor over ordinary and odd numbers: all in one kernel, so that they take the time of one.
+FLOATS = [
+    torch.sin, torch.cos, torch.tan, torch.tanh, torch.exp, torch.expm1, torch.log1p, torch.erf, torch.erfc, torch.sigmoid, torch.floor, torch.ceil,
+    torch.trunc, torch.round, torch.sign, torch.abs, torch.neg, torch.isnan, torch.isinf, torch.isfinite, torch.signbit, torch.atan, torch.asinh,
+    torch.relu, functional.gelu, functional.silu, functional.softplus, torch.square, torch.sgn, torch.frac, torch.special.expit,
+]  # fmt: skip
+POSITIVE = [torch.sqrt, torch.rsqrt, torch.log, torch.log2, torch.log10, torch.lgamma, torch.reciprocal, torch.acosh, torch.special.erfcx]
+PAIRS = [
+    torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.minimum, torch.fmax, torch.fmin, torch.fmod, torch.remainder, torch.atan2, torch.hypot,
+    torch.copysign, torch.nextafter, torch.eq, torch.lt, torch.ge, torch.pow, lambda a, b: torch.div(a, b, rounding_mode="trunc"), torch.logaddexp, torch.xlogy,
+]  # fmt: skip
+WHOLES = [
+    torch.add, torch.mul, torch.sub, torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor, torch.maximum, torch.minimum, torch.lt, torch.ne, torch.div,
+    lambda a, b: torch.div(a, b, rounding_mode="floor"), lambda a, b: torch.div(a, b, rounding_mode="trunc"), torch.remainder, torch.fmod,
+    lambda a, b: a << (b & 3), lambda a, b: a >> (b & 3), lambda a, b: (a // b, a % b),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_functions_of_one_float(dtype):
+    compare(lambda x: [f(x) for f in FLOATS], torch.cat([rows(40, dtype=torch.float64), ODD.double()]).to(dtype), tolerance=1e-6)
+    compare(lambda x: [f(x) for f in POSITIVE], torch.rand(50, dtype=dtype) + 1, tolerance=1e-6)
+
+
+def test_functions_of_two_floats():
+    x, y = torch.cartesian_prod(torch.cat([ODD[:8], rows(4)]), torch.cat([ODD[:8], rows(4)])).unbind(1)
+    compare(lambda a, b: [f(a, b) for f in PAIRS], x.clone(), y.clone(), tolerance=1e-6)
+    compare(lambda a, b: torch.div(a, b, rounding_mode="floor"), rows(50), rows(50))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64], ids=str)
+def test_whole_numbers(dtype):
+    x, y = torch.cartesian_prod(WHOLE.to(dtype), WHOLE[WHOLE != 0].to(dtype)).unbind(1)
+    compare(lambda a, b: [f(a, b) for f in WHOLES], x.clone(), y.clone())
+    compare(lambda a, b: (~a, -a, a.sign(), (a > 0) & (b > 0), (a > 0) ^ (b > 1), a.bool() | b.bool()), x.clone(), y.clone())
+
+
+def test_conversions():
+    dtypes = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool]
+    compare(lambda x: [x.to(dtype) for dtype in dtypes], torch.tensor([-3.7, -1.0, 0.0, 0.3, 1.0, 2.5, 100.9]))
+    compare(lambda x: [x.to(dtype) for dtype in dtypes], torch.tensor([-3, 0, 1, 200, 300, -40000]))
+    compare(lambda x: (x.view(torch.int32) + 1, x.view(torch.int32).view(torch.float32) * 2), rows(10))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_rounded_where_pytorch_rounds(dtype):
+    x, y = rows(100, 70).to(dtype), rows(70).to(dtype)
+    compare(lambda x, y: x * y + 1, x, y, tolerance=2e-2)
+    compare(lambda x: x.to(torch.float32).mul(1.001).to(dtype).to(torch.float32), x, tolerance=0)
+    compare(lambda x: x.softmax(-1), x, tolerance=1e-2)
+    compare(lambda x: (x.sum(-1), x.sum(0), x.amax(), x.mean()), x, tolerance=2e-2)
+    compare(lambda x: functional.layer_norm(x, (70,)), x.requires_grad_(), tolerance=2e-2)
+
+
+REDUCTIONS = {
+    "sum": torch.sum, "mean": torch.mean, "prod": lambda x, *a: (1 + x / 1000).prod(*a), "amax": torch.amax, "amin": torch.amin, "var": torch.var,
+    "any": lambda x, *a: (x > 3).any(*a), "all": lambda x, *a: (x > -9).all(*a), "argmax": torch.argmax, "argmin": torch.argmin,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_reductions(axis):
+    x = rows(3, 130, 37)
+    compare(lambda x: [f(x, *([] if axis is None else [axis])) for f in REDUCTIONS.values()], x, tolerance=1e-4)
+
+
+def test_reductions_of_what_is_not_a_number_and_of_equal_ones():
+    x = rows(40, 50)
+    x[3, 7], x[5, 40], x[6] = nan, inf, 2.0
+    compare(lambda x: (x.amax(1), x.amin(1), x.argmax(1), x.argmin(1), x.sum(1), x.argmax(), x.amax(0)), x)
+    compare(lambda x: (x.sum(1), x.amax(1), x.argmax(1), x.prod(1)), torch.arange(6000).view(2, 3000) % 7)
+    compare(lambda x: x.permute(2, 0, 1).argmax(), rows(4, 5, 60))
+
+
+def test_large_and_split_reductions():
+    compare(lambda x: (x.sum(), x.amax(), (x * x).mean()), rows(300_000), tolerance=1e-3)
+    compare(lambda x: x.sum(0), rows(5000, 3), tolerance=1e-3)
+
+
+MODELS = {
+    "softmax": lambda x: (x.softmax(-1), x.softmax(0), x.log_softmax(1)),
+    "norms": lambda x: (functional.layer_norm(x, x.shape[-1:]), functional.normalize(x), functional.rms_norm(x, x.shape[-1:])),
+    "views": lambda x: (x.t() + 1, x[:, ::2] * 2, x.flip(0) + x, x.view(-1)[3:] + 1, x.unfold(0, 3, 2) * 2, x.expand(2, *x.shape) + 1),
+    "cat": lambda x: (torch.cat([x.sin(), x.cos(), x[:, :3]], 1), torch.stack([x, x + 1]), torch.cat([x, x * 2])),
+    "pad": lambda x: (functional.pad(x, (1, 2, 3, 4)) + 1, torch.roll(x, 3, 0) + 1, x.tril() + 1, x.triu(2) + 1),
+    "pooling": lambda x: (functional.max_pool2d(x[None], 3), functional.avg_pool2d(x[None], 2), functional.interpolate(x[None, None], scale_factor=2)),
+    "where": lambda x: (torch.where(x > 0, x, -1), x.clamp(-1, 1), x.masked_fill(x > 1, 0), x.nan_to_num()),
+    "broadcast": lambda x: (x + x[0] + x[:, :1], torch.arange(x.shape[1]) * x, torch.full_like(x, 3) * x),
+    "scans": lambda x: (x.cumsum(0), x.cumsum(1), x.cummax(1), x.logcumsumexp(0)),
+    "losses": lambda x: (functional.mse_loss(x, x + 1), functional.huber_loss(x, x * 3), functional.binary_cross_entropy_with_logits(x, (x > 0).float())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_functions(name):
+    compare(MODELS[name], rows(33, 50), tolerance=1e-4)
+
+
+def test_indexing_and_what_it_refuses():
+    x, i, j = rows(20, 30), torch.tensor([0, -1, 7, 3]), torch.tensor([1, 2, -30, 29])
+    compare(lambda x, i, j: (x[i], x[i, j], x[:, j] + 1, x.gather(1, j.remainder(30)[None].expand(20, 4))), x, i, j)
+    compare(lambda x, i: functional.embedding(i.remainder(20), x), x.requires_grad_(), i)
+    compare(lambda x, i, y: x.index_put((i,), y, accumulate=True), x.detach(), torch.tensor([1, 1, 2]), rows(3, 30))
+    compare(lambda x, i, y: x.scatter_add(0, i, y), x.detach(), torch.randint(0, 20, (5, 30)), rows(5, 30))
+    compiled = torch.compile(lambda x, i: x[i] * 2, backend="vyre")
+    for wrong in (torch.tensor([20]), torch.tensor([3, -21])):
+        with pytest.raises(IndexError, match="20 elements"):
+            compiled(x.detach(), wrong)
+    torch.testing.assert_close(compiled(x.detach(), i), x.detach()[i] * 2)
+
+
+def test_changes_in_place():
+    def change(x, y):
+        x.add_(1)
+        y[2:5].mul_(x[2:5])
+        x.t().copy_(x.t() * 2)
+        return x.sum() + y.sum()
+
+    compare(change, rows(8, 8), rows(8, 8), tolerance=1e-4)
+
+
+def test_gradients():
+    def network(x, w, b, g):
+        return functional.layer_norm(functional.gelu(x @ w + b), (40,), g).softmax(-1).pow(2).sum(-1)
+
+    compare(network, *(rows(*shape, requires_grad=True) for shape in ((20, 30), (30, 40), (40,), (40,))), tolerance=1e-4, kernels=2)
+
+    def convolution(x, w):
+        return functional.batch_norm(functional.conv2d(x, w), None, None, training=True).relu()
+
+    compare(convolution, rows(2, 3, 9, 9), rows(4, 3, 3, 3, requires_grad=True), tolerance=1e-3)
+
+
+def test_dynamic_shapes():
+    def function(x, y, n):
+        return x.softmax(-1) + y[:, None] * n, x.sum(0), x.t() * 2, x[1:, ::2] + 1
+
+    compiled, launched = torch.compile(function, backend="vyre", dynamic=True, fullgraph=True), []
+    for count, n in ((7, 2), (50, -3), (33, 11)):
+        x, y = rows(count, count + 40), rows(count)
+        with runtime.watching(launched.append):
+            found = compiled(x, y, n)
+        torch.testing.assert_close(found, function(x, y, n), rtol=1e-5, atol=1e-5)
+    assert len(set(launched)) < len(launched)
+
+
+def test_what_we_lack_is_left_to_pytorch_and_named_once(caplog):
+    with caplog.at_level(logging.WARNING, "vyre_py.interop.torch"):
+        compare(lambda x: torch.special.bessel_j0(x * 2) + torch.special.bessel_j0(x) + 1, rows(50))
+    assert sum("bessel_j0" in record.message for record in caplog.records) == 1
+
+
+def test_others_keep_their_backend():
+    register()
+    before = torch._inductor.config.cpu_backend
+    assert before == "cpp"
+    compare(lambda x: x + 1, rows(5))
+    assert torch._inductor.config.cpu_backend == before
+    scheduling = torch._inductor.codegen.common.get_scheduling_for_device("cpu")
+    assert type(scheduling(None)).__name__ == "CppScheduling"
+    with torch._inductor.config.patch(cpu_backend=backend_name()):
+        assert type(scheduling(None)).__name__ == "VyreScheduling"
+
+
+def test_other_devices_are_refused():
+    graph = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(vp.Unsupported, match="tensors on meta"):
+        compile_graph(graph, [torch.ones(2, device="meta")])
+
+
+def test_caches_of_compiled_graphs_hold_our_version(monkeypatch):
+    counters, x = torch._dynamo.utils.counters["inductor"], rows(9)
+
+    def run():
+        """Hits and misses of the cache."""
+        counters.clear()
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(lambda x: x.sin() * 2, backend="vyre")(x), x.sin() * 2)
+        return counters["fxgraph_cache_hit"], counters["fxgraph_cache_miss"]
+
+    with torch._inductor.utils.fresh_cache(), torch._inductor.config.patch(fx_graph_cache=True):
+        assert run() == (0, 1)
+        assert run() == (1, 0)
+        monkeypatch.setattr(backend, "backend_name", lambda: "vyre of another version")
+        assert run() == (0, 1)

@@ -1,0 +1,46 @@
+"""`torch.compile(model, backend="vyre")`: AOTAutograd and Inductor compile the graph, and its loops become Programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch._inductor import list_mode_options
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+from vyre_py.interop.torch.fallbacks import lowered_for_us
+from vyre_py.interop.torch.scheduling import backend_name, register
+from vyre_py.interop.torch.tensors import require_cpu
+
+__all__ = ["compile_graph"]
+
+# What Inductor is told beside the user's own options.
+_OPTIONS: Final[Mapping[str, Any]] = {
+    "fallback_random": True,
+    "max_autotune_gemm_backends": "ATEN",  # templates of products are C++
+    "max_autotune_conv_backends": "ATEN",
+}
+
+
+def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
+    for value in inputs:
+        if isinstance(value, torch.Tensor):
+            require_cpu(value.device, "the backend vyre")
+    with lowered_for_us():
+        return compile_fx_inner(graph, inputs, **kwargs)
+
+
+def compile_graph(graph: Any, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
+    """The backend that PyTorch knows as "vyre". `options` are Inductor's.
+
+    Raises Unsupported for tensors that are not on the CPU.
+    """
+    register()
+    with lowered_for_us():
+        return _compiled(graph, inputs, mode, options)
+
+
+def _compiled(graph: Any, inputs: Sequence[Any], mode: str | None, options: Mapping[str, Any] | None) -> Any:
+    chosen = {**(list_mode_options(mode) if mode else {}), **(options or {}), **_OPTIONS, "cpu_backend": backend_name()}
+    return compile_fx(graph, inputs, inner_compile=_compile_inner, config_patches=chosen)

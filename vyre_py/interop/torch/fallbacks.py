@@ -1,0 +1,100 @@
+"""Ops that the backend leaves to PyTorch: each call of one is PyTorch's own op between our kernels, and a line of the log names it once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch._inductor import decomposition, lowering, utils
+from torch._inductor.codegen.common import pointwise_overrides_data
+
+from vyre_py.interop.torch.elementwise import OPS, ElementwiseOps
+
+__all__ = ["lowered_for_us"]
+
+_log: Final = logging.getLogger("vyre_py.interop.torch")
+_lock: Final = threading.RLock()
+_named: Final[set[str]] = set()
+_ATOMIC: Final = frozenset({torch.int32, torch.int64, torch.uint32, torch.uint64, torch.float32, torch.float64})
+aten: Final = torch.ops.aten
+
+
+def _name_once(op: str) -> None:
+    if op not in _named:
+        _named.add(op)
+        _log.warning("the backend vyre has no %s: PyTorch's own op runs in its place", op)
+
+
+def _left_to_torch(op: Any) -> Callable[..., Any]:
+    handler = lowering.fallback_handler(op, add_to_fallback_set=False)
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        _name_once(str(op))
+        return handler(*args, **kwargs)
+
+    return lowered
+
+
+def _no_atomic_add(dtype: Any) -> bool:
+    if dtype in _ATOMIC:
+        return False
+    _name_once(f"atomic addition of {dtype}")
+    return True
+
+
+def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
+    """argmax or argmin of all elements: of one axis, so that a place is the one that PyTorch means whatever the order of the loops."""
+
+    def lowered(x: Any, axis: Any = None, keepdims: bool = False, **kwargs: Any) -> Any:
+        rank = len(x.get_size())
+        if axis is not None or rank < 2:
+            return original(x, axis, keepdims, **kwargs)
+        found = original(lowering.view(x, [utils.sympy_product(x.get_size())]), 0, False, **kwargs)
+        return lowering.view(found, [1] * rank) if keepdims else found
+
+    return lowered
+
+
+@cache
+def _lowerings() -> dict[Any, Callable[..., Any]]:
+    """The lowerings that are ours, by op."""
+    missing = [data.name for name, data in pointwise_overrides_data.items() if name not in OPS and not _is_defined(name)]
+    ours: dict[Any, Callable[..., Any]] = {}
+    for name in missing:
+        for op in _overloads(name):
+            ours[op] = _left_to_torch(op)
+    for packet in (aten.argmax, aten.argmin):
+        ours |= {op: _flat(original) for op, original in lowering.lowerings.items() if op is packet or getattr(op, "overloadpacket", None) is packet}
+    return ours
+
+
+def _is_defined(name: str) -> bool:
+    return name in vars(ElementwiseOps)
+
+
+def _overloads(name: str) -> list[Any]:
+    packet = getattr(aten, name, None)
+    return [op for op in lowering.lowerings if packet is not None and getattr(op, "overloadpacket", None) is packet]
+
+
+@contextmanager
+def lowered_for_us() -> Iterator[None]:
+    """While a graph is lowered: what we lack is left to PyTorch. Another compilation in the process meanwhile leaves it, too: the results are the same."""
+    ours, table, name = _lowerings(), lowering.lowerings, "needs_fallback_due_to_atomic_add_limitations"
+    modules = (lowering, decomposition, utils)
+    with _lock:
+        theirs, asked = {op: table[op] for op in ours}, getattr(utils, name)
+        table.update(ours)
+        for module in modules:
+            setattr(module, name, _no_atomic_add)
+        try:
+            yield
+        finally:
+            table.update(theirs)
+            for module in modules:
+                setattr(module, name, asked)

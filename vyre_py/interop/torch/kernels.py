@@ -1,0 +1,386 @@
+"""Inductor's fused loops as Programs.
+
+A kernel without a reduction has an invocation for each point. One that reduces has either an invocation for each result, which goes through its elements one
+after the other, or, where the elements of a result lie side by side, a subgroup: its lanes take neighbours, and fold what they have at the end.
+
+One module because the lines of a kernel come together from all of its methods: loads, stores, loops and folds write to buffers that one text is made of.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import sympy
+import torch
+from torch._inductor import ir
+from torch._inductor.codegen.common import DeferredLine, IndentedBuffer, PythonPrinter, SizeArg, TensorArg
+from torch._inductor.codegen.simd import SIMDKernel
+from torch._inductor.virtualized import V
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from vyre_py.interop.torch.accumulators import Fold, fold_of
+from vyre_py.interop.torch.elementwise import ElementwiseOps
+from vyre_py.interop.torch.indices import IndexPrinter, number_typed
+from vyre_py.interop.torch.terms import compute_dtype, literal, type_name, typed
+from vyre_py.lowering.errors import Unsupported
+
+__all__ = ["VyreKernel"]
+
+_ATOMIC: Final = ("i32", "i64", "u32", "u64", "f32", "f64")
+_SERIAL: Final = 32  # reductions of fewer elements are not worth a subgroup
+_LANES: Final = 32  # of a subgroup: enough to keep sums apart, and few enough for the registers of a CPU
+_POINTWISE: Final = 256  # invocations of a workgroup without a reduction
+_RESULTS: Final = 32  # and of one whose invocations reduce alone
+_PROBLEM: Final = "problem"  # the buffer that tells what went wrong
+
+
+def _index_text(expr: Any) -> str:
+    return str(IndexPrinter(V.kernel.symbol_text, lambda: V.kernel.index_dtype).doprint(expr))
+
+
+class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for this checker
+    """One fused loop."""
+
+    inside_reduction: bool
+    overrides = ElementwiseOps
+    newvar_prefix = "let "
+    kexpr = sexpr = staticmethod(_index_text)
+    pexpr = PythonPrinter().doprint
+
+    def __init__(self, tiling: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(tiling, **kwargs)
+        self.starts, self.folded, self.results = IndentedBuffer(), IndentedBuffer(), IndentedBuffer()
+        self.problems: list[tuple[str, str]] = []
+        self._kept: set[Any] = set()  # variables that are not a loop's own
+        self._dtypes: dict[str, Any] = {}
+        self._numbers = itertools.count()
+        self._read: set[str] = set()
+        self._changed: set[str] = set()  # by atomics
+        self._arguments: list[str] = []
+        self.together = self.features.is_reduction() and self._reduces_together()
+
+    def _reduces_together(self) -> bool:
+        """Whether the elements of a result lie side by side, and are enough for a subgroup."""
+        numel = self.features.reduction_numel
+        nodes = [node for node in self.features.scheduler_nodes() if node.is_reduction()]
+        if (isinstance(numel, sympy.Integer) and numel < _SERIAL) or any(isinstance(node.node.data, ir.Scan) for node in nodes):
+            return False
+        along, across = 0, 0
+        for node in nodes:
+            body = node._body
+            for index in body.get_read_exprs():
+                strides = V.graph.sizevars.stride_hints(index, [*body.iter_vars, *body.reduce_vars])
+                results, elements = strides[: len(body.iter_vars)], strides[len(body.iter_vars) :]
+                along += 1 in elements
+                across += 1 in results
+        return along >= across
+
+    # What Inductor asks of any kernel.
+
+    def dtype_to_str(self, dtype: Any) -> str:
+        """The name of a type."""
+        return type_name(dtype)
+
+    def should_use_persistent_reduction(self) -> bool:
+        """Loops are what there is."""
+        return False
+
+    def create_cse_var(self, *args: Any, **kwargs: Any) -> Any:
+        """A variable, whose dtype indices ask for by its name."""
+        variable = super().create_cse_var(*args, **kwargs)
+        self._dtypes[variable.name] = variable.dtype
+        return variable
+
+    def let(self, text: str, dtype: Any) -> Any:
+        """A variable of an expression."""
+        return self.cse.generate(self.compute, text, dtype=dtype)
+
+    # Indices.
+
+    def symbol_text(self, name: str) -> str:
+        """A symbol of an index, in the index type."""
+        if name in self._dtypes:
+            dtype = self._dtypes[name]
+            return name if type_name(dtype) == self.index_dtype else f"cast({name}, {self.index_dtype})"
+        if name.endswith("numel") or (name.startswith("ks") and self.index_dtype != "i64"):
+            return f"cast({name}, {self.index_dtype})"
+        return name
+
+    def index_text(self, index: Any) -> str:
+        """An index into memory."""
+        return number_typed(self.index_to_str(self.prepare_indexing(index)), self.index_dtype)
+
+    def index_as(self, expr: Any, dtype: Any) -> Any:
+        """An index as a value of a dtype."""
+        text = self.index_text(expr)
+        return self.let(text if type_name(dtype) == self.index_dtype else f"cast({text}, {type_name(dtype)})", dtype)
+
+    def codegen_iteration_ranges_entry(self, entry: Any) -> None:
+        """The line that computes one of a loop's indices."""
+        text = number_typed(self.kexpr(self.rename_indexing(entry.expr)), self.index_dtype)
+        (self.indexing_code if entry.root.is_loop else self.body).writeline(f"let {entry.name} = {text}")
+
+    def check_bounds(self, expr: Any, size: Any, lower: bool, upper: bool) -> None:
+        """Has an index that PyTorch refuses raise IndexError."""
+        if not (lower or upper):
+            return
+        text = self.index_text(expr)
+        limit = number_typed(self.index_to_str(self.prepare_indexing(size)), self.index_dtype)
+        wrong = " || ".join([*([f"{text} < 0"] if lower else []), *([f"{text} >= {limit}"] if upper else [])])
+        self._report(wrong, ("IndexError", f"index out of range: an axis of {size} elements is indexed beyond them"))
+
+    def device_assert_async(self, cond: Any, msg: str) -> None:
+        """Has a false condition raise RuntimeError."""
+        self._report(f"!{typed(cond, torch.bool)}", ("RuntimeError", str(msg)))
+
+    def _report(self, wrong: str, problem: tuple[str, str]) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+        if self._load_mask is not None:
+            wrong = f"{self._load_mask} && ({wrong})"
+        self.compute.writeline(f"if {wrong} {{ {_PROBLEM}[0] = {self.problems.index(problem) + 1}u32 }}")
+
+    # Memory.
+
+    def load(self, name: str, index: Any) -> Any:
+        """An element of a buffer; half precision as f32."""
+        memory = self.args.input(name)
+        self._read.add(memory)
+        text, dtype = f"{memory}[{self.index_text(index)}]", V.graph.get_dtype(name)
+        wide = compute_dtype(dtype)
+        return self.cse.generate(self.loads, text if wide is dtype else f"cast({text}, {type_name(wide)})", dtype=wide)
+
+    def store(self, name: str, index: Any, value: Any, mode: str | None = None) -> None:
+        """Writes an element, or adds to it."""
+        self.stores.writeline(DeferredLine(name, self._alone(self._store_line(name, index, value, mode), not self.inside_reduction)))
+
+    def store_reduction(self, name: str, index: Any, value: Any) -> None:
+        """Writes a result."""
+        prior, self.inside_reduction = self.inside_reduction, False
+        try:
+            line = self._store_line(name, index, value, None)
+        finally:
+            self.inside_reduction = prior
+        self.results.writeline(DeferredLine(name, self._alone(line, True)))
+
+    def _store_line(self, name: str, index: Any, value: Any, mode: str | None) -> str:
+        memory, dtype = self.args.output(name), V.graph.get_dtype(name)
+        place = f"{memory}[{self.index_text(index)}]"
+        if mode is None:
+            return f"{place} = {typed(value, dtype)}"
+        if mode != "atomic_add" or type_name(dtype) not in _ATOMIC:
+            raise Unsupported("the backend vyre", [f"stores of the mode {mode} to {dtype}"])
+        self._changed.add(memory)
+        return f"atomic_add({place}, {typed(value, dtype)})"
+
+    def _alone(self, line: str, once: bool) -> str:
+        """Where a subgroup has one value, one of its lanes writes it."""
+        return f"if lane == 0 {{ {line} }}" if self.together and self.features.is_reduction() and once else line
+
+    # Reductions.
+
+    def reduction(self, dtype: Any, src_dtype: Any, reduction_type: str, value: Any) -> Any:
+        """The result of a reduction, known behind its loop."""
+        key = (src_dtype, reduction_type, value)
+        if key not in self.cse.reduction_cache:
+            self.cse.reduction_cache[key] = self._reduced(compute_dtype(dtype), reduction_type, value)
+        return self.cse.reduction_cache[key]
+
+    def _reduced(self, dtype: Any, kind: str, value: Any) -> Any:
+        values = value if isinstance(value, tuple) else (value,)
+        if kind in ("argmax", "argmin"):
+            own = "r0_index" if self.index_dtype == "i64" else "cast(r0_index, i64)"
+            place = self.let(typed(values[1], torch.int64) if len(values) > 1 else own, torch.int64)
+            fold, values = fold_of(kind, values[0].dtype), (values[0], place)
+        else:
+            fold = fold_of(kind, torch.bool if kind == "any" else values[0].dtype if kind in ("max", "min") else dtype)
+        elements = [typed(element, its) for element, its in zip(values, fold.dtypes, strict=False)]
+        state = [f"acc{next(self._numbers)}" for _ in fold.dtypes]
+        for name, its, start in zip(state, fold.dtypes, fold.starts, strict=True):
+            self.starts.writeline(f"var {name}: {type_name(its)} = {start}")
+        self._assign(self.compute, state, fold, fold.take, elements)
+        found = self._folded(state, fold)
+        return tuple(found) if kind.startswith("welford") else found[1] if kind in ("argmax", "argmin") else found[0]
+
+    def _assign(self, lines: Any, state: Sequence[str], fold: Fold, combine: Callable[..., list[str]], other: Sequence[str]) -> None:
+        let = self._letting(lines)
+        found = [let(text, its) for text, its in zip(combine(let, [let(name, None) for name in state], other), fold.dtypes, strict=True)]
+        lines.writelines([f"{name} = {text}" for name, text in zip(state, found, strict=True)])
+
+    def _letting(self, lines: Any) -> Callable[[str, Any], str]:
+        def let(text: str, dtype: Any) -> str:
+            del dtype
+            name = f"m{next(self._numbers)}"
+            lines.writeline(f"let {name} = {text}")
+            return name
+
+        return let
+
+    def _folded(self, state: Sequence[str], fold: Fold) -> list[Any]:
+        """The state of all lanes together, as variables."""
+        let = self._letting(self.folded)
+        names = [let(name, None) for name in state]
+        if self.together and fold.subgroup:
+            names = [let(f"subgroup_reduce_{fold.subgroup}({name})", None) for name in names]
+        elif self.together:
+            step = _LANES // 2
+            while step:
+                others = [let(f"subgroup_shuffle_xor({name}, {step})", None) for name in names]
+                names = [let(text, None) for text in fold.combine(let, names, others)]
+                step //= 2
+            names = [let(f"subgroup_broadcast({name}, 0)", None) for name in names]
+        found = [self.cse.generate(self.folded, name, dtype=its) for name, its in zip(names, fold.dtypes, strict=True)]
+        self._kept.update(found)
+        return found
+
+    def scan(self, dtypes: Sequence[Any], combine_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
+        """Each element folded with all before it: an invocation goes through them, and keeps what it has."""
+        state = [f"acc{next(self._numbers)}" for _ in dtypes]
+        wide = [compute_dtype(dtype) for dtype in dtypes]
+        elements = [self.let(typed(value, dtype), dtype) for value, dtype in zip(values, wide, strict=True)]
+        for name, dtype in zip(state, wide, strict=True):
+            self.starts.writeline(f"var {name}: {type_name(dtype)} = {literal(0, dtype)}")
+        before = [self.let(name, dtype) for name, dtype in zip(state, wide, strict=True)]
+        both = combine_fn(tuple(before), tuple(elements))
+        first = self.let("r0_index == 0", torch.bool)
+        found = []
+        for name, element, joined, dtype in zip(state, elements, both, wide, strict=True):
+            found.append(self.let(f"select({first}, {element}, {typed(joined, dtype)})", dtype))
+            self.compute.writeline(f"{name} = {found[-1]}")
+        return tuple(found)
+
+    # The text.
+
+    def codegen_body(self) -> None:
+        """Moves what was written so far to the body, in its loop where it is within one."""
+        parts = (self.indexing_code, self.loads, self.compute, self.stores)
+        if not any((*parts, self.folded, self.results)):
+            return
+        loops = [tree for tree in self.range_trees if tree.is_loop]
+        if self.inside_reduction and loops:
+            (tree,) = loops
+            self.body.splice(self.starts)
+            self._write_loop(tree, parts)
+            self.cse.invalidate(self._kept)
+            tree.cache_clear()
+        else:
+            for part in parts:
+                self.body.splice(part)
+            self._kept.update(self.cse._cache.values())
+        self.body.splice(self.folded)
+        self.body.splice(self.results)
+        for part in (*parts, self.folded, self.results, self.starts):
+            part.clear()
+
+    def _write_loop(self, tree: Any, parts: Iterable[Any]) -> None:
+        count, name, type_ = self.kexpr(self.rename_indexing(tree.numel)), f"{tree.prefix}index", self.index_dtype
+        if not self.together:
+            heads, ends = [f"for {name} in 0{type_}..{number_typed(count, type_)} {{"], "}"
+        else:
+            heads = [f"for {tree.prefix}base in 0{type_}..{number_typed(count, type_)} step {_LANES} {{", f"let {name} = {tree.prefix}base + lane"]
+            whole = isinstance(tree.numel, sympy.Integer) and tree.numel % _LANES == 0
+            heads, ends = (heads, "}") if whole else ([*heads, f"if {name} < {count} {{"], "} }")
+        self.body.writelines(heads)
+        with self.body.indent():
+            for part in parts:
+                self.body.splice(part)
+        self.body.writeline(ends)
+
+    def codegen_kernel(self, name: str | None = None) -> str:
+        """The text of the Program, within the call that makes a kernel of it."""
+        del name
+        self.codegen_body()
+        body, dims, params, memories = self.body.getvalue(), [], [], []
+        tensors, sizes, numbers = [], [], []
+        renamed = {inner: self.args.output_buffers[outer] for outer, inner in self.args.input_buffers.items() if self._is_written(outer)}
+        if renamed:
+            body = re.sub(rf"\b({'|'.join(renamed)})\b", lambda found: renamed[found[1]], body)
+        for argument in self._tensor_arguments():
+            if argument.name in renamed or not re.search(rf"\b{argument.name}\b", body):
+                continue
+            extent = self._extent(argument.buffer)
+            size = str(extent) if isinstance(extent, sympy.Integer) else f"n_{argument.name}"
+            if not isinstance(extent, sympy.Integer):
+                dims.append(size)
+                sizes.append(self._python(extent))
+            memories.append(f"buffer {argument.name}: {type_name(argument.dtype)}[{size}] {self._access(argument.name, renamed)}")
+            tensors.append(argument.buffer)
+        for tree in self.range_trees:
+            if not isinstance(tree.numel, sympy.Integer):
+                dims.append(f"{tree.prefix}numel")
+                sizes.append(self._python(tree.numel))
+        for outer, inner in self.args.sizevars.items():
+            if isinstance(outer, sympy.Symbol) and symbol_is_type(outer, SymT.UNBACKED_FLOAT):
+                raise Unsupported("the backend vyre", ["numbers that are known only as the graph runs"])
+            params.append(f"param {inner}: i64")
+            numbers.append(str(outer))
+        if self.problems:
+            memories.append(f"buffer {_PROBLEM}: u32[1] read_write")
+        self._arguments = [*tensors, *sizes, *numbers]
+        text = self._program(dims, [*params, *memories], body)
+        return f"vyre_kernel('''\n{text}''', {len(tensors)}{f', {self.problems!r}' if self.problems else ''})"
+
+    def _tensor_arguments(self) -> list[Any]:
+        _, _, kinds, _ = self.args.python_argdefs()
+        if odd := [kind for kind in kinds if not isinstance(kind, (TensorArg, SizeArg))]:
+            raise Unsupported("the backend vyre", [f"arguments such as {odd[0]}"])
+        return [kind for kind in kinds if isinstance(kind, TensorArg)]
+
+    def _is_written(self, outer: str) -> bool:
+        return isinstance(self.args.output_buffers.get(outer), str)
+
+    def _access(self, memory: str, renamed: dict[str, Any]) -> str:
+        if memory.startswith("in_out") or memory in renamed.values() or memory in self._changed:
+            return "read_write"
+        return "read" if not memory.startswith("out_") else "read_write" if memory in self._read else "write"
+
+    def _extent(self, outer: str) -> Any:
+        """How many elements lie behind a buffer's address."""
+        layout = V.graph.get_buffer(outer).get_layout() if outer in V.graph.name_to_buffer else V.graph.graph_inputs[outer].get_layout()
+        spans = [(size - 1) * stride for size, stride in zip(layout.size, layout.stride, strict=True)]
+        if any(size == 0 for size in layout.size):
+            return sympy.S.Zero
+        return V.graph.sizevars.simplify(sympy.Add(sympy.S.One, *spans))
+
+    def _python(self, expr: Any) -> str:
+        wrapper = V.graph.wrapper_code
+        return str(wrapper.codegen_python_sizevar(V.graph.sizevars.simplify(expr)))
+
+    def _program(self, dims: Sequence[str], declared: Sequence[str], body: str) -> str:
+        head, guards, extents = [], [], []
+        for tree, axis in zip([t for t in self.range_trees if not t.is_reduction][::-1], "xyz", strict=False):
+            extent = str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
+            query = f"{'workgroup_id' if self.together else 'global_id'}.{axis}"
+            extents.append(extent)
+            head.append(f"let {tree.prefix}index = cast({query}, {self.index_dtype})")
+            guards.append(f"{query} < {extent}")
+        if self.together:
+            shape = f"workgroup({_LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
+            head.append(f"let lane = cast(local_index, {self.index_dtype})")
+        else:
+            width = _RESULTS if self.features.is_reduction() else _POINTWISE
+            shape = f"workgroup({width}) over({', '.join(extents) or '1'})"
+        text = IndentedBuffer()
+        text.writeline(f"program kernel({', '.join(dims)}) {shape} {{")
+        with text.indent():
+            text.writelines([*declared, *head])
+            text.writeline(f"if {' && '.join(guards) or 'true'} {{")  # where it is known to hold, indices need no check of their own
+            with text.indent():
+                text.splice(body)
+            text.writeline("}")
+        text.writeline("}")
+        return str(text.getvalue())
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        """Writes the call."""
+        del node, deallocate_ws
+        wrapper = V.graph.wrapper_code
+        for size in self.args.sizevars:
+            wrapper.ensure_size_computed(size)
+        arguments = self._arguments
+        wrapper.generate_kernel_call(
+            name, arguments, device=V.graph.get_current_device_or_throw(), triton=False, arg_types=[None] * len(arguments)
+        )  # fmt: skip

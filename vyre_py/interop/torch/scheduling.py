@@ -1,0 +1,76 @@
+"""How Inductor comes to our kernels: a scheduling of its own, chosen for each compilation by `config.cpu_backend`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import sympy
+from torch._inductor import config
+from torch._inductor.codegen.common import BackendFeature, device_codegens, init_backend_registration
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.utils import get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from vyre_py.interop.torch.kernels import VyreKernel
+
+__all__ = ["VyreScheduling", "backend_name", "register"]
+
+_PREFIX: Final = "vyre "
+
+
+class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no types for this checker
+    """Fuses as all of Inductor's SIMD backends do, and makes Programs."""
+
+    kernel_type = VyreKernel
+
+    @classmethod
+    def get_backend_features(cls, device: Any) -> Any:
+        """What lowering may count on."""
+        del device
+        return OrderedSet([
+            BackendFeature.INPLACE_BUFFERS, BackendFeature.MASKED_SCATTER_WITH_INDEX, BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
+            BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION,
+        ])  # fmt: skip
+
+    @classmethod
+    def get_tiling_and_scores(cls, node_schedule: Any, numel: Any, reduction_numel: Any = sympy.S.One, coalesce_analysis: Any = None) -> Any:
+        """One axis of points, and one of elements that are reduced."""
+        del node_schedule, coalesce_analysis
+        return cls.create_tiling([numel], [reduction_numel]), None
+
+    def define_kernel(self, src_code: str, node_schedule: Sequence[Any], kernel: Any) -> str:
+        """Writes a kernel's text to the generated module, once; gives its name there."""
+        del kernel
+        wrapper = V.graph.wrapper_code
+        if src_code in wrapper.src_to_kernel:
+            return str(wrapper.src_to_kernel[src_code])
+        name = f"vyre_{wrapper.next_kernel_suffix()}"
+        wrapper.src_to_kernel[src_code] = name
+        wrapper.add_import_once("from vyre_py.interop.torch.runtime import kernel as vyre_kernel")
+        origins, detailed = get_kernel_metadata(node_schedule, wrapper)
+        wrapper.define_kernel(name, src_code, f"{origins}\n{detailed}")
+        return name
+
+
+@cache
+def backend_name() -> str:
+    """What `config.cpu_backend` is while we compile. It holds a digest of what makes our kernels' text, and so do the keys of PyTorch's caches then."""
+    digest = hashlib.sha256(version("vyre-py").encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return _PREFIX + digest.hexdigest()[:16]
+
+
+@cache
+def register() -> None:
+    """Puts our scheduling beside those that are there: it is taken where `config.cpu_backend` is `backend_name()`."""
+    init_backend_registration()
+    entry = device_codegens["cpu"]
+    others: Callable[[Any], Any] = entry.scheduling
+    entry.scheduling = lambda scheduler: VyreScheduling(scheduler) if config.cpu_backend.startswith(_PREFIX) else others(scheduler)
