@@ -28,7 +28,7 @@ _RANGES: Final = 4  # a thread: they even out kernels whose workgroups differ
 _TYPES: Final = f"""
 {CALLABLE_TYPE}
 %Job = type {{ ptr, ptr, i64, i64, i64, i64, i32, i32, i32, i32, i64, i64, i64, [{_ROOM} x i8], [{_ROOM} x i8] }}
-%Threads = type {{ ptr, ptr, i64 }}
+%Threads = type {{ ptr, ptr, i64, i64 }}
 {RUN_FUNCTION}
 declare ptr @calloc(i64, i64)
 declare i32 @clock_gettime(i32, ptr)
@@ -334,7 +334,12 @@ measure:
   %each = zext i32 %volume to i64
   %invocations = mul i64 %total, %each
   %large = icmp sge i64 %invocations, {SHARED_INVOCATIONS}
-  br i1 %large, label %together, label %small
+  br i1 %large, label %together, label %look
+look:
+  %quick_at = getelementptr %Threads, ptr %threads, i64 0, i32 3
+  %quick = load i64, ptr %quick_at
+  %is_quick = icmp sle i64 %invocations, %quick
+  br i1 %is_quick, label %alone, label %small
 together:
   %shared = call i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4, ptr %threads)
   ret i32 %shared
@@ -347,8 +352,8 @@ small:
 
 @cache
 def shared_call() -> int:
-    """The address of a function that is called as `call` of `vyre_callable_t`, with threads in the stream's place: the address of three words, which are
-    a function `int lend(void *context, void (*task)(void *), void *data)` that gives 0 where it has taken the task, the `context`, and how many tasks are
-    wanted at most. It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
+    """The address of a function that is called as `call` of `vyre_callable_t`, with threads in the stream's place: the address of four words, which are
+    a function `int lend(void *context, void (*task)(void *), void *data)` that gives 0 where it has taken the task, the `context`, how many tasks are wanted
+    at most, and a number of invocations, up to which a grid is known to take no time worth looking at. It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
     text = "\n".join([_TYPES, _WORK, _TOGETHER, _SMALL.replace("{clock}", str(time.CLOCK_MONOTONIC)), _CALL])
     return jit.link("vyre-shared-call", text, (_SYMBOL,))[_SYMBOL]

@@ -220,7 +220,7 @@ def _refusal(name: str, statuses: Mapping[int, tuple[XlaCode, str]]) -> str:
     return "\n".join([*constants, "declare i32 @snprintf(ptr, i64, ptr, ...)", head, *line.lines, "}"])
 
 
-# The threads of XLA's pool, as `vyre_threads_t`: what asks one of them to run a task, the frame, and how many are asked.
+# What asks one of XLA's threads to run a task, given the frame.
 _SCHEDULE: Final = """
 define internal i32 @schedule(ptr %frame, ptr %task, ptr %data) {
   %api_at = getelementptr i8, ptr %frame, i64 16
@@ -254,9 +254,9 @@ refused:
 }"""
 
 
-def _threads(line: _HandlerLines, count: int) -> str:
-    line.do("%threads = alloca i8, i64 24, align 8")
-    for type_, value, offset in (("ptr", "@schedule", 0), ("ptr", "%frame", 8), ("i64", count, 16)):
+def _threads(line: _HandlerLines, count: int, quick: int) -> str:
+    line.do("%threads = alloca i8, i64 32, align 8")
+    for type_, value, offset in (("ptr", "@schedule", 0), ("ptr", "%frame", 8), ("i64", count, 16), ("i64", quick, 24)):
         line.store(type_, value, "%threads", offset)
     return "%threads"
 
@@ -265,10 +265,10 @@ def _defined(lines: Sequence[str]) -> str:
     return "\n".join([f"define ptr @{HANDLER_SYMBOL}(ptr %frame) {{", "entry:", *lines, "}", ""])
 
 
-def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: int) -> str:
+def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: int, quick: int = 0) -> str:
     """The text of `ptr vyre_xla_handler(ptr frame)` for a Program of a name. It ends in a call of the function at `call`, as `vyre_callable_t` has it, with the
     descriptor at `callable_`; what that gives becomes an error of XLA's. Where `threads` is not 0 the stream's place has XLA's threads, of which
-    so many are asked to help (`drivers/cpu/shared_call.py`)."""
+    so many are asked to help, though not for grids of up to `quick` invocations (`drivers/cpu/shared_call.py`)."""
     line = _HandlerLines()
     ranks = sum(buffer.rank for buffer in face.buffers)
     for array, size_bytes in (("addresses", 8 * len(face.buffers)), ("sizes", 8 * (ranks + face.dims)), ("params", face.params_bytes)):
@@ -280,7 +280,7 @@ def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: i
     kinds += [(results[b.result], b.data_type, b.rank, b.lanes) for b in face.buffers if b.result is not None]
     _typed(line, [*kinds, *[(operands[p.operand], p.data_type, 0, p.lanes) for p in face.params]])
     _laid_out(line, face, operands, results, words)
-    lent = _threads(line, threads) if threads else "null"
+    lent = _threads(line, threads, quick) if threads else "null"
     line.do(f"%callable = inttoptr i64 {callable_} to ptr")
     line.do(f"%call = inttoptr i64 {call} to ptr")
     status = line.emit(f"call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr {lent})")

@@ -39,9 +39,9 @@ _CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
 
 
 class Lender:
-    """Threads for a call: `refuse` is from which task on it takes none, `late` has tasks wait for `release`."""
+    """Threads for a call: `refuse` is from which task on it takes none, `late` has tasks wait for `release`, `quick` is how many invocations are."""
 
-    def __init__(self, count: int, refuse: int = 1 << 30, *, late: bool = False) -> None:
+    def __init__(self, count: int, refuse: int = 1 << 30, *, late: bool = False, quick: int = 0) -> None:
         self.asked, self.threads, self.release = 0, list[threading.Thread](), threading.Event()
         if not late:
             self.release.set()
@@ -60,7 +60,7 @@ class Lender:
             return 0
 
         self._lend = _LEND(lend)
-        self.words = (ctypes.c_uint64 * 3)(ctypes.cast(self._lend, ctypes.c_void_p).value or 0, 77, count)
+        self.words = (ctypes.c_uint64 * 4)(ctypes.cast(self._lend, ctypes.c_void_p).value or 0, 77, count, quick)
 
     def join(self) -> None:
         self.release.set()
@@ -111,6 +111,15 @@ def test_several_calls_at_once() -> None:
     for thread in threads:
         thread.join()
     assert all((y == 41).all() for y in results)
+
+
+def test_what_is_known_to_be_quick_is_not_shared() -> None:
+    entry = CpuDevice(0).compile_native(parse(SLOW)).callable()
+    for quick in (1000, 999):
+        lender, x, y = Lender(2, quick=quick), np.ones(1000, np.float32), np.ones(1000, np.float32)
+        assert call(entry, lender, x, y) == CStatus.OK
+        lender.join()
+        assert lender.asked == (0 if quick == 1000 else 2) and (y == 3).all()
 
 
 def test_statuses() -> None:

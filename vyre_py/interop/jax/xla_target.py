@@ -38,6 +38,7 @@ _lock = threading.Lock()
 _targets: Final[dict[str, CallEntry]] = {}
 # Platforms of XLA's on which a call is refused by name. JAX lowers for them only where it has such a device.
 _ELSEWHERE: Final = ("CUDA",)
+_QUICK: Final = 2048  # invocations without loops, which take less than it takes to look at the clock some times
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,9 @@ def _made(name: str, pipeline: Pipeline, form: Form) -> CallEntry:
     entry = pipeline.callable()
     words = CCallableWords.from_address(entry.c_address)
     threads = core_count() - 1 if os.name == "posix" else 0
+    quick = _QUICK if pipeline.part.steps[0].streaming else 0
     face = _face(pipeline, form, words.params_bytes)
-    text = handler_text(pipeline.name, face, entry.c_address, shared_call() if threads else words.call, threads)
+    text = handler_text(pipeline.name, face, entry.c_address, shared_call() if threads else words.call, threads, quick)
     _register(name, _linked(text), "cpu")
     for platform in _ELSEWHERE:
         _register(name, _refusing(), platform)
