@@ -352,8 +352,10 @@ small:
 
 @cache
 def shared_call() -> int:
-    """The address of a function that is called as `call` of `vyre_callable_t`, with threads in the stream's place: the address of four words, which are
-    a function `int lend(void *context, void (*task)(void *), void *data)` that gives 0 where it has taken the task, the `context`, how many tasks are wanted
-    at most, and a number of invocations, up to which a grid is known to take no time worth looking at. It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
+    """The address of a function that is called as `call` of `vyre_callable_t`, with threads in the stream's place: the address of four words, which are a
+    function `int lend(void *context, void (*task)(void *), void *data)` that gives 0 where it has taken the task, the `context`, how many tasks are wanted at
+    most, and a number of invocations, up to which a grid is known to take no time worth looking at.
+
+    It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
     text = "\n".join([_TYPES, _WORK, _TOGETHER, _SMALL.replace("{clock}", str(time.CLOCK_MONOTONIC)), _CALL])
     return jit.link("vyre-shared-call", text, (_SYMBOL,))[_SYMBOL]
