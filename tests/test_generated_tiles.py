@@ -37,6 +37,8 @@ STEPPED = {"reference": 30, "cpu": 30}
 WORKGROUPS = (None, (16, 2, 1), None, (1, 32, 1), (64, 1, 1), None, (1, 1, 1), (8, 4, 2), (2, 64, 1), (256, 1, 1))
 # Of workgroup memory, from what goes in many steps on.
 BUDGETS = (1 << 9, 1 << 10, 3 << 9, 1 << 12)
+# Of a subgroup of a target that has such; not of all numbers of invocations.
+LANES = (0, 32, 0, 8)
 LARGE = 1 << 18  # holds all that there is
 WHOLE = tuple(t for t in ALL_SCALARS if not t.is_float)
 
@@ -94,13 +96,14 @@ def test_devices_agree_on_tiles(kind: str, batch: int, tmp_path: Path) -> None:
 def stepped(case: Case, number: int) -> Program:
     """The Program of invocations with as little workgroup memory as will do, so that what they exchange goes in several steps."""
     budget, workgroup = BUDGETS[number % len(BUDGETS)], WORKGROUPS[number // len(BUDGETS) % len(WORKGROUPS)]
-    print(f"Program {number}, {workgroup}, {budget} bytes")
+    lanes = LANES[number // 2 % len(LANES)]
+    print(f"Program {number}, {workgroup}, {budget} bytes, subgroups of {lanes}")
     try:
-        return without_tiles(case.program, "wgsl", budget, workgroup)
+        return without_tiles(case.program, "wgsl", budget, workgroup, lanes=lanes)
     except Unsupported as error:
         if "bytes of workgroup memory" not in str(error):
             raise
-        return stepped(case, number + 1) if number % len(BUDGETS) < len(BUDGETS) - 1 else without_tiles(case.program, "wgsl", LARGE, workgroup)
+        return stepped(case, number + 1) if number % len(BUDGETS) < len(BUDGETS) - 1 else without_tiles(case.program, "wgsl", LARGE, workgroup, lanes=lanes)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -73,7 +73,7 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
 
 class _CoresRewrite(Rewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
-        super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8)
+        super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8, lanes=WARP)
         try:
             self._plan = RingPlan(program, self.invocations.count, memory_bytes // 8 * 7, warpgroups=warpgroups)
         except RingTooLarge as large:

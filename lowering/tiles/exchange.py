@@ -16,6 +16,7 @@ from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Missing, Place, Unsupported
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, MemoryStatement, Space, Value
+from vyre_py.ir.language.ops import SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math import MathBuilder
@@ -77,14 +78,15 @@ class Shared:
 
 class Exchanger(Rewriter):
     """Copies a Program of tiles, with what its invocations need to know of their places and of each other. `share_bytes` is what the array of each type may
-    take, where an element takes `least_bytes` at least."""
+    take, where an element takes `least_bytes` at least. On a target whose subgroups have so many `lanes`, unless 0, these hand each other values."""
 
-    def __init__(self, program: Program, target: str, invocations: InvocationGrid, share_bytes: int, least_bytes: int = 1) -> None:
+    def __init__(self, program: Program, target: str, invocations: InvocationGrid, share_bytes: int, least_bytes: int = 1, lanes: int = 0) -> None:
         super().__init__(program)
         self._target = target
         self.workgroup = (invocations.columns, invocations.rows, 1)
         self.m = MathBuilder(self)
         self.invocations = invocations
+        self.lanes = lanes if lanes and invocations.count % lanes == 0 else 0
         self._share_bytes, self._least_bytes = share_bytes, least_bytes
         self._arrays: dict[Type, Memory] = {}
         self._needed: dict[Type, int] = {}
@@ -259,6 +261,11 @@ class Exchanger(Rewriter):
         self.store(array, (word(0),), value)
         self.end()
         return self.uniform_load(array, (word(0),))
+
+    def shuffled(self, op: str, value: Atom, by: Atom) -> Value:
+        """The value of another lane of the subgroup."""
+        self.subgroup = self.lanes
+        return self.together(SUBGROUPS[op], (value, by))
 
     def first_alone(self) -> None:
         """Opens a block for the first invocation of the workgroup."""

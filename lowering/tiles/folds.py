@@ -1,6 +1,7 @@
 """Reductions and scans along an axis of a tile, in the order that `ir.evaluate.tile_meanings` fixes.
 
-Steps of a distance that is a multiple of the number of invocations along the axis stay within each invocation; the others go through workgroup memory.
+Steps of a distance that is a multiple of the number of invocations along the axis stay within each invocation; the others go through workgroup memory, or
+between the lanes of a subgroup where the target has such of a known size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Type, bool_
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared
+from vyre_py.lowering.tiles.tile_layout import power_of_two
 
 __all__ = ["reduced", "scanned"]
 
@@ -41,6 +43,7 @@ class _Axis:
         self.extent = shape[axis]
         self.count = x.invocations.along(shape)[axis]
         self.stride = x.invocations.stride(shape, axis)
+        self.lanes = max(1, min(self.count, x.lanes // self.stride))  # how many neighbours along the axis are in one subgroup
         held = x.invocations.held(shape)
         self.held = held[axis]
         # The registers along the other axes.
@@ -85,7 +88,7 @@ def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
 def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> Atom:
     """Folds what one invocation holds along the axis, down to a distance of one element of the next."""
     x, extent = axis.x, axis.extent
-    h = (1 << (extent - 1).bit_length()) // 2
+    h = power_of_two(extent) // 2
     while h >= axis.count:
         half = h // axis.count
         for r in range(min(half, len(column) - half)):
@@ -98,44 +101,77 @@ def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> Atom:
 
 
 def _across(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom]) -> dict[tuple[int, ...], Atom]:
-    """Folds what the invocations along the axis hold, one value of each key; all of them get the result."""
-    left = min(axis.extent, axis.count)
-    while left > 1:
-        whole = 1 << (left - 1).bit_length()
-        after = whole // min(whole, _AT_ONCE)
+    """Folds what the invocations along the axis hold, one value of each key; all of them get the result. The upper steps are between subgroups, and go through
+    workgroup memory, before those within one."""
+    left, lanes = min(axis.extent, axis.count), axis.lanes
+    while left > lanes:
+        whole = power_of_two(left)
+        after = max(lanes, whole // min(whole, _AT_ONCE))
         parts = _round(axis, op, parts, left, after)
         left = after
-    return parts
+    if lanes == 1:
+        return parts
+    if axis.extent <= lanes < axis.count:  # one subgroup has all of it
+        parts = _round(axis, op, parts, left, power_of_two(left))
+    elif axis.extent < lanes:
+        parts = {key: _repeated(axis, value, power_of_two(left)) for key, value in parts.items()}
+    return {key: _by_shuffles(axis, op, value, left) for key, value in parts.items()}
+
+
+def _repeated(axis: _Axis, value: Atom, period: int) -> Atom:
+    """What the invocations at the first places hold, in a subgroup that has all others: place j gets that of place j modulo `period`."""
+    x = axis.x
+    if period == min(axis.count, axis.lanes):
+        return value
+    back = x.scaled(x.m("and", axis.here, word(axis.count - period)), axis.stride)
+    lane = x.m("and", x.index, word(x.lanes - 1))
+    return x.shuffled("shuffle", value, x.m("sub", lane, back))
+
+
+def _by_shuffles(axis: _Axis, op: Op, value: Atom, left: int) -> Atom:
+    """Folds `left` values, which places of a subgroup have again and again: each step is a butterfly, so that all get the result."""
+    x, m = axis.x, axis.x.m
+    h = power_of_two(left) // 2
+    while h:
+        other = x.shuffled("shuffle_xor", value, word(h * axis.stride))
+        both: Atom = x.let(op, (value, other))
+        if left < 2 * h:  # where only one of the two places has a value, that is for both
+            is_upper = m("ne", m("and", axis.here, word(h)), word(0))
+            both = m("select", m("lt", m("and", axis.here, word(h - 1)), word(left - h)), both, m("select", is_upper, other, value))
+        value, left = both, h
+        h //= 2
+    return value
 
 
 def _round(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom], left: int, after: int) -> dict[tuple[int, ...], Atom]:
-    """`left` values become `after`: the invocation at place j folds those at j, j + after, j + 2 after and so on."""
+    """`left` values become `after`: the invocation at place j folds those at j, j + after, j + 2 after and so on, modulo `after`."""
     x, made = axis.x, dict[tuple[int, ...], Atom]()
     type_ = next(iter(parts.values())).type
     room = axis.slots(type_, 1, "a reduction")
+    first = word(0) if after == 1 else axis.here if after == axis.count else x.m("and", axis.here, word(after - 1))
     keys = list(parts)
-    for first in range(0, len(keys), room):
-        batch = keys[first : first + room]
+    for begin in range(0, len(keys), room):
+        batch = keys[begin : begin + room]
         array = x.array(type_, len(batch) * x.invocations.count)
         x.barrier()
         for slot, key in enumerate(batch):
             x.store(array, (axis.own(slot),), parts[key])
         x.barrier()
         for slot, key in enumerate(batch):
-            places = [word(k * after) if after == 1 else x.m("add", axis.here, word(k * after)) for k in range(-(-left // after))]
+            places = [word(k * after) if after == 1 else x.m("add", first, word(k * after)) for k in range(-(-left // after))]
             found: list[Atom] = [x.load(array, (axis.at(slot, place),)) for place in places]
-            made[key] = _tree(axis, op, found, left, after)
+            made[key] = _tree(axis, op, found, first, left, after)
     return made
 
 
-def _tree(axis: _Axis, op: Op, found: list[Atom], left: int, after: int) -> Atom:
+def _tree(axis: _Axis, op: Op, found: list[Atom], first: Atom, left: int, after: int) -> Atom:
     x = axis.x
-    h = (1 << (len(found) - 1).bit_length()) // 2
+    h = power_of_two(len(found)) // 2
     while h:
         for k in range(min(h, len(found) - h)):
             both = x.let(op, (found[k], found[k + h]))
             is_there = (k + h + 1) * after <= left
-            found[k] = both if is_there else x.m("select", x.m("lt", axis.here, word(left - (k + h) * after)), both, found[k])
+            found[k] = both if is_there else x.m("select", x.m("lt", first, word(left - (k + h) * after)), both, found[k])
         found = found[:h]
         h //= 2
     return found[0]

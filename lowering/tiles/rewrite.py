@@ -72,15 +72,17 @@ _STORES_AT_ONCE: Final = 8
 
 
 def without_tiles(
-    program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1, kernel: MicroKernel | None = None
-) -> Program:
+    program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1, kernel: MicroKernel | None = None,
+    lanes: int = 0,
+) -> Program:  # fmt: skip
     """A Program of invocations that does what a Program of tiles does, which is valid, with at most so many bytes of workgroup memory. `workgroup` is how
-    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least; `kernel` is for products on a CPU.
+    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least; `kernel` is for products on a CPU. Folds go between
+    the `lanes` of a subgroup, unless 0, where whole subgroups make a workgroup.
 
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes, least_bytes, kernel).run()
+    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes, least_bytes, kernel, lanes).run()
 
 
 def _ordered(program: Program) -> set[Memory]:
@@ -103,10 +105,11 @@ class Rewrite(Exchanger):
     """Each tile value and variable becomes registers, by the old one's number."""
 
     def __init__(
-        self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None
-    ) -> None:
+        self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None,
+        lanes: int = 0,
+    ) -> None:  # fmt: skip
         exchanged = {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
-        super().__init__(program, target, invocations, memory_bytes // max(1, len(exchanged)), least_bytes)
+        super().__init__(program, target, invocations, memory_bytes // max(1, len(exchanged)), least_bytes, lanes)
         self._tiles: dict[int, Shared] = {}
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)

@@ -20,6 +20,7 @@ from vyre_py.lowering.target import WITH_WARPGROUPS, Target
 from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
 from vyre_py.lowering.tiles.products import MicroKernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
+from vyre_py.lowering.tiles.tensor import WARP
 
 __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 
@@ -45,7 +46,7 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
         # A statement of a target's is none of the language, which `check` takes alone.
         return [Checked(form, analyse(form), capabilities(form)) for form in forms]
-    return _invocations(program, target, options, _TILE_BYTES)
+    return _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
 
 
 def modelled(program: Program) -> Program:
@@ -78,9 +79,9 @@ def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
 
 
 def _invocations(
-    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None
+    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None, lanes: int = 0
 ) -> Sequence[Checked]:
     if options.workgroup is not None and any(extent & extent - 1 for extent in options.workgroup):
         help_ = "tiles are shared out among numbers of invocations that are powers of two along x, y and z"
         raise Unsupported(target.name, [Missing(f"option workgroup={options.workgroup!r} for a Program of tiles", help=help_)])
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, kernel)),)
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, kernel, lanes)),)
