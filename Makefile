@@ -2,7 +2,7 @@
 # make test               the whole test suite, on every device here
 # make test-gpu           what of it is about NVIDIA GPUs, which must be here
 # make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
-# make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, mutants; says at its end what it found
+# make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, PyTorch's operators, mutants; says at its end what it found
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
 # make check              ruff, and mypy in strict mode
 # make clean              removes what the others made

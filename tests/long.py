@@ -53,12 +53,17 @@ def stages(workers: int, folder: Path) -> list[Stage]:
     tiles = [*generated[:-1], "tests/test_generated_tiles.py", "tests/lowering/tiles/test_tile_layouts.py"]
     required = os.environ.get("VYRE_REQUIRE_DEVICES") or "reference,cpu,ptxas"
     settings = {"VYRE_GENERATED": "20000", "VYRE_GENERATED_ARCHS": "5", "VYRE_TEST_SECONDS": _HOURS, "VYRE_REQUIRE_DEVICES": required}
+    operators = [python, "tests/interop/torch_ops.py"]
+    dtypes = ("float32", "float64", "int64", "bfloat16", "float16", "bool")
+    parts = [[*operators, "run", *dtypes, "--part", f"{k + 1}/{workers}", "--out", str(folder / "torch")] for k in range(workers)]
     litmus = [python, "-m", "pytest", "-q", "tests/drivers/test_litmus.py"]
     return [
         Stage("generated Programs", [generated], settings),
         Stage("generated Programs of tiles", [tiles], {**settings, "VYRE_GENERATED": "4000"}),
         Stage("litmus Programs", [litmus], {"VYRE_LITMUS_TURNS": "1000000"}),
         Stage("hostile text", [[python, "tests/fuzz/malformed.py", "--part", f"{k + 1}/{workers}"] for k in range(workers)]),
+        Stage("operators of PyTorch", parts, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
+        Stage("operators of PyTorch, the page", [[*operators, "page", str(folder / "torch")]]),
         Stage("map of the tests", [[*mutants, "map"]]),
         Stage("mutants tried", [[*mutants, "run"]]),
         Stage("mutants", [[*mutants, "show"]]),

@@ -18,7 +18,7 @@ except ImportError:  # it is among the packages of the extra `dev`
 
 from torch.nn import functional
 
-from vyre_py.interop.torch import backend, runtime
+from vyre_py.interop.torch import backend, fallbacks, runtime
 from vyre_py.interop.torch.backend import compile_graph
 from vyre_py.interop.torch.scheduling import backend_name, register
 
@@ -151,6 +151,7 @@ MODELS = {
     "cat": lambda x: (torch.cat([x.sin(), x.cos(), x[:, :3]], 1), torch.stack([x, x + 1]), torch.cat([x, x * 2])),
     "pad": lambda x: (functional.pad(x, (1, 2, 3, 4)) + 1, torch.roll(x, 3, 0) + 1, x.tril() + 1, x.triu(2) + 1),
     "pooling": lambda x: (functional.max_pool2d(x[None], 3), functional.avg_pool2d(x[None], 2), functional.interpolate(x[None, None], scale_factor=2)),
+    "logit": lambda x: (torch.logit(x.sigmoid(), eps=0.2), x * 3.4e38 * 10, x + 1e-50),
     "where": lambda x: (torch.where(x > 0, x, -1), x.clamp(-1, 1), x.masked_fill(x > 1, 0), x.nan_to_num()),
     "broadcast": lambda x: (x + x[0] + x[:, :1], torch.arange(x.shape[1]) * x, torch.full_like(x, 3) * x),
     "scans": lambda x: (x.cumsum(0), x.cumsum(1), x.cummax(1), x.logcumsumexp(0)),
@@ -213,8 +214,12 @@ def test_dynamic_shapes():
 
 def test_what_we_lack_is_left_to_pytorch_and_named_once(caplog):
     with caplog.at_level(logging.WARNING, "vyre_py.interop.torch"):
+        fallbacks._named.clear()
         compare(lambda x: torch.special.bessel_j0(x * 2) + torch.special.bessel_j0(x) + 1, rows(50))
+        half, places = rows(9, 5).bfloat16(), torch.randint(0, 9, (4, 5))
+        compare(lambda x, i: (x.scatter_add(0, i, x[:4]) * 2, x.index_put((i[:, 0],), x[:4], accumulate=True) * 2), half, places, tolerance=2e-2)
     assert sum("bessel_j0" in record.message for record in caplog.records) == 1
+    assert sum("atomic addition of torch.bfloat16" in record.message for record in caplog.records) == 1
 
 
 def test_others_keep_their_backend():

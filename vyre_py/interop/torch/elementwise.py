@@ -6,6 +6,7 @@ knows by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from torch._inductor.codegen.common import OpOverrides
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
-from vyre_py.interop.torch.terms import common_dtype, compute_dtype, literal, type_name, typed
+from vyre_py.interop.torch.terms import common_dtype, compute_dtype, literal, rounded, type_name, typed
 
 __all__ = ["OPS", "ElementwiseOps", "extreme"]
 
@@ -197,9 +198,10 @@ class ElementwiseOps(OpOverrides):  # type: ignore[misc]  # PyTorch has no types
 
     @staticmethod
     def constant(value: Any, dtype: Any) -> Any:
-        """A number."""
-        wanted = compute_dtype(dtype)
-        return V.kernel.let(literal(value, wanted), wanted)
+        """A number. Two that round to the same one stay apart by a comment, since Inductor knows different bounds of them."""
+        wanted, text = compute_dtype(dtype), literal(value, compute_dtype(dtype))
+        apart = wanted is torch.float32 and math.isfinite(value) and rounded(value) != value
+        return V.kernel.let(f"{text} // {value!r}" if apart else text, wanted)
 
     @staticmethod
     def to_dtype(x: Any, dtype: Any, src_dtype: Any = None, use_compute_types: bool = True) -> Any:

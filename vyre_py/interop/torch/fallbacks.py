@@ -82,19 +82,27 @@ def _overloads(name: str) -> list[Any]:
     return [op for op in lowering.lowerings if packet is not None and getattr(op, "overloadpacket", None) is packet]
 
 
+def _scatter_left_to_torch(original: Callable[..., bool]) -> Callable[..., bool]:
+    def asked(op: Any, reduction: str | None, dtype: Any, *others: Any) -> bool:
+        return bool(original(op, reduction, dtype, *others)) or (reduction is not None and _no_atomic_add(dtype))
+
+    return asked
+
+
 @contextmanager
 def lowered_for_us() -> Iterator[None]:
     """While a graph is lowered: what we lack is left to PyTorch. Another compilation in the process meanwhile leaves it, too: the results are the same."""
-    ours, table, name = _lowerings(), lowering.lowerings, "needs_fallback_due_to_atomic_add_limitations"
-    modules = (lowering, decomposition, utils)
+    ours, table = _lowerings(), lowering.lowerings
+    additions, scatters = "needs_fallback_due_to_atomic_add_limitations", "use_scatter_fallback"
     with _lock:
-        theirs, asked = {op: table[op] for op in ours}, getattr(utils, name)
+        theirs = {op: table[op] for op in ours}
+        asked = [(module, name, getattr(module, name)) for module in (lowering, decomposition) for name in (additions, scatters) if hasattr(module, name)]
         table.update(ours)
-        for module in modules:
-            setattr(module, name, _no_atomic_add)
+        for module, name, original in asked:
+            setattr(module, name, _no_atomic_add if name == additions else _scatter_left_to_torch(original))
         try:
             yield
         finally:
             table.update(theirs)
-            for module in modules:
-                setattr(module, name, asked)
+            for module, name, original in asked:
+                setattr(module, name, original)

@@ -33,6 +33,7 @@ _ATOMIC: Final = ("i32", "i64", "u32", "u64", "f32", "f64")
 _SERIAL: Final = 32  # reductions of fewer elements are not worth a subgroup
 _LANES: Final = 32  # of a subgroup: enough to keep sums apart, and few enough for the registers of a CPU
 _POINTWISE: Final = 256  # invocations of a workgroup without a reduction
+_SQUARE: Final = "8, 32"  # where memory is contiguous along different axes: cache lines are used up by neighbours
 _RESULTS: Final = 32  # and of one whose invocations reduce alone
 _PROBLEM: Final = "problem"  # the buffer that tells what went wrong
 
@@ -60,14 +61,17 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         self._read: set[str] = set()
         self._changed: set[str] = set()  # by atomics
         self._arguments: list[str] = []
-        self.together = self.features.is_reduction() and self._reduces_together()
-
-    def _reduces_together(self) -> bool:
-        """Whether the elements of a result lie side by side, and are enough for a subgroup."""
         numel = self.features.reduction_numel
+        few = isinstance(numel, sympy.Integer) and numel < _SERIAL
         nodes = [node for node in self.features.scheduler_nodes() if node.is_reduction()]
-        if (isinstance(numel, sympy.Integer) and numel < _SERIAL) or any(isinstance(node.node.data, ir.Scan) for node in nodes):
-            return False
+        scans = any(isinstance(node.node.data, ir.Scan) for node in nodes)
+        beside = self._lie_beside(nodes)
+        self.together = bool(nodes) and beside and not few and not scans
+        # An invocation that scans alone reads neighbours one after the other; lanes would read far apart.
+        self._width = 1 if scans and beside and not few else _RESULTS
+
+    def _lie_beside(self, nodes: Iterable[Any]) -> bool:
+        """Whether most of what is read has the elements of a result side by side, rather than those of neighbouring results."""
         along, across = 0, 0
         for node in nodes:
             body = node._body
@@ -361,7 +365,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
             shape = f"workgroup({_LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
             head.append(f"let lane = cast(local_index, {self.index_dtype})")
         else:
-            width = _RESULTS if self.features.is_reduction() else _POINTWISE
+            width = self._width if self.features.is_reduction() else _POINTWISE if len(extents) < 2 else _SQUARE
             shape = f"workgroup({width}) over({', '.join(extents) or '1'})"
         text = IndentedBuffer()
         text.writeline(f"program kernel({', '.join(dims)}) {shape} {{")

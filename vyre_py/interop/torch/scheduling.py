@@ -40,8 +40,10 @@ class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no ty
 
     @classmethod
     def get_tiling_and_scores(cls, node_schedule: Any, numel: Any, reduction_numel: Any = sympy.S.One, coalesce_analysis: Any = None) -> Any:
-        """One axis of points, and one of elements that are reduced."""
-        del node_schedule, coalesce_analysis
+        """One axis of points, and one of elements that are reduced; without a reduction two of points, where some memory is contiguous along another axis."""
+        del coalesce_analysis
+        if reduction_numel == 1:
+            return super().get_tiling_and_scores(node_schedule, numel, reduction_numel, None)
         return cls.create_tiling([numel], [reduction_numel]), None
 
     def define_kernel(self, src_code: str, node_schedule: Sequence[Any], kernel: Any) -> str:

@@ -18,7 +18,7 @@ from torch._inductor.virtualized import OpsWrapper
 from vyre_py.interop.torch.tensors import TYPES
 from vyre_py.lowering.errors import Unsupported
 
-__all__ = ["cast", "common_dtype", "compute_dtype", "literal", "type_name", "typed"]
+__all__ = ["cast", "common_dtype", "compute_dtype", "literal", "rounded", "type_name", "typed"]
 
 _HALVES: Final = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 _WRAPPING: Final = (torch.int8, torch.uint8, torch.int16, torch.uint16)
@@ -37,6 +37,12 @@ def type_name(dtype: Any) -> str:
     return TYPES[dtype].name
 
 
+def rounded(value: Any) -> float:
+    """A number rounded to f32."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
 def literal(value: Any, dtype: Any) -> str:
     """A number as a constant of a dtype; infinities and NaN by their bits."""
     name = type_name(dtype)
@@ -44,10 +50,7 @@ def literal(value: Any, dtype: Any) -> str:
         return "true" if value else "false"
     if not dtype.is_floating_point:
         return f"{int(value)}{name}"
-    number = float(value)
-    if dtype is torch.float32 and math.isfinite(number):
-        with np.errstate(over="ignore"):
-            number = float(np.float32(number))
+    number = rounded(value) if dtype is torch.float32 else float(value)
     if not math.isfinite(number):
         unsigned, word, packed = _BITS[dtype]
         return f"bitcast({struct.unpack(word, struct.pack(packed, number))[0]:#x}{unsigned}, {name})"

@@ -1,0 +1,51 @@
+"""A few of PyTorch's own operators with their samples; `make long` runs all of them (`tests/interop/torch_ops.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+
+import pytest
+
+try:
+    import torch
+except ImportError:  # it is among the packages of the extra `dev`
+    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
+        raise
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+pytest.importorskip("expecttest", reason="PyTorch's samples import it")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyTorch's tables of operators use what it has deprecated
+    from torch_ops import DTYPES, check, collected, named, ops_of, page
+
+WANTED = {
+    "float32": ("nn.functional.gelu", "logit", "std", "index_add", "nn.functional.interpolate.bilinear", "special.bessel_j0"),
+    "bfloat16": ("scatter_add", "nn.functional.layer_norm"),
+    "int64": ("floor_divide", "bitwise_left_shift", "argmax"),
+    "bool": ("any", "where"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # samples of deprecated functions are among them
+@pytest.mark.parametrize("dtype", WANTED)
+def test_samples(dtype):
+    ops = [op for op in ops_of(getattr(torch, dtype)) if named(op) in WANTED[dtype]]
+    assert {named(op) for op in ops} == set(WANTED[dtype])
+    for op in ops:
+        found = check(op, getattr(torch, dtype), 1)
+        assert (named(op), found["error"], found["samples"]) == (named(op), "", 1)
+        assert found["kernels"] or found["fallbacks"]
+
+
+def test_the_page_names_what_is_wrong_here_alone(tmp_path):
+    right = {"samples": 1, "kernels": 2, "fallbacks": [], "error": "", "inductor": ""}
+    ops = {"sin": right, "cos": {**right, "error": "AssertionError: far", "inductor": ""}, "tan": {**right, "error": "far", "inductor": "far"}}
+    for number, part in enumerate(([*ops][:2], [*ops][2:])):
+        (tmp_path / f"float32-{number}-of-2.json").write_text(json.dumps({"samples": 1, "ops": {name: ops[name] for name in part}}))
+    text, alone = page(tmp_path)
+    assert alone == ["float32 cos"]
+    assert len(collected(tmp_path)["float32"][1]) == 3
+    assert "float32" in DTYPES
+    assert "| float32 | `cos` | AssertionError: far | right |" in text
