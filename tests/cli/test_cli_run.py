@@ -6,11 +6,13 @@ import hashlib
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import ml_dtypes
 import numpy as np
@@ -29,8 +31,17 @@ from vyre_py.ir.language.types import TYPES, encode
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+from vyre_py.tuning import roof
 
 COUNT = "program count(n) workgroup(64) {\n  buffer out: u32[n] write\n  let i = global_id.x\n  out[i] = i * i\n}\n"
+LOOPS = """program loops(n) workgroup(64) {
+  buffer x: f32[n] read_write
+  let i = global_id.x
+  for k in 0..i {
+    x[i] = x[i] * 2.0
+  }
+}
+"""
 WRONG = AXPY.replace("a * x[i]", "n * x[i]")
 RUN = ("run", "axpy.vir", "--device", "reference")
 ODD = 'b\x1b[31m\u202e"\n='  # an escape, a turn of the writing's direction, the end of a line
@@ -93,7 +104,7 @@ def test_a_program_that_asserts_and_prints(capsys: pytest.CaptureFixture[str]) -
         status, out, err = said(capsys, *given, "--no-asserts", "--print-bytes", "0")
         assert (status, err) == (0, "") and out.startswith("y: f32 [2]  1.0 2.0  sha256")
     status, out, err = said(capsys, "bench", "tell.vir", "--device", "cpu", "--repeat", "1", "n=4")
-    assert status == 0 and "at " not in out
+    assert status == 0 and "\ufffdat" not in out
 
 
 def test_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -454,6 +465,54 @@ def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert (status, err) == (0, "") and "x: f32 [100] read, zeros" in out and "median of 9 rounds" in out
 
 
+def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_ROUND_NS", 1)
+    monkeypatch.setattr(roof, "_COPIED", 1 << 10)
+    monkeypatch.setattr(roof, "_INVOCATIONS", 256)
+    monkeypatch.setattr(roof, "_TURNS", 4)
+    report = told(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "n=1000")
+    median, its = report["launch_ns"]["median"], report["roof"]
+    assert report["operations"] == {"f32": 2000} and report["operations_per_launch"] == 2000 and not report["operations_at_most"]
+    assert math.isclose(report["operations_per_second"], 2000e9 / median) and its["missing"] == "" and "measured" in its["source"]
+    least = max(12000 / its["bytes_per_second"], 2000 / its["operations_per_second"])
+    assert math.isclose(its["share"], least * 1e9 / median)
+    out = said(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "n=1000", "--repeat", "1")[1]
+    assert re.search(r"memory: .* a launch, .*B/s of .*B/s\n", out) and re.search(r"arithmetic: 2 kFLOP a launch, .* of .*FLOP/s \(f32\)\n", out)
+    assert re.search(r"roof: \S+ % of what memory and arithmetic allow", out)
+
+    out = said(capsys, "bench", "axpy.vir", "--device", "reference", "a=2", "n=100", "--repeat", "1")[1]
+    assert "roof: reference:0 does not support a roof (there are no figures of the interpreter)" in out and "FLOP/s of" not in out
+    Path("loop.vir").write_text(LOOPS, encoding="utf-8")
+    report = told(capsys, "bench", "loop.vir", "--device", "cpu", "n=100", "--repeat", "1")
+    assert report["operations_per_launch"] is report["operations_per_second"] is None and "only as it runs" in report["uncounted"]
+    assert said(capsys, "compile", "axpy.vir", "--target", "cpu")[0] == 0
+    assert "compiled code" in told(capsys, "bench", "axpy.vyre", "--device", "cpu", "a=2", "n=10", "--repeat", "1")["uncounted"]
+
+
+def test_bench_draws_a_roofline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_ROUND_NS", 1)
+    monkeypatch.setattr(roof, "_COPIED", 1 << 10)
+    Path("earlier.json").write_text(json.dumps(told(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "n=1000")), encoding="utf-8")
+    plot = ("bench", "axpy.vir", "--device", "cpu", "a=2", "n=100", "--repeat", "1", "--plot")
+    assert said(capsys, *plot, "line.svg", "--beside", "earlier.json")[::2] == (0, "")
+    words = [text.text for text in ET.parse("line.svg").iter("{http://www.w3.org/2000/svg}text")]
+    assert words.count("axpy") == 2 and sum(word.startswith("axpy: ") for word in words if word) == 2, words
+    assert "operations a byte" in words and "operations a second" in words and any(word and word.endswith("TFLOP/s") and "GB/s, " in word for word in words)
+
+    assert "--beside goes with --plot" in refused(capsys, "bench", "axpy.vir", "--beside", "earlier.json")
+    wrong = (("no.json", None, "No such file"), ("bad.json", "{", "Expecting"), ("list.json", "[]", "is no report"), ("none.json", "{}", "another device"))
+    for file, text, message in wrong:
+        if text is not None:
+            Path(file).write_text(text, encoding="utf-8")
+        status, _, err = said(capsys, *plot, "line.png", "--beside", file)
+        assert status == 1 and message in err and not Path("line.png").exists(), err
+    assert "could not be written" in said(capsys, *plot, "none/line.svg")[2] and "could not be written" in said(capsys, *plot, "line.odd")[2]
+    assert "it has no arithmetic" in said(capsys, "bench", "count.vir", "--device", "cpu", "n=100", "--repeat", "1", "--plot", "count.svg")[2]
+    assert "no figures of the interpreter" in said(capsys, "bench", "axpy.vir", "--device", "reference", "a=2", "n=1", "--repeat", "1", "--plot", "x.svg")[2]
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "pip install 'vyre-py[plot]'" in said(capsys, *plot, "line.png")[2]
+
+
 def test_bench_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     held = open_device("reference").telemetry.snapshot()["bytes_allocated"]
     assert "give n=1000" in said(capsys, "bench", "axpy.vir", "--device", "reference", "a=2")[2]
@@ -481,6 +540,7 @@ def test_on_an_nvidia_gpu(capsys: pytest.CaptureFixture[str]) -> None:
         assert report["time"]["device_ns"] > 0, report["time"]
     report = told(capsys, "bench", "axpy.vir", "--device", device.name, "a=2", "n=1000000")
     assert report["bytes_per_launch"] == 12_000_000 and report["launch_ns"]["median"] > 0, report
+    assert report["operations_per_launch"] == 2_000_000 and "multiprocessors" in report["roof"]["source"] + report["roof"]["missing"], report["roof"]
     (found,) = [row for row in told(capsys, "doctor")["findings"] if row["name"] == device.name]
     assert found["status"] == "ok" and "self test right" in found["detail"], found
 

@@ -1,22 +1,30 @@
-"""The command `bench`: a Program bound once and launched many times."""
+"""The command `bench`: a Program bound once and launched many times, beside what the device can do."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.cli.compiling import stages_data
-from vyre_py.cli.output import CommandError, name_text, say, say_json, size_text, time_text
+from vyre_py.cli.output import CommandError, name_text, rate_text, say, say_json, size_text, time_text
 from vyre_py.cli.running import opened
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.observe.progress import Progress
 from vyre_py.drivers.observe.rounds import measured
+from vyre_py.interop.roofline import Row, draw
 from vyre_py.ir.language.dims import Dim, dims_of, evaluate_dim
+from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.tuning.roof import roof_of
+from vyre_py.tuning.work import Work, work_of
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
     from vyre_py.drivers.memory.buffer import Buffer
     from vyre_py.drivers.pipeline import Pipeline
 
@@ -65,13 +73,56 @@ def _buffers_data(pipeline: Pipeline, buffers: dict[str, Buffer], values: dict[s
     return rows
 
 
-def _report(pipeline: Pipeline, rows: list[dict[str, Any]], taken: list[float], count: int) -> dict[str, Any]:
+def _rates(device: Device, work: Work, moved: float, taken: float) -> dict[str, Any]:
+    """What a launch of so many nanoseconds does in a second, beside the most that the device can, as JSON. Rates that nothing tells are null, and `roof` says
+    why."""
+    total = None if work.uncounted else work.total
+    rates: dict[str, Any] = {
+        "bytes_per_launch": moved, "bytes_per_second": moved / taken * 1e9, "operations_per_launch": total,
+        "operations_per_second": None if total is None else total / taken * 1e9, "operations_at_most": work.at_most,
+        "operations": {str(kind): count for kind, count in work.operations.items()}, "uncounted": work.uncounted,
+    }  # fmt: skip
+    try:
+        roof = roof_of(device, work.operations)
+    except Unsupported as error:
+        return rates | {"roof": {"bytes_per_second": None, "operations_per_second": None, "share": None, "missing": str(error), "source": ""}}
+    missing = f"no figures of {', '.join(roof.missing)}" if roof.missing else ""
+    about = {
+        "bytes_per_second": roof.bytes_per_second, "operations_per_second": roof.operations_per_second(work), "share": roof.least_ns(work, moved) / taken,
+        "missing": missing, "source": roof.source,
+    }  # fmt: skip
+    return rates | {"roof": about}
+
+
+def _report(pipeline: Pipeline, work: Work, rows: list[dict[str, Any]], taken: list[float], count: int) -> dict[str, Any]:
     moved, middle = sum(row["moved_bytes"] for row in rows), statistics.median(taken)
     return {
         "program": pipeline.name, "device": pipeline.device.name, "description": pipeline.device.description, "numerics": pipeline.numerics,
         "buffers": rows, "rounds": len(taken), "launches_per_round": count, "launch_ns": {"median": middle, "least": min(taken), "most": max(taken)},
-        "bytes_per_launch": moved, "bytes_per_second": moved / middle * 1e9, "stages": stages_data(pipeline.stages),
+        **_rates(pipeline.device, work, moved, middle), "stages": stages_data(pipeline.stages),
     }  # fmt: skip
+
+
+def _of(most: float | None, unit: str) -> str:
+    return "" if most is None else f" of {rate_text(most, unit)}"
+
+
+def _say_rates(report: dict[str, Any]) -> None:
+    roof, total = report["roof"], report["operations_per_launch"]
+    memory = f"{size_text(report['bytes_per_launch'])} a launch, {rate_text(report['bytes_per_second'], 'B/s')}"
+    say(f"memory: {memory}{_of(roof['bytes_per_second'], 'B/s')}")
+    if total:
+        most = "at most " if report["operations_at_most"] else ""
+        arithmetic = f"{most}{rate_text(total, 'FLOP')} a launch, {rate_text(report['operations_per_second'], 'FLOP/s')}"
+        say(f"arithmetic: {arithmetic}{_of(roof['operations_per_second'], 'FLOP/s')} ({', '.join(report['operations'])})")
+    elif report["uncounted"]:
+        say(f"arithmetic: not counted, {report['uncounted']}")
+    if roof["missing"]:
+        say(f"roof: {roof['missing']}")
+    if roof["share"] is not None:
+        what = "memory allows" if roof["operations_per_second"] is None else "memory and arithmetic allow"
+        beyond = "; what is beyond memory comes from caches" if roof["share"] > 1 else ""
+        say(f"roof: {100 * roof['share']:.3g} % of what {what} ({roof['source']}{beyond})")
 
 
 def _say_report(report: dict[str, Any], stages: str) -> None:
@@ -80,13 +131,51 @@ def _say_report(report: dict[str, Any], stages: str) -> None:
         say(f"  {name_text(row['name'])}: {row['type']} {row['shape']} {row['access']}" + ("" if row["given"] else ", zeros"))
     median, least, most = (time_text(report["launch_ns"][name]) for name in ("median", "least", "most"))
     say(f"a launch: {median} (median of {report['rounds']} rounds of {report['launches_per_round']}; {least} to {most})")
-    say(f"memory: {size_text(report['bytes_per_launch'])} a launch, {report['bytes_per_second'] / 1e9:.3g} GB/s")
+    _say_rates(report)
     say(stages)
 
 
+def _measured_row(report: dict[str, Any], where: str) -> Row:
+    """A report of `bench --json` as a row of a roofline. Raises CommandError for one that is none, or that has no rates."""
+    try:
+        roof, name = report["roof"], str(report["program"])
+        numbers = [report["bytes_per_launch"], report["operations_per_launch"], report["operations_per_second"]]
+        lines = [roof["bytes_per_second"], roof["operations_per_second"]]
+    except (KeyError, TypeError) as error:
+        raise CommandError(f"{where} is no report of bench --json") from error
+    if reason := report.get("uncounted") or roof.get("missing"):
+        raise CommandError(f"{where}: {name_text(name)} is no point of a roofline: {reason}")
+    if not all(isinstance(value, (int, float)) and value > 0 for value in (*numbers, *lines)):
+        raise CommandError(f"{where}: {name_text(name)} is no point of a roofline: it has no arithmetic, or moves nothing")
+    moved, total, rate = numbers
+    return Row(name, total / moved, rate, *lines)
+
+
+def _read_report(file: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{file}: {error}") from error
+    if not isinstance(found, dict):
+        raise CommandError(f"{file} is no report of bench --json")
+    return found
+
+
+def _draw(report: dict[str, Any], others: list[tuple[str, dict[str, Any]]], file: str) -> None:
+    """Draws the rows of reports into a picture. Raises CommandError for reports of another device, and what drawing raises."""
+    for where, other in others:
+        if other.get("description") != report["description"]:
+            raise CommandError(f"{where} is of another device: {shown(other.get('description'))}")
+    rows = [_measured_row(report, "this run"), *[_measured_row(other, where) for where, other in others]]
+    draw(Path(file), f"{report['device']} ({report['description']})", rows)
+
+
 def bench(arguments: argparse.Namespace) -> int:
-    """Launches the code in a file many times; medians, their spread, and bytes a second from the buffers' sizes."""
-    pipeline, values = opened(arguments)
+    """Launches the code in a file many times; medians, their spread, and what it moves and computes in a second beside what the device can."""
+    if arguments.beside and arguments.plot is None:
+        arguments.refuse("--beside goes with --plot")
+    others = [(file, _read_report(file)) for file in arguments.beside]
+    pipeline, values, program = opened(arguments)
     sizes = _sizes(pipeline, values)
     buffers: dict[str, Buffer] = {}
     try:
@@ -95,10 +184,14 @@ def bench(arguments: argparse.Namespace) -> int:
         launch = pipeline.bind({**values, **buffers}, config=DispatchConfig(on_print=_ignore))
         with Progress("bench") as progress:
             taken, count = measured(launch, pipeline.device.synchronize, arguments.repeat, progress)
-        report = _report(pipeline, _buffers_data(pipeline, buffers, values), taken, count)
+        rows = _buffers_data(pipeline, buffers, values)
     finally:
         for buffer in buffers.values():
             buffer.free()
+    work = Work({}, uncounted="the file is compiled code, its Program tells") if program is None else work_of(program, launch.plan.binding.sizes, values)
+    report = _report(pipeline, work, rows, taken, count)
+    if arguments.plot is not None:
+        _draw(report, others, arguments.plot)
     if arguments.json:
         say_json(report)
     else:

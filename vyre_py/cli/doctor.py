@@ -35,6 +35,7 @@ _PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
     "wgpu": ("wgpu", "WebGPU"),
     "nvmath-python": ("gemm", "products of matrices by cuBLASLt"),
     "pillow": ("demo", "the demo's pictures"),
+    "matplotlib": ("plot", "rooflines of bench"),
     "scipy": ("ops", "Sobol's direction numbers"),
     "nvtx": ("trace", "NVTX ranges"),
 }

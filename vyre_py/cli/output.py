@@ -15,13 +15,14 @@ from vyre_py.ir.language.errors import Diagnostic, ProgramError, VyreError, prin
 from vyre_py.ir.text.lexer import written_name
 
 __all__ = [
-    "CommandError", "complain", "coloured", "error_data", "finding_data", "flush", "leave", "name_text", "say", "say_beside", "say_bytes",
-    "say_json",    "size_text", "time_text",
+    "CommandError", "complain", "coloured", "error_data", "finding_data", "flush", "leave", "name_text", "rate_text", "say", "say_beside",
+    "say_bytes", "say_json", "size_text", "time_text",
 ]  # fmt: skip
 
 _KEPT: Final = "\n\t"
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
 _NS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_THOUSANDS: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -145,6 +146,11 @@ def name_text(name: str) -> str:
 def size_text(size_bytes: float) -> str:
     """A number of bytes for people: `1.5 MiB`."""
     return next((f"{size_bytes / unit:.1f} {name}" for unit, name in _BYTES if size_bytes >= unit), f"{size_bytes:.0f} bytes")
+
+
+def rate_text(count: float, unit: str) -> str:
+    """A number of operations, or how many bytes or operations a second, for people: `1.5 TFLOP/s`."""
+    return next((f"{count / size:.3g} {name}{unit}" for size, name in _THOUSANDS if count >= size), f"{count:.3g} {unit}")
 
 
 def time_text(elapsed_ns: float) -> str:

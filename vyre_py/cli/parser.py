@@ -132,7 +132,7 @@ def _programs(commands: _Commands) -> None:
 
 def _runs(commands: _Commands) -> None:
     run = _command(commands, "run", "running:run", "run a Program once, and show or keep what it writes")
-    bench = _command(commands, "bench", "benching:bench", "bind a Program once and launch it many times: medians, their spread, bytes a second")
+    bench = _command(commands, "bench", "benching:bench", "bind a Program once and launch it many times: medians, their spread, rates beside the device's roof")
     for parser in (run, bench):
         parser.add_argument("file", metavar="FILE", help=_CODE)
         parser.add_argument("arguments", nargs="*", type=given, metavar="NAME=VALUE", help=_ARGUMENTS)
@@ -144,6 +144,8 @@ def _runs(commands: _Commands) -> None:
     run.add_argument("--unwritten", action="store_true", help="watch for reads of workgroup and private arrays where nothing has written; there, too")
     run.add_argument("--time", action="store_true", help="say how long it took")
     bench.add_argument("--repeat", type=_count, default=9, metavar="N", help="how many rounds of launches are timed (default %(default)s)")
+    bench.add_argument("--plot", metavar="FILE", help="draw a roofline; the ending says the format: .svg, .png, .pdf (needs matplotlib: the extra plot)")
+    bench.add_argument("--beside", action="append", default=[], metavar="REPORT", help="draw what an earlier bench --json on this device found, too")
 
 
 def _cache(commands: _Commands) -> None:

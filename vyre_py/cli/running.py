@@ -33,9 +33,12 @@ Array = np.ndarray[Any, Any]
 _SHOWN: Final = 8  # elements of each result
 
 
-def opened(arguments: argparse.Namespace, interruptible: bool = False, watched: bool = False) -> tuple[Pipeline, dict[str, Any]]:
-    """The code in a file on the device that was asked for, and the arguments for it; `interruptible` where the device has that; `watched` on the one
-    that watches for races and their like, as it was written unless a level was asked for. Raises what reading, compiling and loading raise."""
+def opened(
+    arguments: argparse.Namespace, interruptible: bool = False, watched: bool = False
+) -> tuple[Pipeline, dict[str, Any], Program | None]:
+    """The code in a file on the device that was asked for, the arguments for it, and its Program where that is what the file holds; `interruptible`
+    where the device has that; `watched` on the one that watches for races and their like, as it was written unless a level was asked for. Raises what
+    reading, compiling and loading raise."""
     from vyre_py.drivers.registry import device
 
     code = read_code(arguments.file)
@@ -48,7 +51,7 @@ def opened(arguments: argparse.Namespace, interruptible: bool = False, watched: 
         raise CommandError(f"{label_of(arguments.file)}: this code is compiled already, and options that change code come too late")
     else:
         pipeline = found.load(code)
-    return pipeline, parse_arguments(pipeline.artifact.interface, arguments.arguments)
+    return pipeline, parse_arguments(pipeline.artifact.interface, arguments.arguments), code if isinstance(code, Program) else None
 
 
 def _number(value: Any) -> bool | int | float | str:
@@ -85,7 +88,7 @@ def _require_results(destinations: list[Destination], buffers: Mapping[str, Memo
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the code in a file once, keeps results where that is asked for, and shows them."""
-    pipeline, values = opened(arguments, interruptible=True, watched=arguments.races or arguments.unwritten)
+    pipeline, values, _ = opened(arguments, interruptible=True, watched=arguments.races or arguments.unwritten)
     written = {m.name: m for m in pipeline.artifact.interface.buffers if m.access.writes}
     _require_results(arguments.out, written)
     config = DispatchConfig(timeout=arguments.timeout, races=arguments.races, unwritten=arguments.unwritten, on_print=say_beside if arguments.json else say)

@@ -15,28 +15,13 @@ from typing import Final
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.registry import KINDS
-from vyre_py.ir.language.dims import Dim, DimConst, DimOp, evaluate_dim
-from vyre_py.ir.language.nodes import (
-    Const,
-    End,
-    For,
-    Let,
-    Loop,
-    MemoryStatement,
-    Space,
-    Statement,
-    Tile,
-    TileMemoryStatement,
-)
+from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type
+from vyre_py.tuning.work import Counts
 
 __all__ = ["estimate"]
 
-_TURNS: Final = 8  # of a loop whose bounds are known when it runs
-_WARPGROUP_ROWS: Final = 64  # that read a right factor once, from workgroup memory
 _SLOW: Final = 3.0  # what tiles cost that do not fit into registers
-_FACTORS: Final = ("mma", "mma_tensor", "mma_sm90")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +52,6 @@ _UNITS: Final = {kind: _FIGURES[kind] for kind in KINDS}  # a kind without figur
 _GPU_UNITS: Final = 32  # where a device does not say
 
 
-class _Counts:
-    """What one workgroup does."""
-
-    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
-        self.operations = self.products = self.moved = self.shared = self.turns = 0.0
-        self.largest_tile = self.staged = 0
-        self._sizes = sizes
-        self._invocations = max(1, prod(program.workgroup))
-        times = [1.0]
-        for statement in program.body:
-            if isinstance(statement, End):
-                times.pop()
-            elif statement.opens:
-                again = self._turns(statement)
-                times.append(times[-1] * again)
-                self.turns += times[-1] if again > 1 else 0
-            else:
-                self._count(statement, times[-1])
-
-    def _turns(self, statement: Statement) -> float:
-        if isinstance(statement, For):
-            begin, end, step = [self._number(bound) for bound in statement.args]
-            return max(1.0, -((begin - end) // step)) if begin is not None and end is not None and step else float(_TURNS)
-        return float(_TURNS) if isinstance(statement, Loop) else 1.0
-
-    def _number(self, bound: object) -> int | None:
-        if isinstance(bound, Const) and bound.type.is_integer:
-            return bound.bits
-        return evaluate_dim(bound, self._sizes) if isinstance(bound, (Dim, DimConst, DimOp)) else None
-
-    def _elements(self, type_: Type) -> int:
-        return prod(type_.shape) if type_.is_tile else self._invocations
-
-    def _count(self, statement: Statement, times: float) -> None:
-        types = [t for atom in (statement.result, *statement.args) if (t := getattr(atom, "type", None)) is not None]
-        tiles = [t for t in types if t.is_tile]
-        elements = max([self._elements(t) for t in types], default=self._invocations)
-        self.largest_tile = max([self.largest_tile, *[prod(t.shape) * t.scalar.size_bytes for t in tiles]])
-        if isinstance(statement, Tile) and statement.op.name in _FACTORS:
-            left, right, total = tiles[1:4]
-            flops = 2.0 * prod(total.shape) * left.shape[1]
-            self.products += times * flops * (statement.op.name != "mma")
-            self.operations += times * flops * (statement.op.name == "mma")
-            factors = [prod(t.shape) * t.scalar.size_bytes for t in (left, right)]
-            self.staged += sum(factors)
-            self.shared += times * (factors[0] + factors[1] * max(1.0, left.shape[0] / _WARPGROUP_ROWS))
-        elif isinstance(statement, MemoryStatement) and statement.memory.space is Space.BUFFER:
-            count = max([prod(t.shape) for t in tiles], default=1) if isinstance(statement, TileMemoryStatement) else self._invocations
-            self.moved += times * count * statement.memory.type.size_bytes
-        elif isinstance(statement, (Let, Tile)):
-            self.operations += times * elements
-
-
 def _unit_count(device: Device) -> int:
     if device.kind in ("cpu", "reference"):
         return core_count() if device.kind == "cpu" else 1
@@ -129,7 +61,7 @@ def _unit_count(device: Device) -> int:
 
 def estimate(program: Program, device: Device, sizes: Mapping[str, int]) -> float:
     """How many clocks a launch takes, about; only for comparing Programs of the same work. `sizes` are those of all dims."""
-    unit, units, counts = _UNITS[device.kind], _unit_count(device), _Counts(program, sizes)
+    unit, units, counts = _UNITS[device.kind], _unit_count(device), Counts(program, sizes)
     extents = [max(1, evaluate_dim(extent, sizes)) for extent in program.grid.extents]
     if program.grid.over:
         extents = [-(-extent // max(1, width)) for extent, width in zip(extents, program.workgroup, strict=True)]
