@@ -38,7 +38,7 @@ from vyre_py.lowering.layout import Layout
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "solve_grid"]
+__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "solve_axes", "solve_grid"]
 
 READ_ONLY: Final = "its memory may only be read: a constant's, bytes, or another library's that allows no writes"
 
@@ -301,6 +301,13 @@ def bind_arguments(
     if binder.problems:
         raise BindingError(interface.name, binder.problems)
     return plan
+
+
+def solve_axes(memory: Memory, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    """Enters the dims that stand alone as axes of an argument of this shape; what contradicts another argument is told by `bind`."""
+    for expr, size in zip(memory.shape, shape, strict=False):
+        if isinstance(expr, Dim):
+            sizes.setdefault(expr.name, size)
 
 
 def check_widths(layout: Layout, binding: BindingPlan, device: str) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vyre_py.drivers.binding import solve_axes
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.many.sequence import Sequence, SequenceStep, copy_step, fill_step
@@ -26,7 +27,7 @@ from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaStep, ArenaValu
 from vyre_py.drivers.memory.buffer import Buffer, host_shape, whole_sizes
 from vyre_py.drivers.memory.host_arrays import Host, element_of, host_array
 from vyre_py.drivers.pipeline import Pipeline
-from vyre_py.ir.language.dims import Dim, evaluate_extent, is_count, is_size
+from vyre_py.ir.language.dims import evaluate_extent, is_count, is_size
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.program import Program
@@ -210,7 +211,7 @@ class _ShapeInference:
         for name, given in arguments.items():
             if name not in slots or not _names_value(given):
                 if isinstance(given, Buffer) and name in slots:
-                    _solve(slots[name], given.host_shape, sizes)
+                    solve_axes(slots[name], given.host_shape, sizes)
                 continue
             before, after = (given, given) if isinstance(given, str) else given
             access = slots[name].access
@@ -225,7 +226,7 @@ class _ShapeInference:
             writes += [after] * access.writes
             if before in self.known:
                 type_, shape = self.known[before]
-                _solve(slots[name], host_shape(shape, type_), sizes)
+                solve_axes(slots[name], host_shape(shape, type_), sizes)
             elif access.reads and not (access.writes and before == after):
                 problems.append(f"{name!r} reads {before!r}, which no step before has written, and which is not an input")
         for name, value in values.items():
@@ -252,13 +253,6 @@ class _ShapeInference:
 
 def _names_value(given: Any) -> bool:
     return isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given))
-
-
-def _solve(memory: Memory, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-    """Enters the dims that stand alone as axes of an argument of this shape; what contradicts another argument is told by `bind`."""
-    for expr, size in zip(memory.shape, shape, strict=False):
-        if isinstance(expr, Dim):
-            sizes.setdefault(expr.name, size)
 
 
 def _bound(arena: Arena, steps: list[_Step]) -> tuple[tuple[Launch, ...], Sequence]:
