@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import pytest
@@ -31,6 +32,11 @@ def _need(kind: str, here: bool, how: str) -> None:
     if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
         pytest.fail(f"{kind} is required: {how}")
     pytest.skip(f"{kind} is not here: {how}")
+
+
+def need_package(name: str, kind: str) -> None:
+    """Where a package is not installed, the test is skipped, or fails when VYRE_REQUIRE_DEVICES names the `kind` of tests that need it."""
+    _need(kind, importlib.util.find_spec(name) is not None, "pip install -e '.[dev]'")
 
 
 def need_nvjitlink() -> None:

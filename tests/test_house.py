@@ -31,6 +31,8 @@ HOMES: Final = {
     "PIL": ("vyre_py/",),
     "cuda": ("drivers/cuda/", "lowering/llvm/gpu/nvvm/libnvvm.py", "lowering/llvm/gpu/machine_code/nvjitlink.py"),  # the two are compilers, and need no GPU
     "jax": ("vyre_py/interop/jax/",),
+    "dask": ("vyre_py/interop/dask/",),
+    "distributed": ("vyre_py/interop/dask/",),
     "llvmlite": ("lowering/llvm/", "drivers/cpu/", "vyre_py/interop/numba.py"),  # Numba's own writer of LLVM IR
     "matplotlib": ("vyre_py/interop/roofline.py",),
     "numba": ("vyre_py/interop/numba.py",),

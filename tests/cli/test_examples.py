@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import child_environment
-from device_kinds import open_device
+from device_kinds import need_package, open_device
 from PIL import Image, ImageSequence
 from tree import ROOT
 
@@ -21,6 +23,8 @@ from vyre_py.demo.picture import read_picture, write_animation
 from vyre_py.drivers.device import Device
 
 PHOTOGRAPH = ROOT / "examples" / "data" / "chelsea.png"
+# Example -> the package that it needs, and what VYRE_REQUIRE_DEVICES calls that.
+NEEDS = {"17_heat_mpi": ("mpi4py", "mpi"), "18_heat_dask": ("distributed", "dask"), "19_torch_distributed": ("torch", "torch")}
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
@@ -28,6 +32,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_example(example: Path, kind: str, tmp_path: Path) -> None:
     open_device(kind)
+    need_package(*NEEDS.get(example.stem, ("vyre_py", "")))
     environment = child_environment()
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example), kind], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -40,6 +45,17 @@ def test_example(example: Path, kind: str, tmp_path: Path) -> None:
         with Image.open(written) as animation:
             frames = [np.asarray(frame.convert("RGB"), np.float32) for frame in ImageSequence.Iterator(animation)]
         assert len(frames) > 20 and frames[-1].std() > 20 and np.abs(frames[-1] - frames[0]).max() > 100
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_heat_over_mpi_ranks(ranks: int, tmp_path: Path) -> None:
+    need_package("mpi4py", "mpi")
+    start = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    assert start, "mpi4py is here, and mpiexec is not: pip install mpich"
+    (example,) = [path for path in EXAMPLES if path.stem == "17_heat_mpi"]
+    command = [start, "-n", str(ranks), sys.executable, "-W", "error", str(example)]
+    done = subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and f"{ranks} ranks: the bits of one process" in done.stdout, done.stderr
 
 
 def test_what_the_toy_compiler_compiles_runs_on_wgpu(tmp_path: Path) -> None:

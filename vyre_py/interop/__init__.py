@@ -1,1 +1,1 @@
-"""Other compilers: what makes launches of vyre-py part of their code. Each library is imported in its own module only."""
+"""Other compilers and engines: what makes launches of vyre-py part of their code and of their graphs. Each library is imported in its own module only."""

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask
 import dask.array as da
@@ -53,7 +53,7 @@ __all__ = ["ResidentArray", "map_blocks", "map_overlap", "reduction"]
 
 register()
 
-Arrays = da.Array | ResidentArray | dict[str, Any]
+Arrays: TypeAlias = "da.Array | ResidentArray | dict[str, Any]"
 
 
 class _Code:
@@ -71,8 +71,9 @@ class _Code:
 
     def axes(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> Axes:
         """The arrays by buffer, aligned. Raises BindingError."""
-        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
-            arrays, named = (), {**arrays[0], **named}
+        match arrays:
+            case (Mapping() as mapping,):
+                arrays, named = (), {**mapping, **named}
         read = [memory.name for memory in self.interface.buffers if memory.access.reads]
         given = dict(zip(read, arrays, strict=False))
         problems = [f"{len(arrays)} arrays for {len(read)} buffers that are read ({', '.join(read) or 'none'})"] if len(arrays) > len(read) else []
@@ -217,14 +218,14 @@ def _blockwise(
 
 def _meta(axes: Axes, memory: Memory, rank: int) -> Any:
     """An empty array of the kind that results are: the library's of the first array that is not NumPy's."""
-    metas = [array._meta for array in axes.arrays.values()]
-    like = next((meta for meta in metas if not isinstance(meta, np.ndarray)), metas[0])
+    like = next((array._meta for array in axes.arrays.values() if not isinstance(array._meta, np.ndarray)), np.empty(0, memory.type.dtype))
     return meta_from_array(like, ndim=rank, dtype=memory.type.dtype)
 
 
-def _single(results: dict[str, Any]) -> Any:
+def _single(results: dict[str, Any]) -> Arrays:
     """The one result, or all by name."""
-    return next(iter(results.values())) if len(results) == 1 else results
+    single: Arrays = next(iter(results.values())) if len(results) == 1 else results
+    return single
 
 
 def _only(interface: Interface, results: Mapping[str, Any]) -> tuple[str, Any]:
@@ -240,7 +241,7 @@ def _fold_task(fold: _Code, memory: Memory, chunks: tuple[tuple[int, ...], ...],
     read, written = [m.name for m in interface.buffers if m.access.reads], [m.name for m in interface.buffers if m.access.writes]
     if len(read) != 1 or len(written) != 1 or read == written:
         raise BindingError(interface.name, ["what combines partial results reads one buffer and writes another"])
-    for count, *shape in product(range(2, most + 1), *map(set, chunks)):
+    for count, *shape in product({2, most}, *map(set, chunks)):
         got = bound_shapes(interface, {read[0]: ((count, *shape), memory.type.dtype)}, {})[written[0]]
         (type_,) = [m.type for m in interface.buffers if m.name == written[0]]
         if got != tuple(shape) or type_.scalar is not memory.type.scalar:

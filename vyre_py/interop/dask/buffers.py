@@ -24,7 +24,7 @@ def _size(buffer: Buffer) -> int:
 
 def _serialize(buffer: Buffer, context: Any = None) -> tuple[dict[str, Any], list[Any]]:
     header = {"device": buffer.device.kind, "type": str(buffer.type), "shape": buffer.shape}
-    return header, [memoryview(buffer.read().reshape(-1).view(np.uint8))]
+    return header, [buffer.read().reshape(-1).view(np.uint8).data]
 
 
 def _deserialize(header: dict[str, Any], frames: list[Any]) -> Buffer:

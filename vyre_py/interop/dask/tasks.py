@@ -109,7 +109,8 @@ def _placed(here: Device, memory: Memory, block: Any) -> Any:
     if isinstance(block, Buffer):
         return block if block.device is here else here.upload(block.read(), block.type)
     if shares_memory(here, block) and (not is_foreign(block) or lives_on(here, block)):
-        return np.ascontiguousarray(block)  # of the block's own library
+        # Blocks that arrived in one message with others may begin anywhere. Copies of others' arrays are made by their own library.
+        return np.require(block, requirements=["C", "A"]) if isinstance(block, np.ndarray) else np.ascontiguousarray(block)
     return here.upload(np.asarray(block), memory.type)
 
 
