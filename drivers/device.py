@@ -64,6 +64,7 @@ from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:
     from vyre_py.drivers.many.chain import Chain
+    from vyre_py.drivers.many.collectives import CollectiveStep, Communicator, Transfer
     from vyre_py.drivers.memory.weights import Weights
 
 __all__ = ["Device", "Limits"]
@@ -565,6 +566,14 @@ class Device(Closing, Stationary, ABC):
     ) -> GemmStep:
         """The step for arguments that fit (`sequence.gemm_step`)."""
         self._lacks("gemm")
+
+    def _communicator(self, owner: Any) -> Communicator:
+        """A communicator of another library, as collectives of this device take it."""
+        self._lacks("collectives")
+
+    def _collective_step(self, communicator: Any, name: str, transfers: tuple[Transfer, ...]) -> CollectiveStep:
+        """The step for arguments that fit (`collectives`)."""
+        self._lacks("collectives")
 
     def _make_sequence(self, steps: Sequence[Command]) -> LaunchSequence:
         """A sequence of steps of this device."""

@@ -31,6 +31,7 @@ from vyre_py.drivers.cuda.graph.graph import capture
 from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.graph.loop import capture_while, has_loops
 from vyre_py.drivers.cuda.graph.sequence import CudaSequence
+from vyre_py.drivers.cuda.kernels.collective import CudaCollective, NcclCommunicator
 from vyre_py.drivers.cuda.kernels.gemm import CudaGemm, Library
 from vyre_py.drivers.cuda.kernels.raw import CudaHandles, RawFunction, RawKernel, load_ptx
 from vyre_py.drivers.cuda.kernels.strided import StridedKernels, copy_strided
@@ -51,6 +52,7 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import DeviceLost
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.collectives import CollectiveStep, Communicator, Transfer
 from vyre_py.drivers.many.commands import Command
 from vyre_py.drivers.many.graph import Graph, HostLoop
 from vyre_py.drivers.many.sequence import GemmStep
@@ -400,6 +402,12 @@ class CudaDevice(Device):
         self, a: Buffer, b: Buffer, out: Buffer, alpha: float, beta: float, transpose_a: bool, transpose_b: bool, math: str
     ) -> GemmStep:
         return CudaGemm(self, a, b, out, alpha, beta, (transpose_a, transpose_b), math)
+
+    def _communicator(self, owner: Any) -> Communicator:
+        return NcclCommunicator(self, owner)
+
+    def _collective_step(self, communicator: Any, name: str, transfers: tuple[Transfer, ...]) -> CollectiveStep:
+        return CudaCollective(self, communicator, name, transfers)
 
     def _later(self, action: Callable[[], object]) -> bool:
         return self.context.later(action)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = [
-    "CLEAR", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "freed_names",
+    "CLEAR", "COLLECTIVE", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "freed_names",
     "require_memory",
 ]  # fmt: skip
 
@@ -43,6 +43,7 @@ REPLAY: Final = CommandKind("replay", "graph_replays")
 COPY: Final = CommandKind("copy", "copies", "bytes_copied", ordered=True)
 FILL: Final = CommandKind("fill", "fills", "bytes_filled", ordered=True)
 PRODUCT: Final = CommandKind("product", scratch=True)
+COLLECTIVE: Final = CommandKind("collective", scratch=True)  # which the communicator is, whose ranks go by its order
 UPLOAD: Final = CommandKind("upload", "uploads", "bytes_uploaded", captured=False)
 DOWNLOAD: Final = CommandKind("download", "downloads", "bytes_downloaded", captured=False)
 CLEAR: Final = CommandKind("clear", captured=False)  # of memory that a dispatch stages

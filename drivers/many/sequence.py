@@ -24,7 +24,7 @@ from vyre_py.ir.travel import Stationary
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["CopyStep", "FillStep", "GemmStep", "Sequence", "SequenceStep", "copy_step", "fill_step", "flat_steps", "gemm_step"]
+__all__ = ["CopyStep", "FillStep", "GemmStep", "Sequence", "SequenceStep", "copy_step", "fill_step", "flat_steps", "gemm_step", "require_buffer"]
 
 
 @public
@@ -98,7 +98,8 @@ class GemmStep(SequenceStep):
     __slots__ = ()
 
 
-def _require_buffer(doing: str, name: str, buffer: Any, written: bool) -> None:
+def require_buffer(doing: str, name: str, buffer: Any, written: bool) -> None:
+    """Raises BindingError for what is no buffer, or was freed, or may not be written."""
     if not isinstance(buffer, Buffer):
         raise BindingError(doing, [f"{name!r} is a resident buffer (device.upload makes one), got {type(buffer).__name__}"])
     if buffer.allocation.freed:
@@ -110,8 +111,8 @@ def _require_buffer(doing: str, name: str, buffer: Any, written: bool) -> None:
 @public
 def copy_step(source: Buffer, target: Buffer) -> CopyStep:
     """A copy between two buffers of one device, shape and type, for `device.sequence`. Raises BindingError for others, and for ones that overlap."""
-    _require_buffer("copy_step", "source", source, False)
-    _require_buffer("copy_step", "target", target, True)
+    require_buffer("copy_step", "source", source, False)
+    require_buffer("copy_step", "target", target, True)
     if source.device is not target.device or not source.is_like(target) or target.overlaps(source):
         wanted = f"a separate {target.type}{list(target.shape)} on {target.device.name}"
         raise BindingError("copy_step", [f"'source' is {wanted}, got {shown(source)} on {source.device.name}"])
@@ -121,7 +122,7 @@ def copy_step(source: Buffer, target: Buffer) -> CopyStep:
 @public
 def fill_step(buffer: Buffer, value: Any) -> FillStep:
     """Fills a buffer with a number (for vectors a sequence of components), for `device.sequence`. Raises BindingError for a value that does not fit."""
-    _require_buffer("fill_step", "buffer", buffer, True)
+    require_buffer("fill_step", "buffer", buffer, True)
     return FillStep(buffer, value, encode_param(Param("value", buffer.type), value))
 
 
@@ -141,7 +142,7 @@ def gemm_step(
     Raises BindingError for shapes and types that do not fit, Unsupported on devices without such a library, DeviceUnavailable without its package.
     """
     for name, buffer in (("a", a), ("b", b), ("out", out)):
-        _require_buffer("gemm_step", name, buffer, name == "out")
+        require_buffer("gemm_step", name, buffer, name == "out")
     if not a.device is b.device is out.device:
         raise BindingError("gemm_step", [f"the buffers are on {a.device.name}, {b.device.name} and {out.device.name}; one device is needed"])
     if math not in ("f32", "tf32"):
@@ -176,7 +177,8 @@ def flat_steps(device: Device, steps: Many[Any]) -> list[Command]:
         for one in step.steps if isinstance(step, Sequence) else (step,):
             if not isinstance(one, Command):
                 help_ = "; Python code cannot be part of a sequence" if callable(one) else ""
-                problems.append(f"step {number} is a launch, a sequence, or what copy_step, fill_step and gemm_step give, not {type(one).__name__}{help_}")
+                wanted = "a launch, a sequence, or what copy_step, fill_step, gemm_step, all_reduce_step and their like give"
+                problems.append(f"step {number} is {wanted}, not {type(one).__name__}{help_}")
             elif one._device is not device:
                 problems.append(f"step {number} is on {one._device.name}, the sequence on {device.name}")
             elif not isinstance(one, EmptyLaunch):

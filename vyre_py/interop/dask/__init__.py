@@ -241,7 +241,7 @@ def _fold_task(fold: _Code, memory: Memory, chunks: tuple[tuple[int, ...], ...],
     read, written = [m.name for m in interface.buffers if m.access.reads], [m.name for m in interface.buffers if m.access.writes]
     if len(read) != 1 or len(written) != 1 or read == written:
         raise BindingError(interface.name, ["what combines partial results reads one buffer and writes another"])
-    for count, *shape in product({2, most}, *map(set, chunks)):
+    for count, *shape in product(dict.fromkeys((2, most)), *map(set, chunks)):
         got = bound_shapes(interface, {read[0]: ((count, *shape), memory.type.dtype)}, {})[written[0]]
         (type_,) = [m.type for m in interface.buffers if m.name == written[0]]
         if got != tuple(shape) or type_.scalar is not memory.type.scalar:
