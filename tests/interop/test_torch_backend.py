@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 
 import pytest
 
@@ -18,7 +19,7 @@ except ImportError:  # it is among the packages of the extra `dev`
 
 from torch.nn import functional
 
-from vyre_py.interop.torch import backend, fallbacks, runtime
+from vyre_py.interop.torch import backend, fallbacks, programs, runtime
 from vyre_py.interop.torch.backend import compile_graph
 from vyre_py.interop.torch.scheduling import backend_name, register
 
@@ -220,6 +221,34 @@ def test_what_we_lack_is_left_to_pytorch_and_named_once(caplog):
         compare(lambda x, i: (x.scatter_add(0, i, x[:4]) * 2, x.index_put((i[:, 0],), x[:4], accumulate=True) * 2), half, places, tolerance=2e-2)
     assert sum("bessel_j0" in record.message for record in caplog.records) == 1
     assert sum("atomic addition of torch.bfloat16" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the oracle is Inductor's C++")
+def test_random_numbers_are_those_of_inductor():
+    def draw(x):
+        return torch.rand_like(x), torch.randn_like(x) + 1, torch.randint_like(x, -5, 100), functional.dropout(x, 0.3), torch.rand(7, dtype=torch.float64)
+
+    def drawn(name):
+        torch._dynamo.reset()
+        torch.manual_seed(5)
+        return [torch.compile(draw, backend=name)(torch.ones(50, 40)) for _ in range(2)]
+
+    launched = []
+    with runtime.watching(launched.append):
+        found = drawn("vyre")
+    assert launched
+    torch.testing.assert_close(found, drawn("inductor"), rtol=1e-5, atol=1e-6)
+    assert not torch.equal(found[0][0], found[1][0])
+    assert abs(found[0][1].mean().item() - 1) < 0.1
+
+
+def test_the_programs_of_a_model_are_shown():
+    compiled = torch.compile(lambda x: (x.sin().sum(0), (x + 1).softmax(-1)), backend="vyre")
+    found = programs(compiled, rows(40, 50))
+    assert 1 <= len(found) <= 3
+    assert any("sin(" in str(program) for program in found)
+    assert programs(compiled, rows(40, 50)) == found
+    assert programs(torch.sin, rows(3)) == []
 
 
 def test_others_keep_their_backend():

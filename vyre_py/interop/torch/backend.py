@@ -17,7 +17,6 @@ __all__ = ["compile_graph"]
 
 # What Inductor is told beside the user's own options.
 _OPTIONS: Final[Mapping[str, Any]] = {
-    "fallback_random": True,
     "max_autotune_gemm_backends": "ATEN",  # templates of products are C++
     "max_autotune_conv_backends": "ATEN",
 }

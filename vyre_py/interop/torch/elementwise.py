@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import sympy
 import torch
 from torch._inductor.codegen.common import OpOverrides
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
+from vyre_py.interop.torch.randomness import integer, normal, uniform
 from vyre_py.interop.torch.terms import common_dtype, compute_dtype, literal, rounded, type_name, typed
 
 __all__ = ["OPS", "ElementwiseOps", "extreme"]
@@ -227,6 +229,27 @@ class ElementwiseOps(OpOverrides):  # type: ignore[misc]  # PyTorch has no types
     def value_expr(expr: Any, dtype: Any) -> Any:
         """An index as a value of a dtype."""
         return V.kernel.index_as(expr, compute_dtype(dtype))
+
+    @staticmethod
+    def load_seed(name: str, offset: Any) -> Any:
+        """The seed of this number in a buffer of seeds."""
+        return V.kernel.load(name, sympy.Integer(offset))
+
+    @staticmethod
+    def rand(seed: Any, offset: Any) -> Any:
+        """An f32 from 0 up to 1."""
+        return V.kernel.let(uniform(f"{V.kernel.random_words(seed, offset)}.x"), torch.float32)
+
+    @staticmethod
+    def randn(seed: Any, offset: Any) -> Any:
+        """A normal f32."""
+        return V.kernel.let(normal(str(V.kernel.random_words(seed, offset))), torch.float32)
+
+    @staticmethod
+    def randint64(seed: Any, offset: Any, low: Any, high: Any) -> Any:
+        """An i64 from `low` up to `high`."""
+        bounds = [typed(bound, torch.int64) for bound in (low, high)]
+        return V.kernel.let(integer(str(V.kernel.random_words(seed, offset)), *bounds), torch.int64)
 
     @staticmethod
     def frexp(x: Any) -> Any:

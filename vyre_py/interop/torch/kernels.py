@@ -24,6 +24,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from vyre_py.interop.torch.accumulators import Fold, fold_of
 from vyre_py.interop.torch.elementwise import ElementwiseOps
 from vyre_py.interop.torch.indices import IndexPrinter, number_typed
+from vyre_py.interop.torch.randomness import WORDS
 from vyre_py.interop.torch.terms import compute_dtype, literal, type_name, typed
 from vyre_py.lowering.errors import Unsupported
 
@@ -61,6 +62,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         self._read: set[str] = set()
         self._changed: set[str] = set()  # by atomics
         self._arguments: list[str] = []
+        self._draws = False  # random numbers
         numel = self.features.reduction_numel
         few = isinstance(numel, sympy.Integer) and numel < _SERIAL
         nodes = [node for node in self.features.scheduler_nodes() if node.is_reduction()]
@@ -101,6 +103,11 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
     def let(self, text: str, dtype: Any) -> Any:
         """A variable of an expression."""
         return self.cse.generate(self.compute, text, dtype=dtype)
+
+    def random_words(self, seed: Any, place: Any) -> Any:
+        """A variable of four random words."""
+        self._draws = True
+        return self.let(f"random_words({typed(seed, torch.uint32)}, {typed(place, torch.uint32)})", None)
 
     # Indices.
 
@@ -370,6 +377,8 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         text = IndentedBuffer()
         text.writeline(f"program kernel({', '.join(dims)}) {shape} {{")
         with text.indent():
+            if self._draws:
+                text.splice(WORDS)
             text.writelines([*declared, *head])
             text.writeline(f"if {' && '.join(guards) or 'true'} {{")  # where it is known to hold, indices need no check of their own
             with text.indent():

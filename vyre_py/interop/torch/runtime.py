@@ -27,7 +27,7 @@ from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.layout import SlotKind
 
-__all__ = ["TensorKernel", "kernel", "watching"]
+__all__ = ["TensorKernel", "kernel", "programs", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _watchers: Final[list[Callable[[TensorKernel], None]]] = []
@@ -149,3 +149,17 @@ class watching:  # noqa: N801 - a context manager is called like a function
 
     def __exit__(self, *_: object) -> None:
         _watchers.remove(self._function)
+
+
+def programs(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[vp.Program]:
+    """The Programs that run while `function(*arguments, **named)` is called, each once, in the order of their first launch: of a compiled model those of its
+    forward pass. What the function raises is raised."""
+    found: dict[str, vp.Program] = {}
+
+    def note(launched: TensorKernel) -> None:
+        if launched.text not in found:
+            found[launched.text] = vp.Program.from_text(launched.text)
+
+    with watching(note):
+        function(*arguments, **named)
+    return list(found.values())
