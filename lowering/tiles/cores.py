@@ -6,10 +6,9 @@ One module because it is one class: what copies lay down, products read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from vyre_py.ir.language.dims import DimConst, dim_op
+from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Access,
     Atom,
@@ -17,7 +16,6 @@ from vyre_py.ir.language.nodes import (
     For,
     Get,
     Let,
-    Load,
     Memory,
     MemoryStatement,
     Set,
@@ -25,7 +23,6 @@ from vyre_py.ir.language.nodes import (
     TensorCore,
     Tile,
     TileLoad,
-    TileMemoryStatement,
     TileStore,
     Value,
     Variable,
@@ -37,7 +34,6 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
-from vyre_py.lowering.tiles.rewrite import Rewrite
 from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Ring, RingPlan, RingTooLarge, Strip, lanes_of, padded
 from vyre_py.lowering.tiles.tensor import (
     DEEP_BYTES,
@@ -48,6 +44,7 @@ from vyre_py.lowering.tiles.tensor import (
     invocations_for,
 )
 from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid, shapes_of
+from vyre_py.lowering.tiles.viewed import ViewedRewrite, splits
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
@@ -71,7 +68,7 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
     return _CoresRewrite(program, target, memory_bytes, wide=wide, warpgroups=warpgroups).run()
 
 
-class _CoresRewrite(Rewrite):
+class _CoresRewrite(ViewedRewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8, lanes=WARP)
         try:
@@ -83,7 +80,8 @@ class _CoresRewrite(Rewrite):
         self._now: dict[int, Atom] = {}  # by loop: the strip of the turn at hand
         self._due: dict[int, Callable[[], None]] = {}  # by loop: the copies of the turn at hand, until they are begun
         self._layouts = accumulators(program, self.invocations, self._plan.of_warpgroups)
-        self._views = {m: _view(m, lanes) for m, lanes in self._viewed().items()} if wide else {}
+        if wide:
+            self.see(self._viewed())
         self._ends = {self.program.match[loop]: loop for loop in self._plan.rings}
         self._lasting: dict[int, list[Variable]] = {}  # by loop: the variables that its products add to all the time
 
@@ -133,27 +131,17 @@ class _CoresRewrite(Rewrite):
         wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER}
         read = {
             m: lanes for m, lanes in wanted.items()
-            if _splits(m, lanes) and all(self._plan.multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
+            if splits(m, lanes) and all(self._plan.multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
         }  # fmt: skip
         return read | dict.fromkeys(filter(self._stores_pairs, self.program.buffers), _PAIR)
 
     def _stores_pairs(self, memory: Memory) -> bool:
         """Whether a buffer is only written, by tiles that lie as sums do: of these a lane has neighbours two by two."""
         touching = [s for s in self.program.body if isinstance(s, MemoryStatement) and s.memory is memory]
-        return bool(touching) and _splits(memory, _PAIR) and all(
+        return bool(touching) and splits(memory, _PAIR) and all(
             isinstance(s, TileStore) and isinstance(s.value, Value) and isinstance(self._layouts.values.get(s.value.id), Accumulator)
             and s.extents[-1] > 1 and self._plan.multiple(s.indices[-1]) % _PAIR == 0 for s in touching
         )  # fmt: skip
-
-    def indices_along(
-        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool, whole: bool
-    ) -> tuple[Atom, ...]:
-        """The index of a register's element along an axis; two for the last axis of a view that is written."""
-        if s.memory not in self._views or isinstance(s, TileLoad) or memory_axis < s.memory.rank - 1:
-            return super().indices_along(s, memory_axis, offset, layout, axis, register, once=once, whole=whole)
-        pair = self.m("shr", self.element(layout, s.shape, axis, register - register % _PAIR), 1)
-        group = self.m("add", self.m("shr", offset, 1), pair if offset.type is u32 else self.m.cast(pair, offset.type))
-        return group, word(register % _PAIR)
 
     # ---- statements
 
@@ -260,33 +248,6 @@ class _CoresRewrite(Rewrite):
             group = self.m("add", self.m("shr", last, lanes.bit_length() - 1), self.m.cast(column, last.type) if last.type is not u32 else column)
             return [(*indices, group, word(lane)) for lane in range(lanes)]
         return [(*indices, self.beyond(last, self.m("add", self.m("mul", column, lanes), lane))) for lane in range(lanes)]
-
-    def load(self, memory: Memory, indices: tuple[Atom, ...], name: str | None = None) -> Value:
-        """result = memory[indices], of what stands for the memory."""
-        view = self._views.get(memory)
-        if view is not None and len(indices) == memory.rank:
-            *outer, last = indices
-            lanes = view.shape[-1]
-            assert isinstance(lanes, DimConst)  # of a view
-            indices = (*outer, self.m("shr", last, lanes.value.bit_length() - 1), self.m("and", last, lanes.value - 1))
-        return super().load(view or memory, indices, name)
-
-    def store(self, memory: Memory, indices: tuple[Atom, ...], value: Atom) -> None:
-        """memory[indices] = value, of what stands for the memory."""
-        super().store(self._views.get(memory, memory), indices, value)
-
-    def finish(self, places: Any = None) -> Program:
-        """The Program, with the views of its buffers in their place."""
-        self.memories = [self._views.get(m, m) for m in self.memories]
-        return super().finish(places)
-
-    def copy(self, index: int) -> Value | None:
-        """Copies old statement `index`; a load of a buffer that has a view is of that."""
-        s = self.program.body[index]
-        if isinstance(s, Load) and s.memory in self._views:
-            made = self.map[s.bound.id] = self.load(s.memory, tuple([self.atom(a) for a in s.args]), self.program.value_names.get(s.bound.id))
-            return made
-        return super().copy(index)
 
     # ---- products
 
@@ -410,15 +371,3 @@ class _CoresRewrite(Rewrite):
 def _columns_line(layout: Accumulator) -> Line:
     """The places along columns of what lanes have of the second factor."""
     return Line(WARP, layout.across, layout.shape[1] // layout.across, _LANE_ROW)
-
-
-def _splits(memory: Memory, lanes: int) -> bool:
-    """Whether the rows of a buffer may be groups of elements."""
-    last = memory.shape[-1]
-    return not isinstance(last, DimConst) or last.value % lanes == 0
-
-
-def _view(memory: Memory, lanes: int) -> Memory:
-    """A buffer, whose last axis becomes one of groups and one of the elements of each."""
-    *outer, last = memory.shape
-    return replace(memory, shape=(*outer, dim_op("ceil_div", last, DimConst(lanes)), DimConst(lanes)))

@@ -101,6 +101,7 @@ class Exchanger(Rewriter):
         for layout, shape in dict.fromkeys(tiles):
             for axis, extent in enumerate(shape):
                 self.bind(layout.line(shape, axis))
+                self.bind(replace(layout.line(shape, axis), step=1))  # an invocation's number along the axis
                 line = layout.line(shape, axis) if extent > 1 else NOT_SHARED
                 for offset in layout.offsets(shape, axis):
                     if (line, offset) not in self._elements:
@@ -117,21 +118,22 @@ class Exchanger(Rewriter):
         grid = self.invocations
         if not line.is_shared:
             return word(0)
-        if line == grid.line((2, 2), 1):
-            return self.m("local_id.x")
-        if line == grid.line((2, 2), 0):
-            return self.m("local_id.y")
         if line.count == 1 and line.then is not None:
             return self.bind(line.then)
-        place: Atom = self.m("shr", self.index, line.over.bit_length() - 1) if line.over > 1 else self.index
-        if line.over * line.count < grid.count:
-            place = self.m("and", place, line.count - 1)
+        if (line.over, line.count) == (1, grid.columns):
+            place: Atom = self.m("local_id.x")
+        elif (line.over, line.count) == (grid.columns, grid.rows):
+            place = self.m("local_id.y")
+        else:
+            place = self.m("shr", self.index, line.over.bit_length() - 1) if line.over > 1 else self.index
+            if line.over * line.count < grid.count:
+                place = self.m("and", place, line.count - 1)
         place = self.scaled(place, line.step)
         return place if line.then is None else self.m("add", place, self.bind(line.then))
 
     def here(self, layout: TileLayout, shape: tuple[int, ...], axis: int) -> Atom:
-        """The invocation's place along an axis of a tile, whether its extent is shared or not."""
-        return self._places[layout.line(shape, axis)]
+        """The invocation's number along an axis of a tile, whether its extent is shared or not."""
+        return self._places[replace(layout.line(shape, axis), step=1)]
 
     def element(self, layout: TileLayout, shape: tuple[int, ...], axis: int, register: int) -> Atom:
         """The index along an axis of the element that a register stands for; bound by `prepare`."""

@@ -41,6 +41,8 @@ class _Axis:
     def __init__(self, x: Exchanger, shape: tuple[int, ...], axis: int) -> None:
         self.x, self.shape, self.axis = x, shape, axis
         self.extent = shape[axis]
+        self.width = x.invocations.neighbours(shape, axis)
+        self.groups = self.extent // self.width
         self.count = x.invocations.along(shape)[axis]
         self.stride = x.invocations.stride(shape, axis)
         self.lanes = max(1, min(self.count, x.lanes // self.stride))  # how many neighbours along the axis are in one subgroup
@@ -57,15 +59,19 @@ class _Axis:
     def element(self, register: int) -> Atom:
         return self.x.element(self.x.invocations, self.shape, self.axis, register)
 
-    def at(self, slot: int, place: Atom) -> Atom:
-        """Where the invocation at another place along the axis has put its value of a slot; each slot has one of each invocation."""
-        m, count = self.x.m, self.x.invocations.count
-        first = m("sub", self.x.index, self.x.scaled(self.here, self.stride))
-        return m("add", m("add", first, self.x.scaled(place, self.stride)), word(slot * count))
+    def at(self, slot: int, place: Atom, together: int = 1) -> Atom:
+        """Where the invocation at another place along the axis has put its value of a slot; each slot has one of each invocation. So many slots in a row lie
+        `together`, side by side for each invocation."""
+        first = self.x.m("sub", self.x.index, self.x.scaled(self.here, self.stride))
+        return self._slot(slot, self.x.m("add", first, self.x.scaled(place, self.stride)), together)
 
-    def own(self, slot: int) -> Atom:
+    def own(self, slot: int, together: int = 1) -> Atom:
         """Where this invocation puts its value of a slot."""
-        return self.x.m("add", self.x.index, word(slot * self.x.invocations.count))
+        return self._slot(slot, self.x.index, together)
+
+    def _slot(self, slot: int, index: Atom, together: int) -> Atom:
+        first = slot // together * together * self.x.invocations.count + slot % together
+        return self.x.m("add", self.x.scaled(index, together), word(first))
 
     def slots(self, type_: Type, least: int, what: str) -> int:
         """How many slots there are at once. Raises Unsupported where they are less than the least that will do."""
@@ -78,32 +84,45 @@ def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
     tile = x.moved(tile, x.invocations)
     op = _folding(op, tile.type)
     axis, values = _Axis(x, tile.shape, along), tile.registers
-    parts = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
+    columns = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
     if axis.count > 1:
-        parts = _across(axis, op, parts)
+        folded = _across(axis, op, {(*key, k): value for key, column in columns.items() for k, value in enumerate(column)})
+        columns = {key: [folded[*key, k] for k in range(axis.width)] for key in columns}
+    parts = {key: _beside(axis, op, column) for key, column in columns.items()}
     shape = (*tile.shape[:along], 1, *tile.shape[along + 1 :])
     return Shared(shape, x.invocations, {_with(key, along, 0): value for key, value in parts.items()})
 
 
-def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> Atom:
-    """Folds what one invocation holds along the axis, down to a distance of one element of the next."""
-    x, extent = axis.x, axis.extent
+def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> list[Atom]:
+    """Folds what one invocation holds along the axis, down to the neighbours that it has together."""
+    x, extent, width = axis.x, axis.extent, axis.width
+    block = axis.count * width
     h = power_of_two(extent) // 2
-    while h >= axis.count:
+    while h >= block:
         half = h // axis.count
         for r in range(min(half, len(column) - half)):
             both = x.let(op, (column[r], column[r + half]))
-            is_whole = (r + half + 1) * axis.count <= extent
-            column[r] = both if is_whole else x.m("select", x.m("lt", axis.element(r + half), word(extent)), both, column[r])
+            first = (r + half) // width * width
+            is_whole = (first // width + 1) * block <= extent
+            column[r] = both if is_whole else x.m("select", x.m("lt", axis.element(first), word(extent)), both, column[r])
         column, extent = column[:half], h
+        h //= 2
+    return column
+
+
+def _beside(axis: _Axis, op: Op, column: list[Atom]) -> Atom:
+    """Folds neighbours that an invocation has together."""
+    h = axis.width // 2
+    while h:
+        column = [axis.x.let(op, (column[k], column[k + h])) for k in range(h)]
         h //= 2
     return column[0]
 
 
 def _across(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom]) -> dict[tuple[int, ...], Atom]:
-    """Folds what the invocations along the axis hold, one value of each key; all of them get the result. The upper steps are between subgroups, and go through
-    workgroup memory, before those within one."""
-    left, lanes = min(axis.extent, axis.count), axis.lanes
+    """Folds what the invocations along the axis hold, one value of each key for each of the neighbours; all of them get the result. The upper steps are
+    between subgroups, and go through workgroup memory, before those within one."""
+    left, lanes = min(axis.groups, axis.count), axis.lanes
     while left > lanes:
         whole = power_of_two(left)
         after = max(lanes, whole // min(whole, _AT_ONCE))
@@ -111,9 +130,9 @@ def _across(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom]) -> dict[tup
         left = after
     if lanes == 1:
         return parts
-    if axis.extent <= lanes < axis.count:  # one subgroup has all of it
+    if axis.groups <= lanes < axis.count:  # one subgroup has all of it
         parts = _round(axis, op, parts, left, power_of_two(left))
-    elif axis.extent < lanes:
+    elif axis.groups < lanes:
         parts = {key: _repeated(axis, value, power_of_two(left)) for key, value in parts.items()}
     return {key: _by_shuffles(axis, op, value, left) for key, value in parts.items()}
 
@@ -148,6 +167,8 @@ def _round(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom], left: int, a
     x, made = axis.x, dict[tuple[int, ...], Atom]()
     type_ = next(iter(parts.values())).type
     room = axis.slots(type_, 1, "a reduction")
+    together = axis.width if room >= axis.width else 1
+    room -= room % together
     first = word(0) if after == 1 else axis.here if after == axis.count else x.m("and", axis.here, word(after - 1))
     keys = list(parts)
     for begin in range(0, len(keys), room):
@@ -155,11 +176,11 @@ def _round(axis: _Axis, op: Op, parts: dict[tuple[int, ...], Atom], left: int, a
         array = x.array(type_, len(batch) * x.invocations.count)
         x.barrier()
         for slot, key in enumerate(batch):
-            x.store(array, (axis.own(slot),), parts[key])
+            x.store(array, (axis.own(slot, together),), parts[key])
         x.barrier()
         for slot, key in enumerate(batch):
             places = [word(k * after) if after == 1 else x.m("add", first, word(k * after)) for k in range(-(-left // after))]
-            found: list[Atom] = [x.load(array, (axis.at(slot, place),)) for place in places]
+            found: list[Atom] = [x.load(array, (axis.at(slot, place, together),)) for place in places]
             made[key] = _tree(axis, op, found, first, left, after)
     return made
 

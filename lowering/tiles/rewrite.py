@@ -321,8 +321,9 @@ class Rewrite(Exchanger):
         self._order(s.memory)
         tile = self.tile_of(s.value)
         elements = list(self._elements_of(s, tile.layout, once=True).items())
-        for begin in range(0, len(elements), _STORES_AT_ONCE):
-            some = [(at, tile.registers[r]) for r, at in elements[begin : begin + _STORES_AT_ONCE]]
+        at_once = max(_STORES_AT_ONCE, self.invocations.width)
+        for begin in range(0, len(elements), at_once):
+            some = [(at, tile.registers[r]) for r, at in elements[begin : begin + at_once]]
             for at, value in some:
                 self.store(s.memory, at, value)
         return True

@@ -7,17 +7,17 @@ loads of a turn, and the statements from which their offsets are computed, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import JUMPS
-from vyre_py.ir.language.nodes import Access, Atom, Const, End, For, Let, Memory, Space, Tile, TileLoad, Value
+from vyre_py.ir.language.nodes import Access, Atom, End, For, Let, Memory, Space, Tile, TileLoad, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
+from vyre_py.lowering.tiles.multiples import Multiples
 from vyre_py.lowering.tiles.tensor import cores_take, warpgroups_take
 
 __all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip", "lanes_of", "padded"]
@@ -115,6 +115,7 @@ class RingPlan:
         self.memories: list[Memory] = []
         self.skipped: set[int] = set()
         self.of_warpgroups: set[int] = set()
+        self.multiple = Multiples(program).of
         self._plan_all()
 
     def maker(self, value: Value) -> int:
@@ -221,21 +222,3 @@ class RingPlan:
             found.add(at)
             waiting += body[at].args
         return sorted(found)
-
-    def multiple(self, atom: Atom, depth: int = 8) -> int:
-        """A power of two that an offset is known to be a multiple of, up to wrapping."""
-        if isinstance(atom, Const):
-            return atom.bits & -atom.bits or 1 << 31
-        if not isinstance(atom, Value) or not depth:
-            return 1
-        s = self._program.body[self._made_by[atom.id]]
-        if isinstance(s, For):
-            return gcd(self.multiple(s.args[0], depth - 1), self.multiple(s.args[2], depth - 1))
-        if isinstance(s, Let) and s.op.name in _MULTIPLES:
-            return min(1 << 31, _MULTIPLES[s.op.name](*[self.multiple(a, depth - 1) for a in s.args[:2]]))
-        return 1
-
-
-_MULTIPLES: Final[Mapping[str, Callable[..., int]]] = {
-    "add": gcd, "sub": gcd, "mul": lambda a, b: a * b, "min": gcd, "max": gcd,
-}  # fmt: skip

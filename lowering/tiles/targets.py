@@ -21,6 +21,7 @@ from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
 from vyre_py.lowering.tiles.products import MicroKernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
 from vyre_py.lowering.tiles.tensor import WARP
+from vyre_py.lowering.tiles.viewed import over_views
 
 __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 
@@ -36,7 +37,7 @@ _CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10,
 
 
 def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    """For tensor cores where the target has them and something uses them: a form for views of buffers, and one for any."""
+    """A form for views of buffers, where that has wider accesses, and one for any; for tensor cores where the target has them and something uses them."""
     of = generation(target.arch)
     if of != _MODELLED and (missing := [Missing("mma_sm90", program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if _is_modelled(s)]):
         raise Unsupported(target.name, missing)
@@ -46,7 +47,9 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
         # A statement of a target's is none of the language, which `check` takes alone.
         return [Checked(form, analyse(form), capabilities(form)) for form in forms]
-    return _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
+    (plain,) = _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
+    wide = over_views(program, target.name, _TILE_BYTES, options.workgroup, WARP)
+    return (plain,) if wide is None else (check(wide), plain)
 
 
 def modelled(program: Program) -> Program:

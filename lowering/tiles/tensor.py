@@ -60,6 +60,10 @@ class Accumulator(TileLayout):
             return tuple(range(0, self.shape[0] // self.down, 8))
         return tuple([first + k for first in range(0, self.shape[1] // self.across, _COLUMNS) for k in range(2)])
 
+    def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
+        """Two along columns."""
+        return 2 if axis == 1 and shape[1] > 1 else 1
+
 
 def cores_take(s: Statement) -> bool:
     """Whether tensor cores compute a statement."""

@@ -2,7 +2,8 @@
 
 The invocations of a workgroup make a grid of `rows` by `columns`, both powers of two. By the layout that most tiles have, the last axis of a tile of two or
 three axes goes along the columns, the one before along the rows; the only axis of a tile of one goes along all invocations, row by row. Along an axis over
-which it is shared, element e belongs to invocation e % T of T, as register e // T. So neighbours along the last axis lie in neighbouring invocations. An
+which it is shared, element e belongs to invocation e % T of T, as register e // T. So neighbours along the last axis lie in neighbouring invocations; for
+wide accesses each has V neighbours together: element (b T + t) V + k is register b V + k of invocation t. An
 extent of 1 is not shared: all invocations along that axis hold the element. So tiles that broadcast against each other meet in one invocation, and so do
 tiles of one shape.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from vyre_py.ir.language.nodes import Var
@@ -65,6 +66,10 @@ class TileLayout:
         """How many elements along each axis an invocation holds."""
         return tuple([len(self.offsets(shape, axis)) for axis in range(len(shape))])
 
+    def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
+        """How many registers in a row along an axis hold neighbours, the first of which is at a multiple of as many."""
+        return 1
+
     def registers(self, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """The registers of a tile, by their number along each axis, the last axis fastest."""
         return product(*map(range, self.held(shape)))
@@ -76,10 +81,12 @@ class TileLayout:
 
 @dataclass(frozen=True, slots=True)
 class InvocationGrid(TileLayout):
-    """The invocations of a workgroup, and how tiles are shared out among them unless something asks for another layout."""
+    """The invocations of a workgroup, and how tiles are shared out among them unless something asks for another layout. Along the last axis each has up to
+    `width` neighbours together, a power of two."""
 
     rows: int
     columns: int
+    width: int = 1
 
     @property
     def count(self) -> int:
@@ -88,9 +95,14 @@ class InvocationGrid(TileLayout):
 
     def line(self, shape: tuple[int, ...], axis: int) -> Line:
         """All invocations, or the rows, or the columns; none for the first of three axes."""
+        step = self.neighbours(shape, axis)
         if len(shape) == 1:
-            return Line(1, self.count)
-        return (NOT_SHARED, Line(self.columns, self.rows), Line(1, self.columns))[axis - len(shape)]
+            return Line(1, self.count, step)
+        return (NOT_SHARED, Line(self.columns, self.rows), Line(1, self.columns, step))[axis - len(shape)]
+
+    def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
+        """As many as divide the last extent."""
+        return gcd(self.width, shape[axis]) if axis == len(shape) - 1 else 1
 
     def along(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """How many invocations share each axis of a tile."""
@@ -101,14 +113,14 @@ class InvocationGrid(TileLayout):
         return self.line(shape, axis).over
 
     def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-        """Every so many elements."""
-        t = self.along(shape)[axis]
-        return tuple(range(0, shape[axis], t))
+        """Every so many elements, some neighbours."""
+        together = self.neighbours(shape, axis)
+        return tuple([first + k for first in range(0, shape[axis], self.along(shape)[axis] * together) for k in range(together)])
 
     def is_ragged(self, shape: tuple[int, ...], axis: int, register: int) -> bool:
         """Whether a register along an axis is past the extent in some invocations."""
-        t = self.along(shape)[axis]
-        return (register + 1) * t > shape[axis]
+        together = self.neighbours(shape, axis)
+        return (register // together + 1) * self.along(shape)[axis] * together > shape[axis]
 
 
 def shapes_of(program: Program) -> list[tuple[int, ...]]:
@@ -117,15 +129,19 @@ def shapes_of(program: Program) -> list[tuple[int, ...]]:
     return [t.shape for t in types if t.is_tile]
 
 
-def invocation_grid(program: Program, given: tuple[int, int, int] | None = None, count: int = 0) -> InvocationGrid:
+def invocation_grid(program: Program, given: tuple[int, int, int] | None = None, count: int = 0, width: int = 1) -> InvocationGrid:
     """The invocations for a Program of tiles: `count`, or as many as hold its largest tile in a few registers each, in rows over which all tiles take the
-    fewest registers together, and those of about 32 where there is a choice. `given` are as many as somebody asked for along x, y and z; powers of two."""
+    fewest registers together, and those of about 32 where there is a choice. `given` are as many as somebody asked for along x, y and z; powers of two.
+    Each has `width` neighbours together."""
     if given is not None:
-        return InvocationGrid(given[1] * given[2], given[0])
+        return InvocationGrid(given[1] * given[2], given[0], width)
     shapes = shapes_of(program)
     largest = max(map(prod, shapes), default=1)
     count = count or min(_MOST, max(_LEAST, power_of_two(largest // _HELD)))
-    return min(_grids(count), key=lambda grid: (_cost(grid, shapes), abs(grid.columns - _NEIGHBOURS)))
+    least = min(_FEW, count)
+    if width > 1:
+        least = min(least, power_of_two(max([shape[-1] for shape in shapes], default=1) // width))
+    return min(_grids(count, least, width), key=lambda grid: (_cost(grid, shapes), abs(grid.columns - _NEIGHBOURS)))
 
 
 def power_of_two(n: int) -> int:
@@ -133,10 +149,9 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def _grids(count: int) -> Iterator[InvocationGrid]:
-    columns = min(_FEW, count)
+def _grids(count: int, columns: int, width: int) -> Iterator[InvocationGrid]:
     while columns <= count:
-        yield InvocationGrid(count // columns, columns)
+        yield InvocationGrid(count // columns, columns, width)
         columns *= 2
 
 

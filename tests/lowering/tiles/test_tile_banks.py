@@ -14,7 +14,7 @@ import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Rewriter
-from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.dims import DIM_OPS, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import Access, Load, Memory, Space, Store, const
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
@@ -44,10 +44,16 @@ def counted(program: Program, size: int) -> list[tuple[Memory, Array]]:
             number += 1
         out.copy(index)
     sizes = {dim.name: size for dim in program.dims}
-    shapes = {m: [extent.value if isinstance(extent, DimConst) else size for extent in m.shape] for m in (*program.buffers, log)}
+    shapes = {m: [_size(extent, size) for extent in m.shape] for m in (*program.buffers, log)}
     arguments = {m.name: np.zeros(shape, m.type.dtype) for m, shape in shapes.items()}
     interpret(unoptimised(check(out.finish()), expand=EXPANDED_ONLY), arguments, sizes)
     return [(s.memory, indices) for s, indices in zip(wanted, arguments["log"], strict=True)]
+
+
+def _size(extent: DimExpr, size: int) -> int:
+    if isinstance(extent, DimOp):
+        return DIM_OPS[extent.op][0](_size(extent.left, size), _size(extent.right, size))
+    return extent.value if isinstance(extent, DimConst) else size
 
 
 def passes(memory: Memory, indices: Array) -> int:
