@@ -51,7 +51,8 @@ def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
     """sorted = `keys` in order by the digit at `shift`: those with equal digits stay in the order in which they came, so that the whole sort is stable.
 
     Buffers and param as `radix_count` has them, and `places`, what a prefix sum makes of `counts`; `sorted` of [n], as `keys`. With `values`, any scalar type,
-    `values` of [n] goes to `sorted_values` the same way, bit for bit. The result is exact on every device. Raises ValidationError B108 at the caller's line.
+    `values` of [n] goes to `sorted_values` the same way, bit for bit. Keys are put in order in workgroup memory first, so that whole runs of them are
+    written; values are written one by one. The result is exact on every device. Raises ValidationError B108 at the caller's line.
     """
     ordered = _ORDERED[one_of("the type of keys", type_, _ORDERED)]
     if values is not None:
@@ -60,12 +61,15 @@ def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
         n, shift = b.dim("n"), b.param("shift", u32)
         parts = vp.ceil_div(n, _PART)
         keys, places, target = b.read("keys", type_, n), b.read("places", u32, parts * _DIGITS), b.write("sorted", type_, n)
-        moved = [(keys, target)] if values is None else [(keys, target), (b.read("values", values, n), b.write("sorted_values", values, n))]
-        here = b.workgroup("here", u32, _DIGITS // _LANES, _DIGITS)
+        moved = None if values is None else (b.read("values", values, n), b.write("sorted_values", values, n))
+        here, tile, offsets = b.workgroup("here", u32, _DIGITS // _LANES, _DIGITS), b.workgroup("tile", type_, _PART), b.workgroup("offsets", u32, _DIGITS)
         b.grid(parts)
         k, s, ranks = b.local_index(), b.subgroup_id(), []
-        rows = [b.workgroup_id(0) * _PART + (s * _ROWS + row) * _LANES + b.subgroup_lane() for row in range(_ROWS)]
-        digits = [(vp.select(i < n, ordered(keys[i]), _LAST) >> shift) % _DIGITS for i in rows]  # past the end the greatest, which stay there
+        first = b.workgroup_id(0) * _PART
+        rows = [first + (s * _ROWS + row) * _LANES + b.subgroup_lane() for row in range(_ROWS)]
+        loaded = [keys[i] for i in rows]
+        # Past the end the greatest, which stay there.
+        digits = [(vp.select(i < n, ordered(key), _LAST) >> shift) % _DIGITS for i, key in zip(rows, loaded, strict=True)]
         for digit in digits:
             like = vp.const(_LAST, u32)  # the lanes with the same digit: eight votes are quicker than a match
             for bit in [(digit >> place) % 2 == 1 for place in range(8)]:
@@ -76,11 +80,19 @@ def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
                 here[s, digit] = before + vp.popcount(like)
             b.barrier()
             ranks.append(before + rank)
-        place = places[k * b.num_workgroups(0) + b.workgroup_id(0)]  # of the first key with digit k here, then of each subgroup's first
-        for row, count in enumerate([here[row, k] for row in range(_DIGITS // _LANES)]):
+        counts = [here[row, k] for row in range(_DIGITS // _LANES)]  # of the digit k, in each subgroup
+        place = b.workgroup_scan("add", sum(counts[1:], counts[0]), exclusive=True)
+        offsets[k] = places[k * b.num_workgroups(0) + b.workgroup_id(0)] - place  # from the place in the tile to the place in all
+        for row, count in enumerate(counts):
             here[row, k], place = place, place + count
         b.barrier()
-        for i, digit, rank in zip(rows, digits, ranks, strict=True):
-            for source, to in moved:
-                to[here[s, digit] + rank] = source[i]  # past the end it is dropped
+        for i, key, digit, rank in zip(rows, loaded, digits, ranks, strict=True):
+            at = here[s, digit] + rank
+            tile[at] = key
+            if moved is not None:
+                moved[1][offsets[digit] + at] = moved[0][i]
+        b.barrier()
+        for i in [k + row * _DIGITS for row in range(_ROWS)]:  # in order by digit, so that neighbours go to neighbours
+            digit = (vp.select(first + i < n, ordered(tile[i]), _LAST) >> shift) % _DIGITS
+            target[offsets[digit] + i] = tile[i]
     return b.program

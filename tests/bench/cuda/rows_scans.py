@@ -1,4 +1,4 @@
-"""Prefix sums, compaction and a radix sort by scans over the grid, beside PyTorch: the Programs of `examples/`, as they stand there."""
+"""Prefix sums, compaction and a radix sort by scans over the grid, beside PyTorch: the Programs of `examples/`, as they stand there, and of `vp.ops`."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def _radix_sort(bench: Bench) -> dict[str, float]:
     keys, one, other = source, device.allocate(count, vp.u32), device.allocate(count, vp.u32)
     tile, digits = 3072, 256
     counts, places = (device.allocate(digits * -(-count // tile), vp.u32) for _ in range(2))
-    counting, placing, moving = (device.compile_native(_program("14_radix_sort.py", name)) for name in ("counting", "placing", "moving"))
+    counting, placing, moving = map(device.compile_native, (vp.ops.radix_count(), vp.ops.prefix_sum(exclusive=True), vp.ops.radix_move()))
     steps = []
     for shift in range(0, 32, 8):
         steps += [
-            counting.bind(keys=keys, counts=counts, shift=shift), placing.bind(counts=counts, places=places),
-            moving.bind(keys=keys, places=places, out=one, shift=shift),
+            counting.bind(keys=keys, counts=counts, shift=shift), placing.bind(source=counts, target=places),
+            moving.bind(keys=keys, places=places, sorted=one, shift=shift),
         ]  # fmt: skip
         keys, one, other = one, other, one
 
