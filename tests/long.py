@@ -64,6 +64,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
         Stage("hostile text", [[python, "tests/fuzz/malformed.py", "--part", f"{k + 1}/{workers}"] for k in range(workers)]),
         Stage("operators of PyTorch", parts, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         Stage("operators of PyTorch, the page", [[*operators, "page", str(folder / "torch")]]),
+        Stage("models of transformers", [[python, "tests/interop/torch_models.py"]]),
         Stage("map of the tests", [[*mutants, "map"]]),
         Stage("mutants tried", [[*mutants, "run"]]),
         Stage("mutants", [[*mutants, "show"]]),

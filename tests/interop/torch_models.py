@@ -1,0 +1,111 @@
+"""Families of models of transformers, small and of random weights: losses and gradients of the compiled model beside those of eager code.
+
+    python tests/interop/torch_models.py [FAMILY ...]
+
+Exits with 1 where one is wrong. Without the package transformers nothing is tried, unless VYRE_REQUIRE_DEVICES names it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from vyre_py.interop.torch import runtime
+from vyre_py.interop.torch.backend import compile_graph
+
+__all__ = ["FAMILIES", "compare"]
+
+WORDS: Final = 500
+TEXT: Final = {"vocab_size": WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+LLAMA: Final = {**TEXT, "num_key_value_heads": 2}
+GPT: Final = {"vocab_size": WORDS, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
+VIT: Final = {**{key: value for key, value in TEXT.items() if key != "vocab_size"}, "image_size": 32, "patch_size": 8, "num_labels": 10}
+RESNET: Final = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "num_labels": 10}
+T5: Final = {"vocab_size": WORDS, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0, "dropout_rate": 0.0}
+MAMBA: Final = {"vocab_size": WORDS, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 8}
+# Family -> model, configuration, its values, and what the model is given.
+FAMILIES: Final[Mapping[str, tuple[str, str, Mapping[str, Any], str]]] = {
+    "GPT-2": ("GPT2LMHeadModel", "GPT2Config", GPT, "text"),
+    "BERT": ("BertForMaskedLM", "BertConfig", TEXT, "text"),
+    "Llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA, "text"),
+    "Mixtral": ("MixtralForCausalLM", "MixtralConfig", {**LLAMA, "num_local_experts": 4}, "text"),
+    "Mamba": ("MambaForCausalLM", "MambaConfig", MAMBA, "text"),
+    "T5": ("T5ForConditionalGeneration", "T5Config", T5, "text"),
+    "ViT": ("ViTForImageClassification", "ViTConfig", VIT, "pictures"),
+    "ResNet": ("ResNetForImageClassification", "ResNetConfig", RESNET, "pictures"),
+}
+
+
+def given(kind: str) -> dict[str, Any]:
+    if kind == "text":
+        words = torch.randint(1, WORDS, (2, 32))
+        return {"input_ids": words, "labels": words}
+    return {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([1, 2])}
+
+
+def step(model: Any, called: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[float, list[Any]]:
+    """The loss, and the gradients of the parameters that have one."""
+    model.zero_grad()
+    loss = called(**arguments).loss
+    loss.backward()
+    return loss.item(), [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def compare(name: str, transformers: Any) -> tuple[bool, str]:
+    """Whether a family is right, and what was seen. A gradient is judged by the largest of all: some, as that of a bias of keys, are zero but for rounding."""
+    model_name, config_name, values, kind = FAMILIES[name]
+    torch.manual_seed(0)
+    model = getattr(transformers, model_name)(getattr(transformers, config_name)(**values)).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.config.use_cache = False
+    arguments, launched = given(kind), []
+    loss, gradients = step(model, model, arguments)
+    torch._dynamo.reset()
+    begin = time.monotonic()
+    with runtime.watching(launched.append):
+        found, ours = step(model, torch.compile(model, backend=compile_graph), arguments)
+    largest = max(g.abs().max().item() for g in gradients if g is not None)
+    worst = max((a - b).abs().max().item() / largest for a, b in zip(ours, gradients, strict=True) if a is not None and b is not None)
+    same = all((a is None) == (b is None) for a, b in zip(ours, gradients, strict=True))
+    right = bool(launched) and same and abs(found - loss) < 1e-4 and worst < 1e-4
+    seen = f"loss {loss:.6f} and {found:.6f}, gradients apart by {worst:.1e} of the largest, {len(launched)} launches, {time.monotonic() - begin:.0f} s"
+    return right, seen
+
+
+def lines(names: list[str], transformers: Any) -> Iterator[tuple[bool, str]]:
+    for name in names:
+        try:
+            right, seen = compare(name, transformers)
+        except Exception as failed:  # noqa: BLE001 - whatever it is, the next family is tried
+            right, seen = False, f"{type(failed).__name__}: {failed}"[:300]
+        yield right, f"{name:8} {'right' if right else 'WRONG'}  {seen}"
+
+
+def main() -> int:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import transformers
+    except ImportError:
+        print("transformers is not installed: no model was tried")
+        return int("transformers" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","))
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    wrong = 0
+    names = sys.argv[1:] or list(FAMILIES)
+    for right, line in lines(names, transformers):
+        wrong += not right
+        print(line, flush=True)
+    print(f"{len(names)} families of models, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
