@@ -157,7 +157,7 @@ def test_the_wheel_made_from_the_source_archive_holds_everything(tmp_path: Path)
 def test_import_loads_no_heavy_library(checkout: Installation) -> None:
     heavy = {
         "PIL", "cuda", "dask", "distributed", "hypothesis", "jax", "jaxlib", "llvmlite", "matplotlib", "mpmath", "numba", "pydantic", "pydantic_core",
-        "scipy", "sympy", "torch", "wgpu",
+        "scipy", "sympy", "torch", "tvm_ffi", "wgpu",
     }  # fmt: skip
     program = "import sys, vyre_py; vyre_py.ProgramBuilder; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = set(run(checkout.python, "-c", program, cwd=checkout.elsewhere, path=checkout.path).split())

@@ -18,7 +18,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
 
-__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from", "in_c_order"]
+__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_from", "in_c_order", "data_type"]
 
 # The protocol's numbers of device kinds.
 CPU: Final = 1
@@ -73,11 +73,12 @@ _rename = _api.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
 
 
-def _data_type(type_: Type) -> _DLDataType:
+def data_type(type_: Type) -> _DLDataType:
+    """DLPack's word for a scalar type: `code`, `bits` and `lanes`."""
     return _DLDataType(_OWN_CODES.get(type_, _CODES[type_.kind]), 8 if type_.kind is Kind.BOOL else type_.bits, 1)
 
 
-_TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (_data_type(t),)} | {
+_TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (data_type(t),)} | {
     (_COMPLEX, 64): vector_of(f32, 2), (_COMPLEX, 128): vector_of(f64, 2)
 }  # fmt: skip
 
@@ -114,7 +115,7 @@ def export(
         capsule = array.__dlpack__()
     place, versioned = _managed(capsule)
     tensor = _STRUCTURES[versioned].from_address(place).tensor
-    tensor.device, tensor.dtype = _DLDevice(*device), _data_type(type_)
+    tensor.device, tensor.dtype = _DLDevice(*device), data_type(type_)
     if not filled:
         tensor.data = None
     return capsule

@@ -24,7 +24,7 @@ from measure import per_call_us, row, seconds
 import vyre_py as vp
 from vyre_py.interop.jax import vyre_call
 from vyre_py.lowering.llvm import jit
-from vyre_py.lowering.llvm.xla_ffi import HANDLER_SYMBOL
+from vyre_py.lowering.llvm.adapters.xla_ffi import HANDLER_SYMBOL
 
 CHAIN, ROUNDS, CALLS = 101, 21, 200
 SIDE = 1024

@@ -11,7 +11,7 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.shared_call import shared_call
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.llvm import jit
-from vyre_py.lowering.llvm.xla_ffi import (
+from vyre_py.lowering.llvm.adapters.xla_ffi import (
     DATA_TYPES,
     HANDLER_SYMBOL,
     XlaBuffer,

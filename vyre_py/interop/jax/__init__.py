@@ -9,8 +9,9 @@
         return jnp.sum(axpy(jnp.sin(x), y, 2.0))
 
 Arguments are the buffers that the Program reads, and then its params, in order of declaration, or any by name; results are the buffers that it writes. A
-`read_write` buffer is both, and its result takes over the argument's memory where XLA needs that no more. XLA calls native code (`lowering/llvm/xla_ffi.py`),
-which hands addresses and sizes to the pipeline's native entry; a large grid is shared among XLA's threads. There is no Python in a call.
+`read_write` buffer is both, and its result takes over the argument's memory where XLA needs that no more. XLA calls native code
+(`lowering/llvm/adapters/xla_ffi.py`), which hands addresses and sizes to the pipeline's native entry; a large grid is shared among XLA's
+threads. There is no Python in a call.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
+from vyre_py.interop.hidden_device import host_device
 from vyre_py.interop.jax.abstract_binding import as_array, bind
 from vyre_py.interop.jax.traced_call import TracedCall
-from vyre_py.interop.jax.xla_target import door_device
 from vyre_py.ir.language.grids import writes_whole
 from vyre_py.ir.passes.batch import batched
 from vyre_py.ir.text.lexer import written_name
@@ -44,7 +44,7 @@ class JaxFunction:
 
     def __init__(self, program: Program, options: CompileOptions | None = None) -> None:
         self.program, self._options = program, options
-        self.pipeline = door_device().compile_native(program, options)
+        self.pipeline = host_device().compile_native(program, options)
         _ = self.pipeline.callable().c_address  # raises what native calls do not take
         buffers = self.pipeline.artifact.interface.buffers
         if not any(memory.access.writes for memory in buffers):

@@ -15,13 +15,11 @@ import jax
 
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import core_count
-from vyre_py.drivers.cpu import open_device
 from vyre_py.drivers.cpu.shared_call import shared_call
-from vyre_py.drivers.device import Device
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.lowering.llvm import jit
-from vyre_py.lowering.llvm.xla_ffi import (
+from vyre_py.lowering.llvm.adapters.xla_ffi import (
     DATA_TYPES,
     HANDLER_SYMBOL,
     XlaBuffer,
@@ -31,7 +29,7 @@ from vyre_py.lowering.llvm.xla_ffi import (
     refusing_text,
 )
 
-__all__ = ["Form", "door_device", "target_of"]
+__all__ = ["Form", "target_of"]
 
 _lock = threading.Lock()
 # Name -> the entry that its handler calls. Functions that JAX has compiled may do so for as long as the process lives, and nothing says when they are gone.
@@ -49,12 +47,6 @@ class Form:
     fresh: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
     traced: tuple[str, ...] = ()
-
-
-@cache
-def door_device() -> Device:
-    """The CPU device of this door, which nobody closes."""
-    return open_device(0)
 
 
 def _face(pipeline: Pipeline, form: Form, params_bytes: int) -> XlaFace:

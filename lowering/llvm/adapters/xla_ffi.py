@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from vyre_py.lowering.llvm.adapters.adapter_lines import MEMCPY, AdapterLines, c_string
 from vyre_py.lowering.statuses import CStatus
 
 __all__ = ["DATA_TYPES", "HANDLER_SYMBOL", "XlaBuffer", "XlaFace", "XlaParam", "handler_text", "refusing_text"]
@@ -51,7 +52,6 @@ _STATUSES: Final[Mapping[int, tuple[XlaCode, str]]] = {
     **{int(status): (_CODES[status], status.words) for status in CStatus if status is not CStatus.OK},
     _MISFIT: (XlaCode.INTERNAL, "operands, results or attributes are not what the handler was made for"),
 }
-_MEMCPY: Final = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,52 +90,7 @@ class XlaFace:
     params_bytes: int
 
 
-class _HandlerLines:
-    """The text of a function, line by line."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._count = 0
-
-    def do(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def emit(self, text: str) -> str:
-        self._count += 1
-        self.do(f"%v{self._count} = {text}")
-        return f"%v{self._count}"
-
-    def label(self, name: str) -> None:
-        self.lines.append(f"{name}:")
-
-    def at(self, base: str, offset: int) -> str:
-        return self.emit(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
-
-    def load(self, type_: str, base: str, offset: int) -> str:
-        return self.emit(f"load {type_}, ptr {self.at(base, offset)}")
-
-    def store(self, type_: str, value: object, base: str, offset: int) -> None:
-        self.do(f"store {type_} {value}, ptr {self.at(base, offset)}")
-
-    def copy(self, target: str, source: str, size_bytes: int) -> None:
-        self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size_bytes}, i1 false)")
-
-    def require(self, conditions: Sequence[str], passed: str) -> None:
-        """Goes on at a label where all conditions hold, and refuses the call elsewhere."""
-        held = "true"
-        for condition in conditions:
-            held = self.emit(f"and i1 {held}, {condition}")
-        self.do(f"br i1 {held}, label %{passed}, label %misfit")
-        self.label(passed)
-
-
-def _constant(name: str, text: str) -> str:
-    """A string of C's."""
-    data = text.encode() + b"\0"
-    return f'@{name} = private constant [{len(data)} x i8] c"' + "".join([f"\\{byte:02x}" for byte in data]) + '"'
-
-
-def _answer(line: _HandlerLines) -> None:
+def _answer(line: AdapterLines) -> None:
     """Answers XLA's question for version and traits, which it asks by an extension of the frame."""
     extension = line.load("ptr", "%frame", 8)
     line.do(f"br i1 {line.emit(f'icmp eq ptr {extension}, null')}, label %run, label %asked")
@@ -149,7 +104,7 @@ def _answer(line: _HandlerLines) -> None:
     line.do("ret ptr null")
 
 
-def _frame(line: _HandlerLines, face: XlaFace) -> tuple[list[str], list[str], str]:
+def _frame(line: AdapterLines, face: XlaFace) -> tuple[list[str], list[str], str]:
     """The operands and results, and the words of the attribute, of a frame that has as many as it should."""
     word_count = face.dims + -(-face.params_bytes // 8)
     counts = [(56, face.operands), (96, face.results), (136, 1)]
@@ -165,7 +120,7 @@ def _frame(line: _HandlerLines, face: XlaFace) -> tuple[list[str], list[str], st
     return operands, results, line.load("ptr", attribute, 16)
 
 
-def _typed(line: _HandlerLines, kinds: Sequence[tuple[str, int, int, int]]) -> None:
+def _typed(line: AdapterLines, kinds: Sequence[tuple[str, int, int, int]]) -> None:
     """Compares XLA's buffers with what they have to be: data type, rank and components."""
     found = []
     for buffer, data_type, rank, lanes in kinds:
@@ -177,7 +132,7 @@ def _typed(line: _HandlerLines, kinds: Sequence[tuple[str, int, int, int]]) -> N
     line.require([line.emit(f"icmp eq i64 {size}, {lanes}") for size, lanes in zip(last, lanes_of, strict=True)], "fitting")
 
 
-def _laid_out(line: _HandlerLines, face: XlaFace, operands: Sequence[str], results: Sequence[str], words: str) -> None:
+def _laid_out(line: AdapterLines, face: XlaFace, operands: Sequence[str], results: Sequence[str], words: str) -> None:
     """Fills addresses, sizes and params. A result takes over its operand's memory, or the call is refused."""
     at, shared = 0, []
     for number, buffer in enumerate(face.buffers):
@@ -201,14 +156,14 @@ def _laid_out(line: _HandlerLines, face: XlaFace, operands: Sequence[str], resul
 
 def _refusal(name: str, statuses: Mapping[int, tuple[XlaCode, str]]) -> str:
     """A function that makes XLA's error from a status."""
-    line, constants = _HandlerLines(), []
+    line, constants = AdapterLines(), []
     text, code = "@text_other", str(int(XlaCode.INTERNAL))
     for number, (status, (kind, words)) in enumerate(statuses.items()):
-        constants.append(_constant(f"text{number}", f"{name}: {words}".replace("%", "%%")))
+        constants.append(c_string(f"text{number}", f"{name}: {words}".replace("%", "%%")))
         found = line.emit(f"icmp eq i32 %status, {status}")
         text = line.emit(f"select i1 {found}, ptr @text{number}, ptr {text}")
         code = line.emit(f"select i1 {found}, i32 {int(kind)}, i32 {code}")
-    constants.append(_constant("text_other", f"{name}: the device's library refuses the launch, status ".replace("%", "%%") + "%d"))
+    constants.append(c_string("text_other", f"{name}: the device's library refuses the launch, status ".replace("%", "%%") + "%d"))
     line.do(f"%message = alloca i8, i64 {_MESSAGE_BYTES}")
     line.emit(f"call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {_MESSAGE_BYTES}, ptr {text}, i32 %status)")
     line.do("%arguments = alloca i8, i64 32, align 8")
@@ -254,7 +209,7 @@ refused:
 }"""
 
 
-def _threads(line: _HandlerLines, count: int, quick: int) -> str:
+def _threads(line: AdapterLines, count: int, quick: int) -> str:
     line.do("%threads = alloca i8, i64 32, align 8")
     for type_, value, offset in (("ptr", "@schedule", 0), ("ptr", "%frame", 8), ("i64", count, 16), ("i64", quick, 24)):
         line.store(type_, value, "%threads", offset)
@@ -269,7 +224,7 @@ def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: i
     """The text of `ptr vyre_xla_handler(ptr frame)` for a Program of a name. It ends in a call of the function at `call`, as `vyre_callable_t` has it, with the
     descriptor at `callable_`; what that gives becomes an error of XLA's. Where `threads` is not 0 the stream's place has XLA's threads, of which
     so many are asked to help, though not for grids of up to `quick` invocations (`drivers/cpu/shared_call.py`)."""
-    line = _HandlerLines()
+    line = AdapterLines()
     ranks = sum(buffer.rank for buffer in face.buffers)
     for array, size_bytes in (("addresses", 8 * len(face.buffers)), ("sizes", 8 * (ranks + face.dims)), ("params", face.params_bytes)):
         line.do(f"%{array} = alloca i8, i64 {max(8, size_bytes)}, align 16")
@@ -292,12 +247,12 @@ def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: i
     line.label("failed")
     why = line.emit(f"phi i32 [{_MISFIT}, %misfit], [{status}, %shared]")
     line.do(f"ret ptr {line.emit(f'call ptr @refusal(ptr %frame, i32 {why})')}")
-    return "\n".join([_MEMCPY, _refusal(name, _STATUSES), _SCHEDULE, _defined(line.lines)])
+    return "\n".join([MEMCPY, _refusal(name, _STATUSES), _SCHEDULE, _defined(line.lines)])
 
 
 def refusing_text(name: str, words: str) -> str:
     """The text of a handler that refuses every call of a Program of a name, for a platform of XLA's for which there is none."""
-    line = _HandlerLines()
+    line = AdapterLines()
     _answer(line)
     line.label("run")
     line.do(f"ret ptr {line.emit(f'call ptr @refusal(ptr %frame, i32 {_MISFIT})')}")

@@ -1,0 +1,178 @@
+"""Functions for TVM FFI: LLVM IR of a `TVMFFISafeCallType` that takes DLPack's tensors and numbers, and hands them to a pipeline's native entry.
+
+The convention is `tvm/ffi/c_api.h`: an argument is 16 bytes, the number of its type and a value; a tensor is a `DLTensor`, by itself or behind the header of an
+object. What does not fit becomes an error of TVM FFI's, which is an exception in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.language.types import Kind, Type
+from vyre_py.lowering.llvm.adapters.adapter_lines import AdapterLines, c_string
+from vyre_py.lowering.statuses import CStatus
+
+__all__ = ["FUNCTION_SYMBOL", "RAISE_SYMBOL", "TvmTensor", "function_text", "takes_param"]
+
+FUNCTION_SYMBOL: Final = "vyre_tvm_function"
+RAISE_SYMBOL: Final = "TVMFFIErrorSetRaisedFromCStr"
+_INT, _BOOL, _FLOAT, _DL_TENSOR, _TENSOR, _HEADER_BYTES = 1, 2, 3, 7, 70, 24  # TVMFFITypeIndex, and sizeof(TVMFFIObject)
+_CPU: Final = 1  # kDLCPU
+
+
+@dataclass(frozen=True, slots=True)
+class TvmTensor:
+    """A buffer as a tensor: its name, its type in words, its DLDataType as one number, its axes, and the components that one more axis has, 0 without it."""
+
+    name: str
+    type_name: str
+    data_type: int
+    rank: int
+    lanes: int
+
+
+def takes_param(type_: Type) -> bool:
+    """Whether a number of TVM FFI's, of 64 bits, can be a param of a type: those of two more roundings cannot, nor vectors."""
+    return not type_.is_vector and (type_.kind is not Kind.FLOAT or type_.bits in (32, 64))
+
+
+class _Function(AdapterLines):
+    """The text, and the errors that it raises."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.raised = name, list[tuple[str, str]]()
+
+    def error(self, kind: str, words: str) -> str:
+        """The label of a block that raises."""
+        if (kind, words) not in self.raised:
+            self.raised.append((kind, words))
+        return f"raise{self.raised.index((kind, words))}"
+
+    def must(self, condition: str, kind: str, words: str) -> None:
+        """Goes on where the condition holds, and raises elsewhere."""
+        self.require([condition], f"go{condition[1:]}", self.error(kind, words))
+
+
+def _tensor(line: _Function, number: int, tensor: TvmTensor) -> str:
+    """The DLTensor of an argument, which is what it has to be."""
+    at = line.at("%args", 16 * number)
+    kind, value = line.load("i32", at, 0), line.load("ptr", at, 8)
+    plain = line.emit(f"icmp eq i32 {kind}, {_DL_TENSOR}")
+    either = line.emit(f"or i1 {plain}, {line.emit(f'icmp eq i32 {kind}, {_TENSOR}')}")
+    line.must(either, "TypeError", f"{tensor.name!r} must be a tensor")
+    found = line.emit(f"select i1 {plain}, ptr {value}, ptr {line.at(value, _HEADER_BYTES)}")
+    line.must(line.emit(f"icmp eq i32 {line.load('i32', found, 8)}, {_CPU}"), "ValueError", f"{tensor.name!r} must be in the memory of the CPU")
+    typed = line.emit(f"icmp eq i32 {line.load('i32', found, 20)}, {tensor.data_type}")
+    line.must(typed, "TypeError", f"{tensor.name!r} needs elements of {tensor.type_name}")
+    axes = tensor.rank + bool(tensor.lanes)
+    line.must(line.emit(f"icmp eq i32 {line.load('i32', found, 16)}, {axes}"), "ValueError", f"{tensor.name!r} needs {axes} axes")
+    return found
+
+
+def _shape(line: _Function, tensor: TvmTensor, found: str) -> list[str]:
+    """The sizes of a tensor's axes, whose elements lie side by side."""
+    shape, strides = line.load("ptr", found, 24), line.load("ptr", found, 32)
+    sizes = [line.load("i64", shape, 8 * axis) for axis in range(tensor.rank + bool(tensor.lanes))]
+    if tensor.lanes:
+        line.must(line.emit(f"icmp eq i64 {sizes[-1]}, {tensor.lanes}"), "ValueError", f"the last axis of {tensor.name!r} needs {tensor.lanes} components")
+    expected, empty, apart = "1", "false", list[tuple[str, int, str]]()
+    for axis in reversed(range(len(sizes))):
+        apart.append((sizes[axis], axis, expected))
+        expected = line.emit(f"mul i64 {expected}, {sizes[axis]}")
+        empty = line.emit(f"or i1 {empty}, {line.emit(f'icmp eq i64 {sizes[axis]}, 0')}")
+    label = f"strided{found[2:]}"
+    dense = line.emit(f"icmp eq ptr {strides}, null")
+    line.do(f"br i1 {line.emit(f'or i1 {dense}, {empty}')}, label %{label}, label %look{found[2:]}")
+    line.label(f"look{found[2:]}")
+    for size, axis, wanted in apart:
+        single = line.emit(f"icmp eq i64 {size}, 1")
+        fits = line.emit(f"icmp eq i64 {line.load('i64', strides, 8 * axis)}, {wanted}")
+        line.must(line.emit(f"or i1 {single}, {fits}"), "ValueError", f"{tensor.name!r} must be contiguous")
+    line.do(f"br label %{label}")
+    line.label(label)
+    return sizes[: tensor.rank]
+
+
+def _number(line: _Function, number: int, name: str, type_: Type) -> str:
+    """The value of an argument for a param, of its type in LLVM. A bool is one byte."""
+    at = line.at("%args", 16 * number)
+    kind, words = line.load("i32", at, 0), line.load("i64", at, 8)
+    whole = line.emit(f"icmp eq i32 {kind}, {_INT}")
+    if type_.kind is Kind.BOOL:
+        line.must(line.emit(f"icmp eq i32 {kind}, {_BOOL}"), "TypeError", f"param {name!r} ({type_}) is a bool")
+        return line.emit(f"zext i1 {line.emit(f'icmp ne i64 {words}, 0')} to i8")
+    if type_.kind is Kind.FLOAT:
+        given = line.emit(f"icmp eq i32 {kind}, {_FLOAT}")
+        line.must(line.emit(f"or i1 {whole}, {given}"), "TypeError", f"param {name!r} ({type_}) is a number")
+        double = line.emit(f"select i1 {given}, double {line.emit(f'bitcast i64 {words} to double')}, double {line.emit(f'sitofp i64 {words} to double')}")
+        return double if type_.bits == 64 else line.emit(f"fptrunc double {double} to float")
+    line.must(whole, "TypeError", f"param {name!r} ({type_}) is a whole number")
+    signed = type_.kind is Kind.SINT
+    least, most = (-(1 << type_.bits - 1), (1 << type_.bits - 1) - 1) if signed else (0, min((1 << type_.bits) - 1, (1 << 63) - 1))
+    fits = line.emit(f"and i1 {line.emit(f'icmp sge i64 {words}, {least}')}, {line.emit(f'icmp sle i64 {words}, {most}')}")
+    line.must(fits, "ValueError", f"param {name!r} ({type_}) is a number from {least} to {most}")
+    return words if type_.bits == 64 else line.emit(f"trunc i64 {words} to i{type_.bits}")
+
+
+def _llvm(type_: Type) -> str:
+    if type_.kind is Kind.FLOAT:
+        return "double" if type_.bits == 64 else "float"
+    return "i8" if type_.kind is Kind.BOOL else f"i{type_.bits}"
+
+
+def function_text(
+    name: str, tensors: Sequence[TvmTensor], params: Sequence[tuple[str, Type]], dims: Sequence[tuple[str, bool]], callable_: int, call: int
+) -> str:
+    """The text of the function for a Program of a name. It takes the tensors, a number for each of the params, and one for each of the dims of which it is said
+    that they are given; it ends in the function at `call`, as `vyre_callable_t` has it, with the descriptor at `callable_`."""
+    line, given = _Function(name), [dim for dim, asked in dims if asked]
+    ranks = sum(tensor.rank for tensor in tensors)
+    for array, size in (("addresses", len(tensors)), ("sizes", ranks + len(dims)), ("params", len(params))):
+        line.do(f"%{array} = alloca i8, i64 {max(8, 8 * size)}, align 16")
+    names = [*[tensor.name for tensor in tensors], *[param for param, _ in params], *given]
+    line.must(line.emit(f"icmp eq i32 %count, {len(names)}"), "TypeError", f"{len(names)} arguments are needed: {', '.join(names)}")
+    at = offset = 0
+    for number, tensor in enumerate(tensors):
+        found = _tensor(line, number, tensor)
+        for axis in _shape(line, tensor, found):
+            line.store("i64", axis, "%sizes", 8 * at)
+            at += 1
+        begin = line.emit(f"getelementptr i8, ptr {line.load('ptr', found, 0)}, i64 {line.load('i64', found, 40)}")
+        line.store("ptr", begin, "%addresses", 8 * number)
+    for number, (param, type_) in enumerate(params, len(tensors)):
+        line.do(f"store {_llvm(type_)} {_number(line, number, param, type_)}, ptr {line.at('%params', offset)}, align 1")
+        offset += type_.size_bytes
+    for number, (dim, asked) in enumerate(dims):
+        value = "-1"
+        if asked:
+            where = line.at("%args", 16 * (len(tensors) + len(params) + given.index(dim)))
+            value = line.load("i64", where, 8)
+            whole = line.emit(f"icmp eq i32 {line.load('i32', where, 0)}, {_INT}")
+            line.must(line.emit(f"and i1 {whole}, {line.emit(f'icmp sge i64 {value}, 0')}"), "TypeError", f"dim {dim!r} is a whole number from 0")
+        line.store("i64", value, "%sizes", 8 * (at + number))
+    _called(line, callable_, call)
+    return _text(line)
+
+
+def _called(line: _Function, callable_: int, call: int) -> None:
+    line.do(f"%callable = inttoptr i64 {callable_} to ptr")
+    line.do(f"%call = inttoptr i64 {call} to ptr")
+    status = line.emit("call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr null)")
+    arms = [f"i32 {int(s)}, label %{line.error('RuntimeError' if s >= CStatus.STREAM else 'ValueError', s.words)}" for s in CStatus if s is not CStatus.OK]
+    other = line.error("RuntimeError", "the device's library refuses the launch")
+    line.do(f"switch i32 {status}, label %{other} [i32 0, label %fine {' '.join(arms)}]")
+    line.label("fine")
+    line.do("store i32 0, ptr %result")  # kTVMFFINone
+    line.do("ret i32 0")
+
+
+def _text(line: _Function) -> str:
+    texts, blocks = list[str](), list[str]()
+    for number, (kind, words) in enumerate(line.raised):
+        texts += [c_string(f"kind{number}", kind), c_string(f"text{number}", f"{line.name}: {words}")]
+        blocks += [f"raise{number}:", f"  call void @{RAISE_SYMBOL}(ptr @kind{number}, ptr @text{number})", "  ret i32 -1"]
+    head = f"define i32 @{FUNCTION_SYMBOL}(ptr %handle, ptr %args, i32 %count, ptr %result) {{"
+    return "\n".join([*texts, f"declare void @{RAISE_SYMBOL}(ptr, ptr)", head, "entry:", *line.lines, *blocks, "}", ""])
