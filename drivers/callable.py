@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from vyre_py.drivers.binding import arguments_by_name, bind_arguments
+from vyre_py.drivers.config import DispatchConfig
+from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.buffer import Buffer, host_shape
+from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -18,8 +27,13 @@ __all__ = ["CallEntry"]
 class CallEntry(Stationary):
     """A pipeline as a function, made by `pipeline.callable()`: `entry(x, y, a=2.0)` binds arguments of any shapes and launches, once.
 
-    Arguments go as for `bind`, buffers before params in order of declaration, or by name. On the CPU device NumPy's arrays and Buffers go to native code, which
-    keeps the rules of `bind`; whatever else there is, and all that breaks a rule, goes to `bind` itself. Any number of threads may call it.
+    Arguments go as for `bind`, buffers before params in order of declaration, or by name, dims by name alone; `stream=` is an object with
+    `__cuda_stream__`, where the Program has no such name. Buffers that are only written may be left out, or be None: they are made then, of the kind of
+    the first array among the arguments (NumPy's, another library's by DLPack, or a Buffer), and a call gives them, as a tuple where they are several; else it
+    gives None.
+
+    On the CPU device NumPy's arrays, Buffers and arrays of libraries with DLPack's exchange table (PyTorch) go to native code, which keeps the rules of `bind`;
+    whatever else there is, and all that breaks a rule, goes to `bind` itself, and `explain` says why. Any number of threads may call it.
 
     Attribute: `pipeline`.
     """
@@ -35,9 +49,9 @@ class CallEntry(Stationary):
     def __repr__(self) -> str:
         return f"<CallEntry of {self.pipeline!r}>"
 
-    def __call__(self, *arguments: Any, **named: Any) -> None:
-        """Runs the Program, as `pipeline.bind(arguments, **named)()`, and raises what that raises."""
-        self._general(arguments, named)
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Runs the Program, as `pipeline.bind(arguments, **named)()`, and raises what that raises. Gives the outputs that were left out."""
+        return self._slow(*arguments, **named)
 
     @property
     def c_address(self) -> int:
@@ -45,7 +59,66 @@ class CallEntry(Stationary):
 
         Raises Unsupported on devices and for Programs that have none: their launches need more than arguments.
         """
-        raise Unsupported(self.pipeline.device.name, [Missing(self._lacks or "callable().c_address", help="bind, and launch.c_address")])
+        of = f" of {self._lacks}" if self._lacks else ""
+        raise Unsupported(self.pipeline.device.name, [Missing(f"callable().c_address{of}", help="bind has what it needs, and launch.c_address")])
 
-    def _general(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self.pipeline.bind(arguments or None, **named)()
+    def explain(self, *arguments: Any, **named: Any) -> list[str]:
+        """Why a call with these arguments goes through `bind`: a sentence each; none where native code takes it. Nothing runs. Raises BindingError for
+        arguments that cannot be told apart."""
+        return [f"calls of {self._lacks or f'the device {self.pipeline.device.name}'} have no native code"]
+
+    def _learn(self, value: Any) -> bool:
+        """Has native code take arguments such as this one from now on; gives whether that is new."""
+        return False
+
+    def _slow(self, *arguments: Any, **named: Any) -> Any:
+        """A call that native code did not take: it is made again where that can be changed, and goes to `bind` else."""
+        interface = self.pipeline.artifact.interface
+        given, problems = arguments_by_name(interface, arguments, named)
+        if problems:
+            raise BindingError(interface.name, problems)
+        if self._made_plain(given):
+            return self(**{sys.intern(str(name)): value for name, value in given.items()})  # native code knows names by identity
+        own = {thing.name for things in (interface.buffers, interface.params, interface.dims) for thing in things}
+        stream = None if "stream" in own else given.pop("stream", None)
+        if left_out := [memory for memory in interface.buffers if not memory.access.reads and given.get(memory.name) is None]:
+            return self._with_outputs(given, left_out, stream)
+        self.pipeline.bind(given, config=DispatchConfig(stream=stream))()
+        return None
+
+    def _made_plain(self, given: dict[str, Any]) -> bool:
+        """Replaces NumPy's numbers of a param's own type by Python's, which have the same bits, and learns about the others; gives whether anything changed."""
+        interface, changed = self.pipeline.artifact.interface, False
+        for param in interface.params:
+            value = given.get(param.name)
+            if isinstance(value, np.generic) and param.type.in_numpy and value.dtype == param.type.dtype and not np.isnan(value):  # a NaN has bits of its own
+                given[param.name] = value.item()
+                changed = True
+        for memory in interface.buffers:
+            changed |= memory.name in given and self._learn(given[memory.name])
+        return changed
+
+    def _with_outputs(self, given: Mapping[str, Any], left_out: list[Memory], stream: Any) -> Any:
+        """A call with new memory, all zeros, for the outputs that were left out; gives these."""
+        device, interface = self.pipeline.device, self.pipeline.artifact.interface
+        names = {memory.name for memory in left_out}
+        stated = {name: value for name, value in given.items() if name not in names}
+        shapes = bind_arguments(device, interface, stated, {}, staged=True).shapes
+        beside = next((stated[memory.name] for memory in interface.buffers if memory.name in stated), None)
+        made: dict[str, Any] = {}
+        for memory in left_out:
+            shape, type_ = shapes[memory.name], memory.type
+            made[memory.name] = np.zeros(host_shape(shape, type_), type_.dtype) if isinstance(beside, np.ndarray) else device.allocate(shape, type_)
+        named = stated | made | ({} if stream is None else {"stream": stream})
+        self(**{sys.intern(str(name)): value for name, value in named.items()})
+        outputs = tuple(_as_its_kind(made[memory.name], beside) for memory in left_out)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _as_its_kind(output: Any, beside: Any) -> Any:
+    """A Buffer as an array of the library that another argument is of, over the same memory; as it is where that is no library's with DLPack."""
+    if not isinstance(output, Buffer) or isinstance(beside, Buffer) or not hasattr(beside, "__dlpack__"):
+        return output
+    names = getattr(beside, "__array_namespace__", None)
+    library: Any = names() if callable(names) else sys.modules.get(type(beside).__module__.partition(".")[0])
+    return library.from_dlpack(output) if hasattr(library, "from_dlpack") else output

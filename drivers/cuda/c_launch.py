@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
-from vyre_py.drivers.cuda.native.structs import CALL, HEAD, argument_loads, with_fields
 from vyre_py.drivers.native.mode import UNUSABLE, Mode
+from vyre_py.drivers.native.structs import CALL, HEAD, argument_loads, with_fields
 from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.statuses import CStatus

@@ -13,7 +13,7 @@ from vyre_py.lowering.llvm.callable import PlanCode
 if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["CALLABLE_TYPE", "CCallable", "CCallableWords", "CKernel"]
+__all__ = ["CALLABLE_TYPE", "KERNEL_TYPE", "CCallable", "CCallableWords", "CKernel"]
 
 _BUFFER, _VALUE, _DIM = 1, 2, 3
 
@@ -37,9 +37,10 @@ class CCallableWords(ctypes.Structure):
 
 
 # The same for LLVM.
+KERNEL_TYPE: Final = "%Kernel = type { ptr, i64, i64, i64 }"
 CALLABLE_TYPE: Final = (
     "%Callable = type { i32, i32, ptr, ptr, i32, i32, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, [3 x i32], i32, ptr, ptr, ptr }\n"
-    "%Kernel = type { ptr, i64, i64, i64 }"
+    + KERNEL_TYPE
 )
 
 
@@ -79,6 +80,16 @@ class CCallable:
             block_bytes=step.layout.size_bytes, kernels=rows, kernel_count=len(kernels), workgroup=step.workgroup, context=context, state=state,
         )  # fmt: skip
         self._held: tuple[Any, ...] = (table, arguments, rows, pipeline)
+
+    @property
+    def kernels_address(self) -> int:
+        """Where the table of kernels is."""
+        return ctypes.addressof(self.words.kernels.contents)
+
+    @property
+    def state(self) -> int:
+        """The address of the word that calls look at."""
+        return int(self.words.state)
 
     @property
     def address(self) -> int:

@@ -89,6 +89,16 @@ def main() -> None:
     peer = per_call_us(lambda: numba_axpy(np.float32(0.5), tiny, other), lambda: None)
     row("launch of one workgroup", per_call_us(small, device.synchronize), "us", peer, "numba parallel")
 
+    call, bound = device.compile_native(axpy()).callable(), device.compile_native(axpy())
+    peer = per_call_us(lambda: np.add(tiny, other, out=other), lambda: None)
+    row("call with two arrays and a scalar", per_call_us(lambda: call(tiny, other, 0.5), device.synchronize), "us", peer, "np.add into an array")
+
+    def bind_and_launch() -> None:
+        launch = bound.bind((tiny, other), a=0.5)
+        launch()
+
+    row("bind and launch of the same", per_call_us(bind_and_launch, device.synchronize), "us", peer, "np.add into an array")
+
     def cold() -> None:
         device.trim()
         device.compile_native(axpy())

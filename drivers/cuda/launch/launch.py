@@ -26,6 +26,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
 from vyre_py.drivers.many.commands import LAUNCH, require_memory
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.native.arrays import pack_record
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def record_of(buffer: Buffer) -> tuple[int, int, int]:
     if buffer._record is None:
         handle = buffer.handle
         begin = handle + buffer.offset_bytes if handle else 0
-        signature = _signature(buffer)
-        buffer._record = call_list.pack_record(signature, begin, begin + buffer.size_bytes, ctypes.addressof(buffer.allocation.alive), buffer.readonly)
+        device: Any = buffer.device  # a CudaDevice, whose module imports this one
+        buffer._record = pack_record(buffer, begin, device.context.mode_address, _signature(buffer))
     return struct.unpack_from("<qQQ", buffer._record)
 
 

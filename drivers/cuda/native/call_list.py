@@ -23,13 +23,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
-from vyre_py.drivers.cuda.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, argument_loads, with_fields
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.native.builtins import (
+    FAST_KEYWORDS,
+    NO_ARGUMENTS,
+    ONE_ARGUMENT,
+    MethodDefinition,
+    function_addresses,
+    new_builtin,
+    new_method,
+    with_objects,
+)
+from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, argument_loads, with_fields
+from vyre_py.drivers.native.values import CONVERT, VALUE_KINDS
 from vyre_py.lowering.llvm import jit
 
 __all__ = [
     "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNCHECKED", "Call", "CallList", "SlotRow",
-    "pack_record", "scatter", "set_method",
+    "scatter", "set_method",
 ]  # fmt: skip
 
 # Forms of a call: what its result means, and which argument takes the copy of the argument block.
@@ -44,7 +55,7 @@ STALE: Final = -1
 NO_MEMORY: Final = -2
 
 # Type of a slot, by name -> its number in native code; other types go through Python.
-SLOT_KINDS: Final = {"f32": 1, "f64": 2, "i32": 3, "u32": 4, "i64": 5, "u64": 6, "buffer": 7}
+SLOT_KINDS: Final = {**{name: VALUE_KINDS[name] for name in ("f32", "f64", "i32", "u32", "i64", "u64")}, "buffer": 7}
 
 # It gets the number of a call, and its status.
 Handler = Callable[[int, int], Any]
@@ -53,17 +64,9 @@ _ALIGN: Final = 16
 _WORD_BYTES: Final = 8
 _MASK: Final = (1 << 64) - 1
 
-_NO_ARGUMENTS: Final = 0x4
-_ONE_ARGUMENT: Final = 0x8
-_FAST_KEYWORDS: Final = 0x80 | 0x2
-
 _STATE_NAME: Final = sys.intern("_state")
 _RECORD_NAME: Final = sys.intern("_record")
 _SLOW_NAME: Final = sys.intern("_set")
-
-
-class _MethodDefinition(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,8 @@ class SlotRow:
 
 def _text() -> str:
     """The code, with the addresses of Python's own objects."""
-    addresses = {
-        "none": None, "float_type": float, "int_type": int, "bytearray_type": bytearray, "buffer_type": Buffer, "state_name": _STATE_NAME,
-        "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME,
-    }  # fmt: skip
-    # The type is the last word of what all objects begin with, however long that is.
-    text = TEXT.replace("{type_at}", str(object.__basicsize__ - _WORD_BYTES))
-    for name, thing in addresses.items():
-        text = text.replace(f"{{{name}}}", f"inttoptr (i64 {id(thing)} to ptr)")
+    objects = {"buffer_type": Buffer, "state_name": _STATE_NAME, "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME}
+    text = with_objects(TEXT.replace("{convert}", CONVERT), objects)
     arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(ARGUMENTS))
     text = text.replace("{structs}", "\n".join([HEAD.definition, CALL.definition, SLOT.definition, RECORD.definition]))
     return with_fields(text.replace("{loads}", argument_loads(ARGUMENTS)).replace("{arguments}", arguments))
@@ -114,35 +111,30 @@ class _Builtins:
     """The code in memory, and the definitions that Python's objects point to; all of it stays for good."""
 
     def __init__(self) -> None:
-        python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in PYTHON_FUNCTIONS}
         exports = ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter")
-        self._library = jit.link("vyre-builtins", _text(), exports, python)
+        self._library = jit.link("vyre-builtins", _text(), exports, function_addresses(PYTHON_FUNCTIONS))
         self._definitions = {
-            "call": self._definition("vyre_call", b"call", _NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns."),
-            "resume": self._definition("vyre_resume", b"resume", _ONE_ARGUMENT, b"Makes the calls from a number on."),
-            "repeat": self._definition("vyre_repeat", b"repeat", _ONE_ARGUMENT, b"Makes all calls so many times over."),
+            "call": self._definition("vyre_call", b"call", NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns."),
+            "resume": self._definition("vyre_resume", b"resume", ONE_ARGUMENT, b"Makes the calls from a number on."),
+            "repeat": self._definition("vyre_repeat", b"repeat", ONE_ARGUMENT, b"Makes all calls so many times over."),
         }
         self._set = self._definition(
-            "vyre_set", b"set", _FAST_KEYWORDS,
+            "vyre_set", b"set", FAST_KEYWORDS,
             b"set($self, arguments=None, /, **named)\n--\n\nRebinds params or buffers; see vyre_py.drivers.launch.Launch.set.",
         )
-        self._new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-            ("PyCFunction_NewEx", ctypes.pythonapi)
-        )
-        self._new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))
         self._scatter = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)(self._library["vyre_scatter"])
 
-    def _definition(self, symbol: str, name: bytes, flags: int, doc: bytes) -> _MethodDefinition:
-        return _MethodDefinition(name, self._library[symbol], flags, doc)
+    def _definition(self, symbol: str, name: bytes, flags: int, doc: bytes) -> MethodDefinition:
+        return MethodDefinition(name, self._library[symbol], flags, doc)
 
     def bound(self, name: str, state: bytearray, handler: Handler, kept: tuple[Any, ...]) -> Callable[..., Any]:
         """The builtin of that name over the state of a list; it holds all three."""
-        made: Callable[..., Any] = self._new_builtin(ctypes.addressof(self._definitions[name]), (state, handler, kept), None)
+        made: Callable[..., Any] = new_builtin(ctypes.addressof(self._definitions[name]), (state, handler, kept), None)
         return made
 
     def set_method(self, owner: type) -> Any:
         """See the function of this name."""
-        return self._new_method(owner, ctypes.addressof(self._set))
+        return new_method(owner, ctypes.addressof(self._set))
 
     def scatter(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """See the function of this name."""
@@ -169,12 +161,6 @@ def builtins() -> _Builtins:
 def set_method(owner: type) -> Any:
     """The method `set` for a type whose instances have `_state`, the bytearray of their call list, and `_set`, which does what is not plain."""
     return builtins().set_method(owner)
-
-
-def pack_record(signature: int, begin: int, end: int, alive: int, readonly: bool) -> bytearray:
-    """What `set` needs of a buffer: a number that is the same for all buffers that may replace it, its bytes, the address of its
-    allocation's live word, and whether it may only be read. It is `Buffer._record`."""
-    return bytearray(RECORD.pack(signature, begin, end, alive, readonly))
 
 
 def _packed(call: Call) -> bytes:

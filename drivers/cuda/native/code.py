@@ -34,8 +34,6 @@ declare ptr @PyMem_RawMalloc(i64)
 declare void @PyMem_RawFree(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare i64 @PyLong_AsLongLong(ptr)
-declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
-declare double @PyFloat_AsDouble(ptr)
 declare ptr @PyObject_CallObject(ptr, ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_GetAttr(ptr, ptr)
@@ -440,63 +438,7 @@ wrong:
   ret ptr null
 }
 
-; A value for a slot of type %kind, in the low bytes; the flag is false for what has to go through Python.
-define internal { i64, i1 } @convert(ptr %value, i64 %kind) {
-entry:
-  %overflow = alloca i32, align 4
-  %type_at = getelementptr i8, ptr %value, i64 {type_at}
-  %type = load ptr, ptr %type_at
-  %no = insertvalue { i64, i1 } { i64 0, i1 false }, i64 0, 0
-  switch i64 %kind, label %slow [ i64 1, label %float
-    i64 2, label %float
-    i64 3, label %integer
-    i64 4, label %integer
-    i64 5, label %integer
-    i64 6, label %integer ]
-slow:
-  ret { i64, i1 } %no
-float:
-  %is_float = icmp eq ptr %type, {float_type}
-  br i1 %is_float, label %real, label %slow
-real:
-  %d = call double @PyFloat_AsDouble(ptr %value)
-  %wide = bitcast double %d to i64
-  %magnitude = and i64 %wide, 9223372036854775807
-  ; the finite ones that f32 holds without a doubt: below 2^127
-  %sane = icmp ult i64 %magnitude, 5174543760652009472
-  br i1 %sane, label %rounded, label %slow
-rounded:
-  %f = fptrunc double %d to float
-  %f_bits = bitcast float %f to i32
-  %narrow = zext i32 %f_bits to i64
-  %is_f32 = icmp eq i64 %kind, 1
-  %bits = select i1 %is_f32, i64 %narrow, i64 %wide
-  %f0 = insertvalue { i64, i1 } { i64 0, i1 true }, i64 %bits, 0
-  ret { i64, i1 } %f0
-integer:
-  %is_int = icmp eq ptr %type, {int_type}
-  br i1 %is_int, label %whole, label %slow
-whole:
-  %n = call i64 @PyLong_AsLongLongAndOverflow(ptr %value, ptr %overflow)
-  %over = load i32, ptr %overflow
-  %fits64 = icmp eq i32 %over, 0
-  %i32_up = add i64 %n, 2147483648
-  %i32_fits = icmp ult i64 %i32_up, 4294967296
-  %u32_fits = icmp ult i64 %n, 4294967296
-  %u64_fits = icmp sge i64 %n, 0
-  %k3 = icmp eq i64 %kind, 3
-  %k4 = icmp eq i64 %kind, 4
-  %k6 = icmp eq i64 %kind, 6
-  %c6 = select i1 %k6, i1 %u64_fits, i1 true
-  %c4 = select i1 %k4, i1 %u32_fits, i1 %c6
-  %c3 = select i1 %k3, i1 %i32_fits, i1 %c4
-  %fits = and i1 %c3, %fits64
-  br i1 %fits, label %taken, label %slow
-taken:
-  %i0 = insertvalue { i64, i1 } { i64 0, i1 true }, i64 %n, 0
-  ret { i64, i1 } %i0
-}
-
+{convert}
 ; The slot of a name, by identity of the text; -1 if there is none.
 define internal i64 @slot_of(ptr %state, ptr %name) {
 entry:

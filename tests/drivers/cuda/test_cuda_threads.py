@@ -22,8 +22,8 @@ from inject import InjectedDriver, ramp
 
 import vyre_py as vp
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.drivers.cuda.native.structs import HEAD
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.native.structs import HEAD
 from vyre_py.ir.text.parser import parse
 
 

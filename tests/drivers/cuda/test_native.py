@@ -34,10 +34,10 @@ from vyre_py.drivers.cuda.native.call_list import (
     CallList,
     SlotRow,
 )
-from vyre_py.drivers.cuda.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, with_fields
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
+from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, with_fields
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import SCALARS, f32, i32
 from vyre_py.ir.text.parser import parse

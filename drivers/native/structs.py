@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Any, Final
 
-__all__ = ["ARGUMENTS", "CALL", "HEAD", "RECORD", "SLOT", "NativeStruct", "argument_loads", "with_fields"]
+__all__ = ["ARGUMENTS", "CALL", "ENTRY", "EXCHANGE", "HEAD", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads", "with_fields"]
 
 ARGUMENTS: Final = 16  # of a call, each a word
 _WORD_BYTES: Final = 8
@@ -55,10 +55,23 @@ SLOT: Final = NativeStruct(
     "Slot", name="ptr", kind="i64", address="ptr", place="i64", signature="i64", written="i64", alive="ptr", begin="i64", end="i64", next_begin="i64",
     next_end="i64", next_alive="i64",
 )  # fmt: skip
-# What a buffer says of itself.
-RECORD: Final = NativeStruct("Record", signature="i64", begin="i64", end="i64", alive="ptr", readonly="i64")
+# What a buffer says of itself. Behind it, as words, are the sizes of its axes, of which there are `axes`; `device` is the address of the device's mode word.
+RECORD: Final = NativeStruct(
+    "Record", signature="i64", begin="i64", end="i64", alive="ptr", readonly="i64", device="i64", type="i64", axes="i64",
+)  # fmt: skip
+# The state of a pipeline's function begins with it; what the tables are is said in `call_state`.
+ENTRY: Final = NativeStruct(
+    "Entry", mode="ptr", names="ptr", name_count="i64", buffers="ptr", buffer_count="i64", params="ptr", param_count="i64", dim_count="i64", size_count="i64",
+    params_bytes="i64", block_bytes="i64", exchanges="ptr", exchange_count="i64", plan="ptr", kernels="ptr", workgroup="i64", counters="ptr", extra="ptr",
+)  # fmt: skip
+# What a buffer of a function takes: `flags` of NumPy's arrays, the address of NumPy's dtype, DLPack's words for a device and a type; `first` of its sizes.
+WANTED: Final = NativeStruct(
+    "Wanted", flags="i64", dtype="i64", place="i64", element="i64", type="i64", writes="i64", axes="i64", rank="i64", lanes="i64", first="i64",
+)  # fmt: skip
+# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, and whether to look at `requires_grad`.
+EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64")
 
-_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD)}
+_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD, ENTRY, WANTED, EXCHANGE)}
 _FIELD: Final = re.compile(r"\{(\w+)\.(\w+)\}")
 
 
