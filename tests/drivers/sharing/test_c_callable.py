@@ -104,6 +104,12 @@ def test_a_function_of_any_sizes():
         np.testing.assert_array_equal(y, 2 * x + 1)
 
 
+def roomy(shape, dtype):
+    """An array with memory behind it: a buffer may get another's address, and only what has elements can overlap."""
+    room = np.ones(int(np.prod(shape)) + (1 << 16), dtype)
+    return room[: int(np.prod(shape))].reshape(shape)
+
+
 def changed(rng, made, exported):
     """Breaks one thing of a struct, or none."""
     interface = exported.interface
@@ -132,7 +138,7 @@ def test_random_arguments_get_the_status_of_exported_c(text, tmp_path):
         n, m, k = (rng.choice([0, 1, 2, 3, 7, 17, 64]) for _ in range(3))
         shapes = {"x": (n,), "y": (4,) if "huge" in text else (n,), "p": (n, m), "q": (max(n - 1, 0), max(m, k), 2), "r": ((min(n, k) * 3 + 1) // 2 + 1,)}
         memories = {memory.name: memory for memory in interface.buffers}
-        arrays = {name: np.ones(shapes[name], memory.type.dtype) for name, memory in memories.items()}
+        arrays = {name: roomy(shapes[name], memory.type.dtype) for name, memory in memories.items()}
         made = exported.pack(a=2.0, u=3, w=True, v=(1, 2), m=rng.choice([0, 5, 1 << 20, 1 << 31]), k=k, **arrays)
         changed(rng, made, exported)
         before = {name: array.copy() for name, array in arrays.items()}
