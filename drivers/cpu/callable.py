@@ -12,7 +12,8 @@ from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.launch import no_scratch
-from vyre_py.drivers.cpu.native_call import C_CALL, C_CALL_SYMBOL, CLOCK, ENTRY_CALL, ENTRY_CALL_SYMBOL
+from vyre_py.drivers.cpu.native_call import C_CALL, C_CALL_SYMBOL, ENTRY_CALL, ENTRY_CALL_SYMBOL
+from vyre_py.drivers.cpu.native_run import CLOCK
 from vyre_py.drivers.cpu.workers import run_alone, run_together
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer

@@ -20,13 +20,13 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["CALL_NS", "SHARED_INVOCATIONS", "SHARED_NS", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
+__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
 
 # Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
 # the first workgroups tell, less what the call itself takes.
 SHARED_INVOCATIONS: Final = 1 << 15
 SHARED_NS: Final = 40_000
-CALL_NS: Final = 1_500
+_CALL_NS: Final = 1_500
 
 
 def run_grid(kernel: CpuKernel, arguments: Arguments, grid: tuple[int, int, int], invocations: int, alone: bool, threads: int) -> None:
@@ -49,7 +49,7 @@ def _run_small(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[
         run_alone(kernel, arguments, begin, end, grid)
         if end == total:
             return
-        elapsed = perf_counter_ns() - began - CALL_NS
+        elapsed = perf_counter_ns() - began - _CALL_NS
         if elapsed * (total - end) > SHARED_NS * (end - begin) and threads > 1:
             run_together(kernel, arguments, end, total, grid, threads)
             return

@@ -5,20 +5,16 @@ Larger grids, and those that turn out to take long, go on in Python, where other
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
-from vyre_py.drivers.cpu.launch import CALL_NS, SHARED_INVOCATIONS, SHARED_NS
-from vyre_py.drivers.cpu.native_run import RUN_FUNCTION
+from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
+from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION, TOTAL_LOADS
 from vyre_py.drivers.native.mode import Mode
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
 from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL
 from vyre_py.lowering.statuses import CStatus
 
-__all__ = ["C_CALL", "C_CALL_SYMBOL", "CLOCK", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
-
-# The system's clock that never goes back; where there is none, calls of Python have no native code.
-CLOCK: Final[int | None] = getattr(time, "CLOCK_MONOTONIC", None)
+__all__ = ["C_CALL", "C_CALL_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
 
 C_CALL_SYMBOL: Final = "vyre_call_cpu"
 # What follows the plan in its text. Its state is the device's mode word.
@@ -55,29 +51,13 @@ plan:
 wrong:
   ret i32 %number
 fits:
-  %y_at = getelementptr i64, ptr %grid, i64 1
-  %z_at = getelementptr i64, ptr %grid, i64 2
-  %x = load i64, ptr %grid
-  %y = load i64, ptr %y_at
-  %z = load i64, ptr %z_at
-  %xy = mul i64 %x, %y
-  %total = mul i64 %xy, %z
-  %none = icmp eq i64 %total, 0
-  br i1 %none, label %done, label %run
+{TOTAL_LOADS}  br i1 %none, label %done, label %run
 done:
   ret i32 0
 run:
   %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
   %kernels = load ptr, ptr %kernels_at
-  %index = zext i32 %number to i64
-  %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
-  %function = load ptr, ptr %kernel
-  %scratch_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
-  %scratch = load i64, ptr %scratch_at
-  %x4 = trunc i64 %x to i32
-  %y4 = trunc i64 %y to i32
-  %z4 = trunc i64 %z to i32
-  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)
+{KERNEL_LOADS}  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)
   ret i32 %status
 }}
 """
@@ -87,61 +67,7 @@ ENTRY_CALL_SYMBOL: Final = "vyre_entry_cpu"
 ENTRY_CALL: Final = f"""
 {KERNEL_TYPE}
 {RUN_FUNCTION}
-declare i32 @clock_gettime(i32, ptr)
-
-define internal i64 @now_ns() {{
-  %time = alloca [2 x i64], align 8
-  %status = call i32 @clock_gettime(i32 {CLOCK or 0}, ptr %time)
-  %s = load i64, ptr %time
-  %ns_at = getelementptr i64, ptr %time, i64 1
-  %ns = load i64, ptr %ns_at
-  %s_ns = mul i64 %s, 1000000000
-  %now = add i64 %s_ns, %ns
-  ret i64 %now
-}}
-
-; Runs all in this thread, or 1 workgroup, then 8, then 64, and so on, until it seems to take long; gives the number of the first that was not run.
-define internal i64 @run_here(ptr %kernel, ptr %block, i64 %total, i32 %x, i32 %y, i32 %z, i1 %alone) {{
-entry:
-  %function = load ptr, ptr %kernel
-  %scratch_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
-  %scratch = load i64, ptr %scratch_at
-  %count_first = select i1 %alone, i64 %total, i64 1
-  br label %turn
-turn:
-  %begin = phi i64 [ 0, %entry ], [ %end, %again ]
-  %count = phi i64 [ %count_first, %entry ], [ %count_next, %again ]
-  %far = add i64 %begin, %count
-  %past = icmp ugt i64 %far, %total
-  %end = select i1 %past, i64 %total, i64 %far
-  %began = call i64 @now_ns()
-  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 %begin, i64 %end, i32 %x, i32 %y, i32 %z)
-  %failed = icmp ne i32 %status, 0
-  br i1 %failed, label %stop, label %ran
-stop:
-  ret i64 %begin
-ran:
-  %all = icmp eq i64 %end, %total
-  br i1 %all, label %done, label %judge
-done:
-  ret i64 %total
-judge:
-  %ended = call i64 @now_ns()
-  %took = sub i64 %ended, %began
-  %elapsed = sub i64 %took, {CALL_NS}
-  %left = sub i64 %total, %end
-  %ran_count = sub i64 %end, %begin
-  %expected = mul i64 %elapsed, %left
-  %allowed = mul i64 %ran_count, {SHARED_NS}
-  %long = icmp sgt i64 %expected, %allowed
-  br i1 %long, label %handed, label %again
-handed:
-  ret i64 %end
-again:
-  %count_next = mul i64 %count, 8
-  br label %turn
-}}
-
+{STEPS_FUNCTION}
 define internal void @add_to(ptr %counters, i64 %number, i64 %amount) alwaysinline {{
   %at = getelementptr ptr, ptr %counters, i64 %number
   %word = load ptr, ptr %at
@@ -201,29 +127,14 @@ plan:
   %planned = icmp sge i32 %number, 0
   br i1 %planned, label %fits, label %give_up
 fits:
-  %y_at = getelementptr i64, ptr %grid, i64 1
-  %z_at = getelementptr i64, ptr %grid, i64 2
-  %x = load i64, ptr %grid
-  %y = load i64, ptr %y_at
-  %z = load i64, ptr %z_at
-  %xy = mul i64 %x, %y
-  %total = mul i64 %xy, %z
-  %none = icmp eq i64 %total, 0
-  br i1 %none, label %give_up, label %choose
+{TOTAL_LOADS}  br i1 %none, label %give_up, label %choose
 choose:
   %kernels_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.kernels}}
   %kernels = load ptr, ptr %kernels_at
-  %index = zext i32 %number to i64
-  %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
-  %ordered_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 3
-  %ordered = load i64, ptr %ordered_at
-  %in_order = icmp ne i64 %ordered, 0
-  %one = icmp eq i64 %total, 1
-  %threads_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.extra}}
+{KERNEL_LOADS}  %threads_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.extra}}
   %threads = load i64, ptr %threads_at
   %single = icmp ule i64 %threads, 1
-  %a1 = or i1 %in_order, %one
-  %alone = or i1 %a1, %single
+  %alone = or i1 %as_one, %single
   %workgroup_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.workgroup}}
   %workgroup = load i64, ptr %workgroup_at
   %invocations = mul i64 %total, %workgroup
@@ -232,11 +143,8 @@ choose:
   %shared = and i1 %many, %together
   br i1 %shared, label %rest, label %here
 here:
-  %x4 = trunc i64 %x to i32
-  %y4 = trunc i64 %y to i32
-  %z4 = trunc i64 %z to i32
   %thread = call ptr @PyEval_SaveThread()
-  %ran = call i64 @run_here(ptr %kernel, ptr %block, i64 %total, i32 %x4, i32 %y4, i32 %z4, i1 %alone)
+  %ran = call i64 @run_steps(ptr %function, ptr %block, i64 %scratch, i64 %total, i32 %x4, i32 %y4, i32 %z4, i1 %alone)
   call void @PyEval_RestoreThread(ptr %thread)
   %all = icmp eq i64 %ran, %total
   br i1 %all, label %count, label %rest

@@ -7,12 +7,11 @@ those that began have left. What the tasks share is on the heap, and goes with t
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from typing import Final
 
-from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS, SHARED_NS
-from vyre_py.drivers.cpu.native_run import RUN_FUNCTION
+from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
+from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION, TOTAL_LOADS
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS
@@ -31,7 +30,6 @@ _TYPES: Final = f"""
 %Threads = type {{ ptr, ptr, i64, i64 }}
 {RUN_FUNCTION}
 declare ptr @calloc(i64, i64)
-declare i32 @clock_gettime(i32, ptr)
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
@@ -214,53 +212,6 @@ finish:
 }}
 """
 
-# Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here.
-_SMALL: Final = f"""
-define internal i64 @now() {{
-  %time = alloca [2 x i64], align 8
-  call i32 @clock_gettime(i32 {{clock}}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest_at = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest_at
-  %whole = mul i64 %seconds, 1000000000
-  %both = add i64 %whole, %rest
-  ret i64 %both
-}}
-
-define internal i32 @run_small(ptr %function, ptr %block, i64 %scratch, i64 %total, i32 %x, i32 %y, i32 %z, ptr %threads) {{
-entry:
-  br label %head
-head:
-  %first = phi i64 [ 0, %entry ], [ %end, %cheap ]
-  %count = phi i64 [ 1, %entry ], [ %larger, %cheap ]
-  %behind = add i64 %first, %count
-  %end = call i64 @llvm.smin.i64(i64 %behind, i64 %total)
-  %began = call i64 @now()
-  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %end, i32 %x, i32 %y, i32 %z)
-  %good = icmp eq i32 %status, 0
-  %some = icmp slt i64 %end, %total
-  %more = and i1 %good, %some
-  br i1 %more, label %look, label %done
-done:
-  ret i32 %status
-look:
-  %ended = call i64 @now()
-  %elapsed = sub i64 %ended, %began
-  %left = sub i64 %total, %end
-  %expected = mul i64 %elapsed, %left
-  %made = sub i64 %end, %first
-  %most = mul i64 %made, {SHARED_NS}
-  %dear = icmp sgt i64 %expected, %most
-  br i1 %dear, label %share, label %cheap
-share:
-  %rest = call i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 %end, i64 %total, i32 %x, i32 %y, i32 %z, ptr %threads)
-  ret i32 %rest
-cheap:
-  %larger = mul i64 %count, 8
-  br label %head
-}}
-"""
-
 _CALL: Final = f"""
 define i32 @{_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %threads) {{
 entry:
@@ -287,37 +238,16 @@ plan:
 wrong:
   ret i32 %number
 fits:
-  %y_at = getelementptr i64, ptr %grid, i64 1
-  %z_at = getelementptr i64, ptr %grid, i64 2
-  %x = load i64, ptr %grid
-  %y = load i64, ptr %y_at
-  %z = load i64, ptr %z_at
-  %xy = mul i64 %x, %y
-  %total = mul i64 %xy, %z
-  %none = icmp eq i64 %total, 0
-  br i1 %none, label %done, label %choose
+{TOTAL_LOADS}  br i1 %none, label %done, label %choose
 done:
   ret i32 0
 choose:
-  %x4 = trunc i64 %x to i32
-  %y4 = trunc i64 %y to i32
-  %z4 = trunc i64 %z to i32
   %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
   %kernels = load ptr, ptr %kernels_at
-  %index = zext i32 %number to i64
-  %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
-  %function = load ptr, ptr %kernel
-  %scratch_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
-  %scratch = load i64, ptr %scratch_at
-  %ordered_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 3
-  %ordered = load i64, ptr %ordered_at
-  %count_at = getelementptr %Threads, ptr %threads, i64 0, i32 2
+{KERNEL_LOADS}  %count_at = getelementptr %Threads, ptr %threads, i64 0, i32 2
   %count = load i64, ptr %count_at
-  %is_ordered = icmp ne i64 %ordered, 0
-  %is_one = icmp eq i64 %total, 1
   %is_lonely = icmp slt i64 %count, 1
-  %either = or i1 %is_ordered, %is_one
-  %is_alone = or i1 %either, %is_lonely
+  %is_alone = or i1 %as_one, %is_lonely
   br i1 %is_alone, label %alone, label %measure
 alone:
   %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)
@@ -340,12 +270,14 @@ look:
   %quick = load i64, ptr %quick_at
   %is_quick = icmp sle i64 %invocations, %quick
   br i1 %is_quick, label %alone, label %small
-together:
-  %shared = call i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4, ptr %threads)
-  ret i32 %shared
 small:
-  %ran = call i32 @run_small(ptr %function, ptr %block, i64 %scratch, i64 %total, i32 %x4, i32 %y4, i32 %z4, ptr %threads)
-  ret i32 %ran
+  %ran = call i64 @run_steps(ptr %function, ptr %block, i64 %scratch, i64 %total, i32 %x4, i32 %y4, i32 %z4, i1 false)
+  %all = icmp eq i64 %ran, %total
+  br i1 %all, label %done, label %together
+together:
+  %first = phi i64 [ 0, %measure ], [ %ran, %small ]
+  %shared = call i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %total, i32 %x4, i32 %y4, i32 %z4, ptr %threads)
+  ret i32 %shared
 }}
 """
 
@@ -357,5 +289,5 @@ def shared_call() -> int:
     most, and a number of invocations, up to which a grid is known to take no time worth looking at.
 
     It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
-    text = "\n".join([_TYPES, _WORK, _TOGETHER, _SMALL.replace("{clock}", str(time.CLOCK_MONOTONIC)), _CALL])
+    text = "\n".join([_TYPES, _WORK, _TOGETHER, STEPS_FUNCTION, _CALL])
     return jit.link("vyre-shared-call", text, (_SYMBOL,))[_SYMBOL]
