@@ -18,6 +18,7 @@ from torch._inductor.virtualized import OpsWrapper, V
 
 from vyre_py.interop.torch.randomness import integer, normal, uniform
 from vyre_py.interop.torch.terms import common_dtype, compute_dtype, literal, rounded, type_name, typed
+from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["OPS", "ElementwiseOps", "extreme"]
 
@@ -141,7 +142,7 @@ def _quotient(a: Any, b: Any) -> tuple[str, Any]:
 def _power(a: Any, b: Any) -> tuple[str, Any]:
     dtype = common_dtype(a, b)
     if not dtype.is_floating_point:
-        raise NotImplementedError("ops.pow of whole numbers")
+        raise Unsupported("the backend vyre", [Missing("powers of whole numbers in a kernel")])
     return f"pow({typed(a, dtype)}, {typed(b, dtype)})", dtype
 
 

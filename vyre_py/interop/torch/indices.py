@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.utils._sympy.printers import ExprPrinter
 
+from vyre_py.lowering.errors import Missing, Unsupported
+
 __all__ = ["IndexPrinter", "number_typed"]
 
 _NUMBER = re.compile(r"-?\d+")
@@ -90,7 +92,7 @@ class IndexPrinter(ExprPrinter):  # type: ignore[misc]  # PyTorch has no types f
     def _print_PowByNatural(self, expr: Any) -> str:  # noqa: N802 - as above
         base, exponent = expr.args
         if not exponent.is_number:
-            raise NotImplementedError(f"a power with the exponent {exponent} in an index")
+            raise Unsupported("the backend vyre", [Missing(f"a power with the exponent {exponent} in an index")])
         return f"({' * '.join([f'({self.doprint(base)})'] * int(exponent)) or '1'})"
 
     def _print_ToFloat(self, expr: Any) -> str:  # noqa: N802 - as above
