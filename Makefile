@@ -48,8 +48,12 @@ help:
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m vyre_py demo $(DEMO_ARGS)
 
+# The doors to other packages have processes of their own: PyTorch, JAX and Dask bring a million objects, which each collection of garbage walks, and change
+# the process they are in. Both parts run, whatever becomes of the first; pytest ends with 5 where it has no tests, which is an error only of both.
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	@results=; for part in --ignore=tests/interop tests/interop; do \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $$part $(PYTEST_ARGS) && result=0 || result=$$?; results+=$$result; done; \
+	case $$results in 00|05|50) ;; *) echo "pytest ended with $${results:0:1} without the doors, and with $${results:1} for them" >&2; exit 1;; esac
 
 test-gpu: $(VENV)/dev.stamp
 	VYRE_REQUIRE_DEVICES=reference,cpu,cuda $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -k '$(NOT_GPU)' \
