@@ -39,6 +39,13 @@ def test_samples(dtype):
         assert found["kernels"] or found["fallbacks"]
 
 
+@pytest.mark.filterwarnings("ignore")  # one that caches are off
+def test_samples_that_were_compiled_before_tell_the_same():
+    (op,) = [op for op in ops_of(torch.float32) if named(op) == "special.bessel_j0"]
+    with torch._inductor.utils.fresh_cache(), torch._inductor.config.patch(fx_graph_cache=True):
+        assert [check(op, torch.float32, 1)["fallbacks"] for _ in range(2)] == [["aten.special_bessel_j0.default"]] * 2
+
+
 def test_the_page_names_what_is_wrong_here_alone(tmp_path):
     right = {"samples": 1, "kernels": 2, "fallbacks": [], "error": "", "inductor": ""}
     ops = {"sin": right, "cos": {**right, "error": "AssertionError: far", "inductor": ""}, "tan": {**right, "error": "far", "inductor": "far"}}
