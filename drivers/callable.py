@@ -32,8 +32,12 @@ class CallEntry(Stationary):
     the first array among the arguments (NumPy's, another library's by DLPack, or a Buffer), and a call gives them, as a tuple where they are several; else it
     gives None.
 
-    On the CPU device NumPy's arrays, Buffers and arrays of libraries with DLPack's exchange table (PyTorch) go to native code, which keeps the rules of `bind`;
-    whatever else there is, and all that breaks a rule, goes to `bind` itself, and `explain` says why. Any number of threads may call it.
+    On the CPU and on CUDA Buffers and arrays of libraries with DLPack's exchange table (PyTorch) go to native code, which keeps the rules of `bind`, and on the
+    CPU NumPy's arrays do. Whatever else there is, and all that breaks a rule, goes to `bind` itself, and `explain` says why. Any number of threads may call it.
+
+    On CUDA a call over Buffers goes to the device's own stream. One over arrays of a library goes to the stream that the library works on now, in order with
+    the library's own work, and does not wait; with `bind`, which orders streams with each other, it is done when it returns. A graph of the library's that has
+    captured a call needs this object for as long as it is replayed.
 
     Attribute: `pipeline`.
     """
@@ -79,12 +83,17 @@ class CallEntry(Stationary):
             raise BindingError(interface.name, problems)
         if self._made_plain(given):
             return self(**{sys.intern(str(name)): value for name, value in given.items()})  # native code knows names by identity
-        own = {thing.name for things in (interface.buffers, interface.params, interface.dims) for thing in things}
-        stream = None if "stream" in own else given.pop("stream", None)
+        stream = self._stream_of(given)
         if left_out := [memory for memory in interface.buffers if not memory.access.reads and given.get(memory.name) is None]:
             return self._with_outputs(given, left_out, stream)
         self.pipeline.bind(given, config=DispatchConfig(stream=stream))()
         return None
+
+    def _stream_of(self, given: dict[str, Any]) -> Any:
+        """Takes the stream out of the arguments, unless the Program has something of that name."""
+        interface = self.pipeline.artifact.interface
+        own = {thing.name for things in (interface.buffers, interface.params, interface.dims) for thing in things}
+        return None if "stream" in own else given.pop("stream", None)
 
     def _made_plain(self, given: dict[str, Any]) -> bool:
         """Replaces NumPy's numbers of a param's own type by Python's, which have the same bits, and learns about the others; gives whether anything changed."""

@@ -126,7 +126,7 @@ class Pipeline(Portable):
 
     def callable(self) -> CallEntry:
         """The pipeline as a function of arguments of any shapes, `entry(x, y, a=2.0)`: each call is a bind and a launch, planned in native code on the CPU
-        device. Make it once, and keep it. Raises ToolchainError on the CPU device where llvmlite cannot be loaded."""
+        and on CUDA. Make it once, and keep it. Raises ToolchainError there where llvmlite cannot be loaded."""
         self.device.require_usable()
         return self.device._callable(self)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
-from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION, TOTAL_LOADS
+from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION
 from vyre_py.drivers.native.mode import Mode
+from vyre_py.drivers.native.native_entry import COUNT_FUNCTION, TOTAL_LOADS, entry_begin
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
 from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL
 from vyre_py.lowering.statuses import CStatus
@@ -68,67 +69,12 @@ ENTRY_CALL: Final = f"""
 {KERNEL_TYPE}
 {RUN_FUNCTION}
 {STEPS_FUNCTION}
-define internal void @add_to(ptr %counters, i64 %number, i64 %amount) alwaysinline {{
-  %at = getelementptr ptr, ptr %counters, i64 %number
-  %word = load ptr, ptr %at
-  %before = load i64, ptr %word
-  %after = add i64 %before, %amount
-  store i64 %after, ptr %word
-  ret void
-}}
-
-define ptr @{ENTRY_CALL_SYMBOL}(ptr %self, ptr %args, i64 %positional, ptr %keywords) {{
-entry:
-  %grid = alloca [{GRID_WORDS} x i64], align 8
-  %object = call ptr @PyObject_GetAttr(ptr %self, ptr {{state_name}})
-  %absent = icmp eq ptr %object, null
-  br i1 %absent, label %failed, label %begin
-failed:
-  ret ptr null
-begin:
-  ; The function holds its state.
-  call void @Py_DecRef(ptr %object)
-  %state = call ptr @PyByteArray_AsString(ptr %object)
-  %mode_word_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.mode}}
-  %mode_word = load ptr, ptr %mode_word_at
-  %mode = load i64, ptr %mode_word
-  %free = icmp eq i64 %mode, 0
-  br i1 %free, label %room, label %slow
-slow:
-  %slow_result = call ptr @call_slow(ptr %self, ptr %args, i64 %positional, ptr %keywords)
-  ret ptr %slow_result
-room:
-  %names_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.name_count}}
-  %names = load i64, ptr %names_at
-  %given_count = add i64 %names, 1
-  %given = alloca ptr, i64 %given_count, align 8
-  %buffers_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.buffer_count}}
-  %buffers = load i64, ptr %buffers_at
-  %addresses = alloca i64, i64 %buffers, align 8
-  %held = alloca ptr, i64 %buffers, align 8
-  %sizes_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.size_count}}
-  %size_count = load i64, ptr %sizes_at
-  %sizes = alloca i64, i64 %size_count, align 8
-  %params_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.params_bytes}}
-  %params_bytes = load i64, ptr %params_at
-  %params = alloca i8, i64 %params_bytes, align 8
-  %bytes_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.block_bytes}}
-  %block_bytes = load i64, ptr %bytes_at
-  %block = alloca i8, i64 %block_bytes, align 16
-  %taken = call i1 @take_arguments(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given, ptr %addresses, ptr %sizes, ptr %params, ptr %held)
-  br i1 %taken, label %plan, label %give_up
-give_up:
-  call void @release(ptr %held, i64 %buffers)
-  br label %slow
-plan:
-  %plan_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.plan}}
-  %planner = load ptr, ptr %plan_at
-  %number = call i32 %planner(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
-  %planned = icmp sge i32 %number, 0
-  br i1 %planned, label %fits, label %give_up
-fits:
-{TOTAL_LOADS}  br i1 %none, label %give_up, label %choose
+{COUNT_FUNCTION}
+{entry_begin(ENTRY_CALL_SYMBOL)}
 choose:
+  %streamless = icmp eq ptr %stream, null
+  br i1 %streamless, label %load, label %give_up
+load:
   %kernels_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.kernels}}
   %kernels = load ptr, ptr %kernels_at
 {KERNEL_LOADS}  %threads_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.extra}}
@@ -149,7 +95,7 @@ here:
   %all = icmp eq i64 %ran, %total
   br i1 %all, label %count, label %rest
 rest:
-  %first = phi i64 [ 0, %choose ], [ %ran, %here ]
+  %first = phi i64 [ 0, %load ], [ %ran, %here ]
   %result = call ptr @call_rest(ptr %self, i64 %index, i64 %first, ptr %grid, ptr %block, i64 %block_bytes)
   call void @release(ptr %held, i64 %buffers)
   ret ptr %result

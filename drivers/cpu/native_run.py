@@ -8,7 +8,7 @@ from typing import Final
 from vyre_py.drivers.cpu.launch import SHARED_NS
 from vyre_py.lowering.statuses import CStatus
 
-__all__ = ["CLOCK", "KERNEL_LOADS", "RUN_FUNCTION", "STEPS_FUNCTION", "TOTAL_LOADS"]
+__all__ = ["CLOCK", "KERNEL_LOADS", "RUN_FUNCTION", "STEPS_FUNCTION"]
 
 # The system's clock that never goes back; None where there is none that native code can read.
 CLOCK: Final[int | None] = getattr(time, "CLOCK_MONOTONIC", None)
@@ -102,19 +102,7 @@ again:
 }}
 """
 
-# Within a function: the workgroups of a planned %grid.
-TOTAL_LOADS: Final = """
-  %y_at = getelementptr i64, ptr %grid, i64 1
-  %z_at = getelementptr i64, ptr %grid, i64 2
-  %x = load i64, ptr %grid
-  %y = load i64, ptr %y_at
-  %z = load i64, ptr %z_at
-  %xy = mul i64 %x, %y
-  %total = mul i64 %xy, %z
-  %none = icmp eq i64 %total, 0
-"""
-
-# And the kernel of a planned %number, out of the table %kernels, with the sizes of the grid as it takes them.
+# Within a function, behind `TOTAL_LOADS`: the kernel of a planned %number, out of the table %kernels, with the sizes of the grid as it takes them.
 KERNEL_LOADS: Final = """
   %x4 = trunc i64 %x to i32
   %y4 = trunc i64 %y to i32

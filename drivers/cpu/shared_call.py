@@ -11,7 +11,8 @@ from functools import cache
 from typing import Final
 
 from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
-from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION, TOTAL_LOADS
+from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION
+from vyre_py.drivers.native.native_entry import TOTAL_LOADS
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS

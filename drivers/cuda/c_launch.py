@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
+from vyre_py.drivers.cuda.native.c_context import in_context
 from vyre_py.drivers.native.mode import UNUSABLE, Mode
 from vyre_py.drivers.native.structs import CALL, HEAD, argument_loads, with_fields
 from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 _CAPTURED: Final = int(Mode.CAPTURING)
-# Statuses with which the driver says that another context is current in the calling thread, or none: CUDA_ERROR_INVALID_CONTEXT and _INVALID_HANDLE.
-_ELSEWHERE: Final = (201, 400)
 _LAUNCH_ARGUMENTS: Final = 9  # that are taken from the call, up to the stream
 _CONFIG_BYTES: Final = 56
 _CONFIG_STREAM_AT: Final = 32
@@ -121,9 +120,9 @@ alive:
   ret i32 0
 }}
 
+{in_context("launch", "ptr %list, ptr %stream")}
 define i32 @vyre_run_cuda(ptr %launch, ptr %stream) {{
 entry:
-  %popped = alloca ptr, align 8
   %x_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 0
   %y_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 1
   %z_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 2
@@ -149,25 +148,16 @@ begin:
   %refused = icmp ne i32 %why, 0
   br i1 %refused, label %leave, label %try
 try:
-  %first = call i32 @launch(ptr %list, ptr %stream)
-  switch i32 %first, label %leave [ i32 {_ELSEWHERE[0]}, label %enter
-    i32 {_ELSEWHERE[1]}, label %enter ]
-enter:
   %context_at = getelementptr %State, ptr %state, i64 0, i32 1
   %context = load ptr, ptr %context_at
   %push_at = getelementptr %State, ptr %state, i64 0, i32 2
   %push = load ptr, ptr %push_at
-  %pushed = call i32 %push(ptr %context)
-  %not_pushed = icmp ne i32 %pushed, 0
-  br i1 %not_pushed, label %leave, label %again
-again:
-  %second = call i32 @launch(ptr %list, ptr %stream)
   %pop_at = getelementptr %State, ptr %state, i64 0, i32 3
   %pop = load ptr, ptr %pop_at
-  %unheard = call i32 %pop(ptr %popped)
+  %launched = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %list, ptr %stream)
   br label %leave
 leave:
-  %status = phi i32 [ %why, %begin ], [ %first, %try ], [ %pushed, %enter ], [ %second, %again ]
+  %status = phi i32 [ %why, %begin ], [ %launched, %try ]
   %ignored2 = atomicrmw sub ptr %callers, i64 1 seq_cst
   ret i32 %status
 }}

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 from vyre_py.drivers import event as plain
 from vyre_py.drivers import selftest
+from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.events import (
@@ -66,6 +67,7 @@ from vyre_py.drivers.pending import Pending
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.check import Checked
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
@@ -372,6 +374,12 @@ class CudaDevice(Device):
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[CudaModule, ...]) -> CudaLaunch:
         return CudaLaunch(self, plan, codes)
+
+    def _callable(self, pipeline: Pipeline) -> CallEntry:
+        with importing:
+            from vyre_py.drivers.cuda.callable import make  # native code is made where it is asked for
+
+        return make(self, pipeline)
 
     def _raw_code(self, code: CudaModule) -> RawFunction:
         return RawFunction.of(code)

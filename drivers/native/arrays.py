@@ -32,7 +32,7 @@ _CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
 _OTHER_CODES: Final = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}  # DLPack's kDLBfloat, kDLFloat8_e4m3fn, kDLFloat8_e5m2
 _TYPES: Final = {name: number for number, name in enumerate(SCALARS)}
 _CAPSULE: Final = b"dlpack_exchange_api"
-_VIEW_AT: Final = 40  # of dltensor_from_py_object_no_sync in the table, whose first word is the version
+_VIEW_AT, _STREAM_AT = 40, 48  # of dltensor_from_py_object_no_sync and current_work_stream in the table, whose first word is the version
 _MAJOR: Final = 1
 
 
@@ -76,31 +76,34 @@ def layout_problem() -> str:
     return "" if tuple(sizes) == probe.shape else "NumPy's shapes lie otherwise here than its C interface says"
 
 
-def _exchange_function(type_: type) -> int:
-    """The function of a type that writes a DLTensor for one of its objects, without a new reference and without waiting; 0 where it has none."""
+def _exchange_functions(type_: type) -> tuple[int, int]:
+    """The function of a type that writes a DLTensor for one of its objects, without a new reference and without waiting, and the one that tells the stream
+    that its library works on; zeros where it has none."""
     capsule = getattr(type_, "__dlpack_c_exchange_api__", None)
     if type(capsule).__name__ != "PyCapsule":
-        return 0
+        return 0, 0
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     try:
         table = pointer(capsule, _CAPSULE)
     except ValueError:  # a capsule of something else
-        return 0
+        return 0, 0
     if ctypes.c_uint32.from_address(table).value != _MAJOR:
-        return 0
-    return int(ctypes.c_uint64.from_address(table + _VIEW_AT).value)
+        return 0, 0
+    view, stream = (int(ctypes.c_uint64.from_address(table + at).value) for at in (_VIEW_AT, _STREAM_AT))
+    return view, stream
 
 
 class ExchangeTable:
     """Types of other libraries' arrays that native code may ask, learned as they come. Attribute: `rows`, the table in memory."""
 
-    __slots__ = ("_types", "rows")
+    __slots__ = ("_streams", "_types", "rows")
 
     ROOM: Final = 16
 
     def __init__(self) -> None:
         self.rows = bytearray(EXCHANGE.size_bytes * self.ROOM)
         self._types: list[type] = []
+        self._streams: dict[type, int] = {}
 
     def __len__(self) -> int:
         return len(self._types)
@@ -112,13 +115,23 @@ class ExchangeTable:
     def learn(self, value: Any) -> bool:
         """Whether the type of a value was added."""
         type_ = type(value)
-        if type_ in self._types or len(self._types) == self.ROOM or not (function := _exchange_function(type_)):
+        if type_ in self._types or len(self._types) == self.ROOM:
             return False
-        row = EXCHANGE.pack(id(type_), function, int(hasattr(type_, NAMES["grad_name"])))
+        function, stream = _exchange_functions(type_)
+        if not function:
+            return False
+        row = EXCHANGE.pack(id(type_), function, int(hasattr(type_, NAMES["grad_name"])), stream)
         at = EXCHANGE.size_bytes * len(self._types)
         self.rows[at : at + len(row)] = row
         self._types.append(type_)
+        self._streams[type_] = stream
         return True
+
+    def stream(self, value: Any, place: tuple[int, int]) -> int | None:
+        """The handle of the stream on which the library of a value works now, on a device by DLPack's kind and number; None where that is not told."""
+        told, handle = self._streams.get(type(value), 0), ctypes.c_void_p()
+        ask: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)(told) if told else None
+        return None if ask is None or ask(*place, ctypes.addressof(handle)) else handle.value or 0
 
 
 # Takes the address and the sizes of an array for a buffer; false for what has to go through Python. What is held meanwhile, a new reference, goes to %held.

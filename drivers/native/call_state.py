@@ -30,7 +30,7 @@ from vyre_py.lowering.llvm.callable import GRID_WORDS
 
 __all__ = ["ENTRY_CALLS", "EntryState", "entry_method"]
 
-_STATE_NAME, _SLOW_NAME, _REST_NAME, _STREAM = (sys.intern(name) for name in ("_state", "_slow", "_rest", "stream"))
+_STATE_NAME, _SLOW_NAME, _REST_NAME, _STREAM, _CUDA_STREAM = map(sys.intern, ("_state", "_slow", "_rest", "stream", "__cuda_stream__"))
 _WORD_BYTES: Final = 8
 _PYTHON: Final = (
     "PyByteArray_AsString", "PyBytes_FromStringAndSize", "PyErr_Clear", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble",
@@ -148,7 +148,9 @@ no:
 }}
 
 ; false where something has to go through Python; what is held then is released by the caller as well
-define internal i1 @take_arguments(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given, ptr %addresses, ptr %sizes, ptr %bytes, ptr %held) {{
+; the object that was given as the stream, or null, goes to %stream_out
+define internal i1 @take_arguments(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given, ptr %addresses, ptr %sizes, ptr %bytes, ptr %held,
+                                   ptr %stream_out) {{
 entry:
   %bits = alloca i64, align 8
   %buffers_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.buffer_count}}
@@ -224,7 +226,7 @@ dim_head:
   %d_number = add i64 %d_behind, %d
   %d_value_at = getelementptr ptr, ptr %given, i64 %d_number
   %d_value = load ptr, ptr %d_value_at
-  br i1 %d_more, label %dim, label %stream
+  br i1 %d_more, label %dim, label %taken
 dim:
   %d_size_number = add i64 %dim_first, %d
   %d_size_at = getelementptr i64, ptr %sizes, i64 %d_size_number
@@ -242,12 +244,12 @@ dim_taken:
   store i64 %d_size, ptr %d_size_at
   %d_next = add i64 %d, 1
   br label %dim_head
-stream:
+taken:
   ; the last name is that of the stream, unless the Program has one of its own
-  %streamless = icmp eq ptr %d_value, null
   %default = icmp eq ptr %d_value, {{none}}
-  %ours = or i1 %streamless, %default
-  ret i1 %ours
+  %stream = select i1 %default, ptr null, ptr %d_value
+  store ptr %stream, ptr %stream_out
+  ret i1 true
 no:
   ret i1 false
 }}
@@ -366,7 +368,10 @@ _definitions: list[MethodDefinition] = []  # what methods point to
 def entry_method(owner: type, name: str, text: str, doc: str) -> Callable[..., Any]:
     """The method `__call__` of a type whose instances have `_state` (the words of an `EntryState`), `_slow` and `_rest`. `text` is the device's own, which
     defines `name` and follows `ENTRY_CALLS`. Raises ToolchainError where llvmlite cannot be loaded."""
-    objects = {"array_type": np.ndarray, "buffer_type": Buffer, "state_name": _STATE_NAME, "slow_name": _SLOW_NAME, "rest_name": _REST_NAME, **NAMES}
+    objects = {
+        "array_type": np.ndarray, "buffer_type": Buffer, "state_name": _STATE_NAME, "slow_name": _SLOW_NAME, "rest_name": _REST_NAME,
+        "cuda_stream_name": _CUDA_STREAM, **NAMES,
+    }  # fmt: skip
     whole = with_fields(with_objects(ENTRY_CALLS + text, objects))
     address = jit.link("vyre-entry", whole, (name,), function_addresses(_PYTHON))[name]
     definition = MethodDefinition(b"__call__", address, FAST_KEYWORDS, doc.encode())

@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Any, Final
 
-__all__ = ["ARGUMENTS", "CALL", "ENTRY", "EXCHANGE", "HEAD", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads", "with_fields"]
+__all__ = ["ARGUMENTS", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads", "with_fields"]
 
 ARGUMENTS: Final = 16  # of a call, each a word
 _WORD_BYTES: Final = 8
@@ -68,10 +68,17 @@ ENTRY: Final = NativeStruct(
 WANTED: Final = NativeStruct(
     "Wanted", flags="i64", dtype="i64", place="i64", element="i64", type="i64", writes="i64", axes="i64", rank="i64", lanes="i64", first="i64",
 )  # fmt: skip
-# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, and whether to look at `requires_grad`.
-EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64")
+# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, whether to look at `requires_grad`, and the function
+# that tells on which stream the library works now, null where there is none.
+EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64", stream="ptr")
+# How calls of a function reach a GPU: the context's mode word, and the word that counts threads of C; what makes the context current and what takes that back;
+# the driver's launch, the device's own stream, the invocations of a workgroup along each axis, and the occupancy of each kernel, as f64.
+LAUNCHER: Final = NativeStruct(
+    "Launcher", mode="ptr", callers="ptr", context="ptr", push="ptr", pop="ptr", launch="ptr", stream="i64", width="i64", height="i64", depth="i64",
+    occupancies="ptr",
+)  # fmt: skip
 
-_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD, ENTRY, WANTED, EXCHANGE)}
+_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD, ENTRY, WANTED, EXCHANGE, LAUNCHER)}
 _FIELD: Final = re.compile(r"\{(\w+)\.(\w+)\}")
 
 

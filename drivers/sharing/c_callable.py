@@ -67,8 +67,10 @@ class CCallable:
 
     __slots__ = ("_held", "words")
 
-    def __init__(self, pipeline: Pipeline, code: PlanCode, call: int, plan: int, kernels: Sequence[CKernel], state: int, context: int = 0) -> None:
-        """`call` and `plan` are addresses of native code, `state` that of the word which it looks at."""
+    def __init__(
+        self, pipeline: Pipeline, code: PlanCode, call: int, plan: int, kernels: Sequence[CKernel], state: int, context: int = 0, stream: int = 0
+    ) -> None:
+        """`call` and `plan` are addresses of native code, `state` that of the words which it looks at."""
         interface, step, device = pipeline.artifact.interface, pipeline.part.steps[0], pipeline.device
         arguments = _arguments(pipeline, code)
         table = (CParameter * max(1, len(arguments)))(*arguments)
@@ -77,7 +79,8 @@ class CCallable:
             abi_version=ABI_VERSION, size_bytes=ctypes.sizeof(CCallableWords), call=call, plan=plan, device=DEVICES[device.kind], ordinal=device.ordinal,
             name=interface.name.encode(), arguments=table, argument_count=len(arguments), address_count=len(interface.buffers),
             size_count=sum(memory.rank for memory in interface.buffers) + len(interface.dims), params_bytes=code.params_bytes,
-            block_bytes=step.layout.size_bytes, kernels=rows, kernel_count=len(kernels), workgroup=step.workgroup, context=context, state=state,
+            block_bytes=step.layout.size_bytes, kernels=rows, kernel_count=len(kernels), workgroup=step.workgroup, context=context, stream=stream,
+            state=state,
         )  # fmt: skip
         self._held: tuple[Any, ...] = (table, arguments, rows, pipeline)
 
@@ -85,11 +88,6 @@ class CCallable:
     def kernels_address(self) -> int:
         """Where the table of kernels is."""
         return ctypes.addressof(self.words.kernels.contents)
-
-    @property
-    def state(self) -> int:
-        """The address of the word that calls look at."""
-        return int(self.words.state)
 
     @property
     def address(self) -> int:

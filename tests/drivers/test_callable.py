@@ -8,11 +8,12 @@ import re
 import struct
 import sys
 import threading
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from device_kinds import open_device
+from exchanged import Exchanged, exchange_table
 
 import vyre_py as vp
 from vyre_py.drivers.binding import bind_arguments
@@ -106,20 +107,6 @@ def _outcome(run: Any, values: dict[str, Any]) -> Any:
     except vp.VyreError as error:
         return type(error), re.sub("0x[0-9a-f]+", "somewhere", str(error))
     return None
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls that native code did not take."""
-    calls: list[Any] = []
-    general = CallEntry._slow
-
-    def told(entry: CallEntry, *arguments: Any, **named: Any) -> Any:
-        calls.append((arguments, named))
-        return general(entry, *arguments, **named)
-
-    monkeypatch.setattr(CallEntry, "_slow", told)
-    return calls
 
 
 def _assert_planned(pipeline: Any, entry: Any, values: dict[str, Any]) -> None:
@@ -229,49 +216,10 @@ def test_a_stream_is_for_devices_that_have_them() -> None:
     assert y.tolist() == [4] * 5
 
 
-class Exchanged:
-    """An array of a library of its own, with DLPack's exchange table: what it tells is a DLTensor that a test has filled in."""
-
-    told: ClassVar[dict[int, Any]] = {}
-    requires_grad = False
-
-    def __init__(self, array: Any, strides: Any = None, **fields: int) -> None:
-        self.array, self.shape = array, (ctypes.c_int64 * array.ndim)(*array.shape)
-        self.strides = None if strides is None else (ctypes.c_int64 * array.ndim)(*strides)
-        words = {"data": array.ctypes.data, "place": 1, "axes": array.ndim, "element": 2 | 32 << 8 | 1 << 16, "begin": 0} | fields
-        at = 0 if strides is None else ctypes.addressof(self.strides)
-        self.words = struct.pack("<QqiIQQQ", words["data"], words["place"], words["axes"], words["element"], ctypes.addressof(self.shape), at, words["begin"])
-        self.told[id(self)] = self
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-
-@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
-def _view(value: Exchanged, out: int) -> int:
-    if value.words is None:
-        raise BufferError("not now")
-    ctypes.memmove(out, value.words, len(value.words))
-    return 0
-
-
-def _capsule(major: int) -> Any:
-    table = (ctypes.c_uint64 * 7)(major | 3 << 32, 0, 0, 0, 0, ctypes.cast(_view, ctypes.c_void_p).value or 0, 0)
-    made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
-    _TABLES.append(table)
-    return made(ctypes.addressof(table), b"dlpack_exchange_api", None)
-
-
-_TABLES: list[Any] = []
-
-
 def test_arrays_of_other_libraries_are_taken_by_their_table(slow: list[Any]) -> None:
     device = open_device("cpu")
     entry = device.compile_native(parse(AXPY)).callable()
-    kind = type("Kind", (Exchanged,), {"__dlpack_c_exchange_api__": _capsule(1)})
+    kind = type("Kind", (Exchanged,), {"__dlpack_c_exchange_api__": exchange_table(1)})
     y = kind(np.ones(6, np.float32))
     entry(kind(np.arange(6, dtype=np.float32)), y, 2.0)
     assert len(slow) == 1 and y.array.tolist() == [1, 3, 5, 7, 9, 11]  # the type was learned
@@ -298,7 +246,7 @@ def test_arrays_of_other_libraries_are_taken_by_their_table(slow: list[Any]) -> 
 
 def test_tables_of_other_versions_are_left_alone(slow: list[Any]) -> None:
     entry = open_device("cpu").compile_native(parse(AXPY)).callable()
-    kind, y = type("Later", (Exchanged,), {"__dlpack_c_exchange_api__": _capsule(2)}), np.ones(3, np.float32)
+    kind, y = type("Later", (Exchanged,), {"__dlpack_c_exchange_api__": exchange_table(2)}), np.ones(3, np.float32)
     for _ in range(2):
         entry(kind(np.ones(3, np.float32)), y, 1.0)
     assert len(slow) == 2 and y.tolist() == [3] * 3

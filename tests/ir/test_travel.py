@@ -207,7 +207,7 @@ def test_every_protocol_carries_it(travelling: dict[str, Any]) -> None:
 
 
 def _pickled_as_classes_say(thing: Any) -> bytes:
-    """Without what other packages register for the whole process: `distributed` has exceptions pickled with their tracebacks, by functions of another package."""
+    """Without what other packages register for the whole process: `distributed` has exceptions pickled by functions of another package."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, 3)
     pickler.dispatch_table = {}
