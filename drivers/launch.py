@@ -145,9 +145,9 @@ def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buf
 
 def _is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) -> bool:
     if isinstance(need, Aligned):
-        buffer = buffers[need.buffer]
-        address = buffer.device._address(buffer.allocation.handle)
-        return address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
+        buffer = buffers.get(need.buffer)  # None where a plan is for any memory
+        address = None if buffer is None else buffer.device._address(buffer.allocation.handle)
+        return buffer is not None and address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
     try:
         return evaluate_dim(need.expr, sizes) % need.by == 0
     except ZeroDivisionError:

@@ -184,6 +184,30 @@ no:
   ret i1 false
 }}
 
+; the row of a value's type in a table of types that may be asked; null where there is none
+define internal ptr @exchange_of(ptr %table, i64 %count, ptr %value) {{
+entry:
+  %type_at = getelementptr i8, ptr %value, i64 {{type_at}}
+  %type = load ptr, ptr %type_at
+  br label %head
+head:
+  %at = phi i64 [ 0, %entry ], [ %next, %other ]
+  %more = icmp ult i64 %at, %count
+  br i1 %more, label %look, label %none
+look:
+  %row = getelementptr %Exchange, ptr %table, i64 %at
+  %row_type = load ptr, ptr %row
+  %found = icmp eq ptr %row_type, %type
+  br i1 %found, label %yes, label %other
+other:
+  %next = add i64 %at, 1
+  br label %head
+yes:
+  ret ptr %row
+none:
+  ret ptr null
+}}
+
 define internal i1 @take_array(ptr %state, ptr %value, ptr %wanted, ptr %address, ptr %sizes, ptr %held) {{
 entry:
   %tensor = alloca [6 x i64], align 8
@@ -295,19 +319,9 @@ foreign:
   %count = load i64, ptr %count_at
   %table_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.exchanges}}
   %table = load ptr, ptr %table_at
-  br label %head
-head:
-  %at = phi i64 [ 0, %foreign ], [ %next, %other ]
-  %more = icmp ult i64 %at, %count
-  br i1 %more, label %look, label %no
-look:
-  %row = getelementptr %Exchange, ptr %table, i64 %at
-  %row_type = load ptr, ptr %row
-  %found = icmp eq ptr %row_type, %type
-  br i1 %found, label %grad, label %other
-other:
-  %next = add i64 %at, 1
-  br label %head
+  %row = call ptr @exchange_of(ptr %table, i64 %count, ptr %value)
+  %stranger = icmp eq ptr %row, null
+  br i1 %stranger, label %no, label %grad
 grad:
   %grad_at = getelementptr %Exchange, ptr %row, i64 0, i32 {{Exchange.grad}}
   %looks = load i64, ptr %grad_at

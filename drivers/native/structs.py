@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Any, Final
 
-__all__ = ["ARGUMENTS", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads", "with_fields"]
+__all__ = ["ARGUMENTS", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PLANNED", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads", "with_fields"]
 
 ARGUMENTS: Final = 16  # of a call, each a word
 _WORD_BYTES: Final = 8
@@ -64,6 +64,12 @@ ENTRY: Final = NativeStruct(
     "Entry", mode="ptr", names="ptr", name_count="i64", buffers="ptr", buffer_count="i64", params="ptr", param_count="i64", dim_count="i64", size_count="i64",
     params_bytes="i64", block_bytes="i64", exchanges="ptr", exchange_count="i64", plan="ptr", kernels="ptr", workgroup="i64", counters="ptr", extra="ptr",
 )  # fmt: skip
+# The state of a function that was planned for one set of sizes begins with it; what the tables are is said in `drivers/cpu/planned_call.py`.
+PLANNED: Final = NativeStruct(
+    "Planned", mode="ptr", exchanges="ptr", exchange_count="i64", place="i64", arrays="ptr", array_count="i64", numbers="ptr", number_count="i64", block="ptr",
+    block_bytes="i64", report_offset="i64", entry="i64", function="ptr", scratch_bytes="i64", total="i64", invocations="i64", x="i64", y="i64", z="i64",
+    alone="i64",
+)  # fmt: skip
 # What a buffer of a function takes: `flags` of NumPy's arrays, the address of NumPy's dtype, DLPack's words for a device and a type; `first` of its sizes.
 WANTED: Final = NativeStruct(
     "Wanted", flags="i64", dtype="i64", place="i64", element="i64", type="i64", writes="i64", axes="i64", rank="i64", lanes="i64", first="i64",
@@ -78,7 +84,7 @@ LAUNCHER: Final = NativeStruct(
     occupancies="ptr",
 )  # fmt: skip
 
-_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD, ENTRY, WANTED, EXCHANGE, LAUNCHER)}
+_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD, ENTRY, PLANNED, WANTED, EXCHANGE, LAUNCHER)}
 _FIELD: Final = re.compile(r"\{(\w+)\.(\w+)\}")
 
 

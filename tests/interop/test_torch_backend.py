@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -213,6 +214,16 @@ def test_dynamic_shapes():
     assert len(set(launched)) < len(launched)
 
 
+def test_dynamic_shapes_of_which_a_part_is_empty():
+    def function(x, n):
+        return torch.cat([x[n:, ::2] + 1, x[:, ::2] * 2]), x[n:].t() * 3
+
+    compiled = torch.compile(function, backend="vyre", dynamic=True)
+    for n in (3, 7, 9):
+        x = rows(9, 21)
+        torch.testing.assert_close(compiled(x, n), function(x, n), rtol=1e-5, atol=1e-5)
+
+
 def test_what_we_lack_is_left_to_pytorch_and_named_once(caplog):
     with caplog.at_level(logging.WARNING, "vyre_py.interop.torch"):
         fallbacks._named.clear()
@@ -267,6 +278,65 @@ def test_other_devices_are_refused():
     graph = torch.fx.symbolic_trace(lambda x: x + 1)
     with pytest.raises(vp.Unsupported, match="tensors on meta"):
         compile_graph(graph, [torch.ones(2, device="meta")])
+
+
+ADD = """program kernel(n_b, xnumel) workgroup(256) over(xnumel) {
+  param k: i64
+  buffer a: f32[40] read
+  buffer b: f32[n_b] read_write
+  if global_id.x < xnumel { b[global_id.x] = a[global_id.x] + cast(k, f32) }
+}
+"""
+
+
+def test_kernels_refuse_tensors_that_do_not_reach_far_enough():
+    add, a, b = runtime.kernel(ADD, 2), torch.arange(40.0), torch.zeros(50)
+    for _ in range(3):  # the first call plans, the others are native code where tensors tell their memory to it
+        add(a, b, 50, 30, 7)
+        assert torch.equal(b[:30], a[:30] + 7)
+        assert not b[30:].any()
+        for wrong in ((a[1:], b), (a, b[::2]), (a[::2], b), (a, b[:0]), (a.half(), b)):
+            with pytest.raises(vp.BindingError, match=r"spans [0-9]* bytes; [12][06]0 are needed"):
+                add(*wrong, 50, 30, 7)
+        with pytest.raises(vp.BindingError, match="'k'"):
+            add(a, b, 50, 30, 0.5)
+        with pytest.raises(vp.Unsupported, match="tensors on meta"):
+            add(a, b.to("meta"), 50, 30, 7)
+        with pytest.raises(ValueError, match="is shorter"):
+            add(a, b, 50)
+    wide = torch.zeros(5, 10, 2)[:, :, 0]
+    add(a[None].expand(3, 40), torch.nn.Parameter(b), 50, 40, -2)
+    add(torch.zeros(40, 3)[:, 1], wide, 50, 40, 3)
+    assert torch.equal(b[:40], a - 2)
+    assert (torch.as_strided(wide, (99,), (1,)) == 3).sum() == 40
+    add(a[:0], b[:0], 50, 0, 7)  # nothing runs
+
+
+def test_threads_may_share_a_kernel():
+    add, a = runtime.kernel(ADD, 2), torch.arange(40.0)
+
+    def run(k):
+        b, count = torch.zeros(50), 20 + k
+        for _ in range(200):
+            add(a, b, 50, count, k)
+        return torch.equal(b[:count], a[:count] + k) and not b[count:].any()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(8)))
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this PyTorch has no table of functions for DLPack")
+def test_calls_with_known_sizes_are_native_code(monkeypatch):
+    add, a, b = runtime.kernel(ADD, 2), torch.arange(40.0), torch.zeros(50)
+    slow, called = runtime.TensorKernel._slow, []
+    monkeypatch.setattr(runtime.TensorKernel, "_slow", lambda *arguments: (called.append(arguments), slow(*arguments))[1])
+    for arguments, known in (((50, 30, 7), False), ((50, 30, 7), True), ((50, 20, 7), False), ((50, 30, 7), False), ((50, 30, 7), True)):
+        called.clear()
+        add(a, b, *arguments)
+        assert len(called) == (not known)
+    with runtime.watching(called.append):
+        add(a, b, 50, 30, 7)
+    assert called[-1] is add
 
 
 def test_caches_of_compiled_graphs_hold_our_version(monkeypatch):

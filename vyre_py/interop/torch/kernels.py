@@ -19,6 +19,7 @@ from torch._inductor import ir
 from torch._inductor.codegen.common import DeferredLine, IndentedBuffer, PythonPrinter, SizeArg, TensorArg
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import Min
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from vyre_py.interop.torch.accumulators import Fold, fold_of
@@ -354,7 +355,9 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         spans = [(size - 1) * stride for size, stride in zip(layout.size, layout.stride, strict=True)]
         if any(size == 0 for size in layout.size):
             return sympy.S.Zero
-        return V.graph.sizevars.simplify(sympy.Add(sympy.S.One, *spans))
+        sizevars = V.graph.sizevars
+        some = [Min(sympy.S.One, size) for size in layout.size if not sizevars.statically_known_geq(size, 1)]  # of none, zero
+        return sizevars.simplify(sympy.Mul(sympy.Add(sympy.S.One, *spans), *some))
 
     def _python(self, expr: Any) -> str:
         wrapper = V.graph.wrapper_code

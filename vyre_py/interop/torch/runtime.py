@@ -1,47 +1,60 @@
 """Kernels of compiled graphs, called with tensors: the one place that knows how a Program is run on them.
 
-Generated code makes a `TensorKernel` of the text of each Program. It compiles it when it is first called, plans a launch once for each set of sizes, and calls
-the machine code with the tensors' addresses. Arguments are not looked at here, since Inductor has checked sizes and strides; several may lie in one memory, as
-the parts of a concatenation do, in elements of their own.
+Generated code makes a `TensorKernel` of the text of each Program. It compiles it when it is first called, and plans a launch once for each set of sizes; calls
+with the sizes of the last one are native code (`drivers/cpu/planned_call.py`). Strides are Inductor's business; that each tensor reaches as far as its kernel
+may go is looked at. Several may lie in one memory, as the parts of a concatenation do, in elements of their own.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Final
 
 import torch
 
 import vyre_py as vp
-from vyre_py.drivers.binding import solve_grid
+from vyre_py.drivers.binding import BindingPlan
+from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.arguments import Arguments
-from vyre_py.drivers.cpu.launch import run_grid
-from vyre_py.drivers.cpu.module import CpuKernel
+from vyre_py.drivers.cpu.launch import no_scratch, run_grid
+from vyre_py.drivers.cpu.native_run import CLOCK
+from vyre_py.drivers.cpu.planned_call import PlannedCall, planned_method, unplanned
+from vyre_py.drivers.cpu.workers import run_alone, run_together
+from vyre_py.drivers.launch import plan_launch
 from vyre_py.drivers.memory.encoding import encode_param
-from vyre_py.ir.language.dims import evaluate_dim
-from vyre_py.lowering.artifact.parts import Aligned
-from vyre_py.lowering.layout import SlotKind
+from vyre_py.drivers.native.arrays import ExchangeTable
+from vyre_py.drivers.native.mode import Mode, ModeWord
+from vyre_py.interop.hidden_device import host_device
+from vyre_py.interop.torch.tensors import require_cpu
+from vyre_py.ir.language.dims import evaluate_extent
 
 __all__ = ["TensorKernel", "kernel", "programs", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
+_ADDRESS: Final = struct.Struct("<Q")
+_GRID: Final = struct.Struct("<3q")
+_lock = threading.RLock()
 _watchers: Final[list[Callable[[TensorKernel], None]]] = []
+_exchanges: Final = ExchangeTable()  # of tensors' types: PyTorch's own and its subclasses
+_mode: Final = ModeWord()  # stops native calls while anybody watches
+_never: Final = ModeWord(ctypes.c_uint64(int(Mode.OBSERVED)))
 
 
-@dataclass(frozen=True, slots=True)
-class _SizedPlan:
-    """What is launched for one set of sizes: the code, its grid, and the argument block without addresses."""
+def _threads() -> int:
+    return min(core_count(), int(torch.get_num_threads()))
 
-    code: CpuKernel
-    grid: tuple[int, int, int]
-    invocations: int
-    alone: bool
-    block: bytes
+
+def _span_bytes(tensor: Any) -> int:
+    """How many bytes there are from the first element to the last."""
+    if not tensor.numel():
+        return 0
+    return int(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))) * int(tensor.element_size())
 
 
 class TensorKernel:
@@ -51,13 +64,14 @@ class TensorKernel:
     pairs of a name of an exception and a message.
     """
 
+    __slots__ = ("_count", "_pipeline", "_plans", "_problems", "_state", "text")
+
     def __init__(self, text: str, buffers: int, problems: Sequence[tuple[str, str]] = ()) -> None:
         self.text = text
         self._count, self._problems = buffers, tuple(problems)
-        self._plans: dict[tuple[int | float, ...], _SizedPlan] = {}
-        self._lock = threading.Lock()
+        self._plans: dict[tuple[Any, ...], PlannedCall] = {}
         self._pipeline: Any = None
-        self._pack: Callable[..., None] = struct.Struct(f"{buffers + bool(problems)}Q").pack_into
+        self._state = unplanned(_never.address)  # what native code reads
 
     def __repr__(self) -> str:
         return f"<TensorKernel of {self.text.partition('(')[0].removeprefix('program ')!r}>"
@@ -66,76 +80,115 @@ class TensorKernel:
     def pipeline(self) -> Any:
         """The compiled Program."""
         if self._pipeline is None:
-            with self._lock:
+            with _lock:
                 if self._pipeline is None:
-                    self._pipeline = vp.device("cpu").compile_native(vp.Program.from_text(self.text))
+                    self._pipeline = host_device().compile_native(vp.Program.from_text(self.text))
         return self._pipeline
 
     def __call__(self, *arguments: Any) -> None:
-        """Runs it. Raises IndexError and RuntimeError where the Program reports a problem, and LaunchError where there is no memory for it."""
-        if _watchers:
-            for watcher in tuple(_watchers):
-                watcher(self)
-        count = self._count
-        sizes = arguments[count:]
-        plan = self._plans.get(sizes)
-        if plan is None:
-            plan = self._plan(sizes)
-        if not plan.invocations:
+        """Runs it. Raises IndexError and RuntimeError where the Program reports a problem, BindingError where a tensor is too small or a number is none of its
+        type, Unsupported for tensors on other devices, and LaunchError where there is no memory for it."""
+        self._slow(*arguments)
+
+    def _slow(self, *arguments: Any) -> None:
+        """A call that native code did not take. Where it lacked the plan, or did not know the types of tensors, it is asked again."""
+        for watcher in tuple(_watchers):
+            watcher(self)
+        tensors, numbers = arguments[: self._count], arguments[self._count :]
+        call = self._plans.get(numbers) or self._planned(numbers)
+        learned = sum(map(_exchanges.learn, tensors))
+        if learned:
+            for known in tuple(self._plans.values()):
+                known.know(_exchanges)
+        if (learned or self._state is not call.words) and not _watchers:
+            self._state = call.words
+            self(*arguments)
             return
-        tensors = arguments[:count]
-        block = Arguments(plan.block, {})
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        if not self._problems:
-            self._pack(block.block, 0, *addresses)
-            run_grid(plan.code, block, plan.grid, plan.invocations, plan.alone, min(core_count(), torch.get_num_threads()))
+        if call.plan.empty:
             return
-        word = ctypes.c_uint32(0)
-        self._pack(block.block, 0, *addresses, ctypes.addressof(word))
-        run_grid(plan.code, block, plan.grid, plan.invocations, plan.alone, min(core_count(), torch.get_num_threads()))
-        if word.value:
-            name, message = self._problems[word.value - 1]
+        self._require_room(call, tensors)
+        block, slots, word = bytearray(call.plan.block), call.plan.step.layout.buffers, ctypes.c_uint32(0)
+        for slot, address in zip(slots, [*(tensor.data_ptr() for tensor in tensors), ctypes.addressof(word)], strict=False):
+            _ADDRESS.pack_into(block, slot.offset_bytes, address)
+        code, grid = self.pipeline._codes[0][call.plan.entry], call.plan.grid
+        try:
+            run_grid(code, Arguments(block, {}), grid, prod((*grid, *call.plan.step.workgroup)), call.alone, _threads())
+        except MemoryError as error:
+            raise no_scratch(self.pipeline.name, self.pipeline.device.name, code, error) from error
+        self._raise(word.value)
+
+    def _require_room(self, call: PlannedCall, tensors: Sequence[Any]) -> None:
+        problems = []
+        for memory, tensor in zip(self.pipeline.artifact.interface.buffers, tensors, strict=False):
+            require_cpu(tensor.device, "the backend vyre")
+            needed = evaluate_extent(memory.shape[0], call.plan.binding.sizes) * memory.type.size_bytes
+            if (found := _span_bytes(tensor)) < needed:
+                problems.append(f"{memory.name!r} spans {found} bytes; {needed} are needed")
+        if problems:
+            raise vp.BindingError(self.pipeline.name, problems)
+
+    def _rest(self, number: int, begin: int, grid: bytes, block: bytes) -> None:
+        """Runs the workgroups from `begin` on of a grid that native code began, or found large; the words that the block points to are on its stack."""
+        pipeline, (x, y, z) = self.pipeline, _GRID.unpack_from(grid)
+        step, code = pipeline.part.steps[0], pipeline._codes[0][number]
+        total, threads = x * y * z, _threads()
+        alone = threads == 1 or total == 1 or bool(step.entries[number].details.get("ordered"))
+        try:
+            if alone:
+                run_alone(code, Arguments(block, {}), begin, total, (x, y, z))
+            elif begin < total:
+                run_together(code, Arguments(block, {}), begin, total, (x, y, z), threads)
+        except MemoryError as error:
+            raise no_scratch(pipeline.name, pipeline.device.name, code, error) from error
+        if self._problems:
+            (address,) = _ADDRESS.unpack_from(block, step.layout.buffers[self._count].offset_bytes)
+            self._raise(ctypes.c_uint32.from_address(address).value)
+
+    def _raise(self, told: int) -> None:
+        if told:
+            name, message = self._problems[told - 1]
             raise (IndexError if name == "IndexError" else RuntimeError)(message)
 
-    def _plan(self, sizes: tuple[int | float, ...]) -> _SizedPlan:
+    def _planned(self, numbers: tuple[Any, ...]) -> PlannedCall:
+        """The plan for the values of dims, none of which is below zero, and params."""
         pipeline = self.pipeline
-        interface = pipeline.artifact.interface
-        (step,), (codes,) = pipeline.part.steps, pipeline._codes
-        dims = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, sizes, strict=False)}
-        params = {param.name: (param, value) for param, value in zip(interface.params, sizes[len(dims) :], strict=True)}
-        grid = solve_grid(step, dims, None, pipeline.device.limits.workgroups, pipeline.device.name)
-        block = bytearray(step.layout.size_bytes)
-        for slot in step.layout.scalars:
-            if slot.kind is SlotKind.PARAM:
-                data = slot.cut(encode_param(*params[slot.source[0]]))
-            elif slot.axis is not None:
-                data = grid[slot.axis].to_bytes(slot.size_bytes, "little")
-            else:
-                data = evaluate_dim(slot.expr, dims).to_bytes(slot.size_bytes, "little")
-            block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
-        number = _entry(step.entries, dims)
-        width, height, depth = step.workgroup
-        total = grid[0] * grid[1] * grid[2]
-        alone = total == 1 or bool(step.entries[number].details.get("ordered"))
-        plan = _SizedPlan(codes[number], grid, total * width * height * depth, alone, bytes(block))
-        with self._lock:
+        interface, (step,), (codes,) = pipeline.artifact.interface, pipeline.part.steps, pipeline._codes
+        count = len(interface.dims)
+        sizes = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, numbers[:count], strict=True)}
+        params = {param.name: encode_param(param, value) for param, value in zip(interface.params, numbers[count:], strict=True)}
+        plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
+        slots = step.layout.buffers
+        rows = [
+            (evaluate_extent(memory.shape[0], sizes) * memory.type.size_bytes, slot.offset_bytes)
+            for memory, slot in zip(interface.buffers, slots, strict=True)
+        ]
+        report = rows[self._count][1] if self._problems else None
+        call = PlannedCall(plan, codes[plan.entry], rows[: self._count], report, [int(number) for number in numbers], _mode.address, _exchanges)
+        with _lock:
             if len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[sizes] = plan
-        return plan
+            self._plans[numbers] = call
+        return call
 
 
-def _entry(entries: Sequence[Any], dims: Mapping[str, int]) -> int:
-    """The first entry, each better than those behind it, whose needs are met whatever the addresses; the last needs nothing."""
-    for number, entry in enumerate(entries[:-1]):
-        if entry.elements == 1 and all(not isinstance(need, Aligned) and evaluate_dim(need.expr, dims) % need.by == 0 for need in entry.needs):
-            return number
-    return len(entries) - 1
+class _NativeKernel(TensorKernel):
+    """The same, called in native code."""
+
+    __slots__ = ()
+
+
+def _type() -> type[TensorKernel]:
+    if CLOCK is None:  # native code has no clock to tell when other threads are worth it
+        return TensorKernel
+    with _lock:
+        if "__call__" not in vars(_NativeKernel):
+            _NativeKernel.__call__ = planned_method(_NativeKernel)  # type: ignore[method-assign]  # what is assigned is a method of native code
+    return _NativeKernel
 
 
 def kernel(text: str, buffers: int, problems: Sequence[tuple[str, str]] = ()) -> TensorKernel:
     """What generated code calls."""
-    return TensorKernel(text, buffers, problems)
+    return _type()(text, buffers, problems)
 
 
 class watching:  # noqa: N801 - a context manager is called like a function
@@ -145,10 +198,15 @@ class watching:  # noqa: N801 - a context manager is called like a function
         self._function = function
 
     def __enter__(self) -> None:
-        _watchers.append(self._function)
+        with _lock:
+            _watchers.append(self._function)
+            _mode.stop(Mode.OBSERVED)
 
     def __exit__(self, *_: object) -> None:
-        _watchers.remove(self._function)
+        with _lock:
+            _watchers.remove(self._function)
+            if not _watchers:
+                _mode.go_on(Mode.OBSERVED)
 
 
 def programs(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[vp.Program]:
@@ -163,3 +221,13 @@ def programs(function: Callable[..., Any], *arguments: Any, **named: Any) -> lis
     with watching(note):
         function(*arguments, **named)
     return list(found.values())
+
+
+def _forked() -> None:
+    """In a forked child: a thread of the parent may have held the lock."""
+    global _lock  # noqa: PLW0603 - the one lock of the process
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
