@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.observe.process_trace import begin_process_trace
-from vyre_py.drivers.selftest import require_right
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.public import public
@@ -83,7 +82,7 @@ def _best() -> Device:
             if candidate.is_software:
                 reasons.append(f"{kind}: {candidate.description}, which is taken by name only")
                 continue
-            require_right(candidate)
+            imported("vyre_py.drivers.selftest").require_right(candidate)  # it brings what writes a Program
             return candidate
         except VyreError as error:
             reasons.append(f"{kind}: {error}")

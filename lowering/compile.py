@@ -28,13 +28,12 @@ from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compi
 from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
-from vyre_py.lowering.reports import forms_of
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 from vyre_py.lowering.tiles.targets import modelled
 from vyre_py.lowering.views import with_views
 
-__all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "interface_of", "prepare", "prepare_steps"]
+__all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "prepare", "prepare_steps"]
 
 # The language's limit is on the arrays as they are declared; a target may take more for them.
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
@@ -138,12 +137,7 @@ def compile_for(
         steps, stages = prepared[key]
         part = _part(steps, target, options, Stopwatch([*first.stages, *stages]))
         parts.append(replace(part, made_by=made_by(plain, target, options)))
-    return Artifact(interface_of(plain), tuple(parts), checked.capabilities, plain.code_digest, plain.interface_digest)
-
-
-def interface_of(program: Program) -> Interface:
-    """The interface that callers of a Program bind."""
-    return Interface(program.name, program.dims, program.params, program.buffers, program.widths.names, program.doc, forms_of(program))
+    return Artifact(Interface.of(plain), tuple(parts), checked.capabilities, plain.code_digest, plain.interface_digest)
 
 
 def _checked(program: Program, watch: Stopwatch) -> Checked:

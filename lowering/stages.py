@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from vyre_py.ir.passes import PassStep
 from vyre_py.ir.public import public
 from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import ValueRecord
+
+if TYPE_CHECKING:
+    from vyre_py.ir.passes import PassStep
 
 __all__ = ["Stage", "Stages", "Stopwatch", "shown_ns"]
 

@@ -19,12 +19,12 @@ from vyre_py.drivers.cache.disk import CacheKey, DiskCache
 from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.ir.check import Checked, check
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.file import decode_part, encode_part
 from vyre_py.lowering.artifact.parts import Interface, Part
-from vyre_py.lowering.compile import Prepared, compile_for, interface_of
 from vyre_py.lowering.llvm.cpu.host_targets import NATIVE, machine_number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
@@ -33,6 +33,7 @@ from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:
     from vyre_py.drivers.observe.telemetry import Telemetry
+    from vyre_py.lowering.compile import Prepared
 
 __all__ = ["adopt", "cache_layers", "clear_memory", "compiled", "disk_cache", "key_of", "validated"]
 
@@ -88,7 +89,7 @@ def compiled(
     checked: Checked, targets: Sequence[Target], options: CompileOptions, before: Iterable[Stage] = (), telemetry: Telemetry | None = None
 ) -> Artifact:
     """A Program compiled for each target, as `compile_for` does, from where it is quickest to be had. Raises Unsupported, ToolchainError."""
-    program, interface = checked.program, interface_of(checked.program)
+    program, interface = checked.program, Interface.of(checked.program)
     watch = Stopwatch(before)
     prepared: Prepared = {}
     parts = []
@@ -112,6 +113,11 @@ def _from_disk_or_compiler(
     made: list[Part] = []
 
     def compile_it() -> Part:
+        with importing:
+            from vyre_py.lowering.compile import (
+                compile_for,  # passes and targets are loaded where something is compiled
+            )
+
         made.extend(compile_for(checked, [target], options, before, prepared).parts)
         if telemetry is not None:
             telemetry.compiles += 1

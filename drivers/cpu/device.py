@@ -21,8 +21,7 @@ from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.imports import importing
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
-from vyre_py.lowering.llvm.cpu.host_targets import obstacle, rank_here
-from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
+from vyre_py.lowering.llvm.cpu.host_targets import MAX_ELEMENTS, obstacle, rank_here
 from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import numpy as np
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
-from vyre_py.ir.builder.program_builder import ProgramBuilder
 from vyre_py.ir.check.limits import MAX_RANK
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
@@ -164,6 +164,9 @@ def copy_program(word: Type, rank: int) -> Program:
     A work item is a tile of a run: 2^lanes invocations, each of which copies words a lane's width apart. `tiles` are in a run of `length` words;
     `items` are in all. The grid's x and y together count workgroups.
     """
+    with importing:
+        from vyre_py.ir.builder.program_builder import ProgramBuilder  # loaded where one is written
+
     with ProgramBuilder(f"copy_strided_{word}_{rank}", workgroup=GROUP, doc="A strided copy.") as b:
         source, target = b.read("source", word, b.dim("n")), b.write("target", word, b.dim("m"))
         items, tiles, lanes, length = (b.param(name, u32) for name in ("items", "tiles", "lanes", "length"))

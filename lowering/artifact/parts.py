@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Contained
 from vyre_py.lowering.layout import Layout, SlotKind
-from vyre_py.lowering.reports import Form
+from vyre_py.lowering.reports import Form, forms_of
 from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
 
@@ -118,6 +119,11 @@ class Interface(Contained):
     wide: frozenset[str] = frozenset()
     doc: str = ""
     reports: tuple[Form, ...] = ()
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        """That of a Program."""
+        return cls(program.name, program.dims, program.params, program.buffers, program.widths.names, program.doc, forms_of(program))
 
     def apart(self) -> Iterator[tuple[Memory, Memory]]:
         """The pairs of buffers that must not share memory: one that is written, and another; of two that are written, the first declared comes first."""

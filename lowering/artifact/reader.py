@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.check.limits import MAX_NAME, MAX_RANK, MAX_WORKGROUP, MAX_WORKGROUP_Z, SPACE_LIMITS_BYTES
+from vyre_py.ir.imports import imported
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import Place, shown
 from vyre_py.ir.language.nodes import Memory, Param, Space
@@ -32,7 +33,6 @@ from vyre_py.lowering.artifact.form import (
     STEP_FLAGS,
 )
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step
-from vyre_py.lowering.artifact.reference_part import check_program, read_program
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.artifact.slots import read_slots
 from vyre_py.lowering.errors import Unsupported
@@ -176,8 +176,13 @@ def _step(section: Section, row: Row, interface: Interface, sizes: Sequence[DimE
         raise section.fault("an entry works on several elements at once, and the grid counts workgroups")
     step = Step(found, functions, layout, (x, y, z), Grid(bool(over), extents), workgroup_bytes, **set_flags)
     if found[0].program is not None:
-        check_program(section, step)
+        _reference_part().check_program(section, step)
     return step
+
+
+def _reference_part() -> Any:
+    """The module for Programs in parts. It brings all passes, which reading compiled code must not wait for."""
+    return imported("vyre_py.lowering.artifact.reference_part")
 
 
 def _images(section: Section, rows: Sequence[Row], target: Target, layout: Layout, interface: Interface) -> tuple[Image, ...]:
@@ -194,7 +199,7 @@ def _images(section: Section, rows: Sequence[Row], target: Target, layout: Layou
             raise section.fault(f"image {number} has the resources of a function twice")
         said = section.text(log)
         if name == "program":
-            made.append(Image(name, b"", data, read_program(section, text, (proven, passes, names), layout, interface), said, takes))
+            made.append(Image(name, b"", data, _reference_part().read_program(section, text, (proven, passes, names), layout, interface), said, takes))
         else:
             if name in _TEXTS and not _is_text(text):
                 raise section.fault(f"image {number} is not text in UTF-8")

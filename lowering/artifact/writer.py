@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from vyre_py.ir.imports import imported
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.wire.codes import ACCESS_CODES
@@ -32,7 +33,6 @@ from vyre_py.lowering.artifact.form import (
     version_text,
 )
 from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Interface, Need, Part, Step
-from vyre_py.lowering.artifact.reference_part import own_names, write_program
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import Slot, SlotKind, element_count, totals_number
 
@@ -198,10 +198,11 @@ class _PartWriter:
         if image.program is not None:
             if image.code:
                 raise draft.fault("an image has a Program and other code")
-            code, known = write_program(image.program)
+            part = imported("vyre_py.lowering.artifact.reference_part")  # which brings all passes
+            code, known = part.write_program(image.program)
             for step in image.program.report.steps:
                 draft.row("passes", draft.string(step.name), step.before, step.after)
-            for kind, number, name in own_names(image.program.program):
+            for kind, number, name in part.own_names(image.program.program):
                 draft.row("names", kind, number, draft.string(name))
                 names += 1
             passes = len(image.program.report.steps)

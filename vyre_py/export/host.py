@@ -9,7 +9,7 @@ from typing import Final
 from vyre_py.export.arguments import Arguments, Limits
 from vyre_py.lowering.artifact.parts import Step
 from vyre_py.lowering.llvm.cpu.elf import read_elf, refuse
-from vyre_py.lowering.llvm.cpu.memory import MAX_ELEMENTS
+from vyre_py.lowering.llvm.cpu.host_targets import MAX_ELEMENTS
 
 __all__ = ["LIMITS", "example", "functions", "renamed", "source"]
 

@@ -18,9 +18,12 @@ from typing import Final
 
 from vyre_py.ir.imports import importing
 
-__all__ = ["LIBRARY", "NATIVE", "TARGETS", "HostTarget", "loads_objects", "machine_number", "obstacle", "own_machine", "rank_here", "runs_here"]
+__all__ = ["LIBRARY", "MAX_ELEMENTS", "NATIVE", "TARGETS", "HostTarget", "loads_objects", "machine_number", "obstacle", "own_machine", "rank_here", "runs_here"]
 
 NATIVE: Final = "native"
+
+# Of an array. Offsets of vector accesses are computed modulo 2^32 from their last lane, so the last elements that 32 bits reach must not exist.
+MAX_ELEMENTS: Final = (1 << 32) - 64
 
 # What C libraries have everywhere, and host code may call. Anything else would be missing in the process that loads the object.
 LIBRARY: Final = frozenset({

@@ -20,10 +20,8 @@ from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, integer, llvm_type, memory_type
 from vyre_py.lowering.rows import WIDEST_BYTES
 
-__all__ = ["MAX_ELEMENTS", "Memories", "Spot"]
+__all__ = ["Memories", "Spot"]
 
-# Offsets of vector accesses are computed modulo 2^32 from their last lane, so the last elements that 32 bits reach must not exist.
-MAX_ELEMENTS: Final = (1 << 32) - 64
 _WORD_BYTES: Final = 4
 # Private arrays up to this size, and this much in all, are locals, which LLVM may keep in registers.
 _LOCAL_BYTES: Final = 4096
