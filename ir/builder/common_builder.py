@@ -16,10 +16,10 @@ from vyre_py.ir.builder.sizes import Size, as_size
 from vyre_py.ir.builder.table_data import table_data
 from vyre_py.ir.builder.where import fail, user_place, warn
 from vyre_py.ir.check.comparisons import decided_comparisons
-from vyre_py.ir.check.limits import MAX_UNROLL
+from vyre_py.ir.check.limits import MAX_PIPELINE, MAX_UNROLL
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.dims import DimConst, DimExpr, Grid
+from vyre_py.ir.language.dims import OF_TILES, DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
 from vyre_py.ir.language.nodes import Access, Atom, Memory, Space, Value
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
@@ -244,32 +244,38 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
         a.reopen()
         a.else_()
 
-    def for_(self, start: Operand, stop: Operand, step: Operand = 1, *, type_: Type | None = None, name: str | None = None, unroll: int = 0) -> Block[Expr]:
+    def for_(
+        self, start: Operand, stop: Operand, step: Operand = 1, *, type_: Type | None = None, name: str | None = None, unroll: int = 0, pipeline: int = 0
+    ) -> Block[Expr]:
         """The block runs for start, start + step, ... below stop (above it for a step that is a negative number); u32 unless an operand or `type_` says.
         A step that is computed counts up: the block does not run where it is not above 0.
 
         `with b.for_(0, n) as k:` gives the number of the turn, of the bounds' type. `unroll` is a hint to compilers, without meaning: how many turns, up to
-        256, to write out one behind the other; 1 for none, 0 leaves it to them.
+        256, to write out one behind the other; 1 for none, 0 leaves it to them. `pipeline` is one, too, in a Program of tiles: for how many turns, up to 32,
+        the tiles that are loaded have room at a time, so that those of later turns are copied ahead; 1 copies nothing ahead, 0 leaves it to compilers.
         """
-        return Block(self, "b.for_", lambda: self._begin_for(start, stop, step, type_, name, unroll))
+        return Block(self, "b.for_", lambda: self._begin_for(start, stop, step, type_, name, unroll, pipeline))
 
-    def _begin_for(self, start: Operand, stop: Operand, step: Operand, type_: Type | None, name: str | None, unroll: int) -> Expr:
+    def _begin_for(self, start: Operand, stop: Operand, step: Operand, type_: Type | None, name: str | None, unroll: int, pipeline: int) -> Expr:
         if type_ is not None:
             require_type(type_)
         if not isinstance(name, str | None):
             fail("B108", f"a loop's name is a string, got {shown(name)}", "b.for_(0, n, name='k')")
-        if not isinstance(unroll, int) or isinstance(unroll, bool) or not 0 <= unroll <= MAX_UNROLL:
-            fail("V214", f"a loop's unroll is a whole number up to {MAX_UNROLL}, got {shown(unroll)}", "b.for_(0, n, unroll=4)")
+        for hint, given, code, most in (("unroll", unroll, "V214", MAX_UNROLL), ("pipeline", pipeline, "V216", MAX_PIPELINE)):
+            if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= most:
+                fail(code, f"a loop's {hint} is a whole number up to {most}, got {shown(given)}", f"b.for_(0, n, {hint}=4)")
+        if pipeline and self._here().workgroup != OF_TILES:
+            fail("V606", f"pipeline={pipeline} is given in a Program of invocations", "leave it out; vp.TileBuilder makes Programs of tiles, whose loops take it")
         wanted = type_ or next((o.type for o in (start, stop, step) if isinstance(o, Expr)), u32)
         if wanted not in (i32, u32):
             help = "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable"
             fail("B108", f"a loop counts in i32 or u32, got {wanted}", ITEM if wanted.is_tile else help)
         first, last = self._typed(start, wanted, "a loop's start"), self._typed(stop, wanted, "a loop's stop")
         if isinstance(step, Expr):
-            return Expr(self, self._here().for_(first, last, self._typed(step, wanted, "a loop's step"), name, unroll))
+            return Expr(self, self._here().for_(first, last, self._typed(step, wanted, "a loop's step"), name, unroll, pipeline))
         if not isinstance(step, int) or step == 0:
             fail("B108", f"a loop's step is a whole number other than 0, or an expression, got {shown(step)}", "use b.loop() for other steps")
-        return Expr(self, self._here().for_(first, last, number(step, wanted), name, unroll))
+        return Expr(self, self._here().for_(first, last, number(step, wanted), name, unroll, pipeline))
 
     def loop(self) -> Block[None]:
         """The block runs until a break or return."""

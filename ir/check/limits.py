@@ -30,6 +30,7 @@ __all__ = [
     "MAX_FUNCTIONS",
     "MAX_NAME",
     "MAX_NESTING",
+    "MAX_PIPELINE",
     "MAX_RANK",
     "MAX_STATEMENTS",
     "MAX_SUBGROUP",
@@ -46,6 +47,7 @@ MAX_NAME: Final = 256
 MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`
 MAX_UNROLL: Final = 256  # turns of a loop that a hint has written out: V214, in `types`
 MAX_COPY_GROUPS: Final = 31  # of copies that a wait leaves in flight: V213, in `types`
+MAX_PIPELINE: Final = MAX_COPY_GROUPS + 1  # turns for which a loop's tiles have room: V216, in `types`
 MAX_WORKGROUP: Final = 1024
 MAX_WORKGROUP_Z: Final = 64
 MAX_SUBGROUP: Final = 128

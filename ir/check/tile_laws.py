@@ -8,6 +8,7 @@ Laws, for a Program of sound form:
   fences, atomics of single elements, and no queries but those of workgroups.
 * V604: a tile has 1 to `MAX_TILE_RANK` axes, extents of at least 1, and at most `MAX_TILE_ELEMENTS` elements, which are scalars.
 * V605: a Program of tiles says how many workgroups run.
+* V606: a loop has a pipelining depth only in a Program of tiles.
 
 The other laws hold for these statements, too: V201 to V205, V301 and V302, and V304 for an atomic add.
 """
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape, refusal_tile
-from vyre_py.ir.check.findings import HEAD, Findings, atom_text, quoted
+from vyre_py.ir.check.findings import HEAD, Findings, atom_text, number, quoted
 from vyre_py.ir.language.describe import family, full_name
 from vyre_py.ir.language.grids import NO_GRID
 from vyre_py.ir.language.nodes import (
@@ -33,6 +34,7 @@ from vyre_py.ir.language.nodes import (
     CopyAsync,
     CopyCommit,
     CopyWait,
+    For,
     GridBarrier,
     Let,
     Space,
@@ -111,6 +113,8 @@ def check_tiles(program: Program, findings: Findings) -> None:
         for index, statement in enumerate(program.body):
             if isinstance(statement, TILE_KINDS) or (isinstance(statement, Var) and statement.variable.type.is_tile):
                 findings.add("V602", index, "a tile stands in a Program of invocations")
+            elif isinstance(statement, For) and statement.pipeline:
+                findings.add("V606", index, f"pipeline({number(statement.pipeline)}) stands in a Program of invocations")
 
 
 def _check_head(program: Program, findings: Findings) -> None:

@@ -16,7 +16,7 @@ Laws, for a Program of sound form:
 * V211: a subgroup op, and a query about lanes and subgroups, stands in a Program that has subgroups.
 * V212: the message of an assert or print has a `{}`, or a `{:SPEC}`, for each value.
 * V213: what a copy_wait leaves in flight is a constant from 0 to `MAX_COPY_GROUPS`.
-* V214: a For asks for at most `MAX_UNROLL` turns written out.
+* V214, V216: a For asks for at most `MAX_UNROLL` turns written out, and room for the tiles of at most `MAX_PIPELINE`.
 * V215: a SPEC is one for its value's type.
 * V510: those values take at most `MAX_WORDS` words.
 """
@@ -29,7 +29,7 @@ from typing import Any, Final
 from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
 from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
-from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_UNROLL
+from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_PIPELINE, MAX_UNROLL
 from vyre_py.ir.check.tile_laws import check_tile_op, is_tile_access
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
@@ -301,6 +301,8 @@ class _Types:
             self.findings.add("V208", index, "the step is 0")
         if s.unroll > MAX_UNROLL:
             self.findings.add("V214", index, f"unroll({number(s.unroll)}) asks for more than {MAX_UNROLL} turns")
+        if s.pipeline > MAX_PIPELINE:
+            self.findings.add("V216", index, f"pipeline({number(s.pipeline)}) asks for room for more than {MAX_PIPELINE} turns")
         self.result(index, s, start.type, "the start")
 
     def report(self, index: int, s: Assert | Print) -> None:

@@ -316,10 +316,10 @@ class Assembler:
         """Closes the innermost open block."""
         self.emit(End(None, ()))
 
-    def for_(self, start: Atom, stop: Atom, step: Atom, name: str | None = None, unroll: int = 0) -> Value:
+    def for_(self, start: Atom, stop: Atom, step: Atom, name: str | None = None, unroll: int = 0, pipeline: int = 0) -> Value:
         """Opens a For; gives its variable's value."""
         result = self.value(start.type, name)
-        self.emit(For(result, (start, stop, step), unroll))
+        self.emit(For(result, (start, stop, step), unroll, pipeline))
         return result
 
     def loop(self) -> None:

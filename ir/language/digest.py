@@ -67,6 +67,9 @@ class _Encoder:
             elif name == "unroll":
                 if value:
                     yield f"{value}"
+            elif name == "pipeline":
+                if value:
+                    yield f"pipeline {value}"
             elif name == "op":
                 # Of an atomic the order and the scope, too.
                 spelling = value.spelling if isinstance(value, AtomicOp) else value.name

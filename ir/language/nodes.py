@@ -506,12 +506,14 @@ class For(Statement):
     """Runs its block for result = start, start + step, ... below stop (above it for a step that is a negative constant); args are start, stop
     and step, read once. A constant step is not 0; for one that is no constant and not above 0 the block does not run.
 
-    `unroll` is a hint without meaning: how many turns a compiler is to write out one after the other; 0 leaves it to the compiler."""
+    Two hints are without meaning; 0 leaves each to the compiler. `unroll` is how many turns it is to write out one after the other. `pipeline`, in a Program of
+    tiles, is for how many turns the tiles that the loop loads have room at a time: of the turn at hand, and of those for which it copies ahead."""
 
     unroll: int = 0
+    pipeline: int = 0
     effect = Effect.NESTS | Effect.REPEATS
     spelling, code, binds, opens = "for", 10, True, True
-    payload = MappingProxyType({"unroll": int})
+    payload = MappingProxyType({"unroll": int, "pipeline": int})
 
 
 @_node

@@ -204,8 +204,8 @@ class Program(Portable):
           subgroup ops, call, load, uniform_load, grid_scan, get and for bind a value each, numbered 0, 1, 2 ... in program order; vars declare variables,
           numbered likewise.
         * `refs`: the number of the memory that load, store, copy_async, uniform_load and atomics access, of the variable that get, set and var name, of the
-          function that call calls, of the region's name, the message of an assert or print, or the fold of a grid_scan, in `regions`; of a for the unroll
-          factor, where 0 leaves it to the compiler; 0 for others, and by default for all.
+          function that call calls, of the region's name, the message of an assert or print, or the fold of a grid_scan, in `regions`; of a for its
+          hints, the unroll factor + 65536 times the pipelining depth, of which 0 leaves each to the compiler; 0 for others, and by default for all.
         * `offsets`: statement k has the operands `operands[offsets[k]:offsets[k + 1]]`; there is one entry more than statements. Indices come first,
           outermost axis first, then what is stored or worked in; a for has start, stop and step.
 

@@ -29,7 +29,7 @@ def constant_steps(program: Program) -> Program:
             continue
         out.place = program.place(index)
         start, stop, step = [out.atom(a) for a in s.args]
-        turn = out.for_(word(0), _turns(m, start, stop, step), word(1), unroll=s.unroll)
+        turn = out.for_(word(0), _turns(m, start, stop, step), word(1), unroll=s.unroll, pipeline=s.pipeline)
         moved = m("mul", turn if start.type is u32 else m.bitcast(turn, start.type), step)
         out.map[s.bound.id] = made = m("add", start, moved)
         if s.bound.id in program.value_names:

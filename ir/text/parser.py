@@ -18,7 +18,7 @@
       tile_atomic_add(NAME[OFFSET : EXTENT, ...], EXPRESSION)
       atomic_add(NAME[INDEX], EXPRESSION)                          the old value where an expression stands; atomic_add.acquire, atomic_add.acq_rel.workgroup
       if EXPRESSION { } else if EXPRESSION { } else { }
-      for NAME in START..STOP step STEP unroll(COUNT) { }          step and unroll, a hint to compilers, may be left out
+      for NAME in START..STOP step STEP unroll(COUNT) { }          step and unroll, a hint to compilers, may be left out; in tiles also pipeline(DEPTH)
       loop { break; continue }
       region "name" { return }
       barrier                                                      of the workgroup; grid_barrier, of the whole grid; fence.workgroup, fence.device

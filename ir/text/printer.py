@@ -418,8 +418,9 @@ class _Printer:
     def _print_for(self, index: int, s: For) -> None:
         def text() -> str:
             start, stop, step = self._group(s.args)
+            hints = "".join([f" {name}({count})" for name, count in (("unroll", s.unroll), ("pipeline", s.pipeline)) if count])
             one = isinstance(s.args[2], Const) and s.args[2].type is s.args[0].type and s.args[2].bits == 1
-            return f"{start.text}..{stop.text}" + ("" if one else f" step {step.text}") + (f" unroll({s.unroll})" if s.unroll else "")
+            return f"{start.text}..{stop.text}" + ("" if one else f" step {step.text}") + hints
 
         made = self._effect(index, s, text)
         name = self._value_name(made.id)

@@ -1,5 +1,7 @@
 """Statements of `.vir` text, in blocks: what Programs and their functions have alike.
 
+One module because it is one class: each kind of statement is a few lines, over the same blocks and names.
+
 Blocks are a list, not recursion. A statement that fails is reported, and reading goes on after it: a name that it would have
 declared counts as known, so that one mistake gives one finding.
 """
@@ -27,6 +29,8 @@ __all__ = ["BETWEEN", "MAX_BLOCKS", "STATEMENTS", "StatementParser", "Stopped"]
 MAX_BLOCKS: Final = 512
 BETWEEN: Final = frozenset("\n;")  # statements
 _WHOLE: Final = frozenset({"program", "function"})  # blocks that are no statements
+# A hint of a loop -> the code of what is wrong with 0, what its number is, and what 1 says.
+_HINTS: Final = {"unroll": ("V214", "unroll factor", "keeps the loop"), "pipeline": ("V216", "pipelining depth", "copies nothing ahead")}
 _BEHIND: Final = BETWEEN | {"}", ""}  # a statement
 _DECLARATIONS: Final = frozenset({"doc", "function", "param", "buffer", "workgroup", "private", "table"})
 
@@ -297,7 +301,7 @@ class StatementParser(DeclarationParser):
         self.expect("..", "an operator or `..`")
         stop = self.expression()
         step = self.expression() if self.take("step") else None
-        unroll = self._unroll() if self.take("unroll") else 0
+        hints = self._hints()
         self.expect("{", "an operator, `step`, `unroll(count)` or `{`")
         group: tuple[Operand, ...] = (first, stop, step) if step is not None else (first, stop)
         fixed = next((part.type for part in group if part.type is not None), None)
@@ -306,19 +310,22 @@ class StatementParser(DeclarationParser):
         begin, end, *steps = self.settle(*group)
         by = steps[0] if steps else Const(begin.type.scalar, 1)
         self.assembler.place = self.whole()
-        value = self.assembler.for_(begin, end, by, name, unroll)
+        value = self.assembler.for_(begin, end, by, name, **hints)
         self._open("for")
         self._bind(name, value)
 
-    def _unroll(self) -> int:
-        """`(count)`, the unroll factor."""
-        self.expect("(")
-        count = self.count("the unroll factor: a whole number of at least 1")
-        if not count:
-            help = "leave unroll out where the compiler is to decide; unroll(1) keeps the loop"
-            raise Failed(finding("V214", "unroll(0) is no unroll factor", self.place(self.position - 1), help))
-        self.expect(")")
-        return count
+    def _hints(self) -> dict[str, int]:
+        """`unroll(count)` and `pipeline(depth)`, each once or not at all, in any order."""
+        found: dict[str, int] = {}
+        while (name := next((name for name in _HINTS if name not in found and self.take(name)), None)) is not None:
+            code, what, one = _HINTS[name]
+            self.expect("(")
+            found[name] = self.count(f"the {what}: a whole number of at least 1")
+            if not found[name]:
+                help = f"leave {name} out where the compiler is to decide; {name}(1) {one}"
+                raise Failed(finding(code, f"{name}(0) is no {what}", self.place(self.position - 1), help))
+            self.expect(")")
+        return found
 
     def _loop(self) -> None:
         self._open_block(self.assembler.loop, "loop")

@@ -25,11 +25,13 @@ from vyre_py.ir.wire.tables import (
     ATOMICS_BY_CODE,
     CALL_CODE,
     KINDS,
+    NUMBERS,
     OPS_BY_CODE,
     SPACES,
     SUBGROUPS_BY_CODE,
     TILE_OPS_BY_CODE,
     TYPES_BY_CODE,
+    numbers_of,
 )
 from vyre_py.ir.wire.value_types import types_of
 
@@ -162,10 +164,9 @@ def _tile(op: TileOp) -> _Maker:
     return lambda b, ref, args: b.assembler.emit(Tile(next(b.results), args, op))
 
 
-_NUMBERS: Final = range(1 << 32)  # each stands for itself
 # What a statement holds beside its operands -> what its reference counts.
 _REFERENCES: Final[Mapping[type, Callable[[Any], Any]]] = {
-    Memory: attrgetter("memories"), Variable: attrgetter("variables"), str: attrgetter("strings"), int: lambda build: _NUMBERS,
+    Memory: attrgetter("memories"), Variable: attrgetter("variables"), str: attrgetter("strings"),
 }  # fmt: skip
 
 
@@ -177,6 +178,8 @@ def _coded(row: type[Statement]) -> _Maker:
             (lambda b, ref, args: b.assembler.emit(kind(next(b.results), args))) if kind.binds
             else lambda b, ref, args: b.assembler.emit(kind(None, args))
         )  # fmt: skip
+    if (numbers := NUMBERS.get(kind.code)) is not None:
+        return lambda b, ref, args: b.assembler.emit(kind(next(b.results) if kind.binds else None, args, *numbers_of(ref, len(numbers))))
     (held,) = kind.payload.values()
     referred = _REFERENCES[held]
     return (

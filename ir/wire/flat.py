@@ -70,7 +70,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("axes", "<u4", "axes", "size: the extent; the axes of the first memory, outermost first, then those of the second, and so on"),
     Column("size_left", "<u4", "sizes", "of a constant the number's low 32 bits, of a dim its row, of an operation the left size"),
     Column("size_right", "<u4", "sizes", "of a constant the number's bits from 32 up, of an operation the right size, else 0"),
-    Column("refs", "<u4", "statements", "memory, variable, function or string, or a for's unroll factor, as the code says; else 0"),
+    Column("refs", "<u4", "statements", "memory, variable, function or string, or a for's hints, as the code says; else 0"),
     Column("operands", "<u4", "operands", "4 * row + kind; the operands of the first statement, then those of the second, and so on"),
     Column("named_values", "<u4", "named_values", "value: its number"),
     Column("value_names", "<u4", "named_values", "string: its name"),

@@ -36,10 +36,13 @@ from vyre_py.ir.wire.tables import (
     BINDS,
     CALL_CODE,
     KINDS,
+    NUMBER_BITS,
+    NUMBERS,
     OP_CODES,
     SUBGROUP_CODES,
     TILE_CODES,
     TYPE_NUMBERS,
+    ref_of,
 )
 from vyre_py.ir.wire.value_types import types_of
 
@@ -273,17 +276,25 @@ _Writer = Callable[[_Flattener, Any], None]
 # What a statement holds beside its operands -> the number that stands for it.
 _REFERENCES: Final[Mapping[type, Callable[[_Flattener, Any], int]]] = {
     Memory: lambda f, held: f.memories[held], Variable: lambda f, held: f.variable(held), str: lambda f, held: f.strings.add(held),
-    int: lambda f, held: held,
 }
+
+
+def _numbers(s: Statement, names: tuple[str, ...]) -> int:
+    """The ref of a statement's numbers."""
+    found = [getattr(s, name) for name in names]
+    if not all(0 <= number < 1 << NUMBER_BITS for number in found):
+        raise _refuse(f"the {' or '.join(names)} of a {s.spelling} is not a number of {NUMBER_BITS} bits")
+    return ref_of(found)
 
 
 def _coded(kind: type[Statement]) -> _Writer:
     """Writes statements of a kind that has a code of its own."""
     code, binds = kind.code, kind.binds
-    name, refer = next(((name, _REFERENCES[held]) for name, held in kind.payload.items()), ("", None))
+    numbers = NUMBERS.get(code)
+    name, refer = next(((name, _REFERENCES[held]) for name, held in kind.payload.items() if held is not int), ("", None))
 
     def write(f: _Flattener, s: Statement) -> None:
-        f.row(s, code, 0 if refer is None else refer(f, getattr(s, name)))
+        f.row(s, code, _numbers(s, numbers) if numbers is not None else 0 if refer is None else refer(f, getattr(s, name)))
         if binds:
             f.bind(s)
 

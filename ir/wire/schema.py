@@ -10,8 +10,8 @@ from vyre_py.ir.language.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.language.types import SCALARS, Kind
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
-from vyre_py.ir.wire.json.json_form import FUNCTIONS, NUMBERS, REF_KEYS, REQUIRED, VERSION
-from vyre_py.ir.wire.tables import TYPED
+from vyre_py.ir.wire.json.json_form import FUNCTIONS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.tables import NUMBER_BITS, NUMBERS, TYPED
 
 __all__ = ["schema"]
 
@@ -20,6 +20,7 @@ _Schema = dict[str, Any]
 _WORD: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": WORD_LIMIT - 1}
 _WHOLE: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": SIZE_LIMIT - 1}
 _ROW: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": (1 << 30) - 1}
+_NUMBER: Final[_Schema] = {"type": "integer", "minimum": 0, "maximum": (1 << NUMBER_BITS) - 1}
 _BYTE: Final = 255
 
 
@@ -50,19 +51,18 @@ def _constants() -> list[_Schema]:
 
 def _statements() -> list[_Schema]:
     """One form for all statements that have the same keys."""
-    def form(item: tuple[str, int]) -> tuple[bool, str]:
-        return bool(TYPED[item[1]]), REF_KEYS.get(item[1], "")
+    def form(item: tuple[str, int]) -> tuple[bool, str, tuple[str, ...]]:
+        return bool(TYPED[item[1]]), REF_KEYS.get(item[1], ""), NUMBERS.get(item[1], ())
 
     forms = []
-    for (typed, key), group in groupby(sorted(CODES.items(), key=form), form):
+    for (typed, key, numbers), group in groupby(sorted(CODES.items(), key=form), form):
         required: dict[str, _Schema] = {"do": {"enum": sorted(name for name, _ in group)}}
         optional: dict[str, _Schema] = {"args": _list(_ref("operand"), _BYTE), "place": _ref("place")}
         if typed:
             required["type"] = _ref("type")
             optional["name"] = _ref("name")
-        if key in NUMBERS:
-            optional[key] = _ROW
-        elif key:
+        optional |= dict.fromkeys(numbers, _NUMBER)
+        if key:
             required[key] = _ROW if key == "variable" else _ref("name")
         forms.append(_object(required, optional))
     return forms

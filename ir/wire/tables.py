@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,9 +17,9 @@ from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_
 
 __all__ = [
     "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE",
-    "IS_TYPE", "KINDS", "MAKES_TILES", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_NUMBER", "REFERS_STRING",
-    "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TILE_CODES", "TILE_OPS_BY_CODE", "TYPED", "TYPES_BY_CODE",
-    "TYPE_NUMBERS",
+    "IS_TYPE", "KINDS", "MAKES_TILES", "NUMBERS", "NUMBER_BITS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY",
+    "REFERS_NUMBERS", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TILE_CODES", "TILE_OPS_BY_CODE",
+    "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS", "numbers_of", "ref_of",
 ]
 
 OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
@@ -43,7 +43,23 @@ REFERS_MEMORY: Final = 1
 REFERS_VARIABLE: Final = 2
 REFERS_STRING: Final = 3
 REFERS_FUNCTION: Final = 4
-REFERS_NUMBER: Final = 5  # to nothing: it is a number itself
+REFERS_NUMBERS: Final = 5  # to nothing: it is numbers itself
+
+# A statement's code -> the names of the numbers that share its ref, of `NUMBER_BITS` each, the first the lowest.
+NUMBERS: Final[Mapping[int, tuple[str, ...]]] = {
+    code: names for code, kind in KINDS.items() if (names := tuple([name for name, held in kind.payload.items() if held is int]))
+}
+NUMBER_BITS: Final = 16
+
+
+def numbers_of(ref: int, count: int) -> list[int]:
+    """The so many numbers of a ref."""
+    return [ref >> NUMBER_BITS * place & (1 << NUMBER_BITS) - 1 for place in range(count)]
+
+
+def ref_of(numbers: Sequence[int]) -> int:
+    """The ref of numbers, each below 2^16."""
+    return sum([number << NUMBER_BITS * place for place, number in enumerate(numbers)])
 
 
 def _flags(size: int, codes: Iterable[int]) -> Array:
@@ -63,7 +79,7 @@ def _references() -> Array:
 
 
 # What a statement holds beside its operands -> what its ref counts.
-_REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING, int: REFERS_NUMBER}
+_REFERENCES: Final[Mapping[type, int]] = {Memory: REFERS_MEMORY, Variable: REFERS_VARIABLE, str: REFERS_STRING, int: REFERS_NUMBERS}
 _BINDING: Final = [
     CALL_CODE, *OPS_BY_CODE, *(code for code, row in ATOMICS_BY_CODE.items() if row.reads), *SUBGROUPS_BY_CODE, *TILE_OPS_BY_CODE,
     *(code for code, kind in KINDS.items() if kind.binds),

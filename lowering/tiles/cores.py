@@ -75,7 +75,7 @@ class _CoresRewrite(ViewedRewrite):
             self._plan = RingPlan(program, self.invocations.count, memory_bytes // 8 * 7, warpgroups=warpgroups)
         except RingTooLarge as large:
             self.place = program.place(large.loop)
-            self.refuse(str(large), "use smaller tiles")
+            self.refuse(str(large), large.help)
         self.memories += self._plan.memories
         self._now: dict[int, Atom] = {}  # by loop: the strip of the turn at hand
         self._due: dict[int, Callable[[], None]] = {}  # by loop: the copies of the turn at hand, until they are begun

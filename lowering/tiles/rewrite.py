@@ -1,4 +1,7 @@
-"""The rewrite of a Program of tiles, statement by statement."""
+"""The rewrite of a Program of tiles, statement by statement.
+
+One module because it is one class: its rules, one for each kind of statement, share the registers that stand for tiles.
+"""
 
 from __future__ import annotations
 
@@ -353,6 +356,13 @@ class Rewrite(Exchanger):
         self.end()
         return True
 
+    # ---- loops
+
+    def _for(self, s: For) -> bool:
+        """Without its pipelining depth, which a Program of invocations has not."""
+        self.map[s.bound.id] = self.for_(*[self.atom(a) for a in s.args], self.program.value_names.get(s.bound.id), s.unroll)
+        return True
+
     # ---- variables
 
     def parts_of(self, variable: Variable) -> tuple[TileLayout, dict[tuple[int, ...], Variable]]:
@@ -394,7 +404,7 @@ _TILES: Final[dict[str, Callable[[Rewrite, Tile], Shared | Value]]] = {
 _RULES: Final[Handlers[Callable[[Rewrite, Any], bool]]] = Handlers("the rewrite of tiles", {
     Let: Rewrite._let, Tile: Rewrite._tile, TileLoad: Rewrite._tile_load, TileStore: Rewrite._tile_store, TileAtomicAdd: Rewrite._tile_add,
     Load: Rewrite._load, Store: Rewrite._store, Var: Rewrite._var, Get: Rewrite._get, Set: Rewrite._set,
-    Assert: Rewrite._alone, Print: Rewrite._alone,
-}, apart=(If, Else, End, For, Loop, Region, Break, Continue, Return, GridScan), without=dict.fromkeys(
+    Assert: Rewrite._alone, Print: Rewrite._alone, For: Rewrite._for,
+}, apart=(If, Else, End, Loop, Region, Break, Continue, Return, GridScan), without=dict.fromkeys(
     (*ATOMIC_KINDS, *FENCES.values(), *COPYING_KINDS, Barrier, GridBarrier, UniformLoad, Subgroup), "V603 keeps it out of Programs of tiles"
 ))  # fmt: skip

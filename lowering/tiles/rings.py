@@ -30,11 +30,11 @@ _MOST: Final = 4
 
 
 class RingTooLarge(Exception):
-    """The strips of a loop, statement `loop`, are more than there is room for; the message says so."""
+    """The strips of a loop, statement `loop`, are more than there is room for; the message says so, and `help` what fits."""
 
-    def __init__(self, loop: int, message: str) -> None:
+    def __init__(self, loop: int, message: str, help: str) -> None:
         super().__init__(message)
-        self.loop = loop
+        self.loop, self.help = loop, help
 
 
 def lanes_of(type_: Type) -> int:
@@ -130,10 +130,10 @@ class RingPlan:
                 around.append(index)
             elif type(s) is End:
                 around.pop()
-            elif cores_take(s) and around and isinstance(body[around[-1]], For):
+            elif cores_take(s) and around and isinstance(loop := body[around[-1]], For) and loop.pipeline != 1:
                 self._plan(around[-1], index, counts)
-        for loop, ring in self.rings.items():
-            self._settle(loop, ring)
+        for at, ring in self.rings.items():
+            self._settle(at, ring)
 
     def _plan(self, loop: int, product: int, counts: Sequence[int]) -> None:
         """Takes the factors of a product into the ring of a loop, those that can be copied ahead."""
@@ -179,11 +179,15 @@ class RingPlan:
         return None if offsets is None else _Source(at, s, tuple(chain), tuple(offsets))
 
     def _settle(self, loop: int, ring: Ring) -> None:
-        """Decides how many strips a ring has, and gives their arrays sizes. Raises RingTooLarge where two are too many."""
+        """Decides how many strips a ring has: as many as the loop's pipelining depth, or else up to four as fit; and gives their arrays sizes. Raises
+        RingTooLarge where the depth, or two without one, is more than fits."""
         strip_bytes = sum([strip.groups * strip.lanes * strip.memory.type.size_bytes for strip in ring.loads.values()])
-        count = min(_MOST, self._ring_bytes // strip_bytes)
-        if count < _FEWEST:
-            raise RingTooLarge(loop, f"a loop whose factors take {_FEWEST} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},")
+        s, fitting = self._program.body[loop], self._ring_bytes // strip_bytes
+        assert isinstance(s, For)  # what has a ring
+        count = s.pipeline or max(_FEWEST, min(_MOST, fitting))
+        if count > fitting:
+            smaller = f"ask for pipeline({fitting}), or use smaller tiles" if fitting >= _FEWEST else "use smaller tiles"
+            raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", smaller)
         # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
         ring.ahead = count - 1 - (count > _FEWEST and any(strip.swizzled for strip in ring.loads.values()))
         ring.count = count

@@ -367,11 +367,11 @@ class _Generator:
                 self.r.choice((self.a.break_, self.a.continue_))()
 
     def for_(self) -> None:
-        """A few turns, over constants or along a dim."""
+        """A few turns, over constants or along a dim, at times with a pipelining depth."""
         t = self.r.choice((u32, i32))
         first = const(t, self.r.randint(0, 2) if t is u32 else self.r.randint(-9, 2))
         stop: Atom = self.r.choice(self.dims) if t is u32 and self.chance(2) else const(t, self.r.randint(0, 9))
-        value = self.a.for_(first, stop, const(t, self.r.randint(4, 9)))
+        value = self.a.for_(first, stop, const(t, self.r.randint(4, 9)), pipeline=self.r.choice((0, 0, 1, 2, 3)))
         self.loops += 1
         with self.scope():
             self.keep(value)

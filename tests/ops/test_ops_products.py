@@ -105,6 +105,7 @@ def test_tensor_cores_are_asked_for_where_elements_are_small() -> None:
     for type_, asked in ((vp.f16, True), (vp.bf16, True), (vp.i8, True), (vp.f32, False), (vp.f64, False)):
         assert ("mma_tensor" in str(vp.ops.matmul(type_))) is asked
     assert "mma_tensor" in str(vp.ops.matmul(tensor=True)) and "mma_tensor" not in str(vp.ops.matmul(vp.f16, tensor=False))
+    assert "step 64 pipeline(3) {" in str(vp.ops.matmul(vp.f16, stages=3)) and "pipeline" not in str(vp.ops.matmul(vp.f16))
     assert "tile(f32, 128, 128)" in str(vp.ops.matmul(vp.f16)) and "tile(f32, 64, 64)" in str(vp.ops.matmul())
 
 

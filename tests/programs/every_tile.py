@@ -102,7 +102,7 @@ def _matmul() -> Program:
     j = _let(a, "mul", a.let(OPS["workgroup_id.x"], ()), const(u32, 32), name="j")
     first = a.tile(TILE_OPS["fill"], (const(f32, 0.0),), (16, 32))
     acc = a.var(first.type, first, "acc")
-    p = a.for_(_ZERO, n, const(u32, 8), "p", unroll=2)
+    p = a.for_(_ZERO, n, const(u32, 8), "p", unroll=2, pipeline=3)
     left, right = a.tile_load(x, (i, p), (16, 8), "left"), a.tile_load(y, (p, j), (8, 32))
     a.set(acc, a.tile(TILE_OPS["mma"], (left, right, a.get(acc))))
     a.end()

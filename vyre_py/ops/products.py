@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import vyre_py as vp
+from vyre_py.ir.check.limits import MAX_PIPELINE
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
 from vyre_py.ops.checks import FLOATS, one_of, refuse, whole
 
@@ -31,6 +32,7 @@ _SUMS: Final = {f16: f32, bf16: f32, f8e4m3: f32, f8e5m2: f32, f32: f32, f64: f6
 def matmul(
     type_: Type = f32, to: Type | None = None, *, batched: bool = False, transpose_a: bool = False, transpose_b: bool = False, scaled: bool = False,
     bias: bool = False, activation: str | None = None, residual: bool = False, tensor: bool | None = None, tiles: str | tuple[int, int, int] | None = None,
+    stages: int = 0,
 ) -> vp.Program:  # fmt: skip
     """c = activation(scale * a b + bias) + residual, of which all but a b is left out unless asked for.
 
@@ -42,9 +44,10 @@ def matmul(
     All is computed in f32, of f64 in f64, and rounded to `to` once; sums of integers are exact modulo 2^32. Each element of a b is a chain of fused
     multiply-adds in order of k, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their own order, and of f32 take
     the upper 19 bits (tf32): it is true unless given for types of 8 and 16 bits. `tiles` is a name in `TILES` or a shape (rows, columns, depth), unless given
-    "medium" with `tensor` and "small" without.
+    "medium" with `tensor` and "small" without. `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied
+    ahead; 0 leaves it to the compiler.
 
-    Raises ValidationError B108 at the caller's line for other types, names and shapes.
+    Raises ValidationError B108 at the caller's line for other types, names, shapes and stages.
     """
     total = _SUMS[one_of("the type of the factors", type_, _SUMS)]
     default = i32 if total is i32 else f32 if type_.size_bytes == 1 else type_
@@ -53,6 +56,7 @@ def matmul(
         refuse("products of integers are neither scaled nor activated but by relu", "read the i32 in a Program that goes on in f32")
     finish = ACTIVATIONS[one_of("the activation", activation, ACTIVATIONS)] if activation is not None else None
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
+    stages = whole("stages", stages, 0, MAX_PIPELINE)
     rows, columns, depth = _shape_of(("medium" if tensor else "small") if tiles is None else tiles)
     with vp.TileBuilder("matmul") as b:
         m, n, k = b.dim("m"), b.dim("n"), b.dim("k")
@@ -67,7 +71,7 @@ def matmul(
         i, j = b.let("i", b.workgroup_id(1) * rows), b.let("j", b.workgroup_id(0) * columns)
         g = [b.workgroup_id(2)] if batched else []
         acc = b.var("acc", total, shape=(rows, columns))
-        with b.for_(0, k, depth, name="p") as p:
+        with b.for_(0, k, depth, name="p", pipeline=stages) as p:
             left = x.tile(*g, p, i, shape=(depth, rows)).T if transpose_a else x.tile(*g, i, p, shape=(rows, depth))
             right = y.tile(*g, j, p, shape=(columns, depth)).T if transpose_b else y.tile(*g, p, j, shape=(depth, columns))
             acc.set(vp.mma(left, right, acc, tensor=tensor))

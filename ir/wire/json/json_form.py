@@ -26,11 +26,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.language.nodes import Var
-from vyre_py.ir.wire.tables import ATOMICS_BY_CODE, CALL_CODE, KINDS
+from vyre_py.ir.wire.tables import ATOMICS_BY_CODE, CALL_CODE, KINDS, NUMBERS
 
 __all__ = [
-    "EXACT_INTEGERS", "FUNCTIONS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_OPERANDS", "MAX_PLAIN", "MAX_ROWS", "MAX_TEXT", "NUMBERS",
-    "REF_KEYS", "REQUIRED", "VERSION",
+    "EXACT_INTEGERS", "FUNCTIONS", "LISTS", "MAX_DEPTH", "MAX_KEYS", "MAX_MARKS", "MAX_NUMBER", "MAX_OPERANDS", "MAX_PLAIN", "MAX_ROWS", "MAX_TEXT", "REF_KEYS",
+    "REQUIRED", "VERSION",
 ]
 
 VERSION: Final = 1
@@ -49,10 +49,9 @@ FUNCTIONS: Final = "functions"
 LISTS: Final = ("dims", "params", "memories", FUNCTIONS, "body")
 REQUIRED: Final = ("vyre", "name", "body")
 
-# Keys of numbers that stand where they are not 0.
-NUMBERS: Final = frozenset(name for kind in KINDS.values() for name, held in kind.payload.items() if held is int)
-# A statement's code -> the key that holds what it refers to. A var declares the next variable, so it says no number.
+# A statement's code -> the key that holds what it refers to. A var declares the next variable, so it says no number; the numbers that share a ref
+# (`NUMBERS` of `tables`) have keys of their own, which stand where they are not 0.
 REF_KEYS: Final[Mapping[int, str]] = {
     **dict.fromkeys(ATOMICS_BY_CODE, "memory"), CALL_CODE: "function",
-    **{code: next(iter(kind.payload)) for code, kind in KINDS.items() if kind.payload and kind is not Var},
+    **{code: next(iter(kind.payload)) for code, kind in KINDS.items() if kind.payload and kind is not Var and code not in NUMBERS},
 }

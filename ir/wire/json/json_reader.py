@@ -33,14 +33,13 @@ from vyre_py.ir.wire.json.json_form import (
     LISTS,
     MAX_OPERANDS,
     MAX_ROWS,
-    NUMBERS,
     REF_KEYS,
     REQUIRED,
     VERSION,
 )
 from vyre_py.ir.wire.json.json_text import JsonText, Wrong
 from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
-from vyre_py.ir.wire.tables import TYPED
+from vyre_py.ir.wire.tables import NUMBER_BITS, NUMBERS, TYPED, ref_of
 from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify
 
 __all__ = ["from_json"]
@@ -56,7 +55,8 @@ _Row = dict[str, Any]
 
 
 def _statement_keys(code: int) -> frozenset[str]:
-    return frozenset(("do", *_PLAIN_KEYS, *(("type", "name") if TYPED[code] else ()), *((REF_KEYS[code],) if code in REF_KEYS else ())))
+    named = ("type", "name") if TYPED[code] else ()
+    return frozenset(("do", *_PLAIN_KEYS, *named, *NUMBERS.get(code, ()), *((REF_KEYS[code],) if code in REF_KEYS else ())))
 
 
 _STATEMENT_KEYS: Final[Mapping[int, frozenset[str]]] = {code: _statement_keys(code) for code in CODES.values()}
@@ -347,11 +347,11 @@ class _Reader:
             self._add(f"{what}_names", self.strings.add(_text(row["name"], "name")))
 
     def _ref(self, code: int, row: _Row) -> int:
+        if (numbers := NUMBERS.get(code)) is not None:
+            return ref_of([_whole(row.get(name, 0), f"/{name}", 1 << NUMBER_BITS) for name in numbers])
         key = REF_KEYS.get(code)
         if key is None:
             return self.variables if code == _VAR else 0
-        if key in NUMBERS:
-            return _whole(row.get(key, 0), f"/{key}", _ROWS_LIMIT)
         if key not in row:
             raise Wrong("W115", f"the key {key!r} is missing")
         if key == "variable":

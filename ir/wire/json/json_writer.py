@@ -23,8 +23,8 @@ from vyre_py.ir.wire.codes import (
     TYPE_NAMES,
 )
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.json.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, NUMBERS, REF_KEYS, VERSION
-from vyre_py.ir.wire.tables import SIZE_OPS, TYPES_BY_CODE
+from vyre_py.ir.wire.json.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, REF_KEYS, VERSION
+from vyre_py.ir.wire.tables import NUMBERS, SIZE_OPS, TYPES_BY_CODE, numbers_of
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -151,9 +151,10 @@ class _Writer:
                     name, variable = variables.get(variable), variable + 1
                 else:
                     name, value = values.get(value), value + 1
-            if (key := REF_KEYS.get(code)) in NUMBERS:
-                parts += [f'"{key}": {ref}'] if ref else []
-            elif key is not None:
+            if code in NUMBERS:
+                names = NUMBERS[code]
+                parts += [f'"{name}": {number}' for name, number in zip(names, numbers_of(ref, len(names)), strict=True) if number]
+            elif (key := REF_KEYS.get(code)) is not None:
                 texts = {"memory": self.memories, "function": self.functions}.get(key, self.strings)
                 parts.append(f'"{key}": {ref if key == "variable" else texts[ref]}')
             if name is not None:

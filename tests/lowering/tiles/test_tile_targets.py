@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from math import prod
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from vyre_py.lowering.target import parse_target
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
 
 
-def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: bool = True) -> vp.Program:
+def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: bool = True, pipeline: int = 0) -> vp.Program:
     """c = a b, where b lies by columns if it is `turned`."""
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("m"), b.dim("n"), b.dim("k")
@@ -30,7 +31,7 @@ def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: boo
         b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
         i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
         acc = b.var("acc", sums, shape=(m, n))
-        with b.for_(0, depth, k) as p:
+        with b.for_(0, depth, k, pipeline=pipeline) as p:
             right = y.tile(j, p, shape=(n, k)).T if turned else y.tile(p, j, shape=(k, n))
             acc.set(vp.mma(x.tile(i, p, shape=(m, k)), right, acc, tensor=tensor))
         z[i, j] = acc
@@ -86,6 +87,25 @@ def test_products_are_computed_by_tensor_cores(arch: str, t: Type, shape: tuple[
     assert max(max(one["spill_store_bytes"], one["spill_load_bytes"]) for one in linked.resources.values()) <= spilled, linked.log
 
 
+@pytest.mark.parametrize(("arch", "shape", "by_itself"), [("compute_80", SMALL, 4), ("compute_86", SMALL, 4), ("compute_90a", LARGE, 4)])
+def test_a_ring_has_as_many_strips_as_a_loop_is_deep(arch: str, shape: tuple[int, int, int], by_itself: int) -> None:
+    """Each strip more is so many bytes of workgroup memory more; without a depth, or with that which it takes by itself, the code is the same; with 1 there
+    are no copies ahead."""
+
+    def ptx(pipeline: int) -> str:
+        return emit_text(matmul(vp.bf16, *shape, pipeline=pipeline), arch)
+
+    def bytes_of(pipeline: int) -> int:
+        text = emit_text(matmul(vp.bf16, *shape, pipeline=pipeline), arch, form="vir")
+        found = [prod(map(int, extents.split(","))) for extents in re.findall(r"workgroup \S+: bf16\[([\d, ]+)\]", text)]
+        return 2 * sum(found)
+
+    one = bytes_of(3) - bytes_of(2)
+    assert one > 0 and bytes_of(4) == bytes_of(2) + 2 * one
+    assert ptx(0) == ptx(by_itself) != ptx(2)
+    assert "cp.async" in ptx(2) and "cp.async" not in ptx(1) and "mma.sync" in ptx(1)
+
+
 def barriers(program: vp.Program, arch: str) -> int:
     return emit_text(program, arch, form="vir").count("barrier")
 
@@ -139,6 +159,13 @@ def test_a_product_that_is_too_wide_says_what_it_takes() -> None:
 def test_strips_that_are_too_large_say_what_they_take() -> None:
     with pytest.raises(Unsupported, match=r"a loop whose factors take 2 times \d+ bytes of workgroup memory, of \d+,.*use smaller tiles"):
         compiled(matmul(vp.bf16, 128, 128, 256), "compute_86")
+
+
+def test_a_depth_that_does_not_fit_says_what_does() -> None:
+    program = matmul(vp.bf16, *MIDDLE, pipeline=5)
+    with pytest.raises(Unsupported, match=r"a loop whose factors take 5 times \d+ bytes of workgroup memory, of \d+, at .*\(ask for pipeline\(3\), or use"):
+        compiled(program, "compute_80")
+    assert compiled(program, "compute_90a") and compiled(program, "compute_75")
 
 
 def test_folds_that_have_no_room_say_what_they_take() -> None:
