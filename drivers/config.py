@@ -41,14 +41,14 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
 class DispatchConfig(ValueRecord):
     """How to run. A field that a device can't honour is refused by name, never ignored.
 
-    Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that
-    is looked at between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in
-    seconds; `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA
-    GPUs from sm_90 on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `races`, on the reference device, raises RaceError
-    where two invocations race for an element of memory; the code that runs is looked at, which with `CompileOptions(opt=0)` is the Program as it was
-    written. `unwritten`, there too, raises UnwrittenRead at the end of a launch that read elements of workgroup or private arrays which nothing had
-    written: zeros, as the language has it, and mostly a store that was forgotten. Both may be asked for; a race comes first.
-    `on_print` gets each line that the Program prints, once the launch is waited for; else `device.on_print` does, or the standard output.
+    Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that is looked at
+    between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in seconds;
+    `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA GPUs from sm_90
+    on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `races`, on the reference device, raises RaceError where two
+    invocations race for an element of memory, or two workgroups of a Program of tiles; the code that runs is looked at, which with `CompileOptions(opt=0)` is
+    the Program as it was written. `unwritten`, there too, raises UnwrittenRead at the end of a launch that read elements of workgroup or private arrays which
+    nothing had written: zeros, as the language has it, and mostly a store that was forgotten. Both may be asked for; a race comes first. `on_print` gets each
+    line that the Program prints, once the launch is waited for; else `device.on_print` does, or the standard output.
     Raises Unsupported for a value that no device takes.
     """
 

@@ -65,8 +65,8 @@ def test_run(path: Path, kind: str) -> None:
     problems = []
     for case in read_cases(path):
         try:
-            # Programs here are free of races, which the interpreter looks at while it runs them, where they have invocations.
-            run_program(case, kind, WATCHING if kind == "reference" and not case.parse().of_tiles else None)
+            # Programs here are free of races, which the interpreter looks at while it runs them.
+            run_program(case, kind, WATCHING if kind == "reference" else None)
         except Failure as failure:
             problems.append(str(failure))
     if problems:

@@ -265,7 +265,7 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
             if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= most:
                 fail(code, f"a loop's {hint} is a whole number up to {most}, got {shown(given)}", f"b.for_(0, n, {hint}=4)")
         if pipeline and self._here().workgroup != OF_TILES:
-            fail("V606", f"pipeline={pipeline} is given in a Program of invocations", "leave it out; vp.TileBuilder makes Programs of tiles, whose loops take it")
+            fail("V606", f"pipeline={pipeline} is given in a Program of invocations", "leave it out; vp.TileBuilder makes Programs whose loops take it")
         wanted = type_ or next((o.type for o in (start, stop, step) if isinstance(o, Expr)), u32)
         if wanted not in (i32, u32):
             help = "convert the bounds: vp.cast(x, vp.u32); or use b.loop() with a variable"

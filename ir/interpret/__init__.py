@@ -17,6 +17,7 @@ from vyre_py.ir.interpret.params import InterpretError
 from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.interpret.tile_machine import TileMachine
 from vyre_py.ir.interpret.watched import Watch, WatchedMachine
+from vyre_py.ir.interpret.watched_tiles import WatchedTileMachine
 from vyre_py.ir.language.dims import evaluate_extent
 from vyre_py.ir.language.program import Program
 
@@ -43,11 +44,12 @@ def interpret(
     passes may have proven are not looked at: every index is checked. Raises InterpretError, before anything has run, for arguments
     that do not fit and for a Program with ops over vectors that only an expansion defines. What asserts and prints say goes to `reports`.
 
-    With `races` it watches for invocations that race (`ir.interpret.races` says what a race is), and raises RaceError at the first that is seen. That takes
-    32 bytes for each element of a memory that is stored to, for each of reads, writes and atomics there, and makes accesses some times slower.
+    With `races` it watches for invocations that race, of a Program of tiles for workgroups (`ir.interpret.races` says what a race is), and raises RaceError
+    at the first that is seen. That takes 32 bytes for each element of a memory that is stored to, for each of reads, writes and atomics there, and makes
+    accesses some times slower.
     With `unwritten` it watches for reads of elements of workgroup and private arrays that nothing has written (`ir.interpret.unwritten` says which count),
-    runs to the end, and raises UnwrittenRead if there were any. That takes a byte for each element of those arrays in a batch, and each access looks up
-    where it goes once more. With both, a race is raised before anything that was read unwritten.
+    runs to the end, and raises UnwrittenRead if there were any. That takes a byte for each element of those arrays in a batch, and each access looks up where
+    it goes once more. With both, a race is raised before anything that was read unwritten.
     """
     program = optimised.program
     bound = Arguments(program, arguments, sizes)
@@ -57,8 +59,11 @@ def interpret(
     watch = Watch(program, races, unwritten) if races or unwritten else None
     # Inactive lanes compute on whatever they hold, so a NaN, an overflow or a division by zero says nothing.
     with np.errstate(all="ignore"):
-        batches, kind = Batches(program, bound), TileMachine if program.of_tiles else Machine
+        batches = Batches(program, bound)
         for lanes in batches:
-            (kind(program, bound, lanes, heard) if watch is None else WatchedMachine(program, bound, lanes, heard, watch)).run()
+            if watch is None:
+                (TileMachine if program.of_tiles else Machine)(program, bound, lanes, heard).run()
+            else:
+                (WatchedTileMachine if program.of_tiles else WatchedMachine)(program, bound, lanes, heard, watch).run()
     if watch is not None and watch.unwritten is not None:
         watch.unwritten.require_none(bound, batches.groups)

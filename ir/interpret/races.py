@@ -29,7 +29,7 @@ __all__ = ["AGAINST", "AccessKind", "History", "Race", "Touch"]
 
 
 class AccessKind(Enum):
-    """What is done to an element; the value says it of an invocation."""
+    """What is done to an element; the value says it of an invocation, or of the workgroup of a Program of tiles, which counts as one."""
 
     READ = "reads"
     WRITE = "writes"
@@ -48,6 +48,9 @@ AGAINST: Final[Mapping[AccessKind, tuple[AccessKind, ...]]] = {
 _APART: Final = (
     "use atomics, give each workgroup elements of its own, or part the work by b.grid_barrier() or a second launch; an atomic that acquires what another "
     "released orders two workgroups"
+)
+_APART_IN_TILES: Final = (
+    "let each workgroup store to elements of its own, add to them by tile_atomic_add (in Python z.atomic_add((i, j), x)), or part the work by a second launch"
 )
 
 
@@ -120,8 +123,10 @@ class Race:
     def error(self, program: Program, groups: tuple[int, int, int]) -> RaceError:
         """The finding, at the place of the later access; and one at the place of the earlier, where that is another statement."""
         element = element_text(self.memory, self.extents, self.element)
-        later, earlier = (invocation_text(who, program.workgroup) for who in self.who)
         group, other = (workgroup_text(who, groups) for who in self.who)
+        if program.of_tiles:
+            return self._error_in_tiles(program, element, group, other)
+        later, earlier = (invocation_text(who, program.workgroup) for who in self.who)
         shared = group == other
         of_other = "" if shared else f" of workgroup {other}"
         does, did = self.does
@@ -129,10 +134,18 @@ class Race:
         if did is AccessKind.COPY:
             between = "and has not waited for that"
         said = f"{element}: invocation {later} of workgroup {group} {does.value} it, invocation {earlier}{of_other} {did.value} it, {between}"
-        found = [finding("R101", said, program.place(self.statements[0]), self._help(shared))]
+        return self._found(program, said, self._help(shared), f"invocation {earlier}{of_other} {did.value} {element}")
+
+    def _error_in_tiles(self, program: Program, element: str, group: str, other: str) -> RaceError:
+        """The same for a Program of tiles, whose workgroups are not made of invocations."""
+        does, did = [kind.value for kind in self.does]
+        said = f"{element}: workgroup {group} {does} it, workgroup {other} {did} it, and nothing orders two workgroups"
+        return self._found(program, said, _APART_IN_TILES, f"workgroup {other} {did} {element}")
+
+    def _found(self, program: Program, said: str, help: str, earlier: str) -> RaceError:
+        found = [finding("R101", said, program.place(self.statements[0]), help)]
         if self.statements[0] != self.statements[1]:
-            said = f"the earlier of the two: invocation {earlier}{of_other} {did.value} {element} here"
-            found.append(Diagnostic("R101", said, program.place(self.statements[1])))
+            found.append(Diagnostic("R101", f"the earlier of the two: {earlier} here", program.place(self.statements[1])))
         return RaceError(found)
 
     def _help(self, shared: bool) -> str:

@@ -67,20 +67,24 @@ class TileMachine(Machine):
         self._bind(s, np.broadcast_to(found, (len(found), *s.shape)))
         return index + 1
 
-    def _elements(self, s: TileMemoryStatement) -> tuple[tuple[Array, ...], Array, Array]:
-        """The elements of a tile that is written, one after the other: indices, values, and which workgroups are on."""
+    def _elements(self, s: TileMemoryStatement) -> tuple[tuple[Array, ...], Array]:
+        """The elements of a tile in memory, one after the other, of one workgroup after the other: indices, and which of them are of workgroups that are on."""
         shape = (self.lanes.count, *s.shape)
         indices = tuple([np.broadcast_to(a, shape).reshape(-1) for a in self._places(s)])
-        active = np.broadcast_to(_beside(self.active, s.shape), shape).reshape(-1)
-        return indices, np.broadcast_to(self._atom(s.value), shape).reshape(-1), active
+        return indices, np.broadcast_to(_beside(self.active, s.shape), shape).reshape(-1)
+
+    def _written(self, s: TileStore | TileAtomicAdd) -> Array:
+        """What is written to those elements."""
+        return np.broadcast_to(self._atom(s.value), (self.lanes.count, *s.shape)).reshape(-1)
 
     def _tile_store(self, index: int, s: TileStore) -> int:
-        self.banks[s.memory].store(*self._elements(s))
+        indices, active = self._elements(s)
+        self.banks[s.memory].store(indices, self._written(s), active)
         return index + 1
 
     def _tile_add(self, index: int, s: TileAtomicAdd) -> int:
-        indices, values, active = self._elements(s)
-        self.banks[s.memory].atomic(ATOMICS["add"], indices, (values,), active, wants_old=False)
+        indices, active = self._elements(s)
+        self.banks[s.memory].atomic(ATOMICS["add"], indices, (self._written(s),), active, wants_old=False)
         return index + 1
 
     def _tile(self, index: int, s: Tile) -> int:

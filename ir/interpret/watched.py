@@ -1,9 +1,10 @@
-"""The machine that watches, as it runs, for races and for reads of what nothing has written."""
+"""The machine that watches, as it runs, for races and for reads of what nothing has written. `ir.interpret.watched_tiles` has that of Programs of tiles."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from vyre_py.ir.language.errors import RaceError
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
-    TILE_KINDS,
     Atomic,
     Barrier,
     CopyAsync,
@@ -36,13 +36,16 @@ from vyre_py.ir.language.nodes import (
     MemoryStatement,
     Space,
     Store,
+    TileStore,
     UniformLoad,
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.language.walks import Handlers
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 
 __all__ = ["Watch", "WatchedMachine"]
+
+_Stores = Store | CopyAsync | TileStore
 
 
 class Watch:
@@ -53,7 +56,7 @@ class Watch:
 
     def __init__(self, program: Program, races: bool, unwritten: bool) -> None:
         shared = (Space.BUFFER, Space.WORKGROUP) if races else ()
-        self.stored = {s.memory for s in program.body if isinstance(s, (Store, CopyAsync)) and s.memory.space in shared}
+        self.stored = {s.memory for s in program.body if isinstance(s, (Store, CopyAsync, TileStore)) and s.memory.space in shared}
         self.unwritten = UnwrittenReads(program) if unwritten else None
         self.histories: dict[tuple[Memory, AccessKind], History] = {}
         self.orders = bool(self.stored) and any(ORDERS[type(s)] for s in program.body)
@@ -131,13 +134,15 @@ class WatchedMachine(Machine):
 
     def _watch_store(self, index: int, s: Store | CopyAsync) -> int:
         self._take_written(index, s, self.active, AccessKind.WRITE)
-        touch, lanes = self._touch(index, s, self.active)
-        if touch is None:
-            return self._store(index, s)
+        touch, lanes = self._touch(index, s, self._atoms(s.indices), self.active)
+        return self._store(index, s) if touch is None else self._store_watched(index, s, touch, of_lanes(lanes, self._atom(s.value)), self._store)
+
+    def _store_watched(self, index: int, s: _Stores, touch: Touch, values: Array, store: Callable[[int, Any], int]) -> int:
+        """Takes stores of these values up, and has them stored."""
         flat = self.banks[s.memory].flat
-        wanted = _bits(of_lanes(lanes, self._atom(s.value)), flat)
+        wanted = _bits(values, flat)
         self._take(s, touch, AccessKind.WRITE, (_bits(flat[touch.at], flat) != wanted).any(axis=1))
-        following = self._store(index, s)
+        following = store(index, s)
         lost = (_bits(flat[touch.at], flat) != wanted).any(axis=1)
         if lost.any():  # another invocation wrote another value to that element in this very statement
             later = int(np.flatnonzero(lost)[0])
@@ -191,20 +196,21 @@ class WatchedMachine(Machine):
         known = np.full(lanes.size, self.watch.grid_since)
         return known if self.edges is None else np.maximum(known, self.edges.after[lanes])
 
-    def _touch(self, index: int, s: MemoryStatement, mask: Array) -> tuple[Touch | None, Array]:
-        """What the lanes in a mask touch, and which of them are inside; None where nothing can be raced for."""
+    def _touch(self, index: int, s: MemoryStatement, indices: tuple[Array, ...], mask: Array, of_lane: int = 1) -> tuple[Touch | None, Array]:
+        """What those of a mask touch, so many `of_lane` each, and which of them are inside; None where nothing can be raced for."""
         if s.memory not in self.watch.stored:
             return None, mask
-        offset, inside = self.banks[s.memory].locate(self._atoms(s.indices))
-        lanes = np.flatnonzero(mask & inside)
-        if not lanes.size:
-            return None, lanes
+        offset, inside = self.banks[s.memory].locate(indices)
+        chosen = np.flatnonzero(mask & inside)
+        if not chosen.size:
+            return None, chosen
+        lanes = chosen // of_lane
         since = self.since[self.lanes.group[lanes]]
-        return Touch(of_lanes(lanes, offset), self.who[lanes], since, self._after(lanes), self.watch.next_moment(index)), lanes
+        return Touch(of_lanes(chosen, offset), self.who[lanes], since, self._after(lanes), self.watch.next_moment(index)), chosen
 
     def _race_for(self, index: int, s: MemoryStatement, mask: Array, access: AccessKind) -> None:
         """Holds what the lanes in a mask do against what was done before, and takes it up."""
-        if (touch := self._touch(index, s, mask)[0]) is not None:
+        if (touch := self._touch(index, s, self._atoms(s.indices), mask)[0]) is not None:
             self._take(s, touch, access)
 
     def _take_written(self, index: int, s: MemoryStatement, mask: Array, access: AccessKind) -> None:
@@ -259,4 +265,4 @@ WatchedMachine.steps = Handlers("the interpreter", {
     UniformLoad: WatchedMachine._watch_uniform_load, Barrier: WatchedMachine._watch_barrier, GridBarrier: WatchedMachine._watch_grid_barrier,
     GridScan: WatchedMachine._watch_grid_scan,
     CopyAsync: WatchedMachine._watch_copy, CopyCommit: WatchedMachine._watch_commit, CopyWait: WatchedMachine._watch_wait,
-}, without=dict.fromkeys(TILE_KINDS, "races and unwritten elements are looked for in Programs of invocations"))  # fmt: skip
+}, without=WITHOUT_TILES)  # fmt: skip

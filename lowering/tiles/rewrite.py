@@ -360,7 +360,8 @@ class Rewrite(Exchanger):
 
     def _for(self, s: For) -> bool:
         """Without its pipelining depth, which a Program of invocations has not."""
-        self.map[s.bound.id] = self.for_(*[self.atom(a) for a in s.args], self.program.value_names.get(s.bound.id), s.unroll)
+        start, stop, step = [self.atom(a) for a in s.args]
+        self.map[s.bound.id] = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         return True
 
     # ---- variables

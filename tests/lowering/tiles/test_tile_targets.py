@@ -185,13 +185,6 @@ def test_workgroups_are_powers_of_two(target: str, shape: tuple[int, int, int]) 
         compiled(matmul(vp.f16, *SMALL), target, vp.CompileOptions(workgroup=shape))
 
 
-@pytest.mark.parametrize("what", ["races", "unwritten"])
-def test_what_is_about_invocations_is_not_watched_for(what: str) -> None:
-    pipeline = vp.device("reference").compile_native(softmax())
-    with pytest.raises(Unsupported, match=r"races and unwritten elements are looked for in Programs of invocations"):
-        pipeline.dispatch({"x": np.ones((1, 4), np.float32)}, config=vp.DispatchConfig(**{what: True}))
-
-
 @pytest.mark.parametrize("t", [vp.u8, vp.f16, vp.bf16, vp.u32])
 def test_small_elements_take_a_word_in_wgsl(t: Type) -> None:
     with vp.TileBuilder("turned") as b:
