@@ -1,5 +1,5 @@
 """The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md`,
-`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, and what `wire_pages` has, from the tables they are about.
+`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, the pictures of `docs/5-tiles.md`, and what `wire_pages` has, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -25,6 +25,7 @@ from face_page import face_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
+from tile_pictures import PICTURES  # noqa: E402 - as above
 from wire_pages import FILES  # noqa: E402 - as above
 
 from vyre_py.ir.check import Checked, check  # noqa: E402 - as above
@@ -343,7 +344,7 @@ def errors_page() -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
     "lowering/FAST.md": fast_page, "lowering/CODEGEN.md": codegen_page, "lowering/ARTIFACT.md": artifact_page,
-    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page,
+    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page, **PICTURES,
 }
 
 
