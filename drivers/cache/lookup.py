@@ -113,10 +113,8 @@ def _from_disk_or_compiler(
     made: list[Part] = []
 
     def compile_it() -> Part:
-        with importing:
-            from vyre_py.lowering.compile import (
-                compile_for,  # passes and targets are loaded where something is compiled
-            )
+        with importing:  # passes and targets are loaded where something is compiled
+            from vyre_py.lowering.compile import compile_for
 
         made.extend(compile_for(checked, [target], options, before, prepared).parts)
         if telemetry is not None:

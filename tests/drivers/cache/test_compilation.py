@@ -17,6 +17,7 @@ from vyre_py.drivers.cache import lookup
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.lru import Bounded
 from vyre_py.ir.language.program import Program
+from vyre_py.lowering import compile as compiling
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.target import parse_target
@@ -42,13 +43,13 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> vp.DiskCache:
 def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The targets that the compiler is asked for."""
     asked: list[str] = []
-    real = lookup.compile_for
+    real = compiling.compile_for
 
     def counted(checked: Any, targets: Any, *rest: Any) -> Any:
         asked.extend(map(str, targets))
         return real(checked, targets, *rest)
 
-    monkeypatch.setattr(lookup, "compile_for", counted)
+    monkeypatch.setattr(compiling, "compile_for", counted)
     return asked
 
 
