@@ -182,42 +182,19 @@ drop:
   ret { i64, i1 } %r1
 }
 
-; the row of a type in the table of exchanges, null for Buffers
-define internal ptr @row_of(ptr %state, ptr %value) {
-entry:
-  %type_at = getelementptr i8, ptr %value, i64 {type_at}
-  %type = load ptr, ptr %type_at
-  %count_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.exchange_count}
-  %count = load i64, ptr %count_at
-  %table_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.exchanges}
-  %table = load ptr, ptr %table_at
-  br label %head
-head:
-  %at = phi i64 [ 0, %entry ], [ %next, %other ]
-  %more = icmp ult i64 %at, %count
-  br i1 %more, label %look, label %none
-look:
-  %row = getelementptr %Exchange, ptr %table, i64 %at
-  %its = load ptr, ptr %row
-  %same = icmp eq ptr %its, %type
-  br i1 %same, label %found, label %other
-other:
-  %next = add i64 %at, 1
-  br label %head
-found:
-  ret ptr %row
-none:
-  ret ptr null
-}
-
 define internal { i64, i1 } @stream_of(ptr %state, ptr %launcher, ptr %given, i64 %buffers, ptr %stream) {
 entry:
   %out = alloca i64, align 8
   %any = icmp ne i64 %buffers, 0
   br i1 %any, label %first, label %own
 first:
+  ; the row of a library's type, null for Buffers
+  %count_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.exchange_count}
+  %count = load i64, ptr %count_at
+  %table_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.exchanges}
+  %table = load ptr, ptr %table_at
   %first_value = load ptr, ptr %given
-  %row = call ptr @row_of(ptr %state, ptr %first_value)
+  %row = call ptr @exchange_of(ptr %table, i64 %count, ptr %first_value)
   br label %head
 head:
   %at = phi i64 [ 1, %first ], [ %next, %same ]
@@ -226,7 +203,7 @@ head:
 look:
   %value_at = getelementptr ptr, ptr %given, i64 %at
   %value = load ptr, ptr %value_at
-  %its = call ptr @row_of(ptr %state, ptr %value)
+  %its = call ptr @exchange_of(ptr %table, i64 %count, ptr %value)
   %is_same = icmp eq ptr %its, %row
   br i1 %is_same, label %same, label %no
 same:
