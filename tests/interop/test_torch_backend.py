@@ -23,6 +23,7 @@ from torch.nn import functional
 from vyre_py.interop.torch import backend, fallbacks, programs, runtime
 from vyre_py.interop.torch.backend import compile_graph
 from vyre_py.interop.torch.scheduling import backend_name, register
+from vyre_py.interop.torch.splitting import parts_of
 
 nan, inf = float("nan"), float("inf")
 
@@ -144,6 +145,30 @@ def test_reductions_of_what_is_not_a_number_and_of_equal_ones():
 def test_large_and_split_reductions():
     compare(lambda x: (x.sum(), x.amax(), (x * x).mean()), rows(300_000), tolerance=1e-3)
     compare(lambda x: x.sum(0), rows(5000, 3), tolerance=1e-3)
+    launched = compare(lambda x: (x.var(), x.mean(), x.prod(1), (x > 3).any(), x.argmax()), 1 + rows(3, 100_003) / 1e4, tolerance=1e-3, kernels=2)
+    assert any("grid(" in kernel.text and "grid(1)" not in kernel.text for kernel in launched)  # many workgroups
+
+
+def test_parts_of_a_reduction_do_not_depend_on_threads():
+    x, threads = rows(300_007), torch.get_num_threads()
+    function = torch.compile(lambda x: (x.sum(), x.softmax(0)), backend="vyre", dynamic=True)
+    found = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        found.append(function(x))
+    torch.set_num_threads(threads)
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    torch.testing.assert_close(found[0][0], x.double().sum().float(), rtol=1e-5, atol=1e-3)
+    shorter = function(x[:9])
+    torch.testing.assert_close(shorter, (x[:9].sum(), x[:9].softmax(0)))
+
+
+def test_parts_are_whole_turns_of_all_lanes_where_that_can_be():
+    assert [parts_of(*sizes) for sizes in ((1 << 22, 1), (10_000_000, 1), (100, 1), (1 << 20, 64), (1 << 20, 63))] == [256, 625, 1, 1, 1024]
+    for elements, results in ((10_000_019, 1), (999_983, 3), (32_768, 1), (70_000, 2), (3, 60_000)):
+        parts = parts_of(elements, results)
+        assert 1 <= parts <= 2048
+        assert parts == 1 or -(-elements // parts) % 32 == 0 or elements % parts == 0
 
 
 MODELS = {
@@ -177,6 +202,32 @@ def test_indexing_and_what_it_refuses():
         with pytest.raises(IndexError, match="20 elements"):
             compiled(x.detach(), wrong)
     torch.testing.assert_close(compiled(x.detach(), i), x.detach()[i] * 2)
+
+
+def test_additions_by_index_in_columns_of_their_own_need_no_atomics():
+    def texts(function, *arguments, **settings):
+        return " ".join(kernel.text for kernel in compare(function, *arguments, **settings))
+
+    x, y, i = rows(20, 40), rows(50, 40), torch.randint(-20, 20, (50,))
+    assert "atomic" not in texts(lambda x, i, y: x.index_add(0, i % 20, y.sin()), x, i, y)
+    assert "atomic" not in texts(lambda x, i, y: x.view(20, 4, 10).index_put((i,), y.view(50, 4, 10), accumulate=True), x, i, y)
+    assert "atomic" not in texts(lambda w, i: functional.embedding(i % 20, w, padding_idx=3).sin(), x.clone().requires_grad_(), i, kernels=2)
+    assert "atomic" not in texts(lambda x, i, y: x.scatter_add(0, i[:, None].expand(50, 40) % 20, y), x, i, y)
+    assert "atomic" in texts(lambda x, i, y: x[:, :7].index_put((i,), y[:, :7], accumulate=True), x, i, y)
+    assert "atomic" in texts(lambda x, i, y: x.t().index_put((i,), y, accumulate=True), rows(20, 20), i, y[:, :20])
+    assert "atomic" in texts(lambda x, i, y: x.index_add(1, i % 40, y.t()[:20]), x, i, y)
+
+    def added(x, i, y):
+        return x.index_put((i,), y, accumulate=True)
+
+    compiled, launched = torch.compile(added, backend="vyre"), []
+    with runtime.watching(launched.append):
+        for count in (50, 33, 21):  # from the second on the number of rows is not known to kernels
+            torch.testing.assert_close(compiled(x, i[:count], y[:count]), added(x, i[:count], y[:count]))
+    assert any("ynumel" in kernel.text for kernel in launched)
+    assert not any("atomic" in kernel.text for kernel in launched)
+    with pytest.raises(IndexError, match="20 elements"):
+        compiled(x, i - 20, y)
 
 
 def test_changes_in_place():

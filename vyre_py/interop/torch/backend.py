@@ -8,9 +8,11 @@ from typing import Any, Final
 import torch
 from torch._inductor import list_mode_options
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.virtualized import V
 
 from vyre_py.interop.torch.fallbacks import lowered_for_us
 from vyre_py.interop.torch.scheduling import backend_name, register
+from vyre_py.interop.torch.splitting import SplittingChoices
 from vyre_py.interop.torch.tensors import require_cpu
 
 __all__ = ["compile_graph"]
@@ -26,7 +28,7 @@ def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
     for value in inputs:
         if isinstance(value, torch.Tensor):
             require_cpu(value.device, "the backend vyre")
-    with lowered_for_us():
+    with lowered_for_us(), V.set_choices_handler(SplittingChoices()):
         return compile_fx_inner(graph, inputs, **kwargs)
 
 

@@ -1,7 +1,8 @@
 """Inductor's fused loops as Programs.
 
-A kernel without a reduction has an invocation for each point. One that reduces has either an invocation for each result, which goes through its elements one
-after the other, or, where the elements of a result lie side by side, a subgroup: its lanes take neighbours, and fold what they have at the end.
+A kernel without a reduction has an invocation for each point, or, where it adds by index in columns of their own, for each column. One that reduces has either
+an invocation for each result, which goes through its elements one after the other, or, where the elements of a result lie side by side, a subgroup: its lanes
+take neighbours, and fold what they have at the end.
 
 One module because the lines of a kernel come together from all of its methods: loads, stores, loops and folds write to buffers that one text is made of.
 """
@@ -25,6 +26,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from vyre_py.interop.torch.accumulators import Fold, fold_of
 from vyre_py.interop.torch.elementwise import ElementwiseOps
 from vyre_py.interop.torch.indices import IndexPrinter, number_typed
+from vyre_py.interop.torch.owners import rows_and_columns
 from vyre_py.interop.torch.randomness import WORDS
 from vyre_py.interop.torch.terms import compute_dtype, literal, type_name, typed
 from vyre_py.lowering.errors import Unsupported
@@ -34,6 +36,7 @@ __all__ = ["VyreKernel"]
 _ATOMIC: Final = ("i32", "i64", "u32", "u64", "f32", "f64")
 _SERIAL: Final = 32  # reductions of fewer elements are not worth a subgroup
 _LANES: Final = 32  # of a subgroup: enough to keep sums apart, and few enough for the registers of a CPU
+_RAGGED: Final = 4 * _LANES  # fewer elements than these go with a test in every turn, where they are no multiple of lanes
 _POINTWISE: Final = 256  # invocations of a workgroup without a reduction
 _SQUARE: Final = "8, 32"  # where memory is contiguous along different axes: cache lines are used up by neighbours
 _RESULTS: Final = 32  # and of one whose invocations reduce alone
@@ -64,12 +67,15 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         self._changed: set[str] = set()  # by atomics
         self._arguments: list[str] = []
         self._draws = False  # random numbers
+        self._wholes: dict[str, str] = {}  # names of where whole turns of all lanes end
         numel = self.features.reduction_numel
         few = isinstance(numel, sympy.Integer) and numel < _SERIAL
         nodes = [node for node in self.features.scheduler_nodes() if node.is_reduction()]
         scans = any(isinstance(node.node.data, ir.Scan) for node in nodes)
         beside = self._lie_beside(nodes)
         self.together = bool(nodes) and beside and not few and not scans
+        owned = rows_and_columns(self.features.scheduler_nodes())
+        self._owning = bool(owned) and tuple(tree.numel for tree in self.range_trees if not tree.is_reduction) == tuple(owned)
         # An invocation that scans alone reads neighbours one after the other; lanes would read far apart.
         self._width = 1 if scans and beside and not few else _RESULTS
 
@@ -186,7 +192,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         if mode != "atomic_add" or type_name(dtype) not in _ATOMIC:
             raise Unsupported("the backend vyre", [f"stores of the mode {mode} to {dtype}"])
         self._changed.add(memory)
-        return f"atomic_add({place}, {typed(value, dtype)})"
+        return f"{place} = {place} + {typed(value, dtype)}" if self._owning else f"atomic_add({place}, {typed(value, dtype)})"
 
     def _alone(self, line: str, once: bool) -> str:
         """Where a subgroup has one value, one of its lanes writes it."""
@@ -288,18 +294,30 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
             part.clear()
 
     def _write_loop(self, tree: Any, parts: Iterable[Any]) -> None:
-        count, name, type_ = self.kexpr(self.rename_indexing(tree.numel)), f"{tree.prefix}index", self.index_dtype
+        name, prefix, type_ = f"{tree.prefix}index", tree.prefix, self.index_dtype
+        count = number_typed(self.kexpr(self.rename_indexing(tree.numel)), type_)
         if not self.together:
-            heads, ends = [f"for {name} in 0{type_}..{number_typed(count, type_)} {{"], "}"
+            self._write_block(f"for {name} in 0{type_}..{count} {{", parts, "}")
+            return
+        size = tree.numel if isinstance(tree.numel, sympy.Integer) else None
+        if size is not None and size % _LANES and size < _RAGGED:
+            whole = f"0{type_}"
+        elif size is not None:
+            whole = f"{size - size % _LANES}{type_}"
         else:
-            heads = [f"for {tree.prefix}base in 0{type_}..{number_typed(count, type_)} step {_LANES} {{", f"let {name} = {tree.prefix}base + lane"]
-            whole = isinstance(tree.numel, sympy.Integer) and tree.numel % _LANES == 0
-            heads, ends = (heads, "}") if whole else ([*heads, f"if {name} < {count} {{"], "} }")
-        self.body.writelines(heads)
+            whole = f"{prefix}whole"
+            self._wholes[whole] = f"{count} - {count} % {_LANES}"
+        if whole != f"0{type_}":
+            self._write_block(f"for {prefix}base in 0{type_}..{whole} step {_LANES} {{\nlet {name} = {prefix}base + lane", parts, "}")
+        if size is None or size % _LANES:  # what is left: a test in every turn would keep lanes from being one vector
+            self._write_block(f"for {prefix}base in {whole}..{count} step {_LANES} {{\nlet {name} = {prefix}base + lane\nif {name} < {count} {{", parts, "} }")
+
+    def _write_block(self, head: str, parts: Iterable[Any], end: str) -> None:
+        self.body.writelines(head.split("\n"))
         with self.body.indent():
             for part in parts:
                 self.body.splice(part)
-        self.body.writeline(ends)
+        self.body.writeline(end)
 
     def codegen_kernel(self, name: str | None = None) -> str:
         """The text of the Program, within the call that makes a kernel of it."""
@@ -365,7 +383,12 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
 
     def _program(self, dims: Sequence[str], declared: Sequence[str], body: str) -> str:
         head, guards, extents = [], [], []
-        for tree, axis in zip([t for t in self.range_trees if not t.is_reduction][::-1], "xyz", strict=False):
+        trees = [tree for tree in self.range_trees if not tree.is_reduction]
+        if self._owning:
+            rows = trees.pop(0)
+            count = str(rows.numel) if isinstance(rows.numel, sympy.Integer) else f"cast({rows.prefix}numel, {self.index_dtype})"
+            body = f"for {rows.prefix}index in 0{self.index_dtype}..{number_typed(count, self.index_dtype)} {{\n{body}}}\n"
+        for tree, axis in zip(trees[::-1], "xyz", strict=False):
             extent = str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
             query = f"{'workgroup_id' if self.together else 'global_id'}.{axis}"
             extents.append(extent)
@@ -374,8 +397,9 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         if self.together:
             shape = f"workgroup({_LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
             head.append(f"let lane = cast(local_index, {self.index_dtype})")
+            head += [f"let {name} = {text}" for name, text in self._wholes.items()]
         else:
-            width = self._width if self.features.is_reduction() else _POINTWISE if len(extents) < 2 else _SQUARE
+            width = self._width if self.features.is_reduction() or self._owning else _POINTWISE if len(extents) < 2 else _SQUARE
             shape = f"workgroup({width}) over({', '.join(extents) or '1'})"
         text = IndentedBuffer()
         text.writeline(f"program kernel({', '.join(dims)}) {shape} {{")

@@ -13,11 +13,13 @@ import sympy
 from torch._inductor import config
 from torch._inductor.codegen.common import BackendFeature, device_codegens, init_backend_registration
 from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.codegen.simd_kernel_features import EnableReduction
 from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from vyre_py.interop.torch.kernels import VyreKernel
+from vyre_py.interop.torch.owners import rows_and_columns
 
 __all__ = ["VyreScheduling", "backend_name", "register"]
 
@@ -34,15 +36,19 @@ class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no ty
         """What lowering may count on."""
         del device
         return OrderedSet([
-            BackendFeature.INPLACE_BUFFERS, BackendFeature.MASKED_SCATTER_WITH_INDEX, BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
-            BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION,
+            BackendFeature.INPLACE_BUFFERS, BackendFeature.MASKED_SCATTER_WITH_INDEX, BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION,
         ])  # fmt: skip
 
     @classmethod
     def get_tiling_and_scores(cls, node_schedule: Any, numel: Any, reduction_numel: Any = sympy.S.One, coalesce_analysis: Any = None) -> Any:
-        """One axis of points, and one of elements that are reduced; without a reduction two of points, where some memory is contiguous along another axis."""
+        """One axis of points, and one of elements that are reduced; without a reduction two of points, where some memory is contiguous along another axis, or
+        invocations own columns."""
         del coalesce_analysis
         if reduction_numel == 1:
+            nodes = list(EnableReduction.filter(node_schedule))
+            owned = rows_and_columns(nodes)
+            if owned and all(VyreKernel.is_compatible(owned, node.get_ranges(), reduction_numel) for node in nodes):
+                return cls.create_tiling(owned, [reduction_numel]), None
             return super().get_tiling_and_scores(node_schedule, numel, reduction_numel, None)
         return cls.create_tiling([numel], [reduction_numel]), None
 
