@@ -40,7 +40,7 @@ _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _ADDRESS: Final = struct.Struct("<Q")
 _GRID: Final = struct.Struct("<3q")
 _lock = threading.RLock()
-_watchers: Final[list[Callable[[TensorKernel], None]]] = []
+_watchers: Final[list[Callable[[TensorKernel, Sequence[Any]], None]]] = []
 _exchanges: Final = ExchangeTable()  # of tensors' types: PyTorch's own and its subclasses
 _mode: Final = ModeWord()  # stops native calls while anybody watches
 _never: Final = ModeWord(ctypes.c_uint64(int(Mode.OBSERVED)))
@@ -62,13 +62,15 @@ class TensorKernel:
 
     `problems` are the errors that the Program reports: it writes the number of one, counted from 1, to its last buffer, which the kernel adds itself. They are
     pairs of a name of an exception and a message.
+
+    Attributes: `text`, `tensor_count`, `problems`.
     """
 
-    __slots__ = ("_count", "_pipeline", "_plans", "_problems", "_state", "text")
+    __slots__ = ("_pipeline", "_plans", "_state", "problems", "tensor_count", "text")
 
     def __init__(self, text: str, buffers: int, problems: Sequence[tuple[str, str]] = ()) -> None:
         self.text = text
-        self._count, self._problems = buffers, tuple(problems)
+        self.tensor_count, self.problems = buffers, tuple(problems)
         self._plans: dict[tuple[Any, ...], PlannedCall] = {}
         self._pipeline: Any = None
         self._state = unplanned(_never.address)  # what native code reads
@@ -93,8 +95,8 @@ class TensorKernel:
     def _slow(self, *arguments: Any) -> None:
         """A call that native code did not take. Where it lacked the plan, or did not know the types of tensors, it is asked again."""
         for watcher in tuple(_watchers):
-            watcher(self)
-        tensors, numbers = arguments[: self._count], arguments[self._count :]
+            watcher(self, arguments)
+        tensors, numbers = arguments[: self.tensor_count], arguments[self.tensor_count :]
         call = self._plans.get(numbers) or self._planned(numbers)
         learned = sum(map(_exchanges.learn, tensors))
         if learned:
@@ -116,6 +118,11 @@ class TensorKernel:
         except MemoryError as error:
             raise no_scratch(self.pipeline.name, self.pipeline.device.name, code, error) from error
         self._raise(word.value)
+
+    def sizes(self, numbers: tuple[Any, ...]) -> tuple[dict[str, int], list[int]]:
+        """The dims, and how many elements each buffer has, for the values of dims and params."""
+        sizes = (self._plans.get(numbers) or self._planned(numbers)).plan.binding.sizes
+        return dict(sizes), [evaluate_extent(memory.shape[0], sizes) for memory in self.pipeline.artifact.interface.buffers]
 
     def _require_room(self, call: PlannedCall, tensors: Sequence[Any]) -> None:
         problems = []
@@ -140,13 +147,13 @@ class TensorKernel:
                 run_together(code, Arguments(block, {}), begin, total, (x, y, z), threads)
         except MemoryError as error:
             raise no_scratch(pipeline.name, pipeline.device.name, code, error) from error
-        if self._problems:
-            (address,) = _ADDRESS.unpack_from(block, step.layout.buffers[self._count].offset_bytes)
+        if self.problems:
+            (address,) = _ADDRESS.unpack_from(block, step.layout.buffers[self.tensor_count].offset_bytes)
             self._raise(ctypes.c_uint32.from_address(address).value)
 
     def _raise(self, told: int) -> None:
         if told:
-            name, message = self._problems[told - 1]
+            name, message = self.problems[told - 1]
             raise (IndexError if name == "IndexError" else RuntimeError)(message)
 
     def _planned(self, numbers: tuple[Any, ...]) -> PlannedCall:
@@ -162,8 +169,8 @@ class TensorKernel:
             (evaluate_extent(memory.shape[0], sizes) * memory.type.size_bytes, slot.offset_bytes)
             for memory, slot in zip(interface.buffers, slots, strict=True)
         ]
-        report = rows[self._count][1] if self._problems else None
-        call = PlannedCall(plan, codes[plan.entry], rows[: self._count], report, [int(number) for number in numbers], _mode.address, _exchanges)
+        report = rows[self.tensor_count][1] if self.problems else None
+        call = PlannedCall(plan, codes[plan.entry], rows[: self.tensor_count], report, [int(number) for number in numbers], _mode.address, _exchanges)
         with _lock:
             if len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
@@ -192,19 +199,19 @@ def kernel(text: str, buffers: int, problems: Sequence[tuple[str, str]] = ()) ->
 
 
 class watching:  # noqa: N801 - a context manager is called like a function
-    """`with watching(function):` calls it with each kernel that is launched, in any thread."""
+    """`with watching(function):` calls it with each kernel that is launched, in any thread, as it begins; with its arguments too, if asked for."""
 
-    def __init__(self, function: Callable[[TensorKernel], None]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., None], *, arguments: bool = False) -> None:
+        self._watcher: Callable[[TensorKernel, Sequence[Any]], None] = function if arguments else lambda kernel, _: function(kernel)
 
     def __enter__(self) -> None:
         with _lock:
-            _watchers.append(self._function)
+            _watchers.append(self._watcher)
             _mode.stop(Mode.OBSERVED)
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            _watchers.remove(self._function)
+            _watchers.remove(self._watcher)
             if not _watchers:
                 _mode.go_on(Mode.OBSERVED)
 
