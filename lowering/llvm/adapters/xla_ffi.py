@@ -16,12 +16,16 @@ from typing import Final
 from vyre_py.lowering.llvm.adapters.adapter_lines import MEMCPY, AdapterLines, c_string
 from vyre_py.lowering.statuses import CStatus
 
-__all__ = ["DATA_TYPES", "HANDLER_SYMBOL", "XlaBuffer", "XlaFace", "XlaParam", "handler_text", "refusing_text"]
+__all__ = ["DATA_TYPES", "HANDLER_SYMBOL", "XlaBuffer", "XlaFace", "XlaParam", "handler_text", "refusing_text", "streaming_text"]
 
 HANDLER_SYMBOL: Final = "vyre_xla_handler"
-_MISFIT: Final = -64  # beside those of `CStatus`: a frame that is not what the handler was made for
+# Beside those of `CStatus`: a frame that is not what the handler was made for, and a device that it was not made for.
+_MISFIT, _ELSEWHERE = -64, -65
 _VERSION: Final = (0, 1)
 _COMMAND_BUFFERS: Final = 1  # the trait of a handler whose work may be recorded once and replayed
+_STREAM_AT, _ORDINAL_AT = 80, 184  # of the interface: the functions that tell a call's stream and device
+_LEGACY_STREAM: Final = 1  # how CUDA's functions know the stream that null stands for elsewhere
+_CALL_AT: Final = 8  # of `vyre_callable_t`
 _MESSAGE_BYTES: Final = 2048  # a name has at most 256 characters
 
 # Name of a scalar type, or of a pair that NumPy has as one number -> XLA_FFI_DataType.
@@ -51,19 +55,22 @@ _CODES: Final[Mapping[CStatus, XlaCode]] = {
 _STATUSES: Final[Mapping[int, tuple[XlaCode, str]]] = {
     **{int(status): (_CODES[status], status.words) for status in CStatus if status is not CStatus.OK},
     _MISFIT: (XlaCode.INTERNAL, "operands, results or attributes are not what the handler was made for"),
+    _ELSEWHERE: (XlaCode.UNIMPLEMENTED, "it was not compiled for this device"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class XlaBuffer:
     """A buffer of the interface as XLA has it: the numbers of its operand and of its result, None where it has none (where it has both, they are one
-    memory); its data type; the axes that are sizes; and the number of components that one more axis has, 0 where there is no such axis."""
+    memory); its data type; the axes that are sizes; the number of components that one more axis has, 0 where there is no such axis; and whether it is
+    `single`, a buffer of one element, which has no axis for that."""
 
     operand: int | None
     result: int | None
     data_type: int
     rank: int
     lanes: int
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,8 @@ class XlaParam:
 @dataclass(frozen=True, slots=True)
 class XlaFace:
     """What a handler is called with. Beside operands and results that is one attribute, an array of words of 64 bits: one for each dim (given by name, or
-    -1), then the bytes of all params, in which those of operands count for nothing."""
+    -1), then the bytes of all params, in which those of operands count for nothing. `kept` says which of these bytes are the entry's, as offsets and sizes in
+    order; None for all."""
 
     operands: int
     results: int
@@ -88,6 +96,7 @@ class XlaFace:
     params: tuple[XlaParam, ...]
     dims: int
     params_bytes: int
+    kept: tuple[tuple[int, int], ...] | None = None
 
 
 def _answer(line: AdapterLines) -> None:
@@ -144,11 +153,15 @@ def _laid_out(line: AdapterLines, face: XlaFace, operands: Sequence[str], result
         shape = line.load("ptr", given, 40)
         for axis in range(buffer.rank):
             line.store("i64", line.load("i64", shape, 8 * axis), "%sizes", 8 * (at + axis))
-        at += buffer.rank
+        if buffer.single:
+            line.store("i64", 1, "%sizes", 8 * at)
+        at += buffer.rank + buffer.single
     if face.dims:
         line.copy(line.at("%sizes", 8 * at), words, 8 * face.dims)
-    if face.params_bytes:
-        line.copy("%params", line.at(words, 8 * face.dims), face.params_bytes)
+    put = 0
+    for offset, size_bytes in [(0, face.params_bytes)] if face.kept is None else face.kept:
+        line.copy(line.at("%params", put), line.at(words, 8 * face.dims + offset), size_bytes)
+        put += size_bytes
     for param in face.params:
         line.copy(line.at("%params", param.offset_bytes), line.load("ptr", operands[param.operand], 24), param.size_bytes)
     line.require(shared, "shared")
@@ -220,12 +233,10 @@ def _defined(lines: Sequence[str]) -> str:
     return "\n".join([f"define ptr @{HANDLER_SYMBOL}(ptr %frame) {{", "entry:", *lines, "}", ""])
 
 
-def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: int, quick: int = 0) -> str:
-    """The text of `ptr vyre_xla_handler(ptr frame)` for a Program of a name. It ends in a call of the function at `call`, as `vyre_callable_t` has it, with the
-    descriptor at `callable_`; what that gives becomes an error of XLA's. Where `threads` is not 0 the stream's place has XLA's threads, of which
-    so many are asked to help, though not for grids of up to `quick` invocations (`drivers/cpu/shared_call.py`)."""
+def _begun(face: XlaFace) -> AdapterLines:
+    """A handler up to what it calls, with addresses, sizes and params laid out."""
     line = AdapterLines()
-    ranks = sum(buffer.rank for buffer in face.buffers)
+    ranks = sum(buffer.rank + buffer.single for buffer in face.buffers)
     for array, size_bytes in (("addresses", 8 * len(face.buffers)), ("sizes", 8 * (ranks + face.dims)), ("params", face.params_bytes)):
         line.do(f"%{array} = alloca i8, i64 {max(8, size_bytes)}, align 16")
     _answer(line)
@@ -235,19 +246,75 @@ def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: i
     kinds += [(results[b.result], b.data_type, b.rank, b.lanes) for b in face.buffers if b.result is not None]
     _typed(line, [*kinds, *[(operands[p.operand], p.data_type, 0, p.lanes) for p in face.params]])
     _laid_out(line, face, operands, results, words)
-    lent = _threads(line, threads, quick) if threads else "null"
-    line.do(f"%callable = inttoptr i64 {callable_} to ptr")
-    line.do(f"%call = inttoptr i64 {call} to ptr")
-    status = line.emit(f"call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr {lent})")
+    return line
+
+
+def _ended(line: AdapterLines, name: str, status: str, block: str, others: str = "") -> str:
+    """The whole text, whose last instruction gave a status in a block; `others` are the statuses of further blocks, as a phi has them."""
     line.do(f"br i1 {line.emit(f'icmp eq i32 {status}, 0')}, label %fine, label %failed")
     line.label("fine")
     line.do("ret ptr null")
     line.label("misfit")
     line.do("br label %failed")
     line.label("failed")
-    why = line.emit(f"phi i32 [{_MISFIT}, %misfit], [{status}, %shared]")
+    why = line.emit(f"phi i32 [{_MISFIT}, %misfit], [{status}, %{block}]{others}")
     line.do(f"ret ptr {line.emit(f'call ptr @refusal(ptr %frame, i32 {why})')}")
     return "\n".join([MEMCPY, _refusal(name, _STATUSES), _SCHEDULE, _defined(line.lines)])
+
+
+def handler_text(name: str, face: XlaFace, callable_: int, call: int, threads: int, quick: int = 0) -> str:
+    """The text of `ptr vyre_xla_handler(ptr frame)` for a Program of a name. It ends in a call of the function at `call`, as `vyre_callable_t` has it, with the
+    descriptor at `callable_`; what that gives becomes an error of XLA's. Where `threads` is not 0 the stream's place has XLA's threads, of which
+    so many are asked to help, though not for grids of up to `quick` invocations (`drivers/cpu/shared_call.py`)."""
+    line = _begun(face)
+    lent = _threads(line, threads, quick) if threads else "null"
+    line.do(f"%callable = inttoptr i64 {callable_} to ptr")
+    line.do(f"%call = inttoptr i64 {call} to ptr")
+    status = line.emit(f"call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr {lent})")
+    return _ended(line, name, status, "shared")
+
+
+def _asked(line: AdapterLines, offset: int, type_: str, told: str) -> str:
+    """What XLA says of the call by a function of its interface, at a label; its error is the handler's own."""
+    for type_of, value, at in (("i64", 32, 0), ("ptr", "null", 8), ("ptr", line.load("ptr", "%frame", 24), 16), ("i64", 0, 24)):
+        line.store(type_of, value, "%question", at)
+    error = line.emit(f"call ptr {line.load('ptr', line.load('ptr', '%frame', 16), offset)}(ptr %question)")
+    line.do(f"br i1 {line.emit(f'icmp eq ptr {error}, null')}, label %{told}, label %{told}.refused")
+    line.label(f"{told}.refused")
+    line.do(f"ret ptr {error}")
+    line.label(told)
+    return line.load(type_, "%question", 24)
+
+
+def streaming_text(name: str, face: XlaFace, callables: Sequence[int]) -> str:
+    """The text of a handler for devices with streams: `callables` has the descriptor of a `vyre_callable_t` for each device by its number, 0 for none. The
+    call is enqueued on XLA's own stream. A face has no params that are operands: these lie on the device."""
+    assert not face.params  # the caller refuses them
+    line = _begun(face)
+    line.do("%question = alloca i8, i64 32, align 8")
+    # An interface that is too old for the question is one of a device.
+    size = line.load("i64", line.load("ptr", "%frame", 16), 0)
+    line.do(f"br i1 {line.emit(f'icmp ugt i64 {size}, {_ORDINAL_AT}')}, label %ask, label %ordered")
+    line.label("ask")
+    told = _asked(line, _ORDINAL_AT, "i32", "placed")
+    line.do("br label %ordered")
+    line.label("ordered")
+    number = line.emit(f"phi i32 [0, %shared], [{told}, %placed]")
+    line.do(f"br i1 {line.emit(f'icmp ult i32 {number}, {len(callables)}')}, label %known, label %elsewhere")
+    line.label("elsewhere")
+    line.do("br label %failed")
+    line.label("known")
+    place = line.emit(f"getelementptr i64, ptr @callables, i64 {line.emit(f'zext i32 {number} to i64')}")
+    word = line.load("i64", place, 0)
+    line.do(f"br i1 {line.emit(f'icmp eq i64 {word}, 0')}, label %elsewhere, label %here")
+    line.label("here")
+    stream = _asked(line, _STREAM_AT, "ptr", "call")
+    legacy = line.emit(f"icmp eq ptr {stream}, null")
+    chosen = line.emit(f"select i1 {legacy}, ptr inttoptr (i64 {_LEGACY_STREAM} to ptr), ptr {stream}")
+    callable_ = line.emit(f"inttoptr i64 {word} to ptr")
+    status = line.emit(f"call i32 {line.load('ptr', callable_, _CALL_AT)}(ptr {callable_}, ptr %addresses, ptr %sizes, ptr %params, ptr {chosen})")
+    table = f"@callables = private constant [{len(callables)} x i64] [{', '.join([f'i64 {at}' for at in callables])}]\n"
+    return table + _ended(line, name, status, "call", f", [{_ELSEWHERE}, %elsewhere]")
 
 
 def refusing_text(name: str, words: str) -> str:

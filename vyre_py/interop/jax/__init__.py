@@ -2,7 +2,7 @@
 
     from vyre_py.interop.jax import vyre_call
 
-    axpy = vyre_call(program)  # compiled for the CPU, once
+    axpy = vyre_call(program)  # compiled for the CPU, and for GPUs where JAX has some, once
 
     @jax.jit
     def f(x, y):
@@ -11,7 +11,7 @@
 Arguments are the buffers that the Program reads, and then its params, in order of declaration, or any by name; results are the buffers that it writes. A
 `read_write` buffer is both, and its result takes over the argument's memory where XLA needs that no more. XLA calls native code
 (`lowering/llvm/adapters/xla_ffi.py`), which hands addresses and sizes to the pipeline's native entry; a large grid is shared among XLA's
-threads. There is no Python in a call.
+threads. On CUDA the call is one launch on XLA's own stream, which XLA may capture. There is no Python in a call.
 """
 
 from __future__ import annotations

@@ -23,8 +23,10 @@ __all__ = ["JaxFunction", "vyre_call"]
 
 
 def vyre_call(program: Program, options: CompileOptions | None = None) -> JaxFunction:
-    """The Program as a function of JAX's arrays, compiled for the CPU. Raises what compiling raises; Unsupported by name for a Program whose launches need more
-    than arguments (scans over the grid, asserts, prints, code that can be ended), and for one that writes nothing."""
+    """The Program as a function of JAX's arrays, compiled for the CPU, and with the first call for JAX's GPUs, if it has some.
+
+    Raises what compiling raises; Unsupported by name for a Program whose launches need more than arguments (scans over the grid, asserts, prints, code that can
+    be ended), and for one that writes nothing."""
     return JaxFunction(program, options)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -18,6 +18,8 @@ from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.shared_call import shared_call
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.sharing.c_callable import CCallableWords
+from vyre_py.interop.hidden_device import gpu_device
+from vyre_py.ir.passes.stored_params import with_stored_params
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.adapters.xla_ffi import (
     DATA_TYPES,
@@ -27,15 +29,15 @@ from vyre_py.lowering.llvm.adapters.xla_ffi import (
     XlaParam,
     handler_text,
     refusing_text,
+    streaming_text,
 )
 
 __all__ = ["Form", "target_of"]
 
 _lock = threading.Lock()
-# Name -> the entry that its handler calls. Functions that JAX has compiled may do so for as long as the process lives, and nothing says when they are gone.
-_targets: Final[dict[str, CallEntry]] = {}
-# Platforms of XLA's on which a call is refused by name. JAX lowers for them only where it has such a device.
-_ELSEWHERE: Final = ("CUDA",)
+# Name -> the entries that its handlers call. Functions that JAX has compiled may do so for as long as the process lives, and nothing says when they are gone.
+_targets: Final[dict[str, tuple[CallEntry, ...]]] = {}
+_GPUS: Final = "CUDA"  # XLA's platform; JAX lowers for it only where it has such a device
 _QUICK: Final = 2048  # invocations without loops, which take less than it takes to look at the clock some times
 
 
@@ -88,7 +90,7 @@ def target_of(pipeline: Pipeline, form: Form) -> str:
     return name
 
 
-def _made(name: str, pipeline: Pipeline, form: Form) -> CallEntry:
+def _made(name: str, pipeline: Pipeline, form: Form) -> tuple[CallEntry, ...]:
     entry = pipeline.callable()
     words = CCallableWords.from_address(entry.c_address)
     threads = core_count() - 1 if os.name == "posix" else 0
@@ -96,15 +98,49 @@ def _made(name: str, pipeline: Pipeline, form: Form) -> CallEntry:
     face = _face(pipeline, form, words.params_bytes)
     text = handler_text(pipeline.name, face, entry.c_address, shared_call() if threads else words.call, threads, quick)
     _register(name, _linked(text), "cpu")
-    for platform in _ELSEWHERE:
-        _register(name, _refusing(), platform)
-    return entry
+    entries, handler = _on_gpus(pipeline, face, form)
+    _register(name, handler, _GPUS)
+    return entry, *entries
+
+
+def gpu_ordinals() -> list[int]:
+    """The numbers of JAX's own GPUs; none where it has no backend for them."""
+    try:
+        found = jax.local_devices(backend="cuda")
+    except RuntimeError:  # JAX's word for a backend that is not there
+        return []
+    return sorted(device.local_hardware_id for device in found)
+
+
+def _on_gpus(pipeline: Pipeline, face: XlaFace, form: Form) -> tuple[tuple[CallEntry, ...], int]:
+    """The entries of each GPU of JAX's, and the handler. Params that are traced lie on the device, so that another Program reads them there. Raises what
+    compiling and loading raise, and Unsupported as `c_address` does."""
+    assert pipeline._source is not None  # `JaxFunction` compiles it
+    program, options = pipeline._source
+    read = with_stored_params(program, form.traced) if form.traced else program
+    if read is None:
+        return (), _refusing("a param that is an array cannot go to a GPU here: give it as a number that is known when JAX traces the call")
+    entries = {ordinal: gpu_device(ordinal).compile_native(read, options).callable() for ordinal in gpu_ordinals()}
+    if not entries:
+        return (), _refusing("JAX had no GPUs when the call was traced")
+    table = [entries[ordinal].c_address if ordinal in entries else 0 for ordinal in range(max(entries) + 1)]
+    return tuple(entries.values()), _linked(streaming_text(pipeline.name, _stored(pipeline, face, form), table))
+
+
+def _stored(pipeline: Pipeline, face: XlaFace, form: Form) -> XlaFace:
+    """The face of the Program that reads its traced params from memory."""
+    places = [XlaBuffer(param.operand, None, param.data_type, 0, param.lanes, single=True) for param in face.params]
+    kept, at = list[tuple[int, int]](), 0
+    for param in pipeline.artifact.interface.params:
+        kept += [] if param.name in form.traced else [(at, param.type.size_bytes)]
+        at += param.type.size_bytes
+    return replace(face, buffers=(*face.buffers, *places), params=(), kept=tuple(kept))
 
 
 @cache
-def _refusing() -> int:
-    where = "put its arguments there, as jax.device_put(x, jax.devices('cpu')[0])"
-    return _linked(refusing_text("vyre_call", f"it runs on JAX's CPU devices, and on no others yet: {where}"))
+def _refusing(words: str) -> int:
+    """A handler that refuses calls, and says why."""
+    return _linked(refusing_text("vyre_call", words))
 
 
 def _linked(text: str) -> int:
