@@ -255,10 +255,10 @@ finished:
 """
 
 
-class PlannedCall:
-    """A plan as native code reads it, and all that it points to. Attributes: `plan`, `alone` (the grid runs in one thread), and `words`, the bytes."""
+class PlannedCall(bytearray):
+    """A plan as the bytes that native code reads; it holds all that these point to. Attributes: `plan`, and `alone`, whether the grid runs in one thread."""
 
-    __slots__ = ("_held", "alone", "plan", "words")
+    __slots__ = ("_held", "alone", "plan")
 
     def __init__(
         self, plan: LaunchPlan, kernel: CpuKernel, arrays: Sequence[tuple[int, int]], report: int | None, numbers: Sequence[int], mode: int,
@@ -276,7 +276,7 @@ class PlannedCall:
         block = (ctypes.c_char * len(plan.block)).from_buffer_copy(plan.block)
         types = (ctypes.c_char * len(exchanges.rows)).from_buffer(exchanges.rows)
         self._held = (kernel, rows, sizes, block, types)
-        self.words = bytearray(PLANNED.pack(
+        super().__init__(PLANNED.pack(
             mode, ctypes.addressof(types), len(exchanges), place[0] | place[1] << 32, ctypes.addressof(rows), len(arrays), ctypes.addressof(sizes),
             len(numbers), ctypes.addressof(block), len(block), -1 if report is None else report, plan.entry, kernel.address, kernel.scratch_bytes, total,
             total * prod(plan.step.workgroup), x, y, z, int(self.alone),
@@ -285,7 +285,7 @@ class PlannedCall:
     def know(self, exchanges: ExchangeTable) -> None:
         """Has native code ask arrays of the types that were learned meanwhile."""
         at = PLANNED.offset("exchange_count")
-        self.words[at : at + 8] = len(exchanges).to_bytes(8, "little")
+        self[at : at + 8] = len(exchanges).to_bytes(8, "little")
 
 
 def unplanned(mode: int) -> bytearray:
@@ -296,6 +296,6 @@ def unplanned(mode: int) -> bytearray:
 
 
 def planned_method(owner: type) -> Callable[..., Any]:
-    """The method `__call__` of a type whose instances have `_state` (the words of a `PlannedCall`), `_slow` and `_rest`. Raises ToolchainError where llvmlite
-    cannot be loaded."""
+    """The method `__call__` of a type whose instances have `_state` (a `PlannedCall`, or what `unplanned` gives), `_slow` and `_rest`. Raises ToolchainError
+    where llvmlite cannot be loaded."""
     return entry_method(owner, _SYMBOL, _CALL, "__call__($self, /, *arguments)\n--\n\nRuns the kernel; see vyre_py.drivers.cpu.planned_call.")

@@ -368,9 +368,9 @@ def test_threads_may_share_a_kernel():
 
     def run(k):
         b, count = torch.zeros(50), 20 + k
-        for _ in range(200):
-            add(a, b, 50, count, k)
-        return torch.equal(b[:count], a[:count] + k) and not b[count:].any()
+        for number in range(200):  # more numbers than plans are kept for
+            add(a, b, 50, count, k + number // 2)
+        return torch.equal(b[:count], a[:count] + k + 99) and not b[count:].any()
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(run, range(8)))

@@ -38,7 +38,7 @@ _SERIAL: Final = 32  # reductions of fewer elements are not worth a subgroup
 _LANES: Final = 32  # of a subgroup: enough to keep sums apart, and few enough for the registers of a CPU
 _RAGGED: Final = 4 * _LANES  # fewer elements than these go with a test in every turn, where they are no multiple of lanes
 _POINTWISE: Final = 256  # invocations of a workgroup without a reduction
-_SQUARE: Final = "8, 32"  # where memory is contiguous along different axes: cache lines are used up by neighbours
+_SQUARE: Final = "4, 64"  # where memory is contiguous along different axes: cache lines are used up by neighbours
 _RESULTS: Final = 32  # and of one whose invocations reduce alone
 _PROBLEM: Final = "problem"  # the buffer that tells what went wrong
 

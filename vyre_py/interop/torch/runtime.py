@@ -73,7 +73,7 @@ class TensorKernel:
         self.tensor_count, self.problems = buffers, tuple(problems)
         self._plans: dict[tuple[Any, ...], PlannedCall] = {}
         self._pipeline: Any = None
-        self._state = unplanned(_never.address)  # what native code reads
+        self._state: bytearray = unplanned(_never.address)  # what native code reads
 
     def __repr__(self) -> str:
         return f"<TensorKernel of {self.text.partition('(')[0].removeprefix('program ')!r}>"
@@ -102,8 +102,8 @@ class TensorKernel:
         if learned:
             for known in tuple(self._plans.values()):
                 known.know(_exchanges)
-        if (learned or self._state is not call.words) and not _watchers:
-            self._state = call.words
+        if (learned or self._state is not call) and not _watchers:
+            self._state = call
             self(*arguments)
             return
         if call.plan.empty:
