@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -149,6 +150,11 @@ def test_what_is_not_in_kernels_is_refused_by_name(model, words):
         export(model, (torch.randn(3, 4, 5),))
 
 
+def test_targets_are_looked_at_first():
+    with pytest.raises(vp.Unsupported, match="z80"):
+        export(Sorting(), (torch.randn(3),), targets=["cpu", "cpu:z80"])
+
+
 def test_files_that_are_no_models(pictures, tmp_path):
     path = pictures[0]
     with np.load(path) as file:
@@ -166,6 +172,14 @@ def test_files_that_are_no_models(pictures, tmp_path):
     (tmp_path / "wrong.npz").write_bytes(b"no zip file")
     with pytest.raises(vp.ArtifactError):
         ExportedModel.load(tmp_path / "wrong.npz")
+    whole, rng = bytearray(path.read_bytes()), random.Random(5)
+    for _ in range(40):
+        bad = bytearray(whole)
+        bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+        del bad[rng.randrange(len(bad)) :]
+        (tmp_path / "wrong.npz").write_bytes(bad)
+        with pytest.raises(vp.ArtifactError):
+            ExportedModel.load(tmp_path / "wrong.npz")
     far = np.frombuffer(json.dumps({**plan, "outputs": [{**output, "offset": 1 << 20}]}).encode(), np.uint8)
     np.savez(tmp_path / "wrong.npz", **{**good, "plan": far})
     with ExportedModel.load(tmp_path / "wrong.npz").on(vp.device("reference")) as run, pytest.raises(vp.ArtifactError, match="reaches element"):

@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import zipfile
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["BoundModel", "ExportedModel", "ModelInput", "ModelOutput", "ModelStep"]
 
 _VERSION: Final = 1
+# What NumPy, zipfile, zlib, json and the readers below raise for bytes that are not what they should be.
+_MALFORMED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 _ERRORS: Final = {"IndexError": IndexError, "RuntimeError": RuntimeError}
 
 
@@ -110,7 +113,7 @@ class ExportedModel:
         """The model in a file. Nothing of it is run; that its code is harmless cannot be seen: load only what you would run. Raises ArtifactError for a file
         that is none of these."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as file:
                 plan = json.loads(_bytes(file["plan"]))
                 if plan["version"] != _VERSION:
                     raise ArtifactError("file", f"it has version {shown(plan['version'])}; {_VERSION} is read", str(path))
@@ -120,7 +123,7 @@ class ExportedModel:
                     {_text(each["value"]): _array(file[f"constant{number}"], _type(each["type"])) for number, each in enumerate(plan["constants"])},
                     tuple(map(_step, plan["steps"])), tuple(map(_output, plan["outputs"])),
                 )  # fmt: skip
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
+        except _MALFORMED as error:
             raise ArtifactError("file", f"it is no exported model: {error}", str(path)) from error
 
 

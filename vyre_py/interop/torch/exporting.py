@@ -22,6 +22,7 @@ from vyre_py.interop.torch.runtime import TensorKernel, watching
 from vyre_py.interop.torch.tensors import TYPES, as_array, require_cpu
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.lowering.errors import Missing, Unsupported
+from vyre_py.native import Targets, parsed
 
 __all__ = ["export"]
 
@@ -182,7 +183,7 @@ def _require_pure(program: Any) -> None:
 
 
 def export(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, targets: str | Sequence[str] = ("reference", "cpu")
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, targets: Targets = ("reference", "cpu")
 ) -> ExportedModel:
     """The model's forward pass for tensors like these, as Programs compiled for the targets, with its weights: `save` writes one file, which
     `vyre_py.interop.exported.ExportedModel.load` reads without PyTorch. Shapes are those of `args` and `kwargs`, tensors on the CPU; numbers among them are
@@ -190,7 +191,7 @@ def export(
 
     Raises Unsupported, which names what the model needs that is PyTorch's own op, or changes in place; what `torch.export.export` and compiling raise.
     """
-    names = [targets] if isinstance(targets, str) else list(targets)
+    names = [str(target) for target in parsed(targets)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own code uses what it has deprecated
         program = torch.export.export(model, tuple(args), dict(kwargs or {}))
