@@ -6,8 +6,12 @@ import os
 
 import numpy as np
 import pytest
+from fake_cuda import FakeDriver
 
 import vyre_py as vp
+from vyre_py.drivers import cuda
+from vyre_py.drivers.cuda import library
+from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.language.types import SCALARS
 from vyre_py.ir.text.parser import parse
 
@@ -18,6 +22,7 @@ except ImportError:  # it is among the packages of the extra `dev`
         raise
     pytest.skip("apache-tvm-ffi is not installed", allow_module_level=True)
 
+from vyre_py.interop import tvm_ffi as interop
 from vyre_py.interop.tvm_ffi import function
 
 AXPY = """program axpy(n) workgroup(64) {
@@ -127,3 +132,38 @@ def test_tensors_of_torch() -> None:
     assert torch.equal(y, 2 * x + 1)
     with pytest.raises(ValueError, match="'x' must be contiguous"):
         axpy(x[::2], y[:500], 2.0)
+
+
+def test_a_function_for_a_gpu_launches_on_the_stream_of_tvm_ffi(monkeypatch) -> None:
+    """Over a stand-in for the driver."""
+    driver = FakeDriver(total=1 << 24)
+    blocks: list[bytes] = []
+    driver.kernel = blocks.append
+    monkeypatch.setattr(library, "load", lambda: driver)
+    monkeypatch.setattr(cuda, "load", lambda: driver)
+    device = CudaDevice(0)
+    monkeypatch.setattr(interop, "gpu_device", lambda number: device)
+    axpy, x, y = function(parse(AXPY), device="cuda"), device.allocate(1000, vp.f32), device.allocate(1000, vp.f32)
+    device.compile_native(parse(AXPY)).bind(x=x, y=y, a=2.0)()
+    ((*numbers, _),), (block,) = driver.launches, blocks
+    left, right = tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(y)
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 77):
+        axpy(left, right, 2.0)
+    assert driver.launches[-1] == (*numbers, 77) and blocks[-1] == block
+    axpy(left, right, 2.0)
+    assert driver.launches[-1] == (*numbers, 1)  # the legacy stream
+    before = len(driver.launches)
+    with pytest.raises(ValueError, match="'x' must be on cuda:0"):
+        axpy(*tensors(np.ones(4, np.float32)), right, 2.0)
+    with pytest.raises(ValueError, match="an axis has not the size"):
+        axpy(left, tvm_ffi.from_dlpack(y[:10]), 2.0)
+    assert len(driver.launches) == before
+    device.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        axpy(left, right, 2.0)
+
+
+@pytest.mark.parametrize("name", ["wgpu", "cuda:x", "cpu:1", ""])
+def test_functions_are_for_two_kinds_of_devices(name) -> None:
+    with pytest.raises(vp.Unsupported, match="device"):
+        function(parse(AXPY), device=name)

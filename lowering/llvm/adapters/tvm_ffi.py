@@ -1,7 +1,7 @@
 """Functions for TVM FFI: LLVM IR of a `TVMFFISafeCallType` that takes DLPack's tensors and numbers, and hands them to a pipeline's native entry.
 
 The convention is `tvm/ffi/c_api.h`: an argument is 16 bytes, the number of its type and a value; a tensor is a `DLTensor`, by itself or behind the header of an
-object. What does not fit becomes an error of TVM FFI's, which is an exception in Python.
+object. What does not fit becomes an error of TVM FFI's, which is an exception in Python. On a GPU a call goes to the stream that TVM FFI has for it now.
 """
 
 from __future__ import annotations
@@ -14,12 +14,23 @@ from vyre_py.ir.language.types import Kind, Type
 from vyre_py.lowering.llvm.adapters.adapter_lines import AdapterLines, c_string
 from vyre_py.lowering.statuses import CStatus
 
-__all__ = ["FUNCTION_SYMBOL", "RAISE_SYMBOL", "TvmTensor", "function_text", "takes_param"]
+__all__ = ["FUNCTION_SYMBOL", "RAISE_SYMBOL", "STREAM_SYMBOL", "TvmPlace", "TvmTensor", "function_text", "takes_param"]
 
 FUNCTION_SYMBOL: Final = "vyre_tvm_function"
 RAISE_SYMBOL: Final = "TVMFFIErrorSetRaisedFromCStr"
+STREAM_SYMBOL: Final = "TVMFFIEnvGetStream"
 _INT, _BOOL, _FLOAT, _DL_TENSOR, _TENSOR, _HEADER_BYTES = 1, 2, 3, 7, 70, 24  # TVMFFITypeIndex, and sizeof(TVMFFIObject)
-_CPU: Final = 1  # kDLCPU
+_LEGACY_STREAM: Final = 1  # how CUDA's functions know the stream that null stands for elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class TvmPlace:
+    """Where tensors have to be: the device in words, DLPack's kind and number of it, and whether it has streams."""
+
+    words: str
+    kind: int
+    number: int
+    streams: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class _Function(AdapterLines):
         self.require([condition], f"go{condition[1:]}", self.error(kind, words))
 
 
-def _tensor(line: _Function, number: int, tensor: TvmTensor) -> str:
+def _tensor(line: _Function, number: int, tensor: TvmTensor, place: TvmPlace) -> str:
     """The DLTensor of an argument, which is what it has to be."""
     at = line.at("%args", 16 * number)
     kind, value = line.load("i32", at, 0), line.load("ptr", at, 8)
@@ -64,7 +75,7 @@ def _tensor(line: _Function, number: int, tensor: TvmTensor) -> str:
     either = line.emit(f"or i1 {plain}, {line.emit(f'icmp eq i32 {kind}, {_TENSOR}')}")
     line.must(either, "TypeError", f"{tensor.name!r} must be a tensor")
     found = line.emit(f"select i1 {plain}, ptr {value}, ptr {line.at(value, _HEADER_BYTES)}")
-    line.must(line.emit(f"icmp eq i32 {line.load('i32', found, 8)}, {_CPU}"), "ValueError", f"{tensor.name!r} must be in the memory of the CPU")
+    line.must(line.emit(f"icmp eq i64 {line.load('i64', found, 8)}, {place.kind | place.number << 32}"), "ValueError", f"{tensor.name!r} must be {place.words}")
     typed = line.emit(f"icmp eq i32 {line.load('i32', found, 20)}, {tensor.data_type}")
     line.must(typed, "TypeError", f"{tensor.name!r} needs elements of {tensor.type_name}")
     axes = tensor.rank + bool(tensor.lanes)
@@ -124,10 +135,10 @@ def _llvm(type_: Type) -> str:
 
 
 def function_text(
-    name: str, tensors: Sequence[TvmTensor], params: Sequence[tuple[str, Type]], dims: Sequence[tuple[str, bool]], callable_: int, call: int
+    name: str, place: TvmPlace, tensors: Sequence[TvmTensor], params: Sequence[tuple[str, Type]], dims: Sequence[tuple[str, bool]], callable_: int, call: int
 ) -> str:
-    """The text of the function for a Program of a name. It takes the tensors, a number for each of the params, and one for each of the dims of which it is said
-    that they are given; it ends in the function at `call`, as `vyre_callable_t` has it, with the descriptor at `callable_`."""
+    """The text of the function for a Program of a name. It takes the tensors, which are all in one place, a number for each of the params, and one for each of
+    the dims of which it is said that they are given; it ends in the function at `call`, as `vyre_callable_t` has it, with the descriptor at `callable_`."""
     line, given = _Function(name), [dim for dim, asked in dims if asked]
     ranks = sum(tensor.rank for tensor in tensors)
     for array, size in (("addresses", len(tensors)), ("sizes", ranks + len(dims)), ("params", len(params))):
@@ -136,7 +147,7 @@ def function_text(
     line.must(line.emit(f"icmp eq i32 %count, {len(names)}"), "TypeError", f"{len(names)} arguments are needed: {', '.join(names)}")
     at = offset = 0
     for number, tensor in enumerate(tensors):
-        found = _tensor(line, number, tensor)
+        found = _tensor(line, number, tensor, place)
         for axis in _shape(line, tensor, found):
             line.store("i64", axis, "%sizes", 8 * at)
             at += 1
@@ -153,14 +164,18 @@ def function_text(
             whole = line.emit(f"icmp eq i32 {line.load('i32', where, 0)}, {_INT}")
             line.must(line.emit(f"and i1 {whole}, {line.emit(f'icmp sge i64 {value}, 0')}"), "TypeError", f"dim {dim!r} is a whole number from 0")
         line.store("i64", value, "%sizes", 8 * (at + number))
-    _called(line, callable_, call)
+    _called(line, place, callable_, call)
     return _text(line)
 
 
-def _called(line: _Function, callable_: int, call: int) -> None:
+def _called(line: _Function, place: TvmPlace, callable_: int, call: int) -> None:
+    stream = "null"
+    if place.streams:
+        now = line.emit(f"call ptr @{STREAM_SYMBOL}(i32 {place.kind}, i32 {place.number})")
+        stream = line.emit(f"select i1 {line.emit(f'icmp eq ptr {now}, null')}, ptr inttoptr (i64 {_LEGACY_STREAM} to ptr), ptr {now}")
     line.do(f"%callable = inttoptr i64 {callable_} to ptr")
     line.do(f"%call = inttoptr i64 {call} to ptr")
-    status = line.emit("call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr null)")
+    status = line.emit(f"call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr {stream})")
     arms = [f"i32 {int(s)}, label %{line.error('RuntimeError' if s >= CStatus.STREAM else 'ValueError', s.words)}" for s in CStatus if s is not CStatus.OK]
     other = line.error("RuntimeError", "the device's library refuses the launch")
     line.do(f"switch i32 {status}, label %{other} [i32 0, label %fine {' '.join(arms)}]")
@@ -174,5 +189,6 @@ def _text(line: _Function) -> str:
     for number, (kind, words) in enumerate(line.raised):
         texts += [c_string(f"kind{number}", kind), c_string(f"text{number}", f"{line.name}: {words}")]
         blocks += [f"raise{number}:", f"  call void @{RAISE_SYMBOL}(ptr @kind{number}, ptr @text{number})", "  ret i32 -1"]
+    declared = [f"declare void @{RAISE_SYMBOL}(ptr, ptr)", f"declare ptr @{STREAM_SYMBOL}(i32, i32)"]
     head = f"define i32 @{FUNCTION_SYMBOL}(ptr %handle, ptr %args, i32 %count, ptr %result) {{"
-    return "\n".join([*texts, f"declare void @{RAISE_SYMBOL}(ptr, ptr)", head, "entry:", *line.lines, *blocks, "}", ""])
+    return "\n".join([*texts, *declared, head, "entry:", *line.lines, *blocks, "}", ""])
