@@ -78,7 +78,10 @@ class Shared:
 
 class Exchanger(Rewriter):
     """Copies a Program of tiles, with what its invocations need to know of their places and of each other. `share_bytes` is what the array of each type may
-    take, where an element takes `least_bytes` at least. On a target whose subgroups have so many `lanes`, unless 0, these hand each other values."""
+    take, where an element takes `least_bytes` at least. On a target whose subgroups have so many `lanes`, unless 0, these hand each other values.
+    `is_staggered` says that strips of products lie so that rows which several invocations read at once are in different banks."""
+
+    is_staggered = False
 
     def __init__(self, program: Program, target: str, invocations: InvocationGrid, share_bytes: int, least_bytes: int = 1, lanes: int = 0) -> None:
         super().__init__(program)

@@ -49,6 +49,14 @@ class _Factor:
         self.type = type_
         self.width = tile.shape[1 - k]
 
+    def staggered(self, k: Atom, strip: int) -> Atom:
+        """Where the k-th element of a row of a strip lies, rows along k: rows of neighbouring invocations begin in different places, so that their k-th
+        elements are in different banks. All rows of an invocation begin in the same one."""
+        least = strip & -strip
+        if self.k == 0 or not self.x.is_staggered or least == 1 or self.width == 1:
+            return k
+        return self.x.m("xor", k, self.x.m("and", self.x.here(self.x.invocations, self.tile.shape, 0), word(least - 1)))
+
     def put(self, array: Memory, first: int, begin: int, strip: int) -> None:
         """Stores a strip, k from `begin` on."""
         x, m = self.x, self.x.m
@@ -62,7 +70,11 @@ class _Factor:
             is_there = x.inside(layout, shape, r)
             if least < begin or end > begin + strip:
                 is_there = x.both(is_there, m("lt", m("sub", x.element(layout, shape, self.k, r[self.k]), word(begin)), word(strip)))
-            place = m("add", x.linear(layout, shape, r, strides), word(first - begin * strides[self.k] & 0xFFFFFFFF))
+            if self.k == 1 and x.is_staggered:
+                along = self.staggered(m("sub", x.element(layout, shape, 1, r[1]), word(begin)), strip)
+                place = m("add", m("add", x.scaled(x.element(layout, shape, 0, r[0]), strip), along), word(first))
+            else:
+                place = m("add", x.linear(layout, shape, r, strides), word(first - begin * strides[self.k] & 0xFFFFFFFF))
             x.store(array, (x.where(is_there, place, NOWHERE),), _as(x, value, self.type))
 
 
@@ -92,8 +104,9 @@ def multiplied(
                 if r not in totals:
                     totals[r] = x.var(type_, acc.registers[r] if parts is None else x.get(parts[r]))
             k = x.for_(word(0), word(deep), word(1))
+            along = left.staggered(k, deep)
             held = [dict.fromkeys(r[axis] for r in block) for axis in (0, 1)]
-            rows = {r: _as(x, x.load(array_a, (x.m("add", x.scaled(x.element(layout, to, 0, r), deep), k),)), type_) for r in held[0]}
+            rows = {r: _as(x, x.load(array_a, (x.m("add", x.scaled(x.element(layout, to, 0, r), deep), along),)), type_) for r in held[0]}
             start = x.m("add", x.scaled(k, right.width), word(behind))
             columns = {r: _as(x, x.load(array_b, (x.m("add", start, x.element(layout, to, 1, r)),)), type_) for r in held[1]}
             for row, column in block:

@@ -76,16 +76,18 @@ _STORES_AT_ONCE: Final = 8
 
 def without_tiles(
     program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1, kernel: MicroKernel | None = None,
-    lanes: int = 0,
+    lanes: int = 0, *, blocks: bool = False,
 ) -> Program:  # fmt: skip
     """A Program of invocations that does what a Program of tiles does, which is valid, with at most so many bytes of workgroup memory. `workgroup` is how
     many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least; `kernel` is for products on a CPU. Folds go between
-    the `lanes` of a subgroup, unless 0, where whole subgroups make a workgroup.
+    the `lanes` of a subgroup, unless 0, where whole subgroups make a workgroup. With `blocks` an invocation has sums of products in blocks of rows and columns.
 
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    return Rewrite(program, target, invocation_grid(program, workgroup), memory_bytes, least_bytes, kernel, lanes).run()
+    rewrite = Rewrite(program, target, invocation_grid(program, workgroup, blocks=blocks), memory_bytes, least_bytes, kernel, lanes)
+    rewrite.is_staggered = blocks
+    return rewrite.run()
 
 
 def _ordered(program: Program) -> set[Memory]:

@@ -77,14 +77,15 @@ def host_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
 
 
 def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    """The one form that there is."""
-    return _invocations(program, target, options, _WGSL_TILE_BYTES, _WGSL_ELEMENT_BYTES)
+    """The one form that there is, with sums in blocks: a load has a check of its index, and so costs more than elsewhere."""
+    return _invocations(program, target, options, _WGSL_TILE_BYTES, _WGSL_ELEMENT_BYTES, blocks=True)
 
 
 def _invocations(
-    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None, lanes: int = 0
-) -> Sequence[Checked]:
+    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None, lanes: int = 0,
+    *, blocks: bool = False,
+) -> Sequence[Checked]:  # fmt: skip
     if options.workgroup is not None and any(extent & extent - 1 for extent in options.workgroup):
         help_ = "tiles are shared out among numbers of invocations that are powers of two along x, y and z"
         raise Unsupported(target.name, [Missing(f"option workgroup={options.workgroup!r} for a Program of tiles", help=help_)])
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, kernel, lanes)),)
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, kernel, lanes, blocks=blocks)),)

@@ -20,7 +20,7 @@ from itertools import product
 from math import gcd, prod
 from typing import Final
 
-from vyre_py.ir.language.nodes import Var
+from vyre_py.ir.language.nodes import Tile, Var
 from vyre_py.ir.language.program import Program
 
 __all__ = ["NOT_SHARED", "InvocationGrid", "TileLayout", "Line", "invocation_grid", "power_of_two", "shapes_of"]
@@ -30,6 +30,7 @@ _MOST: Final = 256  # what every device of WebGPU has
 _HELD: Final = 32  # elements of the largest tile that an invocation holds, where there are enough invocations
 _NEIGHBOURS: Final = 32  # that load what lies side by side
 _FEW: Final = 16
+_FEWEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,12 @@ def shapes_of(program: Program) -> list[tuple[int, ...]]:
     return [t.shape for t in types if t.is_tile]
 
 
-def invocation_grid(program: Program, given: tuple[int, int, int] | None = None, count: int = 0, width: int = 1) -> InvocationGrid:
+def invocation_grid(
+    program: Program, given: tuple[int, int, int] | None = None, count: int = 0, width: int = 1, *, blocks: bool = False
+) -> InvocationGrid:  # fmt: skip
     """The invocations for a Program of tiles: `count`, or as many as hold its largest tile in a few registers each, in rows over which all tiles take the
-    fewest registers together, and those of about 32 where there is a choice. `given` are as many as somebody asked for along x, y and z; powers of two.
+    fewest registers together, and those of about 32 where there is a choice. With `blocks` the sums of a product that an invocation holds are first of all as
+    few rows and columns as may be, each of which it loads once for all of them. `given` are as many as somebody asked for along x, y and z; powers of two.
     Each has `width` neighbours together."""
     if given is not None:
         return InvocationGrid(given[1] * given[2], given[0], width)
@@ -141,7 +145,14 @@ def invocation_grid(program: Program, given: tuple[int, int, int] | None = None,
     least = min(_FEW, count)
     if width > 1:
         least = min(least, power_of_two(max([shape[-1] for shape in shapes], default=1) // width))
-    return min(_grids(count, least, width), key=lambda grid: (_cost(grid, shapes), abs(grid.columns - _NEIGHBOURS)))
+    sums = [s.bound.type.shape for s in program.body if blocks and isinstance(s, Tile) and s.op.name.startswith("mma")]
+    if sums:
+        least = min(least, _FEWEST)
+
+    def cost(grid: InvocationGrid) -> tuple[int, int, int]:
+        return _cost(grid, shapes), sum([sum(grid.held(shape)) for shape in sums]), abs(grid.columns - _NEIGHBOURS)
+
+    return min(_grids(count, least, width), key=cost)
 
 
 def power_of_two(n: int) -> int:

@@ -86,6 +86,25 @@ def test_transposes_go_to_all_banks(t: Type, shape: tuple[int, ...], axes: tuple
     assert max(passes(*access) for access in accesses) == 1
 
 
+def product(m: int, n: int, k: int) -> Program:
+    """A product of tiles."""
+    with vp.TileBuilder("product") as b:
+        d = b.dim("d")
+        x, y, z = b.read("x", vp.f32, d, d), b.read("y", vp.f32, d, d), b.write("z", vp.f32, d, d)
+        b.grid(1)
+        z[0, 0] = vp.mma(x.tile(0, 0, shape=(m, k)), y.tile(0, 0, shape=(k, n)), b.fill(0.0, (m, n), vp.f32))
+    return b.program
+
+
+@pytest.mark.parametrize(("m", "n", "k", "loads"), [(64, 64, 32, 12), (128, 128, 16, 16), (32, 32, 32, 12), (40, 24, 24, 13), (64, 64, 64, 24)])
+def test_sums_in_blocks_take_few_loads_from_all_banks(m: int, n: int, k: int, loads: int) -> None:
+    """A turn along k loads the rows and columns of an invocation's sums once each: of 32 sums 12 elements, where rows of 32 neighbours would take 18."""
+    program = without_tiles(product(m, n, k), "wgsl", 16 << 10, least_bytes=4, blocks=True)
+    kinds = [type(s) for s in program.body if isinstance(s, (Load, Store)) and s.memory.space is Space.WORKGROUP]
+    found = [passes(*access) for kind, access in zip(kinds, counted(program, max(m, n, k)), strict=True) if kind is Load]
+    assert len(found) == loads and max(found) == 1
+
+
 def test_the_model_counts_banks() -> None:
     """Of what it is itself there is no doubt: a row, a column of 32 words, and one of 33."""
     words = Memory("words", Space.WORKGROUP, vp.f32, (DimConst(2048),), Access.READ_WRITE)
