@@ -26,6 +26,7 @@ from tests.bench.cuda.peers import forbid
 from tests.bench.cuda.rows_data import DATA_ROWS
 from tests.bench.cuda.rows_elementwise import ELEMENTWISE_ROWS
 from tests.bench.cuda.rows_launch import LAUNCH_ROWS
+from tests.bench.cuda.rows_ops import OPS_ROWS
 from tests.bench.cuda.rows_reductions import REDUCTION_ROWS
 from tests.bench.cuda.rows_scans import SCAN_ROWS
 from tests.bench.cuda.rows_tiles import TILE_ROWS
@@ -33,7 +34,7 @@ from tests.bench.cuda.rows_work import WORK_ROWS
 from tests.bench.cuda.table import Bench, Result, Results, Row
 from vyre_py.drivers.cuda.device import CudaDevice
 
-ROWS: tuple[Row, ...] = (*LAUNCH_ROWS, *DATA_ROWS, *WORK_ROWS, *ELEMENTWISE_ROWS, *REDUCTION_ROWS, *SCAN_ROWS, *TILE_ROWS)
+ROWS: tuple[Row, ...] = (*LAUNCH_ROWS, *DATA_ROWS, *WORK_ROWS, *ELEMENTWISE_ROWS, *REDUCTION_ROWS, *SCAN_ROWS, *OPS_ROWS, *TILE_ROWS)
 _PACKAGES = ("llvmlite", "cuda-bindings", "cuda-core", "numpy", "torch", "cupy-cuda13x", "cupy-cuda12x")
 
 

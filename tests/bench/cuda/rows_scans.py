@@ -14,7 +14,7 @@ from tests.bench.cuda.table import Bench, Row, at_least
 from tests.bench.cuda.timing import Work
 from vyre_py.ir.language.program import Program
 
-__all__ = ["SCAN_ROWS"]
+__all__ = ["SCAN_ROWS", "raced"]
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[3] / "examples"
 _TIMES: Final = 10
@@ -29,7 +29,7 @@ def _program(example: str, name: str) -> Program:
     return made
 
 
-def _raced(bench: Bench, ours: Callable[[], Any], peer: Callable[[Any], Callable[[], object]], amount: float) -> dict[str, float]:
+def raced(bench: Bench, ours: Callable[[], Any], peer: Callable[[Any], Callable[[], object]], amount: float) -> dict[str, float]:
     """So much an us, times 1000."""
 
     def by_torch() -> Work:
@@ -49,7 +49,7 @@ def _prefix_sum(bench: Bench) -> dict[str, float]:
         result = library.empty_like(there)
         return lambda: library.cumsum(there, 0, dtype=library.int32, out=result)
 
-    found = _raced(bench, launch, peer, 2 * count * 4)
+    found = raced(bench, launch, peer, 2 * count * 4)
     x.free()
     y.free()
     return found
@@ -65,7 +65,7 @@ def _compaction(bench: Bench) -> dict[str, float]:
         there = library.rand(count, device="cuda")
         return lambda: library.masked_select(there, there > _LIMIT)
 
-    found = _raced(bench, launch, peer, count)
+    found = raced(bench, launch, peer, count)
     for buffer in (x, y, total):
         buffer.free()
     return found
@@ -90,7 +90,7 @@ def _radix_sort(bench: Bench) -> dict[str, float]:
         there = library.randint(-(1 << 31), 1 << 31, (count,), dtype=library.int32, device="cuda")
         return lambda: library.sort(there)
 
-    found = _raced(bench, device.sequence(*steps), peer, count)
+    found = raced(bench, device.sequence(*steps), peer, count)
     del steps
     for buffer in (source, one, other, counts, places):
         buffer.free()
