@@ -262,10 +262,10 @@ def _batches(axis: _Axis, room: int) -> Iterator[list[list[tuple[int, ...]]]]:
     """The registers in runs along the axis, of which each but the first of its key begins with the last register of the one before, as many at once as
     there is room for."""
     batch: list[list[tuple[int, ...]]] = []
-    used = 0
+    used, step = 0, max(1, room - 1)  # where there is room for one, a key has no more
     for key in axis.keys:
-        for low in range(0, axis.held, max(1, room - 1)):
-            run = [_with(key, axis.axis, r) for r in range(max(0, low - 1), min(axis.held, low + room - 1))]
+        for low in range(0, axis.held, step):
+            run = [_with(key, axis.axis, r) for r in range(max(0, low - 1), min(axis.held, low + step))]
             if used + len(run) > room:
                 yield batch
                 batch, used = [], 0

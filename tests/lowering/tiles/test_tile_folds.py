@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from math import prod
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.passes import as_written, unoptimised
+from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.tiles import without_tiles
+from vyre_py.lowering.tiles.tile_layout import invocation_grid
 from vyre_py.lowering.tiles.viewed import over_views
 
 BYTES = 48 << 10
@@ -108,3 +111,25 @@ def test_rows_of_a_warp_need_no_workgroup_memory() -> None:
 def test_what_is_no_whole_subgroup_has_none() -> None:
     form = without_tiles(vp.ops.softmax(vp.f32, 1024), "compute_90", BYTES, (16, 1, 1), lanes=32)
     assert form.subgroup == 0 and not any(isinstance(s, Subgroup) for s in form.body)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("words", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(2, 8), (2, 16), (4, 40), (3, 5, 9)])
+def test_scans_where_an_invocation_has_room_for_few_elements(shape: tuple[int, ...], words: int, exclusive: bool) -> None:
+    """An invocation that has one element of a row hands on that one, though there is room for no more; one that has several needs two."""
+    with vp.TileBuilder("scans") as b:
+        x, y = b.read("x", vp.u32, *shape), b.write("y", vp.u32, *shape)
+        b.grid(1)
+        y[(0,) * len(shape)] = x.tile(*[0] * len(shape), shape=shape).scan("add", len(shape) - 1, exclusive=exclusive)
+    count = invocation_grid(b.program).count
+    try:
+        form = without_tiles(b.program, "compute_90", 4 * count * words)
+    except Unsupported:
+        assert words == 1 and invocation_grid(b.program).held(shape)[-1] > 1
+        return
+    values = np.arange(1, 1 + prod(shape), dtype=np.uint32).reshape(shape) ** 3
+    arguments = {"x": values, "y": np.zeros(shape, np.uint32)}
+    interpret(unoptimised(check(form), expand=EXPANDED_ONLY), arguments, {}, races=True)
+    wanted = np.cumsum(values, axis=-1, dtype=np.uint32)
+    assert np.array_equal(arguments["y"], wanted - values if exclusive else wanted)
