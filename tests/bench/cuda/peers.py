@@ -17,7 +17,7 @@ import numpy as np
 from tests.bench.cuda.timing import Work, repeated
 from vyre_py.drivers.cuda.launch.launch import BoundKernel
 
-__all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "forbid", "packed_launch", "torch", "values_loop"]
+__all__ = ["Absent", "block_loop", "core_launch", "cupy", "cupy_launch", "forbid", "packed_launch", "torch", "triton_launch", "values_loop"]
 
 
 class Absent(Exception):
@@ -215,3 +215,17 @@ def cupy_launch(count: int) -> Work:
     x, y = library.ones(count, dtype=library.float32), library.ones(count, dtype=library.float32)
     grid, given = (-(-count // 256),), (y, x, np.float32(2), np.int32(count))
     return repeated(lambda: kernel(grid, (256,), given))
+
+
+def triton_launch(x: Any, y: Any) -> Work:
+    """An axpy of Triton's over two of PyTorch's tensors and a number. Raises Absent."""
+    _library("triton", "Triton")
+    made = import_module("tests.bench.cuda.triton_axpy")
+    count = x.numel()
+    kernel, grid, block = made.axpy, (-(-count // made.BLOCK),), made.BLOCK
+
+    def work(times: int) -> None:
+        for _ in repeat(None, times):
+            kernel[grid](y, x, 2.0, count, block=block)
+
+    return work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 from typing import Any
 from unittest import mock
@@ -11,7 +12,15 @@ from unittest import mock
 import numpy as np
 
 import vyre_py as vp
-from tests.bench.cuda.peers import block_loop, core_launch, cupy_launch, packed_launch, torch, values_loop
+from tests.bench.cuda.peers import (
+    block_loop,
+    core_launch,
+    cupy_launch,
+    packed_launch,
+    torch,
+    triton_launch,
+    values_loop,
+)
 from tests.bench.cuda.programs import AXPY, nothing
 from tests.bench.cuda.table import Bench, Row, at_most, within
 from tests.bench.cuda.timing import Work, race, repeated
@@ -60,6 +69,29 @@ def launch_and_wait(bench: Bench) -> dict[str, float]:
             wait()
 
     return bench.race({"ours": ours}, {"cuda.core.launch and sync": lambda: core_launch(x.address, y.address, _COUNT)[1]}, calls=200, rounds=15)
+
+
+def calls(bench: Bench) -> dict[str, float]:
+    """A call of the pipeline as a function, over two Buffers and a number, and what it is made of otherwise."""
+    device = bench.device
+    pipeline, launch = device.compile_native(AXPY), _bound(bench)
+    entry, (x, y) = pipeline.callable(), [device.upload(np.ones(_COUNT, np.float32)) for _ in range(2)]
+    works = {
+        "ours": repeated(partial(entry, x, y, 2.0)), "bound launch": repeated(launch), "bind": repeated(partial(pipeline.bind, {"x": x, "y": y, "a": 2.0})),
+    }  # fmt: skip
+    return bench.race(works, calls=500, rounds=31)
+
+
+def tensor_calls(bench: Bench) -> dict[str, float]:
+    """The same over two of PyTorch's tensors. Raises Absent."""
+    device = bench.device
+    entry, launch = device.compile_native(AXPY).callable(), _bound(bench)
+    x, y = [device.upload(np.ones(_COUNT, np.float32)) if bench.dry else torch().ones(_COUNT, device="cuda") for _ in range(2)]
+    entry(x, y, 2.0)
+    if why := entry.explain(x, y, 2.0):
+        raise RuntimeError("; ".join(why))
+    works = {"ours": repeated(partial(entry, x, y, 2.0)), "bound launch": repeated(launch)}
+    return bench.race(works, {"Triton": lambda: triton_launch(x, y)}, calls=500, rounds=31)
 
 
 def flatness(bench: Bench) -> dict[str, float]:
@@ -194,6 +226,10 @@ LAUNCH_ROWS = (
     Row("launch, 4 arguments", "us", launches, "cuda.bindings, packed before"),
     Row("launch, 4 arguments", "us", launches, "CuPy RawKernel"),
     Row("launch, 4 arguments", "us", launches, "PyTorch add_"),
+    Row("callable(), two Buffers and a number", "us", calls, "bound launch", at_most(1.25)),
+    Row("callable(), two PyTorch tensors and a number", "us", tensor_calls, "bound launch", at_most(1.25)),
+    Row("callable(), two PyTorch tensors and a number", "us", tensor_calls, "Triton", at_most(0.4)),
+    Row("bind, two Buffers and a number", "us", calls, "", within(25.0), "bind"),
     Row("launch, slowest of 0 to 16 arguments", "us", flatness, "fastest", at_most(1.1), "slowest"),
     Row("C loop, slowest of 0 to 16 arguments", "us", flatness, "C, fastest", None, "C, slowest"),
     Row("launch and wait", "us", launch_and_wait, "cuda.core.launch and sync"),
