@@ -52,7 +52,8 @@ class Words(nn.Module):
     def forward(self, x, *, scale=1.0):
         q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.pack(self.norm(x)).chunk(3, -1))
         h = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return {"h": x + scale * functional.gelu(self.out(h.transpose(1, 2).flatten(2)))}
+        rows = h.transpose(1, 2).flatten(2).view(-1, 16)  # as attention gives it, heads side by side
+        return {"h": x + scale * functional.gelu(self.out(rows)).view_as(x)}
 
 
 def arrays(*tensors):

@@ -43,7 +43,7 @@ _FREE: Final = frozenset({
 
 
 def _matrix_product(a: Any, b: Any) -> Any:
-    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype)
+    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype).contiguous()  # as the op's own result, which views rely on
 
 
 def _added(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -66,11 +66,19 @@ def _convolution(
         windows = windows.unfold(4 + axis, width, stride[axis])[..., :: dilation[axis]]
     kernel = weight.reshape(1, groups, weight.shape[0] // groups, weight.shape[1], *[1] * axes, *weight.shape[2:])
     summed = (windows * kernel).sum([3, *range(-axes, 0)], dtype=x.dtype)
-    found = summed.reshape(x.shape[0], weight.shape[0], *summed.shape[3:])
+    found = summed.reshape(x.shape[0], weight.shape[0], *summed.shape[3:]).contiguous()
     return found if bias is None else found + bias.reshape(-1, *[1] * axes)
 
 
+def _attention(*args: Any, **kwargs: Any) -> Any:
+    """PyTorch's own decomposition, whose result lies as that of the op, which views rely on: heads side by side."""
+    found, *rest = torch._decomp.decomposition_table[_ATTENTION](*args, **kwargs)
+    return found.transpose(1, 2).contiguous().transpose(1, 2), *rest
+
+
+_ATTENTION: Final = aten._scaled_dot_product_flash_attention_for_cpu.default
 _PRODUCTS: Final[Mapping[Any, Any]] = {
+    _ATTENTION: _attention,
     aten.mm.default: _matrix_product, aten.bmm.default: _matrix_product, aten.addmm.default: _added, aten.baddbmm.default: _added,
     aten.convolution.default: _convolution,
 }  # fmt: skip
