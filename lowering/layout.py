@@ -118,9 +118,10 @@ def _extents(program: Program) -> Iterator[tuple[DimExpr, Type]]:
     """Every size that the code may ask for, and its type: axes of accessed buffers, then dim expressions used as operands."""
     wide = program.widths.buffers
     for statement in program.body:
-        if isinstance(statement, MemoryStatement) and statement.memory.space is Space.BUFFER:
-            type_ = u64 if statement.memory in wide else u32
-            yield from ((axis, type_) for axis in statement.memory.shape)
+        for memory in (statement.memory, *statement.also_reads) if isinstance(statement, MemoryStatement) else ():
+            if memory.space is Space.BUFFER:
+                type_ = u64 if memory in wide else u32
+                yield from ((axis, type_) for axis in memory.shape)
         type_ = u32 if whole_size(statement) is None else u64
         for atom in statement.args:
             if not isinstance(atom, (Value, Const, Param)):

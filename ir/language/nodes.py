@@ -27,9 +27,9 @@ from vyre_py.ir.language.types import Type, decode, encode, u32
 __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
-    "OrderedAtomic", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
-    "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Value", "Var",
-    "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
+    "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
+    "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Unpack",
+    "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -445,6 +445,97 @@ class WarpgroupWait(MemoryStatement):
 
 
 @_node
+class Pack(MemoryStatement):
+    """Only in a Program that was made for a target: the workgroup copies `rows` by `columns` elements of `source`, from the indices args on, to a workgroup
+    array, whose type they are widened to; zeros for what is outside. Rows go along axis `down` of the source, columns along axis `across`, one of which is its
+    last, the other indices are as they are. Element (r, c) comes to r `row` + c // `lanes` `strip` + c % `lanes`, and there is room for whole groups of `lanes`
+    along c, and along r if it goes along the source's last axis. What lies behind along axis `ahead` may be fetched meanwhile. The workgroup waits before and
+    behind."""
+
+    source: Memory
+    down: int
+    across: int
+    ahead: int
+    rows: int
+    columns: int
+    row: int
+    strip: int
+    lanes: int
+    effect = Effect.READS | Effect.WRITES | Effect.SYNCHRONISES | Effect.CONVERGES
+    payload = MappingProxyType({
+        "memory": Memory, "source": Memory, "down": int, "across": int, "ahead": int, "rows": int, "columns": int, "row": int, "strip": int,
+        "lanes": int,
+    })  # fmt: skip
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),)
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """What is copied."""
+        return (self.source,)
+
+
+@_node
+class Unpack(MemoryStatement):
+    """Only in a Program that was made for a target: the workgroup copies `rows` by `columns` elements of the workgroup array `source`, row by row, each of
+    `pitch` elements, to a memory, from the indices args on; what is outside is dropped. Rows go along axis `down` of the memory, columns along its last, and
+    the other indices are as they are. Vectors of `lanes` elements go at once. The workgroup waits before and behind."""
+
+    source: Memory
+    down: int
+    rows: int
+    columns: int
+    pitch: int
+    lanes: int
+    effect = Effect.READS | Effect.WRITES | Effect.SYNCHRONISES | Effect.CONVERGES
+    payload = MappingProxyType({"memory": Memory, "source": Memory, "down": int, "rows": int, "columns": int, "pitch": int, "lanes": int})
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """What is copied."""
+        return (self.source,)
+
+
+@_node
+class PackedProduct(MemoryStatement):
+    """Only in a Program that was made for a target: the workgroup multiplies `rows` by `depth` elements of the workgroup array `left` by `depth` by `columns`
+    of `right`, and adds the product to those of a third array as `mma` does. Element (r, k) of the first factor lies at r `left_row` + k `left_column`, (k, c)
+    of the second at k `right_row` + c // `lanes` `right_strip` + c % `lanes`, and sums lie row by row. There is room for whole groups of `lanes` along c. So
+    many sums go through k together: of `down` rows, and of `across` groups. The workgroup waits before and behind."""
+
+    left: Memory
+    right: Memory
+    rows: int
+    depth: int
+    columns: int
+    left_row: int
+    left_column: int
+    right_row: int
+    right_strip: int
+    lanes: int
+    down: int
+    across: int
+    effect = Effect.READS | Effect.WRITES | Effect.SYNCHRONISES | Effect.CONVERGES
+    payload = MappingProxyType({
+        "memory": Memory, "left": Memory, "right": Memory, "rows": int, "depth": int, "columns": int, "left_row": int, "left_column": int, "right_row": int,
+        "right_strip": int, "lanes": int, "down": int, "across": int,
+    })  # fmt: skip
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),)
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """The factors."""
+        return (self.left, self.right)
+
+
+@_node
 class VariableStatement(Statement):
     """Shared by the statements about a variable; none is of this kind itself."""
 
@@ -658,7 +749,7 @@ class Print(ReportStatement):
 
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
 # Kinds of statements of Programs that were made for a target, which the language has not.
-TARGET_KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct, WarpgroupWait)
+TARGET_KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct, WarpgroupWait, Pack, Unpack, PackedProduct)
 # Kinds that only a Program of tiles has.
 TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)
 FENCES: Final[Mapping[Scope, type[Fence]]] = {kind.scope: kind for kind in (Fence, WorkgroupFence)}

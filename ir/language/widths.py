@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, dims_of
-from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement, Space, Statement
+from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement, Statement
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def widths(program: Program) -> Widths:
     whole: list[DimExpr] = []
     words: set[Dim] = set()  # dims that binding keeps below 2^32 for a reason of their own
     for statement in program.body:
-        if isinstance(statement, MemoryStatement) and statement.memory.space is Space.BUFFER:
+        if isinstance(statement, MemoryStatement):
             wide = any(index.type in WIDE_TYPES for index in statement.indices)
-            accessed[statement.memory] = wide or accessed.get(statement.memory, False)
+            for memory in (statement.memory, *statement.also_reads):
+                accessed[memory] = wide or accessed.get(memory, False)
         if (size := whole_size(statement)) is not None:
             whole.append(size)
         else:

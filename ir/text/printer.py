@@ -42,6 +42,8 @@ from vyre_py.ir.language.nodes import (
     Load,
     Loop,
     Memory,
+    Pack,
+    PackedProduct,
     Param,
     Print,
     Region,
@@ -58,6 +60,7 @@ from vyre_py.ir.language.nodes import (
     TileMemoryStatement,
     TileStore,
     UniformLoad,
+    Unpack,
     Value,
     Var,
     WarpgroupProduct,
@@ -465,6 +468,32 @@ class _Printer:
         self._flush()
         self._line(f"warpgroup_wait {self._access(s.memory, s.indices)}, {self._atom(s.args[0], u32).text}", self._remarks(index))
 
+    def _print_pack(self, index: int, s: Pack) -> None:
+        def text() -> str:
+            extents = {s.down: f" : {s.rows}", s.across: f" : {s.columns}"}
+            places = ", ".join([self._atom(a).text + extents.get(axis, "") for axis, a in enumerate(s.args)])
+            turned = ", turned" if s.down > s.across else ""
+            return f"pack {written_name(s.memory.name)}, {written_name(s.source.name)}[{places}], row {s.row}, strip {s.strip}, lanes {s.lanes}{turned}"
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
+    def _print_unpack(self, index: int, s: Unpack) -> None:
+        def text() -> str:
+            extents = {s.down: f" : {s.rows}", s.memory.rank - 1: f" : {s.columns}"}
+            places = ", ".join([self._atom(a).text + extents.get(axis, "") for axis, a in enumerate(s.args)])
+            return f"unpack {written_name(s.memory.name)}[{places}], {written_name(s.source.name)}, pitch {s.pitch}, lanes {s.lanes}"
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
+    def _print_packed_product(self, index: int, s: PackedProduct) -> None:
+        self._flush()
+        left, right = [written_name(m.name) for m in (s.left, s.right)]
+        lies = f"{left} by {s.left_row} and {s.left_column}, {right} by {s.right_row} and {s.right_strip}"
+        sizes = f"rows {s.rows}, depth {s.depth}, columns {s.columns}, {s.down} by {s.across} of {s.lanes} lanes"
+        self._line(f"packed_product {written_name(s.memory.name)}, {lies}, {sizes}", self._remarks(index))
+
     def _print_plain(self, index: int, s: Statement) -> None:
         self._flush()
         self._line(s.spelling, self._remarks(index))
@@ -498,6 +527,9 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     TensorCore: _Printer._print_tensor_core,
     WarpgroupProduct: _Printer._print_warpgroup_product,
     WarpgroupWait: _Printer._print_warpgroup_wait,
+    Pack: _Printer._print_pack,
+    Unpack: _Printer._print_unpack,
+    PackedProduct: _Printer._print_packed_product,
 })  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Missing, Place, Unsupported
-from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, MemoryStatement, Space, Value
+from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, MemoryStatement, Space, Statement, Value
 from vyre_py.ir.language.ops import SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
@@ -91,8 +91,8 @@ class Exchanger(Rewriter):
         self.invocations = invocations
         self.lanes = lanes if lanes and invocations.count % lanes == 0 else 0
         self._share_bytes, self._least_bytes = share_bytes, least_bytes
-        self._arrays: dict[Type, Memory] = {}
-        self._needed: dict[Type, int] = {}
+        self._arrays: dict[tuple[Type, str], Memory] = {}
+        self._needed: dict[tuple[Type, str], int] = {}
         self._places: dict[Line, Atom] = {NOT_SHARED: word(0)}
         self._elements: dict[tuple[Line, int], Atom] = {}
         self.index = self.m("local_index")
@@ -192,18 +192,21 @@ class Exchanger(Rewriter):
         """Raises Unsupported for a statement that the target has no room for."""
         raise Unsupported(self._target, [Missing(what, self.place, help)])
 
-    def array(self, type_: Type, elements: int) -> Memory:
-        """The array of a type, with room for so many elements, at most its capacity. Until the Program is finished it says nothing of its size."""
-        self._needed[type_] = max(self._needed.get(type_, 1), elements)
-        if type_ not in self._arrays:
-            self._arrays[type_] = Memory(f"tile:{type_}", Space.WORKGROUP, type_, (DimConst(1),), Access.READ_WRITE)
-        return self._arrays[type_]
+    def array(self, type_: Type, elements: int, name: str = "") -> Memory:
+        """The array of a type, and a name of its own, with room for so many elements; the one that exchanges share, which has no name, for at most its
+        capacity. Until the Program is finished it says nothing of its size."""
+        key = (type_, name)
+        self._needed[key] = max(self._needed.get(key, 1), elements)
+        if key not in self._arrays:
+            called = f"tile:{name} {type_}" if name else f"tile:{type_}"
+            self._arrays[key] = Memory(called, Space.WORKGROUP, type_, (DimConst(1),), Access.READ_WRITE)
+        return self._arrays[key]
 
     def finish(self, places: Sequence[Place | None] | None = None) -> Program:
         """The Program, whose arrays have their sizes."""
-        sized = {old: replace(old, shape=(DimConst(self._needed[type_]),)) for type_, old in self._arrays.items()}
+        sized = {old: replace(old, shape=(DimConst(self._needed[key]),)) for key, old in self._arrays.items()}
         self.memories += sized.values()
-        self.body = [replace(s, memory=sized[s.memory]) if isinstance(s, MemoryStatement) and s.memory in sized else s for s in self.body]
+        self.body = [_over(s, sized) if isinstance(s, MemoryStatement) else s for s in self.body]
         return super().finish(places)
 
     # ---- exchanges
@@ -275,6 +278,12 @@ class Exchanger(Rewriter):
     def first_alone(self) -> None:
         """Opens a block for the first invocation of the workgroup."""
         self.if_(self.m("eq", self.index, word(0)))
+
+
+def _over(s: MemoryStatement, memories: Mapping[Memory, Memory]) -> Statement:
+    """A statement over other memories in place of some."""
+    changed: dict[str, Any] = {name: memories[memory] for name in s.payload if (memory := getattr(s, name)) in memories}
+    return replace(s, **changed) if changed else s
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

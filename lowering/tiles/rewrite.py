@@ -57,7 +57,7 @@ from vyre_py.ir.language.walks import COPYING_KINDS, Handlers
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, LazyRegisters, Registers, Shared, outside, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
-from vyre_py.lowering.tiles.products import MicroKernel, multiplied
+from vyre_py.lowering.tiles.products import multiplied
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["Rewrite", "without_tiles"]
@@ -75,17 +75,17 @@ _STORES_AT_ONCE: Final = 8
 
 
 def without_tiles(
-    program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1, kernel: MicroKernel | None = None,
-    lanes: int = 0, *, blocks: bool = False,
+    program: Program, target: str, memory_bytes: int, workgroup: tuple[int, int, int] | None = None, least_bytes: int = 1, lanes: int = 0, *,
+    blocks: bool = False,
 ) -> Program:  # fmt: skip
     """A Program of invocations that does what a Program of tiles does, which is valid, with at most so many bytes of workgroup memory. `workgroup` is how
-    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least; `kernel` is for products on a CPU. Folds go between
-    the `lanes` of a subgroup, unless 0, where whole subgroups make a workgroup. With `blocks` an invocation has sums of products in blocks of rows and columns.
+    many invocations there are, if somebody asked; `least_bytes` is what an element takes there at least. Folds go between the `lanes` of a subgroup, unless 0,
+    where whole subgroups make a workgroup. With `blocks` an invocation has sums of products in blocks of rows and columns.
 
     Raises Unsupported for what does not fit that memory.
     """
     _RULES.require(program)
-    rewrite = Rewrite(program, target, invocation_grid(program, workgroup, blocks=blocks), memory_bytes, least_bytes, kernel, lanes)
+    rewrite = Rewrite(program, target, invocation_grid(program, workgroup, blocks=blocks), memory_bytes, least_bytes, lanes)
     rewrite.is_staggered = blocks
     return rewrite.run()
 
@@ -109,18 +109,13 @@ def _ordered(program: Program) -> set[Memory]:
 class Rewrite(Exchanger):
     """Each tile value and variable becomes registers, by the old one's number."""
 
-    def __init__(
-        self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None,
-        lanes: int = 0,
-    ) -> None:  # fmt: skip
+    def __init__(self, program: Program, target: str, invocations: InvocationGrid, memory_bytes: int, least_bytes: int = 1, lanes: int = 0) -> None:
         exchanged = {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
         super().__init__(program, target, invocations, memory_bytes // max(1, len(exchanged)), least_bytes, lanes)
         self._tiles: dict[int, Shared] = {}
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)
         self._lazy: list[Registers] = []
-        self._kernel = kernel
-        self._unchanged: dict[int, Variable] = {}  # value of a Get -> its variable, in this block, until that is set
 
     def run(self) -> Program:
         """The Program of invocations."""
@@ -142,8 +137,6 @@ class Rewrite(Exchanger):
         self.place = self.program.place(index)
         if not isinstance(statement, _BY_REGISTER) and (not isinstance(statement, Tile) or any(a.type.is_tile for a in statement.args)):
             self.settle()
-        if not isinstance(statement, (*_BY_REGISTER, Tile)):
-            self._unchanged.clear()
         return statement
 
     # ---- values
@@ -250,8 +243,7 @@ class Rewrite(Exchanger):
         if s.op.name == "mma_sm90":
             self.refuse(s.op.name, "tensor cores of compute capability 9.0 compute it, of shapes that they take, and the interpreter; mma_tensor is for all")
         a, b, acc = map(self.tile_of, s.args)
-        variable = self._unchanged.get(s.args[2].id) if isinstance(s.args[2], Value) else None
-        return multiplied(self, a, b, acc, self._kernel, self._parts_of[variable.id][1] if variable is not None else None)
+        return multiplied(self, a, b, acc)
 
     def _reduce(self, s: Tile) -> Shared:
         return reduced(self, OPS[s.op.fold], self.tile_of(s.args[0]), s.numbers[0])
@@ -272,11 +264,11 @@ class Rewrite(Exchanger):
         axes: list[list[tuple[Atom, ...]]] = []
         which: list[int] = []  # of the memory's axes, the tile's; -1 for one that it has not
         for offset, extent in zip(s.indices, s.extents, strict=True):
-            here = self.atom(offset)
             if not extent:
                 which.append(-1)
-                axes.append([(here,)])
+                axes.append([(self.atom(offset),)])
                 continue
+            here = self.offset(self.atom(offset))
             axis = sum(1 for earlier in which if earlier >= 0)
             which.append(axis)
             axes.append([self.indices_along(s, len(axes), here, layout, axis, r, once=once, whole=whole and not once) for r in range(layout.held(shape)[axis])])
@@ -302,6 +294,10 @@ class Rewrite(Exchanger):
         elif once and shape[axis] == 1 and layout.line(shape, axis).is_shared:
             condition = self.m("eq", self.here(layout, shape, axis), word(0))
         return self.where(condition, index, outside(offset.type))
+
+    def offset(self, offset: Atom) -> Atom:
+        """An offset of a tile along an axis, of its type: another one may stand for it where both are past the end of every memory."""
+        return offset
 
     def beyond(self, offset: Atom, element: Atom) -> Atom:
         """The index so many elements, a u32, beyond an offset, in the offset's type. A sum that wraps is outside."""
@@ -385,14 +381,12 @@ class Rewrite(Exchanger):
         if s.variable.id not in self._parts_of:
             return False
         layout, parts = self._parts_of[s.variable.id]
-        self._unchanged[s.bound.id] = s.variable
         return self.keep(s.bound, Shared(s.bound.type.shape, layout, {r: self.get(part) for r, part in parts.items()}))
 
     def _set(self, s: Set) -> bool:
         if s.variable.id not in self._parts_of:
             return False
         layout, parts = self._parts_of[s.variable.id]
-        self._unchanged = {value: variable for value, variable in self._unchanged.items() if variable != s.variable}
         for r, value in self.moved(self.tile_of(s.args[0]), layout).registers.items():
             self.set(parts[r], value)
         return True

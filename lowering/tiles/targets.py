@@ -10,7 +10,7 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.nodes import Statement, Tile
+from vyre_py.ir.language.nodes import TARGET_KINDS, Statement, Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -18,7 +18,7 @@ from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import WITH_WARPGROUPS, Target
 from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
-from vyre_py.lowering.tiles.products import MicroKernel
+from vyre_py.lowering.tiles.packing import for_cpu, micro_kernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
 from vyre_py.lowering.tiles.tensor import WARP
 from vyre_py.lowering.tiles.viewed import over_views
@@ -27,8 +27,6 @@ __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 
 # What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
-# Of four vector registers of a CPU, those that sums may have: the others are for what is multiplied.
-_SUMS_OF_FOUR: Final = 3
 _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
@@ -45,8 +43,7 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
         warpgroups = target.arch in WITH_WARPGROUPS.values()
         forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
-        # A statement of a target's is none of the language, which `check` takes alone.
-        return [Checked(form, analyse(form), capabilities(form)) for form in forms]
+        return [_of_target(form) for form in forms]
     (plain,) = _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
     wide = over_views(program, target.name, _TILE_BYTES, options.workgroup, WARP)
     return (plain,) if wide is None else (check(wide), plain)
@@ -71,9 +68,9 @@ def host_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
     """The one form that there is, with products by micro-kernels of what the CPU's registers hold."""
     with importing:
         from vyre_py.lowering.llvm.cpu.host import described
+    _require_powers(target, options)
     cpu = described(target.arch)
-    sums = cpu.vector_bytes * cpu.registers * _SUMS_OF_FOUR // 4
-    return _invocations(program, target, options, _TILE_BYTES, kernel=MicroKernel(sums // (target.lanes or cpu.lanes)))
+    return (_of_target(for_cpu(program, target.name, _TILE_BYTES, options.workgroup, micro_kernel(cpu.vector_bytes, cpu.registers))),)
 
 
 def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
@@ -82,10 +79,20 @@ def wgsl_tiles(program: Program, target: Target, options: CompileOptions) -> Seq
 
 
 def _invocations(
-    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, kernel: MicroKernel | None = None, lanes: int = 0,
-    *, blocks: bool = False,
-) -> Sequence[Checked]:  # fmt: skip
+    program: Program, target: Target, options: CompileOptions, memory_bytes: int, least_bytes: int = 1, lanes: int = 0, *, blocks: bool = False
+) -> Sequence[Checked]:
+    _require_powers(target, options)
+    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, lanes, blocks=blocks)),)
+
+
+def _require_powers(target: Target, options: CompileOptions) -> None:
     if options.workgroup is not None and any(extent & extent - 1 for extent in options.workgroup):
         help_ = "tiles are shared out among numbers of invocations that are powers of two along x, y and z"
         raise Unsupported(target.name, [Missing(f"option workgroup={options.workgroup!r} for a Program of tiles", help=help_)])
-    return (check(without_tiles(program, target.name, memory_bytes, options.workgroup, least_bytes, kernel, lanes, blocks=blocks)),)
+
+
+def _of_target(program: Program) -> Checked:
+    """A Program which may have statements of a target's: they are none of the language, which `check` takes alone."""
+    if not any(isinstance(s, TARGET_KINDS) for s in program.body):
+        return check(program)
+    return Checked(program, analyse(program), capabilities(program))

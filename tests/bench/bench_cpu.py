@@ -1,10 +1,17 @@
 """The CPU device against Numba (parallel) and NumPy in one run.
 
     pip install numba && python tests/bench/bench_cpu.py
+
+Products of matrices take turns with NumPy's, and both are measured in processor time; OPENBLAS_NUM_THREADS=1 taskset -c 0 gives one thread to each.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -12,6 +19,7 @@ import numpy as np
 from measure import per_call_us, row, seconds
 
 import vyre_py as vp
+from vyre_py.drivers.device import Device
 from vyre_py.ir.language.program import Program
 
 COUNT = 1 << 24
@@ -68,6 +76,29 @@ def mandelbrot() -> Program:
     return b.program
 
 
+def products(device: Device) -> None:
+    """Products of matrices, in f32 and of bf16, beside NumPy's in f32."""
+    rng = np.random.default_rng(1)
+    for type_, (m, k, n), tiles in itertools.product((vp.f32, vp.bf16), ((1024, 1024, 1024), (512, 512, 512), (1000, 777, 1003)), ("small", "medium")):
+        a, b, c = rng.random((m, k), np.float32), rng.random((k, n), np.float32), np.empty((m, n), np.float32)
+        of = {"a": device.upload(a.astype(type_.dtype)), "b": device.upload(b.astype(type_.dtype)), "c": device.allocate((m, n), type_)}
+        launch = device.compile_native(vp.ops.matmul(type_, tiles=tiles)).bind(of)
+        ours, peer = in_turns(launch, functools.partial(np.matmul, a, b, out=c))
+        rate = 2 * m * k * n / 1e9
+        row(f"matmul {m} x {k} x {n} {type_}, {tiles} tiles", rate / ours, "GFLOP/s", rate / peer, "np.matmul f32", True)
+
+
+def in_turns(ours: Callable[[], object], peer: Callable[[], object], rounds: int = 15) -> tuple[float, float]:
+    """The median seconds of processor time of each, one after the other."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for call, times in zip((ours, peer), found, strict=True):
+            begin = time.process_time()
+            call()
+            times.append(time.process_time() - begin)
+    return statistics.median(found[0]), statistics.median(found[1])
+
+
 def main() -> None:
     """Prints the table."""
     device = vp.device("cpu")
@@ -78,6 +109,7 @@ def main() -> None:
     moved = 12 * COUNT / 1e9
     peer = seconds(lambda: numba_axpy(np.float32(0.5), x, y))
     row("axpy 2^24 f32", moved / seconds(launch), "GB/s", moved / peer, "numba parallel", True)
+    products(device)
     counts = device.allocate(SIDE * SIDE, vp.i32)
     launch = device.compile_native(mandelbrot()).bind({"out": counts, "turns": 256, "side": SIDE})
     flat = np.empty(SIDE * SIDE, np.int32)

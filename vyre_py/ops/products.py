@@ -14,7 +14,8 @@ from vyre_py.ops.checks import FLOATS, one_of, refuse, whole
 __all__ = ["ACTIVATIONS", "TILES", "matmul"]
 
 # Rows and columns of the result that a workgroup computes, and how deep it goes into the factors at a time. On sm_90a "large" keeps two warpgroups at 64 x 256
-# each, and pays from some 2048 rows and columns on; "medium" gives more workgroups to fill a GPU with; "small" is for what has no tensor cores, and for wgpu.
+# each, and pays from some 2048 rows and columns on; "medium" gives more workgroups to fill a GPU with, and is the fastest on a CPU; "small" is for what has no
+# tensor cores, and for wgpu.
 TILES: Final[Mapping[str, tuple[int, int, int]]] = {"large": (128, 256, 64), "medium": (128, 128, 64), "small": (64, 64, 32)}
 
 # GELU: D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016), arXiv 1606.08415, the second by its approximation in section 2.

@@ -22,8 +22,9 @@ __all__ = ["LIBRARY", "MAX_ELEMENTS", "NATIVE", "TARGETS", "HostTarget", "loads_
 
 NATIVE: Final = "native"
 
-# Of an array. Offsets of vector accesses are computed modulo 2^32 from their last lane, so the last elements that 32 bits reach must not exist.
-MAX_ELEMENTS: Final = (1 << 32) - 64
+# Of an array. Offsets of vector accesses are computed modulo 2^32 from their last lane, and those of tiles from their first element, so the last elements that
+# 32 bits reach must not exist.
+MAX_ELEMENTS: Final = (1 << 32) - (1 << 18)
 
 # What C libraries have everywhere, and host code may call. Anything else would be missing in the process that loads the object.
 LIBRARY: Final = frozenset({

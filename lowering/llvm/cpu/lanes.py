@@ -27,12 +27,15 @@ from vyre_py.ir.language.nodes import (
     GridScan,
     Let,
     Load,
+    Pack,
+    PackedProduct,
     Set,
     Space,
     Statement,
     Store,
     Subgroup,
     UniformLoad,
+    Unpack,
     Var,
     Variable,
     const,
@@ -43,6 +46,7 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
+from vyre_py.lowering.llvm.cpu.micro_kernels import MicroKernels
 from vyre_py.lowering.llvm.cpu.permutes import Permutes
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
@@ -93,6 +97,7 @@ class _LaneWalk:
         self.rows = Rows(self.memories)
         self.atomics = Atomics(self.memories)
         self.permutes = Permutes(self.state)
+        self.micro_kernels = MicroKernels(self.memories)
         self.control = Control(self.state)
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
         self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
@@ -369,6 +374,18 @@ class _LaneWalk:
         """What the lanes of a subgroup do together."""
         return self.permutes.together(index, s)
 
+    def pack(self, index: int, s: Pack) -> int:
+        """A copy of a factor."""
+        return self.micro_kernels.pack(index, s)
+
+    def unpack(self, index: int, s: Unpack) -> int:
+        """A copy of a result."""
+        return self.micro_kernels.unpack(index, s)
+
+    def product(self, index: int, s: PackedProduct) -> int:
+        """A product of factors that were copied."""
+        return self.micro_kernels.product(index, s)
+
     # ---- the module
 
     def module(self) -> LaneKernel:
@@ -444,7 +461,7 @@ HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Var: _LaneWalk.var,
     Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier, **dict.fromkeys(ATOMIC_KINDS, _LaneWalk.atomic),
     **dict.fromkeys(FENCES.values(), _LaneWalk.fence),
-    Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan,
+    Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan, Pack: _LaneWalk.pack, Unpack: _LaneWalk.unpack, PackedProduct: _LaneWalk.product,
 }, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **WITHOUT_TILES})  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Load, Memory, MemoryStatement, Space, Store, UniformLoad
+from vyre_py.ir.language.nodes import (
+    Load,
+    Memory,
+    MemoryStatement,
+    Pack,
+    PackedProduct,
+    Space,
+    Store,
+    UniformLoad,
+    Unpack,
+)
 from vyre_py.ir.language.types import Kind, Type, u32
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
@@ -73,6 +83,8 @@ class Memories:
                     state.area(name, size * (state.chunks if state.plan.has_barriers else 1))
             self.pointers[memory] = name
         self.bases = dict(self.pointers)
+        # `lowering.tiles` has all that counts of such an array written before it is read.
+        self._packed = {m for s in state.program.body if isinstance(s, (Pack, PackedProduct, Unpack)) for m in (s.memory, *s.also_reads)}
 
     @staticmethod
     def size_bytes(memory: Memory) -> int:
@@ -93,7 +105,7 @@ class Memories:
         """Zeroes what a workgroup finds zero, unless it writes that before it reads it."""
         for memory in self.state.program.memories:
             shared = self.state.plan.has_barriers and memory.space is Space.PRIVATE
-            if shared or (memory.space is Space.WORKGROUP and memory not in self.state.written_first):
+            if shared or (memory.space is Space.WORKGROUP and memory not in self.state.written_first and memory not in self._packed):
                 self.zero(self.bases[memory], self.state.areas[self.bases[memory]])
 
     def begin_chunk(self) -> None:
@@ -118,7 +130,7 @@ class Memories:
         for axis, subscript in enumerate(indices):
             if proven >> axis & 1:
                 continue
-            bound = self._bound(s.memory, axis, subscript.type)
+            bound = self.bound(s.memory, axis, subscript.type)
             # Read as unsigned, negative numbers lie beyond every bound.
             if subscript.is_uniform:
                 check = self.w.let(f"icmp ult i32 {subscript.name}, {bound.name}")
@@ -128,7 +140,7 @@ class Memories:
                 mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(subscript)}, {self.w.vector(bound)}"))
         return Spot(s.memory, indices, inside, mask)
 
-    def _bound(self, memory: Memory, axis: int, type_: Type) -> LaneValue:
+    def bound(self, memory: Memory, axis: int, type_: Type) -> LaneValue:
         """The extent that an index is compared with; for a signed one at most 2^31, past which there are only negative ones."""
         extent = memory.shape[axis]
         if isinstance(extent, DimConst):

@@ -45,6 +45,8 @@ from vyre_py.ir.language.nodes import (
     Memory,
     MemoryStatement,
     OrderedAtomic,
+    Pack,
+    PackedProduct,
     Print,
     Region,
     Return,
@@ -59,6 +61,7 @@ from vyre_py.ir.language.nodes import (
     TileLoad,
     TileStore,
     UniformLoad,
+    Unpack,
     Var,
     VariableStatement,
     WarpgroupProduct,
@@ -155,7 +158,7 @@ def test_every_kind_is_in_the_table() -> None:
             },
         ),
         (any_of(Effect.CONVERGES), {Subgroup, *TARGET_KINDS}),
-        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad}),
+        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad, Pack, Unpack, PackedProduct}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
         (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
@@ -237,6 +240,12 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
     if kind is WarpgroupWait:
         return WarpgroupWait(None, (Const(u32, 0),), sums)
     left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
+    if kind is Pack:
+        return Pack(None, (Const(u32, 0),), array("sums", Space.PRIVATE, f32), left, 0, 0, 0, 1, 8, 8, 8, 8)
+    if kind is Unpack:
+        return Unpack(None, (Const(u32, 0),), array("sums", Space.PRIVATE, f32), left, 0, 1, 8, 8, 8)
+    if kind is PackedProduct:
+        return PackedProduct(None, (), sums, left, right, 1, 8, 8, 8, 1, 8, 8, 8, 6, 2)
     return WarpgroupProduct(None, (Const(u32, 0), Const(u32, 0)), sums, left, right, 64, 64, 8, 0)
 
 
@@ -292,7 +301,8 @@ def test_what_it_reads_is_stored_before_and_what_it_writes_is_loaded_behind(name
     body = REWRITES[name](rewriter.finish()).body
     (at,) = (index for index, s in enumerate(body) if isinstance(s, kind))
     stored = [s.memory.name for s in body[:at] if isinstance(s, Store)]
-    factors = ["left", "right"] if kind is WarpgroupProduct or name != "dce" else []  # which nothing else reads
+    read = {WarpgroupProduct: ["left", "right"], PackedProduct: ["left", "right"], Pack: ["left"], Unpack: ["left"]}.get(kind, [])
+    factors = read if name == "dce" else ["left", "right"]  # which nothing else reads
     assert stored == [*factors, "sums"]
     assert [s.memory.name for s in body[at:] if isinstance(s, Load)] == ["sums"]
 
@@ -341,10 +351,14 @@ WALKS = {
     "the cpu target": lambda p: host.lower(optimised(p), parse_target("cpu"), CompileOptions()),
     "the ptx target": lambda p: nvptx.lower(optimised(p), parse_target("compute_90"), CompileOptions()),
 }
-KNOW_TARGETS = ("the analysis of uniformity", "text", "the ptx target")
+OF_CPUS = (Pack, Unpack, PackedProduct)
+KNOWN = {
+    "the analysis of uniformity": TARGET_KINDS, "text": TARGET_KINDS, "the cpu target": OF_CPUS,
+    "the ptx target": tuple(kind for kind in TARGET_KINDS if kind not in OF_CPUS),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("who", "kind"), [(who, kind) for who in WALKS for kind in KINDS if kind in OWN or who not in KNOW_TARGETS])
+@pytest.mark.parametrize(("who", "kind"), [(who, kind) for who in WALKS for kind in KINDS if kind not in KNOWN.get(who, ())])
 def test_walks_name_it(who: str, kind: type[Statement]) -> None:
     with pytest.raises(Unsupported, match=rf"{who} does not support statement {kind.__name__} at .*:9:3"):
         WALKS[who](with_a(kind))
