@@ -14,6 +14,8 @@ import vyre_py as vp
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.ir.text.parser import parse
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # before JAX is imported: others need memory, too
+
 AXPY = """program axpy(n) workgroup(64) {
   param a: f32
   buffer x: f32[n] read
