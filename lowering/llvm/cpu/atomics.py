@@ -125,14 +125,52 @@ class Atomics:
         return w.let(f"extractelement {vector} {values}, i64 0")
 
     def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[LaneValue], wanted: bool) -> LaneValue:
+        """One lane after another: in workgroup memory written out where all are on and inside, else by a loop."""
+        w, t = self.w, s.memory.type
+        mask, offsets = self.memories.everywhere(spot), self.memories.offsets(spot)
+        vectors = [o.name if o.is_uniform else w.vector(o) for o in operands]
+        old = self._spill("old", llvm_type(t, self.state.width), "zeroinitializer") if wanted else ""
+        every, some, done = w.label("every"), w.label("some"), w.label("done")
+        if s.memory.space is Space.WORKGROUP:
+            if mask is not None:
+                w.branch(w.let(f"icmp eq i{self.state.width} {w.mask_bits(mask)}, -1"), every, some)
+                w.block(every)
+            self._written_out(s, offsets, operands, vectors, old)
+            w.jump(done)
+            if mask is not None:
+                w.block(some)
+        if w.open:
+            self._loop(s, w.spelled(mask), offsets, operands, vectors, old, done)
+        w.block(done)
+        if not wanted:
+            return self._nothing(t)
+        return w.varying(t, w.let(f"load {llvm_type(t, self.state.width)}, ptr {old}"))
+
+    def _written_out(self, s: Atomic, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str) -> None:
+        """Every lane's, without a branch."""
+        w, t, width = self.w, s.memory.type, self.state.width
+        vector, found = llvm_type(t, width), "poison"
+        for lane in range(width):
+            one = [x if o.is_uniform else w.let(f"extractelement {vector} {x}, i64 {lane}") for x, o in zip(vectors, operands, strict=True)]
+            pointer = self._element(s, w.let(f"extractelement <{width} x i32> {offsets}, i64 {lane}"))
+            was = self._perform(s, pointer, one)
+            found = w.let(f"insertelement {vector} {found}, {llvm_type(t)} {was}, i64 {lane}") if old else found
+        if old:
+            w.line(f"store {vector} {found}, ptr {old}")
+
+    def _element(self, s: Atomic, offset: str) -> str:
+        """The address of an element, by its number."""
+        wide = self.w.let(f"zext i32 {offset} to i64")
+        return self.w.let(f"getelementptr {llvm_type(s.memory.type)}, ptr {self.memories.pointers[s.memory]}, i64 {wide}")
+
+    def _loop(self, s: Atomic, mask: str, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str, done: str) -> None:
         """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
-        w, t, width, memories = self.w, s.memory.type, self.state.width, self.memories
-        vector, bits = llvm_type(t, width), f"i{width}"
-        offsets = self._spill("offsets", f"<{width} x i32>", memories.offsets(spot))
-        spilled = [o.name if o.is_uniform else self._spill(f"operand {k}", vector, w.vector(o)) for k, o in enumerate(operands)]
-        old = self._spill("old", vector, "zeroinitializer") if wanted else ""
-        left = self._spill("left", bits, w.mask_bits(w.spelled(memories.everywhere(spot))))
-        head, body, done = w.label("lanes"), w.label("lane"), w.label("done")
+        w, t, width = self.w, s.memory.type, self.state.width
+        bits = f"i{width}"
+        offsets = self._spill("offsets", f"<{width} x i32>", offsets)
+        spilled = [x if o.is_uniform else self._spill(f"operand {k}", llvm_type(t, width), x) for k, (x, o) in enumerate(zip(vectors, operands, strict=True))]
+        left = self._spill("left", bits, w.mask_bits(mask))
+        head, body = w.label("lanes"), w.label("lane")
         w.block(head)
         now = w.let(f"load {bits}, ptr {left}")
         w.branch(w.let(f"icmp ne {bits} {now}, 0"), body, done)
@@ -140,16 +178,11 @@ class Atomics:
         lane = w.let(f"zext {bits} {w.call(bits, f'llvm.cttz.{bits}', (bits, now), ('i1', 'true'))} to i64")
         rest = w.let(f"and {bits} {now}, {w.let(f'sub {bits} {now}, 1')}")
         w.line(f"store {bits} {rest}, ptr {left}")
-        offset = w.let(f"zext i32 {self._pick('i32', offsets, lane)} to i64")
-        pointer = w.let(f"getelementptr {llvm_type(t)}, ptr {memories.pointers[s.memory]}, i64 {offset}")
+        pointer = self._element(s, self._pick("i32", offsets, lane))
         found = self._perform(s, pointer, [x if o.is_uniform else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
-        if wanted:
+        if old:
             w.line(f"store {llvm_type(t)} {found}, ptr {w.let(f'getelementptr {llvm_type(t)}, ptr {old}, i64 {lane}')}")
         w.jump(head)
-        w.block(done)
-        if not wanted:
-            return self._nothing(t)
-        return w.varying(t, w.let(f"load {vector}, ptr {old}"))
 
     def _spill(self, role: str, type_: str, name: str) -> str:
         """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""

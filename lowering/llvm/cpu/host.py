@@ -11,7 +11,7 @@ from llvmlite import binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_scan
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Subgroup
+from vyre_py.ir.language.nodes import TARGET_KINDS, Statement, Subgroup
 from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -44,6 +44,7 @@ _T = TypeVar("_T")
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 _SHORTEST_ROW: Final = 4
+_OF_LANES: Final[tuple[type[Statement], ...]] = (Subgroup, *TARGET_KINDS)  # what is written for the lanes that were chosen
 # Which level's lanes suit a CPU: the first whose vectors it has.
 _VECTORS: Final = (("x86-64-v4", "avx512f"), ("x86-64-v3", "avx2"))
 
@@ -189,6 +190,9 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     watch = Stopwatch()
     with watch("emit"):
         kernel = emit_lanes(optimised, width, _rows(target.arch), options)
+        if kernel.scattered and not target.lanes and not any(isinstance(s, _OF_LANES) for s in optimised.program.body):
+            width = 1
+            kernel = emit_lanes(optimised, width, _rows(target.arch), options)
     with watch("llvm"):
         code = _compile(kernel.text, target.arch, options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes, **({"machine": machine_number()} if target.arch == NATIVE else {})}

@@ -44,6 +44,7 @@ from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
+from vyre_py.lowering.llvm.cpu.interior import find_interior
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.micro_kernels import MicroKernels
@@ -72,15 +73,20 @@ __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
 
 SYMBOL: Final = "vyre_kernel"
 _PLAIN: Final = CompileOptions()
+# Where one in so many operations gathers or scatters, lanes gain less by the others than they lose: such an access takes about three times what it
+# does lane by lane, and any other operation an eighth. Measured with AVX2: rows of a sparse matrix, three gathers for two floating-point operations.
+_SCATTERED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LaneKernel:
-    """A kernel as LLVM IR, and the bytes of scratch memory that a thread needs to run it; `workgroup_bytes` of them are workgroup memory."""
+    """A kernel as LLVM IR, and the bytes of scratch memory that a thread needs to run it; `workgroup_bytes` of them are workgroup memory. `scattered` says that
+    so many of its accesses gather or scatter that lanes one by one are faster."""
 
     text: str
     scratch_bytes: int
     workgroup_bytes: int
+    scattered: bool = False
 
 
 class _LaneWalk:
@@ -209,12 +215,20 @@ class _LaneWalk:
         for variable, (type_, name) in uniform.items():
             w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
         self._load_carried(region)
-        self.control.enter_region(region.stop, region.escapes, done)
-        index = region.start
-        while index < region.stop:
-            index = self._statement(index)
-        self.control.leave_run()
-        w.place = self.lines.head
+        if (interior := find_interior(self.memories, region.start, region.stop)) is not None:
+            within, border = w.label("interior"), w.label("border")
+            w.branch(interior.condition, within, border)
+            w.block(within)
+            state.known, state.inside = interior.values, interior.inside
+            self._run(region, done)
+            state.mask, state.known, state.inside = None, {}, {}
+            if w.open:
+                w.jump(done)
+            w.block(border)
+        counted = state.work, state.gathers
+        self._run(region, done)
+        if interior is not None:
+            state.work, state.gathers = counted  # few chunks are at a border
         w.block(done)
         self._save_carried(region)
         w.block(following)
@@ -224,6 +238,15 @@ class _LaneWalk:
         w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {state.chunks}')}, label %{head}, label %{leave}, !llvm.loop !0")
         w.block(leave)
         state.region, state.mask, state.chunk, state.base = None, None, "0", "0"
+
+    def _run(self, region: BarrierFreeRegion, done: str) -> None:
+        """The statements of a region, for the lanes that are on; those that leave early go to `done`."""
+        self.control.enter_region(region.stop, region.escapes, done)
+        index = region.start
+        while index < region.stop:
+            index = self._statement(index)
+        self.control.leave_run()
+        self.w.place = self.lines.head
 
     def _first_mask(self, following: str) -> None:
         """The lanes of this chunk that exist, and have not returned or gone on; a chunk without any is passed over."""
@@ -313,7 +336,9 @@ class _LaneWalk:
 
     def let(self, index: int, s: Let) -> int:
         """A calculation, or a question where the invocation is."""
-        if s.op.is_query:
+        if (known := self.state.known.get(s.bound.id)) is not None:
+            value = known
+        elif s.op.is_query:
             value = self.state.query(s.op.name)
         elif (size := whole_size(s)) is not None:
             value = self.state.size(size, s.bound.type)
@@ -322,6 +347,8 @@ class _LaneWalk:
             value = self._call(signature, [self.state.operand(a) for a in s.args])
         else:
             value = calculate(self.w, s.op.name, s.bound.type, [self.state.operand(a) for a in s.args])
+        if not value.is_uniform:
+            self.state.count()
         self.state.bind(s, value)
         return index + 1
 
@@ -414,7 +441,7 @@ class _LaneWalk:
         state.module.functions.append("\n".join([*lines, f"  call void @workgroups(ptr %block{given})", "  ret void", "}"]))
         state.module.add_global(f"@zero = internal unnamed_addr constant [{WIDEST_BYTES} x i8] zeroinitializer, align {WIDEST_BYTES}")
         workgroup_bytes = sum(Memories.size_bytes(m) for m in state.program.memories if m.space is Space.WORKGROUP)
-        return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes)
+        return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes, state.gathers * _SCATTERED > state.work)
 
 
 class _FunctionWalk(_LaneWalk):
@@ -433,11 +460,7 @@ class _FunctionWalk(_LaneWalk):
         state.region = region
         done = w.label("done")
         state.mask = "%on" if width == 1 else w.let(f"bitcast i{width} %on to {w.mask_type}")
-        self.control.enter_region(region.stop, region.escapes, done)
-        index = region.start
-        while index < region.stop:
-            index = self._statement(index)
-        self.control.leave_run()
+        self._run(region, done)
         w.block(done)
         type_ = llvm_type(self.signature.result, width)
         w.end(f"ret {type_} {self.result}")

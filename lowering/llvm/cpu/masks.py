@@ -16,7 +16,11 @@ from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.cpu.regions import Escape, beyond
 from vyre_py.lowering.llvm.cpu.state import State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability
+from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer
+
+# A longer loop is not written twice.
+_MOST_STATEMENTS: Final = 64
 
 __all__ = ["CONTROL", "Control", "Frame", "Turns"]
 
@@ -68,6 +72,7 @@ class Control:
         self.w = state.w
         self.frames: list[Frame] = []
         self.turns: list[Turns] = []
+        self.rests: dict[int, tuple[str, str]] = {}  # loops whose lanes have turns left that not all take -> the turns so far, and those of each lane
         self.alive_offset = self.mask_space() if state.plan.keeps_alive else 0
         self.turn_offsets = {loop: self.mask_space() for loop in sorted(state.plan.keeps_turn)}
 
@@ -127,11 +132,13 @@ class Control:
         """Closes it."""
         self.frames.pop()
         self.turns.pop()
+        self.state.loops.pop()
 
     def _push(self, frame: Frame) -> None:
         self.frames.append(frame)
         if isinstance(frame, Turns):
             self.turns.append(frame)
+            self.state.loops.append(frame.opener)
 
     # ---- after blocks
 
@@ -208,19 +215,30 @@ class Control:
     # ---- loops
 
     def for_(self, index: int, s: For) -> int:
-        """Opens a For. Its lanes take their turns together, each as many as it has; trips are counted before the first."""
+        """Opens a For. Its lanes take their turns together, each as many as it has; trips are counted before the first. A short loop is written twice where
+        they have different numbers: for the turns that all lanes take, without masks, and for the rest."""
         state, w = self.state, self.w
         type_, (start, stop) = s.bound.type, (state.operand(s.args[0]), state.operand(s.args[1]))
         assert isinstance(s.args[2], Const)  # V208
         step = int(s.args[2].value)
         same = start.is_uniform and stop.is_uniform
-        count = w.local("i32")
-        w.line(f"store i32 0, ptr {count}")
-        trips = self._trips(type_, start, stop, step, 1 if same else state.width)
-        turns = self._open(index, parts=not same)
+        rest = self.rests.pop(index, None)
+        if rest is None:
+            count = w.local("i32")
+            w.line(f"store i32 0, ptr {count}")
+            trips = self._trips(type_, start, stop, step, 1 if same else state.width)
+        else:
+            count, trips = rest
+        even = Variability.VARYING not in (start.variability, stop.variability)  # lanes' numbers of turns differ by one at most
+        together = even and not same and rest is None and self._is_short(index)
+        if together:
+            self.rests[index] = (count, trips)
+            vector = bits_type(32, state.width)
+            trips = w.call("i32", f"llvm.vector.reduce.umin.{suffix(vector)}", (vector, trips))
+        turns = self._open(index, parts=not same and not together)
         turns.count = count
         turn = w.let(f"load i32, ptr {count}")
-        if same:
+        if same or together:
             go = w.let(f"icmp ult i32 {turn}, {trips}")
             if turns.live:
                 go = w.let(f"and i1 {go}, {w.any(self._read(turns.live))}")
@@ -238,6 +256,12 @@ class Control:
             name = w.let(f"add i32 {start.name}, {far}")
         state.bind(s, LaneValue(start.variability, type_, name))
         return index + 1
+
+    def _is_short(self, index: int) -> bool:
+        """Whether a loop may be written twice: it has no other in it, and its lanes leave it at its end."""
+        program, stop = self.state.program, self.state.program.match[index]
+        alone = not any(isinstance(s, (For, Loop)) for s in program.body[index + 1 : stop])
+        return alone and stop - index <= _MOST_STATEMENTS and self._escapes(index) is Escape.NONE
 
     def _trips(self, type_: Type, start: LaneValue, stop: LaneValue, step: int, width: int) -> str:
         """ceil((stop - start) / step), or 0; it fits 32 bits, and nothing on the way wraps."""
@@ -304,6 +328,7 @@ class Control:
         frame = self.frames.pop()
         if isinstance(frame, Turns):
             self.turns.pop()
+            self.state.loops.pop()
             w.block(frame.latch)
             state.look()
             if frame.count:
@@ -312,7 +337,7 @@ class Control:
             w.again(frame.head, state.unrolls.get(frame.opener, 0))
             w.block(frame.exit)
             self._after(frame.opener, frame.entered)
-            return index + 1
+            return frame.opener if frame.opener in self.rests else index + 1
         w.block(frame.skip)
         opener = state.program.match[index]
         self._after(frame.opener if isinstance(frame, Branch) else opener, frame.entered)

@@ -123,7 +123,7 @@ class Memories:
 
     def spot(self, index: int, s: MemoryStatement, proven: int | None = None) -> Spot:
         """Where a statement's access goes, with the checks that are not proven away; bit k of `proven` says more than the passes do of axis k."""
-        proven = self.state.proven[index] if proven is None else proven
+        proven = (self.state.proven[index] if proven is None else proven) | self.state.inside.get(index, 0)
         indices = tuple([self.state.operand(a) for a in s.indices])
         inside: str | None = None
         mask = self.state.mask
@@ -229,6 +229,7 @@ class Memories:
     def load(self, index: int, s: Load | UniformLoad) -> int:
         """A load; its value is zero outside."""
         spot = self.spot(index, s)
+        self.state.count(gathers=not spot.is_uniform and not spot.is_row)
         private, alone = s.memory.space is Space.PRIVATE and self.state.width > 1, s.memory.space is Space.WORKGROUP
         if spot.is_uniform and private:
             value = self.w.varying(s.memory.type, self._load_own(spot))
@@ -237,7 +238,10 @@ class Memories:
             found = self.state.load_elements(s.memory.type, 1, pointer, s.memory.type.size_bytes, alone=alone)
             value = LaneValue(Variability.UNIFORM, s.memory.type, found)
         elif spot.is_row and not private:
-            value = self.w.varying(s.memory.type, self._load_masked(spot, self.row_pointer(spot)))
+            pointer = self.row_pointer(spot)
+            if s.memory.space is Space.BUFFER and self.state.moves(s):
+                self._fetch_ahead(s.memory, pointer)
+            value = self.w.varying(s.memory.type, self._load_masked(spot, pointer))
         else:
             value = self.w.varying(s.memory.type, self._gather(spot, private))
         self.state.bind(s, value)
@@ -247,6 +251,7 @@ class Memories:
         """A store; dropped outside."""
         w, type_ = self.w, s.memory.type
         spot, value = self.spot(index, s), self.state.operand(s.value)
+        self.state.count(gathers=not spot.is_uniform and not spot.is_row)
         private = s.memory.space is Space.PRIVATE and self.state.width > 1
         if spot.is_uniform and not private:
             pointer = self.uniform_pointer(spot, self.spare())
@@ -281,6 +286,11 @@ class Memories:
         # The alignment as an operand is what LLVM 20 takes; newer ones read it too.
         arguments = (("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
         return self.state.loaded(type_, width, self.w.call(memory, f"llvm.masked.load.{suffix(memory)}.p0", *arguments))
+
+    def _fetch_ahead(self, memory: Memory, pointer: str) -> None:
+        """Has the processor fetch what the next chunk loads here. A loop of this chunk strides over what all chunks read, which no processor foresees."""
+        ahead = self.w.let(f"getelementptr i8, ptr {pointer}, i64 {self.state.width * memory.type.size_bytes}")
+        self.w.run("llvm.prefetch.p0", ("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1"))
 
     def _store_masked(self, spot: Spot, pointer: str, value: str) -> None:
         type_, mask = spot.memory.type, self.everywhere(spot)

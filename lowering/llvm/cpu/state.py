@@ -7,8 +7,9 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import DimConst, DimExpr
-from vyre_py.ir.language.nodes import Atom, Const, Let, Param, Statement, Value, const
+from vyre_py.ir.language.nodes import Atom, Const, End, For, Let, Loop, MemoryStatement, Param, Statement, Value, const
 from vyre_py.ir.language.op import Level
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
@@ -29,6 +30,10 @@ __all__ = ["AREA_ALIGN", "State"]
 AREA_ALIGN: Final = 64
 
 
+# How often a loop is taken to run, and how many loops within one another are counted.
+_TURNS: Final = 8
+_DEEPEST: Final = 3
+
 # Ops that cost no more than a load, of which LLVM knows in which range the result lies.
 _CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
 
@@ -43,13 +48,30 @@ def _places(body: Iterable[Statement], queries: Mapping[int, str]) -> dict[int, 
     return found
 
 
+def _turning(program: Program) -> dict[int, int]:
+    """Values that may be another one at each turn of a loop -> the innermost such loop."""
+    found: dict[int, int] = {}
+    loops = [-1]
+    for index, s in enumerate(program.body):
+        if isinstance(s, (For, Loop)):
+            loops.append(index)
+        elif isinstance(s, End) and program.match[index] == loops[-1]:
+            loops.pop()
+        if s.result is None:
+            continue
+        found[s.result.id] = max([found.get(a.id, -1) for a in s.args if isinstance(a, Value)], default=-1) if isinstance(s, Let) else loops[-1]
+    return found
+
+
 class State:
     """One kernel being written for chunks of `width` lanes.
 
     `mask` is the lanes that are on at the current statement, of which there is always at least one. `region` is the region being
     written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
     of its first lane (i32). `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
-    `prefix` begins the names of tables.
+    `prefix` begins the names of tables. In a chunk that lies inside (`interior`), `known` has results that were computed before it, and `inside` the axes of
+    accesses that need no check. `loops` has the loops that are open, and -1 for the region. `work` counts what lanes compute and access, turns of loops
+    included as far as they can be guessed, and `gathers` those accesses that gather or scatter.
     """
 
     def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions, module: ModuleText, prefix: str = "") -> None:
@@ -73,6 +95,8 @@ class State:
         self.areas: dict[str, int] = {}
         self.saved_bytes = 0
         self.values: dict[int, LaneValue] = {}
+        self.known: Mapping[int, LaneValue] = {}
+        self.inside: Mapping[int, int] = {}
         self._kept: dict[int, LaneValue] = {}
         self._atoms: dict[Atom, str] = {}
         self._sizes: dict[tuple[DimExpr, Type], str] = {}
@@ -80,6 +104,9 @@ class State:
         self._flag = self.ended = ""
         self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
         self._places = _places(self.program.body, self._queries)
+        self.loops: list[int] = []
+        self.work = self.gathers = 0
+        self._turning = _turning(self.program)
 
     # ---- scratch memory
 
@@ -146,6 +173,17 @@ class State:
         """A u32 constant."""
         constant = Const(u32, value & 0xFFFFFFFF)
         return LaneValue(Variability.UNIFORM, u32, literal(constant), constant)
+
+    def count(self, *, gathers: bool = False) -> None:
+        """Counts one operation of the lanes."""
+        weight = _TURNS ** min(sum([loop >= 0 for loop in self.loops]), _DEEPEST)
+        self.work += weight
+        self.gathers += weight if gathers else 0
+
+    def moves(self, s: MemoryStatement) -> bool:
+        """Whether an access in a loop of this chunk goes somewhere else at each turn."""
+        loop = self.loops[-1] if self.loops and self.region is not None else -1
+        return loop >= 0 and any(self._turning.get(a.id, -1) >= loop for a in s.indices if isinstance(a, Value))
 
     # ---- results
 

@@ -13,7 +13,7 @@ from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 
-__all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate"]
+__all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate", "variability_of"]
 
 # The lanes that are on: an SSA name of <W x i1> (i1 for one lane), or None where all are known to be.
 Mask = str | None
@@ -150,14 +150,19 @@ class LaneWriter(Writer):
 
 def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[LaneValue]) -> LaneValue:
     """The value of an op: UNIFORM where all operands are, LINEAR where the op keeps that, else VARYING."""
-    operand = args[-1].type
+    variability, operand = variability_of(op, result, args), args[-1].type
+    if variability is Variability.VARYING:
+        return LaneValue(variability, result, w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args]))
+    return LaneValue(variability, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
+
+
+def variability_of(op: str, result: Type, args: Sequence[LaneValue]) -> Variability:
+    """How the value of an op differs between lanes."""
     if all(a.is_uniform for a in args):
-        return LaneValue(Variability.UNIFORM, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
-    variabilities = tuple(a.variability for a in args)
-    if variabilities in _KEEP_LINEAR.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits:
-        return LaneValue(Variability.LINEAR, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
-    name = w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args])
-    return LaneValue(Variability.VARYING, result, name)
+        return Variability.UNIFORM
+    operand = args[-1].type
+    keeps = tuple([a.variability for a in args]) in _KEEP_LINEAR.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits
+    return Variability.LINEAR if keeps else Variability.VARYING
 
 
 # Ops of integers whose result is linear for operands of these kinds: they compute on the scalar of lane 0.

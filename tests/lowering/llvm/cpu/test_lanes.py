@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm import large
 from vyre_py.lowering.llvm.cpu import host
-from vyre_py.lowering.llvm.cpu.lanes import emit_lanes
+from vyre_py.lowering.llvm.cpu.lanes import LaneKernel, emit_lanes
 from vyre_py.lowering.llvm.cpu.regions import Escape, plan_regions
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -197,7 +196,36 @@ def test_private_arrays_at_shared_indices_are_rows_of_lanes() -> None:
 
 def test_atomics_at_one_place_are_one() -> None:
     text = text_of("program count(n) workgroup(64) over(n) { buffer c: u32[1] read_write\n if global_id.x < n { atomic_add(c[0u32], global_id.x) } }")
-    assert text.count("atomicrmw") == 1 and "llvm.vector.reduce.add.v16i32" in text and "cttz" not in text
+    # Inside, and at the border.
+    assert text.count("atomicrmw") == 2 and "llvm.vector.reduce.add.v16i32" in text and "cttz" not in text
+
+
+def test_atomics_of_workgroup_memory_are_written_out_where_all_lanes_are_on() -> None:
+    text = text_of("""program count(n) workgroup(64) over(n) { buffer x: u32[n] read\n buffer y: u32[n] write\n workgroup bins: u32[16]
+      barrier\n if x[global_id.x] > 7u32 { atomic_add(bins[x[global_id.x] & 15u32], 1u32) }
+      barrier\n y[global_id.x] = bins[local_id.x & 15u32] }""")
+    written_out = text[text.index("\nevery") : text.index("\nsome", text.index("\nevery"))]
+    assert written_out.count("extractelement <16 x i32>") == 16 and "br i1" not in written_out and "cttz" in text
+
+
+def test_loops_fetch_what_the_next_chunk_loads() -> None:
+    head = "program sums(n) workgroup(64) over(n) { buffer x: u32[n] read\n buffer y: u32[n] write\n var s: u32 = 0u32\n"
+    assert "@llvm.prefetch" in text_of(f"{head} for k in 0u32..9u32 {{ s = s + x[k * 64u32 + local_id.x] }}\n y[global_id.x] = s }}")
+    assert "prefetch" not in text_of(f"{head} for k in 0u32..9u32 {{ s = s + x[global_id.x] }}\n y[global_id.x] = s }}")
+
+
+def test_turns_that_all_lanes_take_have_no_masks() -> None:
+    text = text_of("""program strided(n) workgroup(64) grid(9) { buffer x: u32[n] read\n buffer y: u32[64] write\n var s: u32 = 0u32
+      for k in local_id.x..n step 64 { s = s + x[k] }\n y[local_id.x] = s }""")
+    assert "llvm.vector.reduce.umin" in text and "load <16 x i32>, ptr" in text and "masked.load" in text
+
+
+def test_lanes_that_gather_most_of_all_go_one_by_one() -> None:
+    text = """program rows(n, m) workgroup(64) over(n) { buffer starts: u32[n + 1] read\n buffer at: u32[m] read\n buffer x: f32[m] read
+      buffer y: f32[n] write
+      let i = global_id.x\n var s: f32 = 0.0f32\n for k in starts[i]..starts[i + 1u32] { s = s + x[at[k]] }\n y[i] = s }"""
+    assert emit_lanes(ready(text), 16).scattered and not emit_lanes(ready(AXPY), 16).scattered
+    assert "<8 x" in emit_text(Program.from_text(text), "cpu:x86-64-v3:8") and " x float>" not in emit_text(Program.from_text(text), "cpu:x86-64-v3")
 
 
 def test_text_is_deterministic_and_verified() -> None:
@@ -283,14 +311,14 @@ def test_what_the_target_refuses() -> None:
 
 def test_an_object_that_wants_an_unknown_symbol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "declare float @nowhere(float)\ndefine float @f(float %x) {\n  %y = call float @nowhere(float %x)\n  ret float %y\n}"
-    monkeypatch.setattr(host, "emit_lanes", lambda *_: SimpleNamespace(text=text, scratch_bytes=0, workgroup_bytes=0))
+    monkeypatch.setattr(host, "emit_lanes", lambda *_: LaneKernel(text=text, scratch_bytes=0, workgroup_bytes=0))
     with pytest.raises(ToolchainError, match="nowhere") as caught:
         host.lower(ready(AXPY), Target("host", "native"), BEST)
     assert caught.value.text == text
 
 
 def test_what_llvm_refuses_is_a_toolchain_error_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "emit_lanes", lambda *_: SimpleNamespace(text="define nonsense", scratch_bytes=0, workgroup_bytes=0))
+    monkeypatch.setattr(host, "emit_lanes", lambda *_: LaneKernel(text="define nonsense", scratch_bytes=0, workgroup_bytes=0))
     with pytest.raises(ToolchainError) as caught:
         host.lower(ready(AXPY), Target("host", "native"), BEST)
     assert caught.value.text == "define nonsense"

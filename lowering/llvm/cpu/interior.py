@@ -1,0 +1,163 @@
+"""Chunks that lie inside: what decides bounds and guards there is known when a chunk begins.
+
+    if i < n {                                  most chunks: all lanes pass, every element is there
+        y[i] = x[i - 1] + x[i + 1]      ->          y[i] = x[i - 1] + x[i + 1], plain accesses without masks
+    }                                           the others: as ever
+
+Such a Program's body is written twice. Before it a few scalar comparisons say which one a chunk takes: that the lanes of an index that steps by one lie
+within the axis, from the first to the last; that all lanes answer a comparison alike; that their quotient by one number is the same, and so their
+remainder steps by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from vyre_py.ir.language.effects import Effect, any_of
+from vyre_py.ir.language.nodes import (
+    Atom,
+    Atomic,
+    Const,
+    Let,
+    Load,
+    MemoryStatement,
+    Space,
+    Statement,
+    Store,
+    Value,
+    const,
+)
+from vyre_py.ir.language.types import bool_, u32
+from vyre_py.ir.language.widths import whole_size
+from vyre_py.lowering.llvm.cpu.memory import Memories
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate, variability_of
+
+__all__ = ["Interior", "find_interior"]
+
+# Ops that indices are made of; they cost next to nothing, wherever they stood.
+_INDEXING: Final = frozenset({"add", "sub", "mul", "shl", "shr", "and", "cast", "bitcast", "min", "max"})
+_LESS: Final = frozenset({"lt", "le"})
+_COMPARISONS: Final = _LESS | {"gt", "ge"}
+_DIVISIONS: Final = frozenset({"div", "rem"})
+_ACCESSES: Final = (Load, Store, Atomic)
+_REPEATS: Final = any_of(Effect.REPEATS)
+# Writing a body twice takes LLVM twice as long: no longer ones are, and loops, in which little is known when a chunk begins, only if they are short.
+_MOST_STATEMENTS: Final = 256
+_MOST_WITH_LOOPS: Final = 48
+
+
+@dataclass(slots=True)
+class Interior:
+    """What holds in a chunk where `condition` does: the values of statements, by their results, and of accesses the axes that they are inside of, as bits,
+    by their place in the body."""
+
+    condition: str = ""
+    values: dict[int, LaneValue] = field(default_factory=dict)
+    inside: dict[int, int] = field(default_factory=dict)
+
+
+def find_interior(memories: Memories, start: int, stop: int) -> Interior | None:
+    """What is known of chunks that lie inside, for the statements from `start` to `stop`; None where all are alike. Writes the comparisons."""
+    state = memories.state
+    body = state.program.body[start:stop]
+    most = _MOST_WITH_LOOPS if any(_REPEATS[type(s)] for s in body) else _MOST_STATEMENTS
+    if state.width == 1 or state.mask is not None or state.plan.has_barriers or len(body) > most or not any(map(_asks, body, state.proven[start:stop])):
+        return None
+    finder = _Finder(memories)
+    for index, s in enumerate(body, start):
+        finder.look(index, s)
+    return finder.found if finder.gains else None
+
+
+def _asks(s: Statement, proven: int) -> bool:
+    """Whether a statement may be another one inside."""
+    if isinstance(s, _ACCESSES):
+        return s.memory.space is not Space.PRIVATE and proven != (1 << s.memory.rank) - 1
+    return isinstance(s, Let) and s.op.name in _COMPARISONS | _DIVISIONS
+
+
+class _Finder:
+    """Walks a body once, and writes in scalars what is known before it."""
+
+    def __init__(self, memories: Memories) -> None:
+        self.memories, self.state, self.w = memories, memories.state, memories.w
+        self.found = Interior()
+        self.gains = False
+
+    def look(self, index: int, s: Statement) -> None:
+        """Adds what one statement tells."""
+        if isinstance(s, Let):
+            if (value := self._value(s)) is not None:
+                self.found.values[s.bound.id] = value
+        elif isinstance(s, _ACCESSES) and s.memory.space is not Space.PRIVATE:
+            self._access(index, s)
+
+    def _known(self, atom: Atom) -> LaneValue | None:
+        return self.found.values.get(atom.id) if isinstance(atom, Value) else self.state.operand(atom)
+
+    def _value(self, s: Let) -> LaneValue | None:
+        if s.op.is_query:
+            value = self.state.query(s.op.name)
+            return None if value.variability is Variability.VARYING else value
+        if whole_size(s) is not None:
+            return None
+        args = [known for known in map(self._known, s.args) if known is not None]
+        if len(args) < len(s.args):
+            return None
+        if s.op.name in _INDEXING:
+            varying = variability_of(s.op.name, s.bound.type, args) is Variability.VARYING
+            return None if varying else calculate(self.w, s.op.name, s.bound.type, args)
+        if s.op.name in _COMPARISONS and sum([a.variability is Variability.LINEAR for a in args]) == 1:
+            return self._compared(s, args)
+        if s.op.name in _DIVISIONS and s.bound.type is u32 and args[0].variability is Variability.LINEAR and args[1].is_uniform:
+            return self._divided(s, args)
+        return None
+
+    # ---- what is asked
+
+    def _require(self, test: str) -> None:
+        condition = self.found.condition
+        self.found.condition = self.w.let(f"and i1 {condition}, {test}") if condition else test
+
+    def _last(self, value: LaneValue) -> str:
+        """The last lane's, after which nothing has wrapped."""
+        last = self.w.let(f"add i32 {value.name}, {self.state.width - 1}")
+        self._require(self.w.let(f"icmp {'s' if value.type.is_signed else 'u'}ge i32 {last}, {value.name}"))
+        return last
+
+    def _compared(self, s: Let, args: list[LaneValue]) -> LaneValue:
+        """A comparison that all lanes answer as the first and the last do: that an index lies above a number, and below any other bound."""
+        less = (s.op.name in _LESS) == args[1].is_uniform
+        answer = less != any(a.const is not None for a in args)
+        ends = [a.name if a.is_uniform else self._last(a) for a in args]
+        for names in ([a.name for a in args], ends):
+            test = self.w.rows[s.op.name](self.w, 1, args[0].type, bool_, names)
+            self._require(test if answer else self.w.let(f"xor i1 {test}, true"))
+        self.gains = True
+        return LaneValue(Variability.UNIFORM, bool_, str(answer).lower(), const(bool_, answer))
+
+    def _divided(self, s: Let, args: list[LaneValue]) -> LaneValue | None:
+        """A quotient that all lanes share, or a remainder that steps by one."""
+        if isinstance(s.args[1], Const) and s.args[1].bits < self.state.width:
+            return None
+        scalars = [LaneValue(Variability.UNIFORM, a.type, a.name) for a in args]
+        rest = calculate(self.w, "rem", u32, scalars)
+        self._last(args[0])
+        last = self.w.let(f"add i32 {rest.name}, {self.state.width - 1}")
+        self._require(self.w.let(f"icmp ugt i32 {last}, {rest.name}"))
+        self._require(self.w.let(f"icmp ult i32 {last}, {args[1].name}"))
+        self.gains = True
+        return self.w.linear(u32, rest.name) if s.op.name == "rem" else calculate(self.w, "div", u32, scalars)
+
+    def _access(self, index: int, s: MemoryStatement) -> None:
+        for axis, atom in enumerate(s.indices):
+            subscript = None if self.state.proven[index] >> axis & 1 else self._known(atom)
+            if subscript is None or subscript.variability is Variability.VARYING:
+                continue
+            extent = self.memories.bound(s.memory, axis, subscript.type).name
+            if subscript.variability is Variability.LINEAR:
+                extent = self.w.rows["saturating_sub"](self.w, 1, u32, u32, [extent, str(self.state.width - 1)])
+                self.gains = True
+            self._require(self.w.let(f"icmp ult i32 {subscript.name}, {extent}"))
+            self.found.inside[index] = self.found.inside.get(index, 0) | 1 << axis

@@ -1,0 +1,68 @@
+"""Chunks that lie inside: plain code in the middle, and the interpreter's bits at every border."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vyre_py as vp
+from vyre_py.drivers.cpu.device import CpuDevice
+from vyre_py.ir.check import check
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes import optimise
+from vyre_py.lowering.kinds import STRICT_EXPANSIONS
+from vyre_py.lowering.llvm.cpu.lanes import emit_lanes
+from vyre_py.lowering.target import Target
+
+NEAR = """program near(h, w) workgroup(32, 2) over(w, h, 1) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = global_id.x\n let j = global_id.y
+  y[j, i] = x[j, i - 1u32] + x[j, i + 1u32] + x[j - 1u32, i] + x[j + 2u32, i] }"""
+SIGNED = """program signed(h, w) workgroup(32, 2) over(w, h, 1) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = cast(global_id.x, i32) - 7i32\n let j = cast(global_id.y, i32)
+  var v: f32 = x[j - 1i32, i + 70i32]
+  if i >= 2i32 && i < cast(w, i32) { v = v + x[j, i - 2i32] }
+  y[j, i + 7i32] = v }"""
+RETURNS = """program returns(h, w) workgroup(64) over(w) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = global_id.x
+  if i >= w { return }
+  y[0u32, i] = x[h - 1u32, w - 1u32 - i] + x[1u32, i + 4294967290u32] }"""
+DIVIDED = """program divided(h, w) workgroup(64) over(h * w) { param s: u32\n buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = global_id.x
+  let q = i / s\n let r = i % s
+  y[q, r] = x[r, q] + x[i / w, i % w] + x[i % 3u32, i / 100u32] }"""
+PROGRAMS = {"near": NEAR, "signed": SIGNED, "returns": RETURNS, "divided": DIVIDED}
+STEPS = (0, 1, 16, 37, 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("width", [1, 4, 16])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_border_is_exact(name: str, width: int) -> None:
+    program = Program.from_text(PROGRAMS[name])
+    device = CpuDevice(0)
+    device.target = Target("host", "native", width)
+    ours, oracle = device.compile_native(program), vp.device("reference").compile_native(program)
+    rng = np.random.default_rng(width)
+    for turn, shape in enumerate([(1, 1), (3, 15), (5, 64), (2, 65), (4, 131), (37, 37)]):
+        x = rng.random(shape, np.float32)
+        given: dict[str, Any] = {"x": x, "y": np.full(shape, 9, np.float32)} | ({"s": STEPS[turn % len(STEPS)]} if name == "divided" else {})
+        got, wanted = (pipeline.dispatch({**given, "y": given["y"].copy()})["y"] for pipeline in (ours, oracle))
+        np.testing.assert_array_equal(got, wanted, f"{name} {shape}")
+
+
+def _interior(text: str) -> str:
+    kernel = emit_lanes(optimise(check(Program.from_text(text)), expand=STRICT_EXPANSIONS), 16).text
+    return kernel[kernel.index("\ninterior") : kernel.index("\nborder")]
+
+
+@pytest.mark.parametrize("name", ["near", "divided"])
+def test_inside_accesses_have_no_masks(name: str) -> None:
+    inside = _interior(PROGRAMS[name])
+    assert "store <16 x float>" in inside and "load <16 x float>" in inside and "masked.store" not in inside
+    assert "masked" not in inside or name == "divided"  # whose columns are gathered
+
+
+def test_what_all_chunks_have_alike_is_written_once() -> None:
+    text = "program own(n) workgroup(64) over(n) { buffer y: f32[n] write\n y[0u32] = cast(global_id.x, f32) }"
+    assert "interior" not in emit_lanes(optimise(check(Program.from_text(text)), expand=STRICT_EXPANSIONS), 16).text
