@@ -31,6 +31,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.memory import Memories
+from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate, variability_of
 
 __all__ = ["Interior", "find_interior"]
@@ -57,14 +58,17 @@ class Interior:
     inside: dict[int, int] = field(default_factory=dict)
 
 
-def find_interior(memories: Memories, start: int, stop: int) -> Interior | None:
-    """What is known of chunks that lie inside, for the statements from `start` to `stop`; None where all are alike. Writes the comparisons."""
-    state = memories.state
+def find_interior(memories: Memories, region: BarrierFreeRegion) -> Interior | None:
+    """What is known of chunks that lie inside, for the statements of a region; None where all are alike, or where they leave something to later regions.
+    Writes the comparisons."""
+    state, start, stop = memories.state, region.start, region.stop
     body = state.program.body[start:stop]
     most = _MOST_WITH_LOOPS if any(_REPEATS[type(s)] for s in body) else _MOST_STATEMENTS
-    if state.width == 1 or state.mask is not None or state.plan.has_barriers or len(body) > most or not any(map(_asks, body, state.proven[start:stop])):
+    if state.width == 1 or state.mask is not None or len(body) > most or not any(map(_asks, body, state.proven[start:stop])):
         return None
-    finder = _Finder(memories)
+    if state.plan.has_barriers and (region.escapes or region.writes or any(state.is_kept(s) for s in body)):
+        return None
+    finder = _Finder(memories, start)
     for index, s in enumerate(body, start):
         finder.look(index, s)
     return finder.found if finder.gains else None
@@ -80,8 +84,9 @@ def _asks(s: Statement, proven: int) -> bool:
 class _Finder:
     """Walks a body once, and writes in scalars what is known before it."""
 
-    def __init__(self, memories: Memories) -> None:
+    def __init__(self, memories: Memories, start: int) -> None:
         self.memories, self.state, self.w = memories, memories.state, memories.w
+        self.before = {s.result.id for s in self.state.program.body[:start] if s.result is not None}
         self.found = Interior()
         self.gains = False
 
@@ -94,7 +99,12 @@ class _Finder:
             self._access(index, s)
 
     def _known(self, atom: Atom) -> LaneValue | None:
-        return self.found.values.get(atom.id) if isinstance(atom, Value) else self.state.operand(atom)
+        if not isinstance(atom, Value):
+            return self.state.operand(atom)
+        if atom.id not in self.before:
+            return self.found.values.get(atom.id)
+        value = self.state.operand(atom)
+        return None if value.variability is Variability.VARYING else value
 
     def _value(self, s: Let) -> LaneValue | None:
         if s.op.is_query:

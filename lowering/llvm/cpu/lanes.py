@@ -215,7 +215,7 @@ class _LaneWalk:
         for variable, (type_, name) in uniform.items():
             w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
         self._load_carried(region)
-        if (interior := find_interior(self.memories, region.start, region.stop)) is not None:
+        if (interior := find_interior(self.memories, region)) is not None:
             within, border = w.label("interior"), w.label("border")
             w.branch(interior.condition, within, border)
             w.block(within)

@@ -239,7 +239,7 @@ class Memories:
             value = LaneValue(Variability.UNIFORM, s.memory.type, found)
         elif spot.is_row and not private:
             pointer = self.row_pointer(spot)
-            if s.memory.space is Space.BUFFER and self.state.moves(s):
+            if s.memory.space is Space.BUFFER and self.state.strides(s):
                 self._fetch_ahead(s.memory, pointer)
             value = self.w.varying(s.memory.type, self._load_masked(spot, pointer))
         else:
@@ -267,9 +267,20 @@ class Memories:
         else:
             offsets = self.offsets(spot)
             offsets = self._own(offsets) if private else offsets
+            if s.memory.space is Space.WORKGROUP and self.everywhere(spot) is None:
+                self._store_each(s.memory, offsets, vector)
+                return index + 1
             pointers = self.lane_pointers(s.memory, offsets, memory_type(type_), self.pointers[s.memory])
             self.scatter_words(spot, pointers, memory_type(type_), type_.size_bytes, vector)
         return index + 1
+
+    def _store_each(self, memory: Memory, offsets: str, value: str) -> None:
+        """Stores lane by lane, all of which are on and inside. Numbers of elements are half as wide as a vector of addresses."""
+        w, width, element = self.w, self.state.width, memory_type(memory.type)
+        for lane in range(width):
+            offset = w.let(f"zext i32 {w.let(f'extractelement <{width} x i32> {offsets}, i64 {lane}')} to i64")
+            one = w.let(f"extractelement <{width} x {element}> {value}, i64 {lane}") if width > 1 else value
+            w.line(f"store {element} {one}, ptr {self._element(memory, offset)}, align {memory.type.size_bytes}")
 
     def spare(self) -> str:
         """Memory whose value nothing depends on, as much as a row has, for stores and atomics outside."""

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.dims import DimConst, DimExpr
-from vyre_py.ir.language.nodes import Atom, Const, End, For, Let, Loop, MemoryStatement, Param, Statement, Value, const
+from vyre_py.ir.language.nodes import (
+    Atom,
+    Const,
+    End,
+    For,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    MemoryStatement,
+    Param,
+    Statement,
+    Value,
+    const,
+)
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, u32, u64
@@ -33,6 +48,8 @@ AREA_ALIGN: Final = 64
 # How often a loop is taken to run, and how many loops within one another are counted.
 _TURNS: Final = 8
 _DEEPEST: Final = 3
+# So many loads of one buffer between barriers are no neighbours of one another, but a tile's.
+_MANY_LOADS: Final = 8
 
 # Ops that cost no more than a load, of which LLVM knows in which range the result lies.
 _CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
@@ -106,6 +123,7 @@ class State:
         self._places = _places(self.program.body, self._queries)
         self.loops: list[int] = []
         self.work = self.gathers = 0
+        self._region_loads: dict[int, Counter[Memory]] = {}
         self._turning = _turning(self.program)
 
     # ---- scratch memory
@@ -180,10 +198,19 @@ class State:
         self.work += weight
         self.gathers += weight if gathers else 0
 
-    def moves(self, s: MemoryStatement) -> bool:
-        """Whether an access in a loop of this chunk goes somewhere else at each turn."""
+    def strides(self, s: MemoryStatement) -> bool:
+        """Whether a chunk probably strides over what all chunks load: an access in a loop goes somewhere else at each turn, or there are many of one buffer
+        between barriers."""
+        if self.plan.has_barriers and self.region is not None and self._loads(self.region)[s.memory] >= _MANY_LOADS:
+            return True
         loop = self.loops[-1] if self.loops and self.region is not None else -1
         return loop >= 0 and any(self._turning.get(a.id, -1) >= loop for a in s.indices if isinstance(a, Value))
+
+    def _loads(self, region: BarrierFreeRegion) -> Counter[Memory]:
+        """How many loads of each memory a region has."""
+        if region.start not in self._region_loads:
+            self._region_loads[region.start] = Counter(s.memory for s in self.program.body[region.start : region.stop] if isinstance(s, Load))
+        return self._region_loads[region.start]
 
     # ---- results
 
@@ -191,10 +218,14 @@ class State:
         """Records the value of a statement's result, and stores it where other regions need it."""
         if statement.result is None:
             return
-        value = statement.result.id
-        self.values[value] = held
-        if self.region is not None and value in self.plan.crossing and value not in self._queries and value not in self._places:
-            self._keep(value, held)
+        self.values[statement.result.id] = held
+        if self.region is not None and self.is_kept(statement):
+            self._keep(statement.result.id, held)
+
+    def is_kept(self, statement: Statement) -> bool:
+        """Whether a statement's result is stored for other regions."""
+        value = -1 if statement.result is None else statement.result.id
+        return value in self.plan.crossing and value not in self._queries and value not in self._places
 
     def _keep(self, value: int, held: LaneValue) -> None:
         """Stores a value for later regions: once where it is uniform, else as a scalar or a vector for each chunk."""
