@@ -150,7 +150,7 @@ class Memories:
 
     def everywhere(self, spot: Spot) -> Mask:
         """The lanes that are on and inside on all axes."""
-        return spot.mask if spot.inside is None else self.w.both(spot.mask, self.w.splat("i1", spot.inside))
+        return spot.mask if spot.inside is None else self.w.where(spot.mask, spot.inside)
 
     # ---- addresses
 

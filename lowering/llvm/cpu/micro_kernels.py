@@ -272,7 +272,7 @@ class _BlockWriter(LaneWriter):
         after = self.let(f"icmp uge {wide} {numbers}, {self.splat('i64', elements[0])}")
         before = self.let(f"icmp ult {wide} {numbers}, {self.splat('i64', elements[1])}")
         within = self.let(f"and {self.mask_type} {after}, {before}")
-        return self.let(f"and {self.mask_type} {within}, {self.splat('i1', on)}")
+        return self.spelled(self.where(within, on))
 
     def _transposed(self, vector: str, rows: Sequence[str]) -> list[str]:
         """As many vectors as they have elements, with rows and columns exchanged: by halves, quarters and so on."""
