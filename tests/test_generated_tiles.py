@@ -98,14 +98,16 @@ def test_devices_agree_on_tiles(kind: str, batch: int, tmp_path: Path) -> None:
 def stepped(case: Case, number: int) -> Program:
     """The Program of invocations with as little workgroup memory as will do, so that what they exchange goes in several steps."""
     budget, workgroup = BUDGETS[number % len(BUDGETS)], WORKGROUPS[number // len(BUDGETS) % len(WORKGROUPS)]
-    lanes = LANES[number // 2 % len(LANES)]
-    print(f"Program {number}, {workgroup}, {budget} bytes, subgroups of {lanes}")
+    lanes, blocks = LANES[number // 2 % len(LANES)], number % 2 == 0
+    print(f"Program {number}, {workgroup}, {budget} bytes, subgroups of {lanes}, {'sums in blocks' if blocks else 'sums in rows'}")
     try:
-        return without_tiles(case.program, "wgsl", budget, workgroup, lanes=lanes)
+        return without_tiles(case.program, "wgsl", budget, workgroup, lanes=lanes, blocks=blocks)
     except Unsupported as error:
         if "bytes of workgroup memory" not in str(error):
             raise
-        return stepped(case, number + 1) if number % len(BUDGETS) < len(BUDGETS) - 1 else without_tiles(case.program, "wgsl", LARGE, workgroup, lanes=lanes)
+        if number % len(BUDGETS) < len(BUDGETS) - 1:
+            return stepped(case, number + 1)
+        return without_tiles(case.program, "wgsl", LARGE, workgroup, lanes=lanes, blocks=blocks)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

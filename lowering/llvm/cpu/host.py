@@ -25,7 +25,7 @@ from vyre_py.lowering.llvm.cpu.host_targets import (
     machine_number,
     own_machine,
 )
-from vyre_py.lowering.llvm.cpu.lanes import HANDLERS, SYMBOL, emit_lanes
+from vyre_py.lowering.llvm.cpu.lanes import HANDLERS, SYMBOL, LaneKernel, emit_lanes
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.ops import host_emitters
@@ -44,6 +44,7 @@ _T = TypeVar("_T")
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 _SHORTEST_ROW: Final = 4
+_MOST_STACK_BYTES: Final = 4 << 20  # of a call; threads have 8 MiB where nobody asks for more
 _OF_LANES: Final[tuple[type[Statement], ...]] = (Subgroup, *TARGET_KINDS)  # what is written for the lanes that were chosen
 # Which level's lanes suit a CPU: the first whose vectors it has.
 _VECTORS: Final = (("x86-64-v4", "avx512f"), ("x86-64-v3", "avx2"))
@@ -180,6 +181,22 @@ def _compile(text: str, arch: str, opt: int) -> bytes:
     return code
 
 
+def _emitted(optimised: Optimised, width: int, target: Target, options: CompileOptions) -> tuple[int, LaneKernel]:
+    """The kernel and its lanes: fewer where most would gather, or where a call would take too much stack. Raises Unsupported where it would in any case."""
+    rows = _rows(target.arch)
+    kernel = emit_lanes(optimised, width, rows, options)
+    free = not target.lanes and not any(isinstance(s, _OF_LANES) for s in optimised.program.body)
+    if kernel.scattered and free:
+        width, kernel = 1, emit_lanes(optimised, 1, rows, options)
+    while (taken := measure(kernel.text).stack_bytes(options.opt, width)) > _MOST_STACK_BYTES:
+        if not free or width == 1:
+            help_ = "compile it with opt=1 or more, or with fewer lanes, or write loops in place of statements"
+            raise Unsupported("the cpu target", [Missing(f"code of {width} lanes that takes some {taken >> 20} MiB of stack a call", help=help_)])
+        width //= 2
+        kernel = emit_lanes(optimised, width, rows, options)
+    return width, kernel
+
+
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for grid barriers, and for bodies that are too long."""
     options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug", "interruptible"}), numerics=("strict", "fast"))
@@ -189,10 +206,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])
     watch = Stopwatch()
     with watch("emit"):
-        kernel = emit_lanes(optimised, width, _rows(target.arch), options)
-        if kernel.scattered and not target.lanes and not any(isinstance(s, _OF_LANES) for s in optimised.program.body):
-            width = 1
-            kernel = emit_lanes(optimised, width, _rows(target.arch), options)
+        width, kernel = _emitted(optimised, width, target, options)
     with watch("llvm"):
         code = _compile(kernel.text, target.arch, options.opt)
     details = {"lanes": width, "scratch_bytes": kernel.scratch_bytes, **({"machine": machine_number()} if target.arch == NATIVE else {})}

@@ -22,8 +22,9 @@ from vyre_py.ir.language import assembler
 from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Statement
 from vyre_py.lowering import kinds
-from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.llvm import large, text
+from vyre_py.lowering.llvm.cpu import host
 from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
 from vyre_py.lowering.llvm.large import Size, measure
 from vyre_py.lowering.llvm.text import ModuleText, Writer
@@ -269,3 +270,21 @@ def test_many_wide_divisions_are_right(type_: vp.Type) -> None:
     x, y = [np.concatenate(pair) for pair in zip(edges, drawn, strict=True)]
     made = [vp.device(kind).compile_native(program).dispatch({"x": x.copy(), "y": y})["x"] for kind in ("reference", "cpu")]
     assert (made[0] == made[1]).all()
+
+
+def test_code_that_would_take_much_stack_has_fewer_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At level 0 of code generation every value lies on the stack."""
+    program, x = division_chain(vp.u32, 20), np.arange(1, 101, dtype=np.uint32)
+    given = {"x": x * 1000, "y": x}
+
+    def lanes_of(opt: int, name: str = "cpu") -> int:
+        artifact = compile_for(program, [parse_target(name)], vp.CompileOptions(opt=opt))
+        found = vp.device("cpu").load(artifact).dispatch(given)["x"]
+        assert (found == vp.device("reference").compile_native(program).dispatch(given)["x"]).all()
+        return int(artifact.parts[0].steps[0].entries[0].details["lanes"])
+
+    wide = lanes_of(0)
+    monkeypatch.setattr(host, "_MOST_STACK_BYTES", 6000)
+    assert lanes_of(0) < wide == lanes_of(3)
+    with pytest.raises(vp.Unsupported, match="code of 8 lanes that takes some 0 MiB of stack a call"):
+        lanes_of(0, "cpu:native:8")
