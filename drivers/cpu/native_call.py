@@ -9,10 +9,9 @@ from typing import Final
 
 from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
 from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION
-from vyre_py.drivers.native.mode import Mode
-from vyre_py.drivers.native.native_entry import COUNT_FUNCTION, TOTAL_LOADS, entry_begin
+from vyre_py.drivers.native.native_entry import C_PLAN, COUNT_FUNCTION, entry_begin
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
-from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL
+from vyre_py.lowering.llvm.callable import GRID_WORDS
 from vyre_py.lowering.statuses import CStatus
 
 __all__ = ["C_CALL", "C_CALL_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
@@ -34,28 +33,7 @@ look:
   %mode_at = getelementptr %Callable, ptr %callable, i64 0, i32 19
   %mode_word = load ptr, ptr %mode_at
   %mode = load i64, ptr %mode_word
-  %closed = and i64 %mode, {int(Mode.CLOSED)}
-  %is_open = icmp eq i64 %closed, 0
-  br i1 %is_open, label %here, label %lost
-lost:
-  ret i32 {int(CStatus.LOST)}
-here:
-  %capturing = and i64 %mode, {int(Mode.CAPTURING)}
-  %is_free = icmp eq i64 %capturing, 0
-  br i1 %is_free, label %plan, label %busy
-busy:
-  ret i32 {int(CStatus.BUSY)}
-plan:
-  %number = call i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
-  %planned = icmp sge i32 %number, 0
-  br i1 %planned, label %fits, label %wrong
-wrong:
-  ret i32 %number
-fits:
-{TOTAL_LOADS}  br i1 %none, label %done, label %run
-done:
-  ret i32 0
-run:
+{C_PLAN}run:
   %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
   %kernels = load ptr, ptr %kernels_at
 {KERNEL_LOADS}  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)

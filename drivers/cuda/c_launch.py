@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
-from vyre_py.drivers.cuda.native.c_context import in_context
+from vyre_py.drivers.cuda.native.driver_call import extra_words, in_context
 from vyre_py.drivers.native.mode import UNUSABLE, Mode
 from vyre_py.drivers.native.structs import CALL, HEAD, argument_loads, with_fields
 from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
@@ -42,8 +42,6 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 ; Makes the first call of a list with the argument block as it is, on a stream if there is one; gives the status.
 define internal i32 @launch(ptr %list, ptr %stream) {{
 entry:
-  %extra = alloca [5 x i64], align 8
-  %size = alloca i64, align 8
   %config = alloca i8, i64 {_CONFIG_BYTES}, align 8
   %calls_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.calls}}
   %call = load ptr, ptr %calls_at
@@ -54,19 +52,7 @@ entry:
   %block = load i64, ptr %block_at
   %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.block_bytes}}
   %bytes = load i64, ptr %bytes_at
-  store i64 %bytes, ptr %size
-  ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
-  %e1 = getelementptr [5 x i64], ptr %extra, i64 0, i64 1
-  %e2 = getelementptr [5 x i64], ptr %extra, i64 0, i64 2
-  %e3 = getelementptr [5 x i64], ptr %extra, i64 0, i64 3
-  %e4 = getelementptr [5 x i64], ptr %extra, i64 0, i64 4
-  store i64 1, ptr %extra
-  store i64 %block, ptr %e1
-  store i64 2, ptr %e2
-  store ptr %size, ptr %e3
-  store i64 0, ptr %e4
-  %extra_word = ptrtoint ptr %extra to i64
-  %stream_word = ptrtoint ptr %stream to i64
+{extra_words("i64 %block")}  %stream_word = ptrtoint ptr %stream to i64
   %own = icmp eq i64 %stream_word, 0
   {{loads}}
   %plain = icmp eq i64 %form, {call_list.LAUNCH}

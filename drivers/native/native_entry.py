@@ -15,16 +15,17 @@ from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.native.call_state import EntryState, entry_method
-from vyre_py.drivers.native.mode import Mode, ModeWord
+from vyre_py.drivers.native.mode import UNUSABLE, Mode, ModeWord
 from vyre_py.drivers.native.values import VALUE_FORMS
 from vyre_py.drivers.sharing.c_callable import CCallable, CKernel
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL, PlanCode
+from vyre_py.lowering.statuses import CStatus
 
 if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["COUNT_FUNCTION", "TOTAL_LOADS", "NativeEntry", "EntryParts", "entry_begin", "native_type"]
+__all__ = ["COUNT_FUNCTION", "C_PLAN", "TOTAL_LOADS", "NativeEntry", "EntryParts", "entry_begin", "native_type"]
 
 # Adds to the counter of a number.
 COUNT_FUNCTION: Final = """
@@ -48,6 +49,30 @@ TOTAL_LOADS: Final = """
   %xy = mul i64 %x, %y
   %total = mul i64 %xy, %z
   %none = icmp eq i64 %total, 0
+"""
+
+# Within a call for C, which has the %mode: refuses, plans, and goes to the block `run` with a plan over at least one workgroup.
+C_PLAN: Final = f"""  %gone = and i64 %mode, {UNUSABLE}
+  %is_open = icmp eq i64 %gone, 0
+  br i1 %is_open, label %here, label %lost
+lost:
+  ret i32 {int(CStatus.LOST)}
+here:
+  %capturing = and i64 %mode, {int(Mode.CAPTURING)}
+  %is_free = icmp eq i64 %capturing, 0
+  br i1 %is_free, label %plan, label %busy
+busy:
+  ret i32 {int(CStatus.BUSY)}
+plan:
+  %number = call i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
+  %planned = icmp sge i32 %number, 0
+  br i1 %planned, label %fits, label %wrong
+wrong:
+  ret i32 %number
+fits:
+{TOTAL_LOADS}  br i1 %none, label %done, label %run
+done:
+  ret i32 0
 """
 
 

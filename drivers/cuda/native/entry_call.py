@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.drivers.cuda.native.c_context import in_context
-from vyre_py.drivers.native.mode import UNUSABLE, Mode
-from vyre_py.drivers.native.native_entry import COUNT_FUNCTION, TOTAL_LOADS, entry_begin
+from vyre_py.drivers.cuda.native.driver_call import extra_words, in_context
+from vyre_py.drivers.native.native_entry import C_PLAN, COUNT_FUNCTION, entry_begin
 from vyre_py.drivers.native.structs import LAUNCHER, with_fields
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
-from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL
-from vyre_py.lowering.statuses import CStatus
+from vyre_py.lowering.llvm.callable import GRID_WORDS
 
 __all__ = ["C_CALL", "C_CALL_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
 
@@ -26,21 +24,7 @@ _LAUNCH_FUNCTION: Final = f"""
 {LAUNCHER.definition}
 define internal i32 @launch_kernel(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
 entry:
-  %extra = alloca [5 x i64], align 8
-  %size = alloca i64, align 8
-  store i64 %bytes, ptr %size
-  ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
-  %e1 = getelementptr [5 x i64], ptr %extra, i64 0, i64 1
-  %e2 = getelementptr [5 x i64], ptr %extra, i64 0, i64 2
-  %e3 = getelementptr [5 x i64], ptr %extra, i64 0, i64 3
-  %e4 = getelementptr [5 x i64], ptr %extra, i64 0, i64 4
-  store i64 1, ptr %extra
-  store ptr %block, ptr %e1
-  store i64 2, ptr %e2
-  store ptr %size, ptr %e3
-  store i64 0, ptr %e4
-  %extra_word = ptrtoint ptr %extra to i64
-  %function = load i64, ptr %kernel
+{extra_words("ptr %block")}  %function = load i64, ptr %kernel
   %shared_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 2
   %shared = load i64, ptr %shared_at
   %gx_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT}
@@ -89,28 +73,7 @@ entry:
   %mode_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.mode}}
   %mode_word = load ptr, ptr %mode_at
   %mode = load atomic i64, ptr %mode_word seq_cst, align 8
-  %gone = and i64 %mode, {UNUSABLE}
-  %is_open = icmp eq i64 %gone, 0
-  br i1 %is_open, label %here, label %lost
-lost:
-  ret i32 {int(CStatus.LOST)}
-here:
-  %capturing = and i64 %mode, {int(Mode.CAPTURING)}
-  %is_free = icmp eq i64 %capturing, 0
-  br i1 %is_free, label %plan, label %busy
-busy:
-  ret i32 {int(CStatus.BUSY)}
-plan:
-  %number = call i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
-  %planned = icmp sge i32 %number, 0
-  br i1 %planned, label %fits, label %wrong
-wrong:
-  ret i32 %number
-fits:
-{TOTAL_LOADS}  br i1 %none, label %done, label %run
-done:
-  ret i32 0
-run:
+{C_PLAN}run:
   %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
   %kernels = load ptr, ptr %kernels_at
   %index = zext i32 %number to i64
