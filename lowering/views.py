@@ -21,7 +21,8 @@ class WithViews(Optimised):
 
 
 def with_views(optimised: Optimised, form: Optimised) -> WithViews:
-    """A Program with a form over views."""
+    """A Program with a form over views, which is launched as the Program is: with as many invocations."""
+    assert form.program.workgroup == optimised.program.workgroup, (form.program.workgroup, optimised.program.workgroup)
     return WithViews(**{f.name: getattr(optimised, f.name) for f in fields(optimised)}, over_views=form)
 
 

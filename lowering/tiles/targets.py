@@ -44,9 +44,12 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         warpgroups = target.arch in WITH_WARPGROUPS.values()
         forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
         return [_of_target(form) for form in forms]
-    (plain,) = _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
+    _require_powers(target, options)
     wide = over_views(program, target.name, _TILE_BYTES, options.workgroup, WARP)
-    return (plain,) if wide is None else (check(wide), plain)
+    if wide is None:
+        return _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
+    # A launch takes either form, with as many invocations.
+    return (check(wide), *_invocations(program, target, replace(options, workgroup=wide.workgroup), _TILE_BYTES, lanes=WARP))
 
 
 def modelled(program: Program) -> Program:

@@ -11,7 +11,7 @@ from llvmlite import binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_scan
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import TARGET_KINDS, Statement, Subgroup
+from vyre_py.ir.language.nodes import TARGET_KINDS, Subgroup
 from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
@@ -45,7 +45,6 @@ _T = TypeVar("_T")
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 _SHORTEST_ROW: Final = 4
 _MOST_STACK_BYTES: Final = 4 << 20  # of a call; threads have 8 MiB where nobody asks for more
-_OF_LANES: Final[tuple[type[Statement], ...]] = (Subgroup, *TARGET_KINDS)  # what is written for the lanes that were chosen
 # Which level's lanes suit a CPU: the first whose vectors it has.
 _VECTORS: Final = (("x86-64-v4", "avx512f"), ("x86-64-v3", "avx2"))
 
@@ -185,8 +184,9 @@ def _emitted(optimised: Optimised, width: int, target: Target, options: CompileO
     """The kernel and its lanes: fewer where most would gather, or where a call would take too much stack. Raises Unsupported where it would in any case."""
     rows = _rows(target.arch)
     kernel = emit_lanes(optimised, width, rows, options)
-    free = not target.lanes and not any(isinstance(s, _OF_LANES) for s in optimised.program.body)
-    if kernel.scattered and free:
+    body = optimised.program.body
+    free = not target.lanes and not any(isinstance(s, Subgroup) for s in body)  # what subgroups do is written for the lanes that were chosen
+    if kernel.scattered and free and not any(isinstance(s, TARGET_KINDS) for s in body):
         width, kernel = 1, emit_lanes(optimised, 1, rows, options)
     while (taken := measure(kernel.text).stack_bytes(options.opt, width)) > _MOST_STACK_BYTES:
         if not free or width == 1:

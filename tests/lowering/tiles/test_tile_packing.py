@@ -11,7 +11,9 @@ import pytest
 
 import vyre_py as vp
 from vyre_py.ir.language.types import Type
-from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.compile import compile_for, emit_text
+from vyre_py.lowering.llvm.large import Size
+from vyre_py.lowering.target import parse_target
 from vyre_py.lowering.tiles.packing import micro_kernel
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -83,6 +85,17 @@ def test_factors_that_are_loaded_for_a_product_are_packed(t: Type, sums: Type, s
         x = random(t, rng, *front, *((k, m) if how.get("turn_a") else (m, k)))
         y = random(t, rng, *front, *((n, k) if how.get("turn_b") else (k, n)))
         same_as_interpreted(program, {"x": x, "y": y})
+
+
+@pytest.mark.parametrize("t", [vp.f32, vp.u8], ids=str)
+def test_a_product_beside_code_of_one_lane_has_the_same_bits(t: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where code would take much stack it has fewer lanes, and vectors of products are as wide as ever."""
+    monkeypatch.setattr(Size, "stack_bytes", lambda self, level, lanes: (lanes - 1) << 30)
+    program = product(t, vp.i32 if t is vp.u8 else t, 24, 40, 8)
+    (part,) = compile_for(program, [parse_target("cpu")]).parts
+    assert part.steps[0].entries[0].details["lanes"] == 1
+    rng = np.random.default_rng(7)
+    same_as_interpreted(program, {"x": random(t, rng, 53, 17), "y": random(t, rng, 17, 45)})
 
 
 @pytest.mark.parametrize("target", ["cpu:x86-64", "cpu:x86-64-v4", "cpu:aarch64"])

@@ -22,7 +22,9 @@ from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.passes import unoptimised
 from vyre_py.lowering.artifact.parts import Aligned, Divisible
 from vyre_py.lowering.compile import compile_for, emit_text
+from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
+from vyre_py.lowering.tiles.targets import ptx_tiles
 from vyre_py.lowering.tiles.viewed import over_views
 
 BYTES = 48 << 10
@@ -115,6 +117,15 @@ def test_the_wide_kernel_says_what_it_needs() -> None:
     assert not plain.needs
     assert {need for need in wide.needs if isinstance(need, Aligned)} == {Aligned("source", 16), Aligned("target", 16)}
     assert len([need for need in wide.needs if isinstance(need, Divisible)]) == 2
+
+
+@pytest.mark.parametrize("asked", [None, (8, 8, 1)], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_a_launch_has_as_many_invocations_for_either_kernel(name: str, asked: tuple[int, int, int] | None) -> None:
+    """What is best for one form may be another shape for the other, and a launch takes whichever its arguments allow."""
+    target, options = parse_target("compute_90"), CompileOptions(workgroup=asked)
+    wide, plain = ptx_tiles(CASES[name][0](), target, options)
+    assert wide.program.workgroup == plain.program.workgroup
 
 
 def test_nothing_is_viewed_without_need() -> None:
