@@ -5,6 +5,7 @@
 # make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, PyTorch's operators, mutants; says at its end what it found
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
 # make check              ruff, and mypy in strict mode
+# make docs               the site, in out/site; its code runs on the CPU first, and a warning is an error
 # make clean              removes what the others made
 #
 # Each makes .venv when it has to. Settings: PYTHON=python3.12  EXTRAS=wgpu  WORKERS=4  PYTEST_ARGS="-k axpy"  DEMO_ARGS="--device cpu"
@@ -40,7 +41,7 @@ NOT_GPU := not [reference and not [cpu and not [wgpu
 MEMCHECK_TESTS ?= tests/drivers/test_devices.py tests/drivers/many/test_sequences.py tests/drivers/cuda/test_cuda_sequences.py tests/test_filetests.py
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
-.PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu long check clean
+.PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu long check docs site clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -85,6 +86,14 @@ check: $(VENV)/dev.stamp
 	$(abspath $(BIN))/mypy --strict --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p vyre_py \
 	  | sed -E 's#^vyre_py/(ir|lowering|drivers)/#\1/#'
 
+docs: $(VENV)/dev.stamp site
+	$(BIN)/python -m pytest -q -n 0 tests/test_site.py tests/test_guide.py tests/test_readme.py -k 'not reference and not wgpu and not cuda'
+
+# Once its tools are installed it needs no network.
+site: $(VENV)/docs.stamp
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . out/site
+	@echo "out/site/index.html"
+
 $(VENV)/python.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "vyre-py needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -97,5 +106,5 @@ $(VENV)/%.stamp: pyproject.toml setup.py | $(VENV)/python.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out/site out/notebooks *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 """The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md`,
-`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, the pictures of `docs/5-tiles.md`, and what `wire_pages` has, from the tables they are about.
+`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, the pictures of `docs/guide/tiles.md`, and what `wire_pages` has, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -93,7 +93,7 @@ The order in which invocations come is not fixed, so sums of floats may differ i
 As spelled here they are relaxed: they order no other memory. An order stands behind the name, `atomic_add.acq_rel(memory[i], x)`: `.acquire` (not on
 `atomic_store`), `.release` (not on `atomic_load`), or `.acq_rel` (on neither); the order of an `atomic_compare_exchange` that changes nothing is `.acquire`
 at most. It holds for the device, or with `.workgroup` behind it for the workgroup. `fence.device` and `fence.workgroup` are statements, and order all memory
-accesses before them with all behind them. `docs/4-memory-model.md` says what that means.
+accesses before them with all behind them. `docs/guide/memory-model.md` says what that means.
 """
 
 _SUBGROUPS_HEAD: Final = """\

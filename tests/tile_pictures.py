@@ -1,4 +1,4 @@
-"""The pictures of `docs/5-tiles.md`: of its own Program, of the layouts and rings that this is compiled with, and of README's figures."""
+"""The pictures of `docs/guide/tiles.md`: of its own Program, of the layouts and rings that this is compiled with, and of README's figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid
 
 __all__ = ["PICTURES"]
 
-_PAGE: Final = ROOT / "docs" / "5-tiles.md"
+_PAGE: Final = ROOT / "docs" / "guide" / "tiles.md"
 _SIZES: Final = {"m": 70, "n": 90, "k": 50}  # those of the page
 _GROUP: Final = (1, 0)  # the workgroup that is shown, along x and y
 _TURN: Final = 1  # of its loop
