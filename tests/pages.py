@@ -1,5 +1,5 @@
 """The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md`,
-`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, the pictures of `docs/guide/tiles.md`, and what `wire_pages` has, from the tables they are about.
+`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, the pictures of the site, and what `wire_pages` has, from the tables they are about.
 
     python tests/pages.py        rewrites them
 
@@ -351,5 +351,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (ROOT / name).write_text(page(), encoding="utf-8")
-    for path, make in FILES.items():
+    from photograph_picture import PICTURE, picture_file
+
+    for path, make in {**FILES, PICTURE: picture_file}.items():
         path.write_bytes(make())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tree import ROOT
 
-__all__ = ["BLOCK", "PATTERNS", "RUN_ELSEWHERE", "Block", "anchors", "blocks", "broken_links", "pages"]
+import vyre_py as vp
+from vyre_py.ir.text.parser import parse
+
+__all__ = ["PATTERNS", "RUN_ELSEWHERE", "Block", "anchors", "blocks", "broken_links", "pages", "run_page", "runs", "shows_programs"]
 
 # From the root; as pathlib and Sphinx both read them.
 PATTERNS: Final = (
@@ -20,7 +23,7 @@ PATTERNS: Final = (
 # Page -> the test that runs its Python.
 RUN_ELSEWHERE: Final = {"ir/ERRORS.md": "test_pages.py", "README.md": "test_readme.py"}
 
-BLOCK: Final = re.compile(r"^(?:<!-- not run: (?P<why>.+) -->\n)?(?P<fence>`{3,})(?P<language>.*)\n(?P<body>(?s:.*?))^(?P=fence)$", re.MULTILINE)
+_BLOCK: Final = re.compile(r"^(?:<!-- not run: (?P<why>.+) -->\n)?(?P<fence>`{3,})(?P<language>.*)\n(?P<body>(?s:.*?))^(?P=fence)$", re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,6} (.*)$", re.MULTILINE)
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _ELSEWHERE: Final = re.compile(r"[a-z]+:")  # a scheme
@@ -44,14 +47,37 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of code of a page, in order."""
     text = page.read_text("utf-8")
-    for found in BLOCK.finditer(text):
+    for found in _BLOCK.finditer(text):
         yield Block(found["language"], found["body"], text.count("\n", 0, found.start("body")) + 1, found["why"] or "")
+
+
+def runs(page: Path) -> bool:
+    """Whether a page has Python that can be run."""
+    return any(block.language == "python" and not block.why_not for block in blocks(page))
+
+
+def shows_programs(page: Path) -> bool:
+    """Whether a page shows the Programs that it builds as text."""
+    return runs(page) and any(block.body.startswith("program ") for block in blocks(page))
+
+
+def run_page(page: Path, printed: Callable[[], str]) -> int:
+    """Runs the Python of a page, in order, and gives how many Programs it shows as text: each is what the builder `b` made last, and was printed."""
+    names: dict[str, Any] = {"vp": vp}
+    shown = 0
+    for block in blocks(page):
+        if block.language == "python" and not block.why_not:
+            exec(compile("\n" * (block.line - 1) + block.body, str(page), "exec"), names)
+        elif block.body.startswith("program "):
+            assert parse(block.body) == names["b"].program and block.body in printed(), f"{page.name}:{block.line}"
+            shown += 1
+    return shown
 
 
 def anchors(page: Path) -> set[str]:
     """The names by which headings of a page are linked, as where the repository is read and in the site."""
     names: set[str] = set()
-    for heading in _HEADING.findall(BLOCK.sub("", page.read_text("utf-8"))):
+    for heading in _HEADING.findall(_BLOCK.sub("", page.read_text("utf-8"))):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
         name = re.sub(r"[^\w\- ]", "", words.lower()).strip().replace(" ", "-")
         alike = sum(1 for one in names if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
@@ -61,7 +87,7 @@ def anchors(page: Path) -> set[str]:
 
 def broken_links(page: Path) -> Iterator[str]:
     """What a page links to that is not there: a file, or a heading of a page."""
-    for target in _LINK.findall(re.sub(r"`[^`\n]*`", "", BLOCK.sub("", page.read_text("utf-8")))):
+    for target in _LINK.findall(re.sub(r"`[^`\n]*`", "", _BLOCK.sub("", page.read_text("utf-8")))):
         if _ELSEWHERE.match(target):
             continue
         name, _, anchor = target.partition("#")

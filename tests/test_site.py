@@ -1,6 +1,6 @@
 """The pages of the site: their links lead somewhere, their Python runs or says why it does not, and each stands in the contents once.
 
-The guide's pages run on every device (`test_guide.py`); all others on the CPU. `make docs` builds the site.
+Those of the guide that show Programs run on every device (`test_guide.py`); all others on the CPU. `make docs` builds the site.
 """
 
 from __future__ import annotations
@@ -8,30 +8,32 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from site_pages import RUN_ELSEWHERE, anchors, blocks, broken_links, pages
+from photograph_picture import PICTURE, before_and_after
+from site_pages import RUN_ELSEWHERE, anchors, blocks, broken_links, pages, run_page, runs, shows_programs
 from tree import ROOT, file_of
 
-import vyre_py as vp
-
-GUIDE = ROOT / "docs" / "guide"
+from vyre_py.demo.picture import read_picture
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-RUN = [page for page in pages() if page.parent != GUIDE and name_of(page) not in RUN_ELSEWHERE and any(block.language == "python" for block in blocks(page))]
+ON_EVERY_DEVICE = {page for page in (ROOT / "docs" / "guide").glob("*.md") if shows_programs(page)}
+RUN = [page for page in pages() if runs(page) and page not in ON_EVERY_DEVICE and name_of(page) not in RUN_ELSEWHERE]
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_the_python_of_a_page_runs_on_the_cpu(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs_on_the_cpu(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.setenv("VYRE_DEVICE", "cpu")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"vp": vp}
-    for block in blocks(page):
-        if block.language == "python" and not block.why_not:
-            exec(compile("\n" * (block.line - 1) + block.body, str(page), "exec"), names)
+    monkeypatch.chdir(tmp_path)  # some leave files
+    run_page(page, lambda: capsys.readouterr().out)
+
+
+def test_the_picture_of_the_photograph_is_what_the_demo_makes() -> None:
+    assert np.array_equal(read_picture(PICTURE), before_and_after())
 
 
 def test_what_runs_a_page_elsewhere_is_there() -> None:

@@ -1,4 +1,4 @@
-"""The pictures of `docs/guide/tiles.md`: of its own Program, of the layouts and rings that this is compiled with, and of README's figures."""
+"""The pictures of `docs/guide/tiles.md`: of its own Program, of the layouts and rings that this is compiled with, and of the committed figures."""
 
 from __future__ import annotations
 
@@ -164,13 +164,13 @@ def ring() -> str:
 
 
 def rates() -> str:
-    """What the steps of the page come to on an H200: README's figures."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """What the steps of the page come to on an H200: the committed figures."""
+    text = (ROOT / "docs" / "beside" / "figures.md").read_text(encoding="utf-8")
 
     def row(name: str) -> tuple[float, float]:
         """The last rate of a row, here and beside PyTorch's."""
         found = re.search(rf"^\| {re.escape(name)} \| ([^|]+) \| ([^|;]+)", text, re.MULTILINE)
-        assert found is not None, f"README has no figures of {name}"
+        assert found is not None, f"the page has no figures of {name}"
         rate, share = [float(one.split("/")[-1].replace(",", "")) for one in found.groups()]
         return rate, rate / share
 

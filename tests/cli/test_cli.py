@@ -230,8 +230,8 @@ def test_lower_says_why_not(text: str, arguments: tuple[str, ...], why: str, axp
 # ---------------------------------------------------------------- the process
 
 
-def test_the_commands_that_the_readme_shows(axpy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = re.findall(r"^python -m vyre_py (\w+ .*)$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+def test_the_commands_that_the_guide_shows(axpy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = re.findall(r"^python -m vyre_py (\w+ .*)$", (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(shown) >= 4
     monkeypatch.chdir(axpy.parent)
     monkeypatch.setenv("VYRE_CACHE_DIR", str(axpy.parent / "cache"))
