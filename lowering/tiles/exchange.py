@@ -6,6 +6,7 @@ an exchange that would need more than its share of the target's workgroup memory
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -215,14 +216,14 @@ class Exchanger(Rewriter):
         """A tile in another layout."""
         if tile.layout == layout:
             return tile
-        if tile.is_filled:
-            return Shared(tile.shape, layout, dict.fromkeys(layout.registers(tile.shape), next(iter(tile.registers.values()))), True)
         return self.arranged(tile, row_major(tile.shape), tile.shape, layout)
 
     def arranged(self, tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: TileLayout, rows: Sequence[int] | None = None) -> Shared:
         """A tile of shape `to` in some layout, whose elements lie meanwhile where the strides `rows` say, row-major unless given, and those of `tile` where
         `strides` say."""
         rows = row_major(to) if rows is None else rows
+        if (kept := _unmoved(tile, strides, to, layout, rows)) is not None:
+            return kept
         total = span(to, rows)
         self.require(tile.type, 1, "an exchange")
         step = min(total, self.capacity(tile.type))
@@ -284,6 +285,38 @@ def _over(s: MemoryStatement, memories: Mapping[Memory, Memory]) -> Statement:
     """A statement over other memories in place of some."""
     changed: dict[str, Any] = {name: memories[memory] for name in s.payload if (memory := getattr(s, name)) in memories}
     return replace(s, **changed) if changed else s
+
+
+def _places(layout: TileLayout, shape: tuple[int, ...], strides: Sequence[int]) -> tuple[Counter[int], dict[tuple[int, ...], int]]:
+    """Where the elements that an invocation holds lie in an array with these strides: what each bit of its number adds, and what each register does."""
+    bits, registers = Counter[int](), dict.fromkeys(layout.registers(shape), 0)
+    for axis, stride in enumerate(strides):
+        if shape[axis] == 1:
+            continue
+        line: Line | None = layout.line(shape, axis)
+        while line is not None:
+            for bit in range(line.count.bit_length() - 1):
+                bits[line.over.bit_length() - 1 + bit] += stride * line.step << bit
+            line = line.then
+        offsets = layout.offsets(shape, axis)
+        for register in registers:
+            registers[register] += stride * offsets[register[axis]]
+    return bits, registers
+
+
+def _unmoved(tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: TileLayout, rows: Sequence[int]) -> Shared | None:
+    """What `Exchanger.arranged` gives, where each invocation holds its elements already; None where some do not. What a register holds past the extent of
+    the outermost axis lies past all elements; past that of another axis it would lie where an element does, so that there no register stands for that."""
+    if tile.is_filled:
+        return Shared(to, layout, dict.fromkeys(layout.registers(to), next(iter(tile.registers.values()))), True)
+    outermost = max([stride for stride, extent in zip(strides, tile.shape, strict=True) if extent > 1], default=0)
+    if any(tile.layout.is_ragged(tile.shape, axis, r[axis]) for r in tile.registers for axis, stride in enumerate(strides) if stride != outermost):
+        return None
+    (bits, held), (needed, registers) = _places(tile.layout, tile.shape, strides), _places(layout, to, rows)
+    by_place = {place: register for register, place in held.items()}
+    if bits != needed or not by_place.keys() >= set(registers.values()):
+        return None
+    return Shared(to, layout, LazyRegisters(registers, lambda register: tile.registers[by_place[registers[register]]]))
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

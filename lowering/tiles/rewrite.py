@@ -70,6 +70,10 @@ _BY_REGISTER: Final = (Let, TileLoad, TileStore, TileAtomicAdd, Var, Get, Set)
 # So many loads are under way before the first is used.
 _LOADS_AT_ONCE: Final = 32
 
+# So many bytes are, behind a fold in the same block: an invocation has the tiles that were folded in registers still, and where each has few more, there are
+# more workgroups at once, which hides latency as well.
+_BYTES_BESIDE: Final = 32
+
 # So many stores follow one another, so that neighbours become one.
 _STORES_AT_ONCE: Final = 8
 
@@ -116,6 +120,7 @@ class Rewrite(Exchanger):
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)
         self._lazy: list[Registers] = []
+        self._holds_tiles = False
 
     def run(self) -> Program:
         """The Program of invocations."""
@@ -135,8 +140,13 @@ class Rewrite(Exchanger):
         """Old statement `index`, which is to be taken in next."""
         statement = self.program.body[index]
         self.place = self.program.place(index)
-        if not isinstance(statement, _BY_REGISTER) and (not isinstance(statement, Tile) or any(a.type.is_tile for a in statement.args)):
+        if isinstance(statement, Tile):
+            if statement.op.name != "reshape" and any(a.type.is_tile for a in statement.args):
+                self.settle()
+                self._holds_tiles = True
+        elif not isinstance(statement, _BY_REGISTER):
             self.settle()
+            self._holds_tiles = False
         return statement
 
     # ---- values
@@ -313,7 +323,8 @@ class Rewrite(Exchanger):
         layout = self.layout_of(s.bound)
         # What lies past the tile's extents is not looked at where other workgroups may write it.
         elements = self._elements_of(s, layout, once=False, whole=s.memory not in self._ordered)
-        made = self.lazy(s.bound, elements, lambda r: self.load(s.memory, elements[r]), _LOADS_AT_ONCE)
+        at_once = _BYTES_BESIDE // s.memory.type.size_bytes if self._holds_tiles else _LOADS_AT_ONCE
+        made = self.lazy(s.bound, elements, lambda r: self.load(s.memory, elements[r]), at_once)
         if s.memory.access.writes:
             self.settle()
         return self.keep(s.bound, Shared(s.shape, layout, made))

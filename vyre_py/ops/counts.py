@@ -10,7 +10,9 @@ from vyre_py.ops.checks import one_of, whole
 
 __all__ = ["histogram"]
 
-_GROUP, _EACH = 256, 16
+_GROUP, _EACH = 256, 16  # an invocation takes so many values in a turn
+_GROUPS: Final = 2_048  # at most: each adds all its bins to those of all
+_NOWHERE: Final = (1 << 32) - 1
 _OWN: Final = 4_096  # bins that workgroup memory has room for on every device
 _MOST: Final = 1 << 24
 
@@ -27,12 +29,13 @@ def histogram(type_: Type = u8, bins: int = 256) -> vp.Program:
     with vp.ProgramBuilder("histogram", workgroup=_GROUP) as b:
         n = b.dim("n")
         values, counts = b.read("values", type_, n), b.read_write("counts", u32, bins)
-        b.grid(vp.ceil_div(n, _GROUP * _EACH))
+        b.grid(vp.min(vp.ceil_div(n, _GROUP * _EACH), _GROUPS))
         own = b.workgroup("own", u32, bins) if bins <= _OWN else counts
-        first = b.workgroup_id(0) * (_GROUP * _EACH) + b.local_index()
-        for place in [first + k * _GROUP for k in range(_EACH)]:
-            with b.if_(place < n):  # a load past the end is zero, and zero would be counted
-                own.atomic_add(vp.cast(values[place], i32 if type_ is i32 else u32), 1)  # past the bins it is dropped
+        with b.for_(b.workgroup_id(0) * (_GROUP * _EACH), n, b.num_workgroups(0) * (_GROUP * _EACH), name="first") as first:
+            places = [first + b.local_index() + k * _GROUP for k in range(_EACH)]
+            for place, value in [(place, values[place]) for place in places]:  # all loads first
+                # A load past the end is zero, which is not to be counted; what is past the bins is dropped.
+                own.atomic_add(vp.select(place < n, vp.cast(value, u32), _NOWHERE), 1)
         if bins <= _OWN:
             b.barrier()  # every invocation has counted
             with b.for_(b.local_index(), bins, _GROUP, name="k") as k, b.if_(own[k] != 0):

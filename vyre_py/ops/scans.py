@@ -10,7 +10,7 @@ from vyre_py.ops.checks import one_of
 
 __all__ = ["prefix_sum"]
 
-_GROUP, _LANES, _ROWS = 256, 32, 8  # a subgroup takes so many rows of elements, one behind the other
+_GROUP, _LANES, _ROWS = 256, 32, 16  # a subgroup takes so many rows of elements, one behind the other
 _PART: Final = _GROUP * _ROWS
 
 
@@ -31,8 +31,9 @@ def prefix_sum(type_: Type = u32, *, exclusive: bool = False) -> vp.Program:
         rows = [source[first + k * _LANES] for k in range(_ROWS)]
         sums, before = [], vp.const(0, type_)  # before: the rows above
         for x in rows:
-            sums.append(before + b.subgroup_scan("add", x, exclusive=exclusive))
-            before = before + b.subgroup_reduce("add", x)
+            through = b.subgroup_scan("add", x)
+            sums.append(before + (b.subgroup_shuffle_up(through, 1) if exclusive else through))
+            before = before + b.subgroup_broadcast(through, _LANES - 1)
         own = vp.select(b.subgroup_lane() == 0, before, 0)  # each subgroup's once
         earlier = b.grid_scan("add", b.workgroup_reduce("add", own), any_order=type_.is_float)  # first: other workgroups wait for this one's
         start = earlier + b.subgroup_broadcast(b.workgroup_scan("add", own, exclusive=True), 0)

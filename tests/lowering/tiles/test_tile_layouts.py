@@ -17,7 +17,7 @@ from test_generated_tiles import copied, expected, nth
 import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.nodes import Let, TileLoad, Value, Variable
+from vyre_py.ir.language.nodes import Barrier, Let, TileLoad, Value, Variable
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import unoptimised
@@ -77,6 +77,35 @@ def test_one_register_for_each_invocation_is_not_one_element(seed: int) -> None:
     got = device.compile_native(Mixed(b.program, seed).run()).dispatch({"x": numbers})["y"]
     want = numbers[:, :32] * np.uint32(3) + numbers[2, :32] + np.arange(64, dtype=np.uint32)[:, None]
     assert np.array_equal(got[:, :32], want)
+
+
+def reshaped(shape: tuple[int, ...], to: tuple[int, ...]) -> Program:
+    with vp.TileBuilder("reshaped") as b:
+        x, y = b.read("x", vp.u32, *[b.dim(f"d{axis}") for axis in range(len(shape))]), b.write("y", vp.u32, *to)
+        b.grid(1)
+        y[(0,) * len(to)] = x.tile(*[0] * len(shape), shape=shape).reshape(to)
+    return b.program
+
+
+# A shape, another, and whether every invocation holds what it will: not where rows end within a round of invocations, or go along other ones.
+RESHAPES = [
+    ((8192,), (1, 8192), True), ((1, 8192), (8192,), True), ((1000,), (1, 1000), True), ((1, 1000), (1, 1, 1000), True), ((64, 32), (2048,), True),
+    ((3, 32), (1, 3, 32), True), ((3, 20), (1, 3, 20), False), ((256, 1), (256,), False), ((4, 100), (400,), False), ((3, 20), (20, 3), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mixed", "plain", "neighbours"])
+@pytest.mark.parametrize(("shape", "to", "stays"), RESHAPES, ids=str)
+def test_a_reshape_moves_nothing_that_is_where_it_belongs(shape: tuple[int, ...], to: tuple[int, ...], stays: bool, kind: str) -> None:
+    written = reshaped(shape, to)
+    grid = invocation_grid(written, width=4 if kind == "neighbours" else 1)
+    program = Mixed(written, 3).run() if kind == "mixed" else Rewrite(written, "cpu", grid, BYTES).run()
+    if kind == "plain":
+        assert stays == (not any(isinstance(s, Barrier) for s in program.body))
+    numbers = np.random.default_rng(1).integers(0, 1 << 32, [extent + 1 for extent in shape], dtype=np.uint32)
+    got = {"x": numbers, "y": np.zeros(to, np.uint32)}
+    interpret(unoptimised(check(program), expand=EXPANDED_ONLY), got, {f"d{axis}": extent + 1 for axis, extent in enumerate(shape)}, races=True)
+    assert np.array_equal(got["y"], numbers[tuple(map(slice, shape))].reshape(to))
 
 
 @pytest.mark.parametrize("kind", ["cpu", "wgpu", "cuda"])
