@@ -1,9 +1,11 @@
 # make demo               the photograph, equalised and sharpened on the best device here
 # make test               the whole test suite, on every device here
 # make test-gpu           what of it is about NVIDIA GPUs, which must be here
+# make test-gpus          what needs two GPUs or more: copies, collectives, lost ranks, JAX and Dask over all of them
 # make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
 # make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, PyTorch's operators, mutants; says at its end what it found
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
+# make bench-gpus         all_reduce, copies between GPUs and a stencil on all of them, beside PyTorch
 # make check              ruff, and mypy in strict mode
 # make docs               the site, in out/site; its code runs on the CPU first, and a warning is an error
 # make clean              removes what the others made
@@ -41,7 +43,7 @@ NOT_GPU := not [reference and not [cpu and not [wgpu
 MEMCHECK_TESTS ?= tests/drivers/test_devices.py tests/drivers/many/test_sequences.py tests/drivers/cuda/test_cuda_sequences.py tests/test_filetests.py
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
-.PHONY: help demo test test-gpu test-gpu-memcheck bench-gpu long check docs site clean
+.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck bench-gpu bench-gpus long check docs site clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -61,6 +63,10 @@ test-gpu: $(VENV)/dev.stamp
 	  $(filter-out $(GPU_ALONE),$(GPU_TESTS)) $(PYTEST_ARGS)
 	VYRE_REQUIRE_DEVICES=cuda $(BIN)/python -m pytest $(GPU_ALONE) $(PYTEST_ARGS)
 
+# A process for each GPU; of JAX and Dask what is installed. One worker: ranks of several tests would take turns on the GPUs.
+test-gpus: $(VENV)/dev.stamp
+	VYRE_REQUIRE_DEVICES=cuda,gpus $(BIN)/python -m pytest tests/gpus $(PYTEST_ARGS)
+
 # Memory goes back to the driver when it is freed, so that a use after that is found. Calls that the driver refuses are no findings: some tests ask for them.
 test-gpu-memcheck: $(VENV)/dev.stamp
 	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest tests/drivers/cuda/test_sanitizer.py
@@ -73,6 +79,9 @@ long: $(VENV)/dev.stamp
 
 bench-gpu: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench.cuda
+
+bench-gpus: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.bench.bench_gpus
 
 # mypy reads the wheel, not the checkout: there the floors are one package on disk, as they are for whoever installs it.
 # A build folder left by an earlier wheel would put deleted modules into this one.

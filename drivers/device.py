@@ -65,6 +65,7 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.drivers.many.chain import Chain
     from vyre_py.drivers.many.collectives import CollectiveStep, Communicator, Transfer
+    from vyre_py.drivers.many.rank_watch import RankWatch
     from vyre_py.drivers.memory.weights import Weights
 
 __all__ = ["Device", "Limits"]
@@ -573,6 +574,10 @@ class Device(Closing, Stationary, ABC):
 
     def _collective_step(self, communicator: Any, name: str, transfers: tuple[Transfer, ...]) -> CollectiveStep:
         """The step for arguments that fit (`collectives`)."""
+        self._lacks("collectives")
+
+    def _watch_ranks(self, communicator: Any, timeout: float) -> RankWatch:
+        """A watch over the ranks of one of its communicators (`watch_ranks`)."""
         self._lacks("collectives")
 
     def _make_sequence(self, steps: Sequence[Command]) -> LaunchSequence:

@@ -141,7 +141,8 @@ class Run:
         return results
 
     def settle(self) -> None:
-        """Shows what the launch printed, and raises KernelAssertion where an assert of it failed."""
+        """Shows what the launch printed, and raises KernelAssertion where an assert of it failed; what it read may be of no value (`Reports.doubt`)."""
+        self.pipeline.device.reports.require_trust()
         if self.launch.plan.report is not None:
             self.launch.plan.report.report.settle()
 

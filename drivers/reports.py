@@ -1,4 +1,4 @@
-"""What asserts and prints of launches told: read when somebody waits, prints shown, a failed assert raised.
+"""What is told to who waits: what asserts and prints of launches told, prints shown, a failed assert raised; and why what is there is of no value.
 
 A launch whose code tells something has a `Report`, over memory that its kernel writes (`lowering.reports`), or that an interpreter has told by itself. A device
 holds those of its bound launches, so that what a launch told is heard after the launch was dropped, too; a dispatch keeps its own.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from vyre_py.drivers.errors import KernelAssertion
+from vyre_py.drivers.errors import DriverError, KernelAssertion
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.errors import printable
 from vyre_py.ir.language.types import u32
@@ -145,6 +145,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._watched: list[tuple[weakref.ref[ReportHolder], Report]] = []
+        self._doubts: dict[object, Callable[[], DriverError]] = {}
         self._lock = threading.RLock()
 
     def watch(self, holder: ReportHolder) -> None:
@@ -157,8 +158,23 @@ class Reports:
                     report.buffer = None
             self._watched.append((weakref.ref(holder), holder.report))
 
+    def doubt(self, why: object, error: Callable[[], DriverError]) -> None:
+        """Has whoever waits for the device get an error, what is there being of no value, until `why` is named to `trust`."""
+        self._doubts[why] = error
+
+    def trust(self, why: object) -> None:
+        """Ends a doubt, if there was one."""
+        self._doubts.pop(why, None)
+
+    def require_trust(self) -> None:
+        """Raises the error of a doubt."""
+        for error in list(self._doubts.values()):
+            raise error()
+
     def settle(self) -> None:
-        """Shows what was printed, and raises KernelAssertion where an assert failed, for all launches so far."""
+        """Shows what was printed, and raises KernelAssertion where an assert failed, for all launches so far; while there is a doubt, its error."""
+        if self._doubts:
+            self.require_trust()
         if not self._watched:
             return
         with self._lock:

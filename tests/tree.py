@@ -20,7 +20,7 @@ TESTS: Final = ROOT / "tests"
 FOLDERS: Final = (
     ".", "tests", "tests/fuzz", "tests/oracles", "tests/programs", "tests/stand_ins",
     "tests/ir/wire", "tests/lowering", "tests/lowering/legal", "tests/lowering/llvm", "tests/lowering/llvm/gpu", "tests/lowering/tiles",
-    "tests/drivers/cpu", "tests/drivers/cuda", "tests/drivers/memory", "tests/interop",
+    "tests/drivers/cpu", "tests/drivers/cuda", "tests/drivers/memory", "tests/gpus", "tests/interop",
 )  # fmt: skip
 PATH: Final = tuple(str(ROOT / folder) for folder in FOLDERS)
 

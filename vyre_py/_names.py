@@ -44,6 +44,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.drivers.registry": ("device", "devices", "is_available", "DeviceInfo"),
     "vyre_py.drivers.memory.buffer": ("Buffer",),
     "vyre_py.drivers.many.collectives": ("all_gather_step", "all_reduce_step", "broadcast_step", "exchange_step", "reduce_scatter_step"),
+    "vyre_py.drivers.many.rank_watch": ("RankWatch", "watch_ranks"),
     "vyre_py.drivers.many.sequence": ("Sequence", "copy_step", "fill_step", "gemm_step", "SequenceStep"),
     "vyre_py.drivers.observe.snapshot": ("Snapshot", "prometheus_text"),
     "vyre_py.drivers.memory.store": ("ResidentStore", "StoreSnapshot"),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
+from weakref import WeakValueDictionary
 
 from vyre_py.drivers import event as plain
 from vyre_py.drivers import selftest
@@ -32,8 +33,9 @@ from vyre_py.drivers.cuda.graph.graph import capture
 from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.graph.loop import capture_while, has_loops
 from vyre_py.drivers.cuda.graph.sequence import CudaSequence
-from vyre_py.drivers.cuda.kernels.collective import CudaCollective, NcclCommunicator
+from vyre_py.drivers.cuda.kernels.collective import CudaCollective, NcclCommunicator, opened
 from vyre_py.drivers.cuda.kernels.gemm import CudaGemm, Library
+from vyre_py.drivers.cuda.kernels.lost_ranks import CudaRankWatch, Lookout
 from vyre_py.drivers.cuda.kernels.raw import CudaHandles, RawFunction, RawKernel, load_ptx
 from vyre_py.drivers.cuda.kernels.strided import StridedKernels, copy_strided
 from vyre_py.drivers.cuda.launch.cooperative import occupancy
@@ -137,6 +139,8 @@ class CudaDevice(Device):
         self.graphs = Executables()
         self.telemetry.gauge("graphs", self.graphs.__len__)
         self.gemm_library: Library | None = None
+        self.communicators: WeakValueDictionary[int, NcclCommunicator] = WeakValueDictionary()
+        self.watches: set[Lookout] = set()
         self._loop_module: CudaModule | None = None
 
     @property
@@ -412,10 +416,13 @@ class CudaDevice(Device):
         return CudaGemm(self, a, b, out, alpha, beta, (transpose_a, transpose_b), math)
 
     def _communicator(self, owner: Any) -> Communicator:
-        return NcclCommunicator(self, owner)
+        return opened(self, owner)
 
     def _collective_step(self, communicator: Any, name: str, transfers: tuple[Transfer, ...]) -> CollectiveStep:
         return CudaCollective(self, communicator, name, transfers)
+
+    def _watch_ranks(self, communicator: Any, timeout: float) -> CudaRankWatch:
+        return CudaRankWatch(self, communicator, timeout)
 
     def _later(self, action: Callable[[], object]) -> bool:
         return self.context.later(action)
@@ -486,6 +493,8 @@ class CudaDevice(Device):
     def _close(self) -> None:
         context = self.context
         context.stop(Mode.CLOSED)
+        for watch in list(self.watches):
+            watch.end()
         deadline = time.monotonic() + _CLOSING
         while (context.busy.value or context.moves.value or context.callers.value) and time.monotonic() < deadline:
             time.sleep(0)

@@ -31,6 +31,7 @@ from vyre_py.drivers.errors import (
     LaunchError,
     OutOfMemory,
 )
+from vyre_py.drivers.many.rank_watch import RankWatch
 from vyre_py.ir.check import check
 from vyre_py.ir.language.errors import (
     Diagnostic,
@@ -130,7 +131,8 @@ def _staying() -> dict[str, Any]:
         "Chain": device.chain([(filled.program, {"out": "a"})], outputs=["a"]),
         "Entry": part.steps[0].entries[0], "Executor": vp.Executor("reference"), "Expr": element, "Graph": device.capture(launch),
         "Image": part.steps[0].images[0], "Interface": device.compile_native(PROGRAM).artifact.interface, "Launch": launch, "Part": part, "Pending": pending,
-        "ProgramBuilder": builder, "ResidentStore": device.resident, "Sequence": device.sequence(launch), "SequenceStep": vp.copy_step(x, y), "Size": size,
+        "ProgramBuilder": builder, "RankWatch": RankWatch(device, 1.0),
+        "ResidentStore": device.resident, "Sequence": device.sequence(launch), "SequenceStep": vp.copy_step(x, y), "Size": size,
         "Sobol": vp.Sobol.__new__(vp.Sobol), "Step": part.steps[0],
         "TileArrayHandle": tiles.write("t", vp.f32, 4), "TileBuilder": tiles, "Trace": vp.trace(), "Traced": traced, "VariableHandle": number,
         "Weights": device.weights({"w": np.ones(4, np.float32)}),

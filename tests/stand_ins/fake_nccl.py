@@ -17,13 +17,17 @@ _AVERAGE = 4
 
 class FakeNccl:
     """The library. `handle` is a communicator of so many `ranks`, of which this process is `rank`, on the GPU `number`; `calls` are names and arguments, after
-    the addresses; `fail` has statuses by name, each given once; `open_groups` is how deep groups are open."""
+    the addresses; `fail` has statuses by name, each given once; `open_groups` is how deep groups are open;
+    `told` is the error of the communicator that it tells of itself, `ended` how the communicator was ended, of which `on_end` is told."""
 
     def __init__(self, ranks: int = 1, rank: int = 0, number: int = 0) -> None:
         self.handle, self.ranks, self.rank, self.number = 0xC0FFEE0, ranks, rank, number
         self.calls: list[tuple[object, ...]] = []
         self.fail: dict[str, int] = {}
         self.open_groups = 0
+        self.told = 0
+        self.ended: list[str] = []
+        self.on_end = lambda how: None
         self.sent: list[bytes] = []
         self._receives: list[tuple[int, int]] = []
         self.ncclGetErrorString = ctypes.CFUNCTYPE(_WORD, _INT)(self._words)
@@ -33,6 +37,7 @@ class FakeNccl:
             "AllGather": (_WORD, _WORD, size, _INT, _WORD, stream), "Broadcast": (_WORD, _WORD, size, _INT, _INT, _WORD, stream),
             "Send": (_WORD, size, _INT, _INT, _WORD, stream), "Recv": (_WORD, size, _INT, _INT, _WORD, stream), "GroupStart": (), "GroupEnd": (),
             "CommCount": (_WORD, ctypes.POINTER(_INT)), "CommUserRank": (_WORD, ctypes.POINTER(_INT)), "CommCuDevice": (_WORD, ctypes.POINTER(_INT)),
+            "CommGetAsyncError": (_WORD, ctypes.POINTER(_INT)), "CommAbort": (_WORD,), "CommRevoke": (_WORD, _INT),
         }.items():  # fmt: skip
             setattr(self, f"nccl{name}", ctypes.CFUNCTYPE(_INT, *types)(self._doing(name)))
 
@@ -68,6 +73,17 @@ class FakeNccl:
 
     def _CommCuDevice(self, comm, found):
         found[0] = self.number
+
+    def _CommGetAsyncError(self, comm, found):
+        found[0] = self.told
+
+    def _CommAbort(self, comm):
+        self.ended.append("abort")
+        self.on_end("abort")
+
+    def _CommRevoke(self, comm, flags):
+        self.ended.append("revoke")
+        self.on_end("revoke")
 
     def _folded(self, values, op):
         found = reduce(_OPS[op], [values] * self.ranks)

@@ -34,7 +34,8 @@ class Replay(CommandList):
 
     `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, or memory that its replays leave is not there yet, so
     that native code calls the handler. Each change holds the lock. Attributes besides those of a list: `kernels`, `stream` (a handle), `scratch`: whether a
-    command in it has memory in common with others (`CommandKind`), `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
+    command in it has memory in common with others (`CommandKind`), `guards`, what else has to be there (`Guard`), `has_memory`: whether it allocates memory
+    itself, `left`, what of that is not freed in it.
     """
 
     names_first_cause: ClassVar[bool] = True
@@ -42,7 +43,7 @@ class Replay(CommandList):
     def __init__(self, device: CudaDevice, graph: Any, recorder: CudaRecorder, loops: bool) -> None:
         context = device.context
         self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.outside(), recorder.kept
-        self.scratch = recorder.scratch
+        self.scratch, self.guards = recorder.scratch, recorder.guards
         self.lock = threading.RLock()
         self.stream = int(context.stream)
         self._owner: Any = None
@@ -84,7 +85,7 @@ class Replay(CommandList):
             calls = [*before, *calls, Call(record, (event, self.stream)), Call(wait, (own, event, 0))]
         self._at = len(calls) // 2
         self.rows = [NativeCommand(REPLAY, self.name, tuple(calls), counts=self._counts)]
-        room = 1 + len(self._others) + sum(len(node.held) for node in self.kernels)
+        room = 1 + len(self.guards) + len(self._others) + sum(len(node.held) for node in self.kernels)
         self.calls = self._native(calls, self._words(), REPLAY.counter, exclusive=True, room=room)
 
     def names(self) -> list[tuple[str, Buffer]]:
@@ -93,7 +94,7 @@ class Replay(CommandList):
 
     def _words(self) -> list[int]:
         alive = {ctypes.addressof(buffer.allocation.alive) for _, buffer in self.names()}
-        return [ctypes.addressof(self._ready), *sorted(alive)]
+        return [ctypes.addressof(self._ready), *[ctypes.addressof(guard.alive) for guard in self.guards], *sorted(alive)]
 
     # ---- the executable graph
 
@@ -226,6 +227,8 @@ class Replay(CommandList):
         freed = sorted({problem for name, buffer in self.names() for problem in freed_names({name: buffer})})
         if freed:
             raise BindingError("graph", freed)
+        for guard in self.guards:
+            guard.require_ready()
         if not self.instantiated:
             self._instantiate()
 

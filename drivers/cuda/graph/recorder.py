@@ -17,7 +17,7 @@ from vyre_py.drivers.cuda.graph.graph_memory import GraphMemory
 from vyre_py.drivers.cuda.graph.sequence import command_of
 from vyre_py.drivers.cuda.launch.launch import BoundKernel
 from vyre_py.drivers.cuda.native.call_list import LAUNCH_EX, Call
-from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, perform
+from vyre_py.drivers.cuda.native.command_list import CommandList, Guard, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.many.commands import Command, freed_names
 from vyre_py.drivers.many.graph import Recording, empty_capture
@@ -124,8 +124,8 @@ _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 class CudaRecorder(Recording):
     """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive; `counts`,
-    what a replay adds to counters; `scratch`, whether a command has memory in common with others (`CommandKind`); `memory`, what the graph allocates itself,
-    `left`, what of that the function did not free, and `peak_bytes`, the most that is there at once."""
+    what a replay adds to counters; `guards`, what else has to be there; `scratch`, whether a command has memory in common with others (`CommandKind`);
+    `memory`, what the graph allocates itself, `left`, what of that the function did not free, and `peak_bytes`, the most that is there at once."""
 
     def __init__(self, device: CudaDevice, loops: bool = False) -> None:
         """`loops` says that what is captured is repeated."""
@@ -135,6 +135,7 @@ class CudaRecorder(Recording):
         self.buffers: list[tuple[str, Buffer]] = []
         self.kept: list[Any] = []
         self.counts: Counter[str] = Counter()
+        self.guards: list[Guard] = []
         self.scratch = False
         self.memory: list[GraphMemory] = []
         self.left: list[GraphMemory] = []
@@ -170,6 +171,7 @@ class CudaRecorder(Recording):
             perform(self._device, item.calls, doing, item.failure)
         self.buffers += item.buffers.items()
         self.kept.append(item.kept)
+        self.guards += [] if item.guard is None or item.guard in self.guards else [item.guard]
         self.counts.update(item.counts)
         self.scratch |= item.kind.scratch
 
@@ -226,6 +228,7 @@ class CudaRecorder(Recording):
         self._add_child(replay.stream, replay.plain(doing), doing)
         self.buffers += replay.names()
         self.kept.append(replay)
+        self.guards += [guard for guard in replay.guards if guard not in self.guards]
         self.counts.update(replay.rows[0].counts)
         self.scratch |= replay.scratch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.cuda.device import CudaDevice
 
-__all__ = ["CudaCollective", "NcclCommunicator", "load"]
+__all__ = ["CudaCollective", "NcclCommunicator", "load", "opened"]
 
 _LIBRARY: Final = "libnccl.so.2"
 _INSTALL: Final = "pip install nvidia-nccl-cu13 (or -cu12), or use the library that made the communicator with shared NCCL"
@@ -48,6 +48,7 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 _CUDA: Final = 2  # among DLPack's kinds of devices
+_IN_PROGRESS: Final = 7
 _POPPED: Final = ctypes.c_uint64()  # where the driver says which context is no longer current
 
 
@@ -80,12 +81,14 @@ def _described(nccl: Any, doing: str, status: int) -> LaunchError:
 
 
 class NcclCommunicator:
-    """A communicator that another library made. Attributes: `nccl`, `handle`, its address, `ranks`, `rank`, and `owner`, which is kept."""
+    """A communicator that another library made. Attributes: `nccl`, `handle`, its address, `ranks`, `rank`, `owner`, which is kept, and `alive`, a live word
+    of native lists: zero once a watch has ended the communicator."""
 
     def __init__(self, device: CudaDevice, owner: Any) -> None:
         """Raises BindingError for what is no communicator, and for one of another device; DeviceUnavailable, LaunchError."""
         self.owner, self.handle = owner, _handle_of(owner)
         self.nccl = load()
+        self.alive = ctypes.c_uint64(1)
         self.ranks, self.rank, number = [self._asked(name) for name in ("ncclCommCount", "ncclCommUserRank", "ncclCommCuDevice")]
         if (_CUDA, number) != device.dlpack_device:
             raise BindingError("communicator", [f"it is of the GPU {number}, and the buffers are on {device.name}"])
@@ -96,6 +99,35 @@ class NcclCommunicator:
         if status:
             raise _described(self.nccl, f"{name} of the communicator failed", status)
         return found.value
+
+    def require_ready(self) -> None:
+        """Raises LaunchError once a watch has ended it: NCCL may have given its memory back."""
+        if not self.alive.value:
+            raise LaunchError("a collective cannot be enqueued", cause="its communicator was ended, since a rank was lost", remedy="make another communicator")
+
+    def told_error(self) -> Callable[[], DriverError] | None:
+        """What makes the error that NCCL tells of the communicator by itself; None where all is well."""
+        told = ctypes.c_int()
+        status = self.nccl.ncclCommGetAsyncError(ctypes.c_void_p(self.handle), ctypes.byref(told)) or told.value
+        return None if status in (0, _IN_PROGRESS) else partial(_described, self.nccl, "a communicator has lost a rank", status)
+
+    def ways_to_end(self) -> Iterator[Callable[[], object]]:
+        """Functions that have kernels end which wait for other ranks, the mildest first; the next is asked for where that was not enough."""
+        self.alive.value = 0
+        if revoke := getattr(self.nccl, "ncclCommRevoke", None):  # which gives no memory back: its owner does
+            yield lambda: revoke(ctypes.c_void_p(self.handle), 0)
+        abort = getattr(self.owner, "abort", None)
+        yield abort if callable(abort) else lambda: self.nccl.ncclCommAbort(ctypes.c_void_p(self.handle))
+
+
+def opened(device: CudaDevice, owner: Any) -> NcclCommunicator:
+    """A communicator of a device: the same object for all that are of one, so that a watch ends all that use it. Raises as `NcclCommunicator` does."""
+    made = NcclCommunicator(device, owner)
+    known = device.communicators.get(made.handle)
+    if known is not None and known.alive.value and (known.ranks, known.rank) == (made.ranks, made.rank):
+        return known
+    device.communicators[made.handle] = made
+    return made
 
 
 def _handle_of(owner: Any) -> int:
@@ -124,6 +156,7 @@ class CudaCollective(CollectiveStep):
     def command(self) -> NativeCommand:
         """The step as a row. The calls around NCCL's make our context current and restore the other; several sends and receives are one group."""
         device, communicator = self.device, self._communicator
+        communicator.require_ready()
         context: Context = device.context  # type: ignore[attr-defined]  # a CudaDevice
         nccl, stream = communicator.nccl, int(context.stream)
         calls = [Call(_address_of(nccl, _FUNCTIONS[one.kind]), (*_arguments(device.name, one), communicator.handle, stream)) for one in self.transfers]
@@ -135,7 +168,7 @@ class CudaCollective(CollectiveStep):
         # A group is open from after the call that starts it until the one that ends it, which ends it even where it fails.
         opened = range(2, len(calls)) if grouped else range(0)
         failure = partial(_failure, context, nccl, len(calls), opened)
-        return NativeCommand(self._kind, self.name, (enter, *calls, leave), self.buffers, kept=(communicator, device), failure=failure)
+        return NativeCommand(self._kind, self.name, (enter, *calls, leave), self.buffers, kept=(communicator, device), failure=failure, guard=communicator)
 
     def _run(self) -> None:
         self._direct.builtin()()

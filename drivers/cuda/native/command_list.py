@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
-__all__ = ["CommandList", "Failure", "NativeCommand", "NativeStep", "perform"]
+__all__ = ["CommandList", "Failure", "Guard", "NativeCommand", "NativeStep", "perform"]
 
 # From which call of a command failed, its status, and what was tried, the error.
 Failure = Callable[[int, int, str], DriverError]
@@ -38,9 +38,18 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _ELSEWHERE: Final = ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE")
 
 
+class Guard(Protocol):
+    """What else calls use that may go away, beside buffers: `alive` is a live word of native lists, zero once it is gone."""
+
+    alive: ctypes.c_uint64
+
+    def require_ready(self) -> None:
+        """Raises the error that says so."""
+
+
 class NativeCommand(NamedTuple):
     """A row: a command of some kind as native calls. `name` is for people, `buffers`, by name, and `kept` are what the calls use, `counts` what the command
-    adds to counters. Where a status of its calls is not the driver's, `failure` makes the error."""
+    adds to counters. Where a status of its calls is not the driver's, `failure` makes the error. `guard` is what else has to be there."""
 
     kind: CommandKind
     name: str = ""
@@ -49,10 +58,13 @@ class NativeCommand(NamedTuple):
     counts: Mapping[str, int] = _NOTHING
     kept: Any = None
     failure: Failure | None = None
+    guard: Guard | None = None
 
     def require_ready(self) -> None:
-        """Raises BindingError when a buffer was freed."""
+        """Raises BindingError when a buffer was freed, and what its guard raises."""
         require_memory(self.name, self.buffers)
+        if self.guard is not None:
+            self.guard.require_ready()
 
 
 @runtime_checkable
@@ -89,6 +101,7 @@ class CommandList:
         self.rows = [row for item in self.items for row in (item.rows if isinstance(item, CommandList) else (item,))]
         own = [row for row in self.items if isinstance(row, NativeCommand)]
         alive = {ctypes.addressof(buffer.allocation.alive) for row in own for buffer in row.buffers.values()}
+        alive |= {ctypes.addressof(row.guard.alive) for row in own if row.guard is not None}
         if any(row.kind.ordered for row in own):
             alive.add(ctypes.addressof(self.device.memory.foreign_use.none))
         self._record = self._recorded(self.rows)
