@@ -42,7 +42,8 @@ class DispatchConfig(ValueRecord):
     """How to run. A field that a device can't honour is refused by name, never ignored.
 
     Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that is looked at
-    between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in seconds;
+    between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in seconds, after which
+    an interruptible kernel is ended, and on wgpu the call gives up, while the kernel runs on;
     `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA GPUs from sm_90
     on, that so many workgroups along x, y, z run side by side; they have to divide the grid. `races`, on the reference device, raises RaceError where two
     invocations race for an element of memory, or two workgroups of a Program of tiles; the code that runs is looked at, which with `CompileOptions(opt=0)` is

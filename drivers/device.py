@@ -106,6 +106,8 @@ class Device(Closing, Stationary, ABC):
     kind: ClassVar[str]
     is_software: bool = False
     dlpack_device: tuple[int, int] | None = None
+    ends_kernels: ClassVar[bool] = True  # whether a launch that takes longer than its timeout is ended; else the call gives up, and it runs on
+    reopens: ClassVar[bool] = False  # whether a lost device can be opened anew in the same process
     observes_launches: ClassVar[bool] = False  # whether `_observe` is all that traces of launches need
     honoured_options: ClassVar[frozenset[str]] = frozenset(
         {"label", "grid", "max_output_bytes", "fixpoint", "fixpoint_limit", "on_print"}
@@ -494,7 +496,8 @@ class Device(Closing, Stationary, ABC):
         if self._closed:
             raise DeviceLost(f"{self.name} is closed", remedy="ask vyre_py.device() for it again")
         if self._lost is not None:
-            raise DeviceLost(f"{self.name} is lost; the first cause was: {self._lost}", remedy="start a new process")
+            remedy = "ask vyre_py.device() for a new one; what the old one held is gone" if self.reopens else "start a new process"
+            raise DeviceLost(f"{self.name} is lost; the first cause was: {self._lost}", remedy=remedy)
 
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have held the locks."""

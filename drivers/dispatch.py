@@ -68,7 +68,8 @@ class Run:
     def _check(self) -> None:
         """Raises Unsupported for a time limit on code that can't be stopped, BindingError for a fixpoint over no writeable buffer of integers."""
         config = self.config
-        if config.timeout is not None and not all(step.interruptible for step in self.pipeline.part.steps):
+        ends = self.pipeline.device.ends_kernels
+        if config.timeout is not None and ends and not all(step.interruptible for step in self.pipeline.part.steps):
             help_ = "compile with CompileOptions(interruptible=True), or use an Executor, whose worker can be ended"
             raise Unsupported(self.pipeline.device.name, [Missing(f"timeout={config.timeout} for {self.pipeline.name!r}", help=help_)])
         if config.fixpoint is not None:
@@ -122,10 +123,11 @@ class Run:
             try:
                 self.pipeline.device._run_by(self.launch, deadline, self.config.timeout or 0.0)
             except DispatchTimeout as error:
-                try:
-                    self.settle()
-                except KernelAssertion as failed:
-                    error.add_note(str(failed))
+                if self.pipeline.device.ends_kernels:  # else it runs on, and looking at what it told would wait for it
+                    try:
+                        self.settle()
+                    except KernelAssertion as failed:
+                        error.add_note(str(failed))
                 raise
 
     def collect(self) -> dict[str, Any]:

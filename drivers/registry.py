@@ -62,7 +62,7 @@ def device(name: str | None = None) -> Device:
 def _opened(kind: str, ordinal: int) -> Device:
     with _lock:
         known = _open.get((kind, ordinal))
-        if known is not None and not known.closed and not (known.lost and (kind, ordinal) in _inherited):
+        if known is not None and not known.closed and not (known.lost and (known.reopens or (kind, ordinal) in _inherited)):
             return known
         here = _count(kind)
         if ordinal >= here:

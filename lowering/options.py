@@ -47,8 +47,8 @@ class CompileOptions(ValueRecord):
 
     Attributes: `workgroup` replaces the Program's workgroup size (x, y, z); `numerics` is "strict", "fast", "native", or None for
     the target's default (strict, on wgpu native); `codegen` picks the PTX back end; `opt` is 0 (none) to 3; `debug` keeps source places
-    in the code. `asserts` says whether asserts are in the code; without them their conditions cost nothing. `print_bytes` is the room for what the
-    prints of a launch say until it is waited for; with 0 they are not in the code. Raises Unsupported for a value that no target knows.
+    in the code, in WGSL as comments. `asserts` says whether asserts are in the code; without them their conditions cost nothing. `print_bytes` is the room
+    for what the prints of a launch say until it is waited for; with 0 they are not in the code. Raises Unsupported for a value that no target knows.
 
     `tensor` names the architecture whose tensor cores' bits the products `mma_tensor` of 16-bit floats are to have, "sm_90": on such a GPU, and on the
     reference device, which computes them exactly so; other targets refuse them. None leaves them to the target.

@@ -92,9 +92,11 @@ class Settings(BaseModel):
     cache_read_only: _Directories = _variable(
         "CACHE_READ_ONLY", (), "directories, separated as in PATH, that are looked through after the disk cache and never written"
     )
-    device_pool_bytes: _Bytes = _variable("DEVICE_POOL_BYTES", 256 * _MIB, "device memory that a CUDA device keeps for reuse")
+    device_pool_bytes: _Bytes = _variable("DEVICE_POOL_BYTES", 256 * _MIB, "device memory that a CUDA or WebGPU device keeps for reuse")
     pool_release_threshold: _Bytes = _variable("POOL_RELEASE_THRESHOLD", 256 * _MIB, "bytes that the CUDA driver's own pool holds on to when idle")
-    pinned_pool_bytes: _Bytes = _variable("PINNED_POOL_BYTES", 128 * _MIB, "page-locked host memory that a CUDA device keeps for reuse")
+    pinned_pool_bytes: _Bytes = _variable(
+        "PINNED_POOL_BYTES", 128 * _MIB, "page-locked host memory that a CUDA device keeps for reuse, or staging buffers that a WebGPU device keeps"
+    )
     assembler: _Assembler = _variable("ASSEMBLER", None, "who makes machine code of PTX on CUDA devices: nvjitlink or driver; unset, nvjitlink if it is there")
     trace: _File = _variable(
         "TRACE", None, "the file that a trace of the whole process goes to; {pid} in it is the process's number, which names the files of those it starts"

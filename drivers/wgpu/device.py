@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakSet
 
 from vyre_py.drivers.device import Device, Limits
-from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, OutOfMemory
-from vyre_py.drivers.launch import LaunchPlan
+from vyre_py.drivers.dispatch import Run
+from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError, OutOfMemory
+from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.observers import Watched
+from vyre_py.drivers.pending import Pending
+from vyre_py.drivers.wgpu.completion import Completions, Mark, WgpuEvent
 from vyre_py.drivers.wgpu.lanes import FEATURE, lanes_of
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
 from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
+from vyre_py.drivers.wgpu.pending import WgpuPending
+from vyre_py.drivers.wgpu.readback import Readback, Reading
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import wgsl_target
@@ -32,6 +38,8 @@ _abandoned: list[Any] = []
 
 _MAX_GROUPS: Final = 2**32 - 1
 _MAX_ELEMENTS: Final = 2**32 - 1
+
+_WAIT_LIMIT_SECONDS: Final = 60.0
 
 # What code for the target wgsl:f64 needs: the bits of an f64 are those of a 64-bit integer.
 _F64_FEATURES: Final = frozenset({"shader-f64", "shader-int64"})
@@ -61,10 +69,14 @@ class WgpuDevice(Device):
     """One adapter with its largest limits, and f64 and built-ins of subgroups where it has them.
 
     Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `grid_limit` workgroups can be
-    dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes.
+    dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes. `wait_limit_seconds`, which may be set, is how long any wait for the
+    device may take, 60 at first: then it raises DispatchTimeout, and may be made again.
     """
 
     kind: ClassVar[str] = "wgpu"
+    ends_kernels: ClassVar[bool] = False
+    reopens: ClassVar[bool] = True
+    honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
 
     def __init__(self, ordinal: int) -> None:
         package, found = load(), adapters()
@@ -87,7 +99,10 @@ class WgpuDevice(Device):
         kind = "software on the CPU" if self.is_software else info["adapter_type"]
         target = wgsl_target(f64=has_f64, subgroup=lanes)
         super().__init__(ordinal, target, _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
-        self._memory = WgpuMemory(package, self.gpu)
+        self.wait_limit_seconds = _WAIT_LIMIT_SECONDS
+        self.completions = Completions(self.gpu)
+        self.readback = Readback(package, self.gpu, self.completions, self.telemetry)
+        self._memory = WgpuMemory(package, self.gpu, self.readback, self.telemetry, self._await_reading)
         self._storages: Watched[Storage] = Watched()
         self.launches: Watched[WgpuLaunch] = Watched()
         _opened.add(self)
@@ -106,7 +121,8 @@ class WgpuDevice(Device):
         self._mark_lost(DeviceLost(f"{self.name} was opened before this process was forked"))
         for launch in self.launches.now():
             launch.disarm()
-        _abandoned.append((self.gpu, self._memory, [storage.buffer for storage in self._storages.now() if not storage.released]))
+        storages = [storage.buffer for storage in self._storages.now() if not storage.released]
+        _abandoned.append((self.gpu, self._memory, self.readback, self.completions, storages))
 
     def failure(self, error: Exception, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
         """The error for what wgpu-py raised; a lost device is remembered."""
@@ -129,20 +145,49 @@ class WgpuDevice(Device):
         needed = part.target.features
         return len(needed) if part.target.kind == "wgsl" and needed <= self.target.features else None
 
-    def _try(self, doing: str, call: Callable[..., _T], *arguments: Any, otherwise: type[DriverError] = DriverError) -> _T:
+    def attempt(self, doing: str, call: Callable[..., _T], *arguments: Any, otherwise: type[DriverError] = DriverError) -> _T:
+        """A call of wgpu's. Raises our error for what wgpu-py raises, of class `otherwise` where that does not tell what the caller should do."""
         try:
             return call(*arguments)
+        except DispatchTimeout:  # which is an OSError as well
+            raise
         except errors() as error:
             self.require_usable()
             raise self.failure(error, f"{self.name} cannot {doing}", otherwise) from error
 
+    def await_mark(self, mark: Mark) -> None:
+        """Waits until something is done. Raises DispatchTimeout at the limit of waits, and what wgpu-py raises."""
+        limit = self.wait_limit_seconds
+        if not self.completions.wait(mark, limit):
+            self.telemetry.timeouts += 1
+            raise DispatchTimeout(
+                f"{self.name} was not done after {limit} s", meaning="the wait was given up; the work goes on, and may be waited for again",
+                remedy="give it less work at once, or set device.wait_limit_seconds",
+            )  # fmt: skip
+
+    def _await_reading(self, reading: Reading) -> None:
+        self.await_mark(reading.mark)
+
     def _allocate(self, size_bytes: int) -> Storage:
-        storage = self._try(f"allocate {size_bytes} bytes", self._memory.allocate, size_bytes, otherwise=OutOfMemory)
+        return self._allocated(size_bytes, True)
+
+    def _allocate_unset(self, size_bytes: int) -> Storage:
+        return self._allocated(size_bytes, False)
+
+    def _allocated(self, size_bytes: int, zeroed: bool) -> Storage:
+        doing = f"allocate {size_bytes} bytes"
+        try:
+            storage = self.attempt(doing, self._memory.allocate, size_bytes, zeroed, otherwise=OutOfMemory)
+        except OutOfMemory:
+            self._trim()
+            self._synchronize()  # until then wgpu holds what was dropped
+            self.telemetry.oom_retries += 1
+            storage = self.attempt(doing, self._memory.allocate, size_bytes, zeroed, otherwise=OutOfMemory)
         self._storages.add(storage)
         return storage
 
     def _free(self, handle: Storage, size_bytes: int) -> None:
-        handle.release()
+        self._memory.free(handle)
 
     def _pass_on(self, handle: Storage) -> Storage:
         passed_on = Storage(handle.buffer)
@@ -151,23 +196,52 @@ class WgpuDevice(Device):
         return passed_on
 
     def _write(self, handle: Storage, offset: int, source: Bytes) -> None:
-        self._try(f"write {source.size} bytes", self._memory.write, handle, offset, source)
+        self.attempt(f"write {source.size} bytes", self._memory.write, handle, offset, source)
 
     def _read(self, handle: Storage, offset: int, target: Bytes) -> None:
-        self._try(f"read {target.size} bytes", self._memory.read, handle, offset, target)
+        if self.is_software:
+            # Such a driver takes one submission at a time: the one that reads would wait within it, without a bound.
+            self._synchronize()
+        self.attempt(f"read {target.size} bytes", self._memory.read, handle, offset, target)
 
     def _copy(self, source: Storage, source_offset: int, target: Storage, target_offset: int, size_bytes: int) -> None:
-        self._try(f"copy {size_bytes} bytes", self._memory.copy, source, source_offset, target, target_offset, size_bytes)
+        self.attempt(f"copy {size_bytes} bytes", self._memory.copy, source, source_offset, target, target_offset, size_bytes)
 
     def _load_entry(self, step: Step, image: Image, entry: Entry) -> WgpuModule:
         require_limits(self.name, self._gpu_limits, step, image)
-        return self._try(f"load {entry.symbol}", WgpuModule, self._package, self.gpu, step, image, entry)
+        return self.attempt(f"load {entry.symbol}", WgpuModule, self._package, self.gpu, step, image, entry)
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[WgpuModule, ...]) -> WgpuLaunch:
         return WgpuLaunch(self, plan, codes[plan.entry])
 
+    def record_event(self, stream: Any = None) -> WgpuEvent:
+        """See `Device.record_event`."""
+        super().record_event(stream)  # refuses
+        return WgpuEvent(self)
+
+    def _submit(self, run: Run) -> Pending:
+        if run.config.fixpoint is not None or run.config.timeout is not None:
+            return super()._submit(run)  # the host looks in between, in a thread of its own
+        return WgpuPending(run, self)
+
+    def _finish_by(self, launch: Launch, deadline: float, timeout: float) -> None:
+        doing = f"wait for {launch.plan.binding.interface.name!r}"
+        mark = self.attempt(doing, self.completions.submitted)
+        if not self.attempt(doing, self.completions.wait, mark, max(0.0, deadline - time.monotonic())):
+            self.telemetry.timeouts += 1
+            raise DispatchTimeout(
+                f"{launch.plan.binding.interface.name!r} ran longer than {timeout} s on {self.name}",
+                meaning="the call was given up, and nothing of its results is kept; WebGPU cannot end a kernel, which runs on",
+                remedy="allow more time, give it less work, or use an Executor, whose worker can be ended",
+            )
+
     def _synchronize(self) -> None:
-        self._try("wait", self._memory.wait)
+        self.attempt("wait", lambda: self.await_mark(self.completions.submitted()))
+        self.attempt("wait", lambda: self.gpu.create_command_encoder().finish())  # of lost devices, too, wgpu says that all is done; this it refuses
+
+    def _trim(self) -> None:
+        self._memory.clear()
+        self.readback.clear()
 
     def _close(self) -> None:
         # As with buffers, wgpu's own `destroy` would end the process if another thread were submitting: all is released instead.
@@ -176,6 +250,7 @@ class WgpuDevice(Device):
         for storage in self._storages.now():
             storage.release()
         self._memory.close()
+        self.readback.close()
         self.gpu = None
 
 

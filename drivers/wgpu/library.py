@@ -12,7 +12,7 @@ from typing import Any, Final
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.ir.imports import importing
 
-__all__ = ["adapters", "errors", "is_software", "load", "require_own_process"]
+__all__ = ["adapters", "errors", "is_software", "load", "native", "require_own_process"]
 
 _TYPE_RANKS: Final = {"DiscreteGPU": 0, "IntegratedGPU": 1, "CPU": 3}
 _OTHER_RANK: Final = 2
@@ -50,6 +50,16 @@ def load() -> ModuleType:
         os.register_at_fork(after_in_child=_forbid)
     package: ModuleType = wgpu
     return package
+
+
+@cache
+def native() -> ModuleType:
+    """wgpu-py's module over wgpu-native's C interface: `ffi`, `lib`, and `libf`, whose calls raise the errors that they cause in the calling thread."""
+    load()
+    with importing:
+        import wgpu.backends.wgpu_native._api as api
+    module: ModuleType = api
+    return module
 
 
 @cache

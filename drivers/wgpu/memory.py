@@ -1,10 +1,11 @@
-"""Device memory: storage buffers, and copies in, out and between them.
+"""Device memory: storage buffers from a pool by size class, and copies in, out and between them.
 
 WebGPU copies whole words only. A range that begins or ends inside a word is copied with its neighbours, which are read first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,14 +13,22 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.host_arrays import Bytes
+from vyre_py.drivers.memory.pool import SizePool, bytes_from, class_bytes
 from vyre_py.drivers.observers import Watched
+from vyre_py.drivers.wgpu.readback import Readback, Reading
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.observe.telemetry import Telemetry
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
 __all__ = ["WORD_BYTES", "Storage", "WgpuMemory", "words_around"]
 
 WORD_BYTES: Final = 4
+_KEPT_BYTES: Final = 256 << 20
+# Up to so many bytes are zeroed by writing zeros, which needs no submission.
+_WRITTEN_ZEROS: Final = bytes(64 << 10)
+# What is larger is read in pieces of so many bytes, of which one is copied on the host while the device makes the next.
+_PIECE_BYTES: Final = 32 << 20
 
 
 class Storage:
@@ -48,11 +57,12 @@ class Storage:
         """Whether the buffer was released."""
         return self._buffer is None
 
-    def release(self) -> None:
-        """Releases the buffer. Launches that are bound to it raise from now on."""
-        self._buffer = None
+    def release(self) -> Any:
+        """Releases the buffer, and gives it, or None where it was released. Launches that are bound to it raise from now on."""
+        buffer, self._buffer = self._buffer, None
         for launch in self.launches.now():
             launch.disarm()
+        return buffer
 
 
 def words_around(offset: int, size_bytes: int) -> tuple[int, int]:
@@ -61,24 +71,52 @@ def words_around(offset: int, size_bytes: int) -> tuple[int, int]:
 
 
 class WgpuMemory:
-    """Allocates and copies. Every method raises what wgpu-py raises."""
+    """Allocates and copies. Every method raises what wgpu-py raises.
 
-    def __init__(self, package: ModuleType, device: Any) -> None:
+    At most `keep_bytes` of freed memory (256 MiB, or what VYRE_DEVICE_POOL_BYTES says) are kept for the next allocations of their class. Everything goes
+    through one queue, so that what used a freed buffer comes before what uses it next. `wait` is how a reading is waited for.
+    """
+
+    def __init__(self, package: ModuleType, device: Any, readback: Readback, telemetry: Telemetry, wait: Callable[[Reading], None]) -> None:
+        """Raises DriverError for VYRE_DEVICE_POOL_BYTES that is no number of bytes."""
         self._device: Any = device
+        self._readback, self._telemetry, self._wait = readback, telemetry, wait
         usage = package.BufferUsage
-        self._storage_usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        self._staging_usage = usage.MAP_READ | usage.COPY_DST
-        self._word = self.allocate(WORD_BYTES)
+        self._usage = usage.STORAGE | usage.INDIRECT | usage.COPY_SRC | usage.COPY_DST
+        self._largest = device.limits["max-buffer-size"] // WORD_BYTES * WORD_BYTES
+        self._held_bytes = 0
+        self._kept: SizePool[Any] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._drop)
+        telemetry.gauge("device_pool_cached_bytes", lambda: self._kept.cached_bytes)
+        telemetry.gauge("device_pool_held_bytes", lambda: self._held_bytes)
 
     def close(self) -> None:
         """Releases the device."""
-        self._word.release()
         self._device = None
+        self._kept.drain()
 
-    def allocate(self, size_bytes: int) -> Storage:
-        """Zeroed memory; WebGPU zeroes it, and knows no empty buffers."""
-        _, end = words_around(0, max(1, size_bytes))
-        return Storage(self._device.create_buffer(size=end, usage=self._storage_usage))
+    def clear(self) -> None:
+        """Drops what is kept."""
+        self._kept.shrink()
+
+    def allocate(self, size_bytes: int, zeroed: bool) -> Storage:
+        """Memory; what WebGPU gives is zeroed, and it knows no empty buffers."""
+        _, size = words_around(0, max(1, size_bytes))
+        wanted = max(size, min(class_bytes(size), self._largest))
+        self._telemetry.device_pool_bytes_asked += size_bytes
+        buffer = self._kept.take(wanted)
+        if buffer is None:
+            self._telemetry.device_pool_misses += 1
+            return Storage(self._made(wanted))
+        self._telemetry.device_pool_hits += 1
+        if zeroed:
+            self._clear(buffer, size)
+        return Storage(buffer)
+
+    def free(self, storage: Storage) -> None:
+        """Takes memory back. Never raises; may be called from a finaliser."""
+        buffer = storage.release()
+        if buffer is not None and self._device is not None:
+            self._kept.give(buffer, buffer.size)
 
     def write(self, storage: Storage, offset: int, source: Bytes) -> None:
         """Copies bytes in."""
@@ -94,14 +132,16 @@ class WgpuMemory:
 
     def read(self, storage: Storage, offset: int, target: Bytes) -> None:
         """Waits for what was submitted before, then copies bytes out."""
-        begin, end = words_around(offset, target.size)
-        staging = self._device.create_buffer(size=end - begin, usage=self._staging_usage)
-        self._copy_words(storage.buffer, begin, staging, 0, end - begin)
-        staging.map_sync("READ_NOSYNC")
-        mapped = np.frombuffer(staging.read_mapped(copy=False), np.uint8)
-        target[...] = mapped[offset - begin : offset - begin + target.size]
-        del mapped
-        staging.unmap()
+        pieces = [(at, min(_PIECE_BYTES, target.size - at)) for at in range(0, target.size, _PIECE_BYTES)]
+        ahead: list[tuple[Reading, int, Bytes]] = []
+        for at, size_bytes in pieces:
+            begin, end = words_around(offset + at, size_bytes)
+            reading = self._readback.begin([(storage.buffer, begin, end - begin)])
+            ahead.append((reading, offset + at - begin, target[at : at + size_bytes]))
+            if len(ahead) > 1:
+                self._taken(*ahead.pop(0))
+        for row in ahead:
+            self._taken(*row)
 
     def copy(self, source: Storage, source_offset: int, target: Storage, target_offset: int, size_bytes: int) -> None:
         """Copies between two ranges that do not overlap; through the host where words are cut, or both lie in one buffer."""
@@ -110,13 +150,29 @@ class WgpuMemory:
             self.read(source, source_offset, through)
             self.write(target, target_offset, through)
         else:
-            self._copy_words(source.buffer, source_offset, target.buffer, target_offset, size_bytes)
+            encoder = self._device.create_command_encoder()
+            encoder.copy_buffer_to_buffer(source.buffer, source_offset, target.buffer, target_offset, size_bytes)
+            self._device.queue.submit([encoder.finish()])
 
-    def wait(self) -> None:
-        """Waits for what was submitted before, by reading a word: wgpu-py's own call for it (0.32) fails on a type of its binding."""
-        self.read(self._word, 0, np.empty(WORD_BYTES, np.uint8))
+    def _taken(self, reading: Reading, offset: int, target: Bytes) -> None:
+        try:
+            self._wait(reading)
+            reading.take(0, offset, target)
+        finally:
+            reading.close()
 
-    def _copy_words(self, source: Any, source_offset: int, target: Any, target_offset: int, size_bytes: int) -> None:
-        encoder = self._device.create_command_encoder()
-        encoder.copy_buffer_to_buffer(source, source_offset, target, target_offset, size_bytes)
-        self._device.queue.submit([encoder.finish()])
+    def _made(self, size_bytes: int) -> Any:
+        made = self._device.create_buffer(size=size_bytes, usage=self._usage)
+        self._held_bytes += size_bytes
+        return made
+
+    def _clear(self, buffer: Any, size_bytes: int) -> None:
+        if size_bytes <= len(_WRITTEN_ZEROS):
+            self._device.queue.write_buffer(buffer, 0, _WRITTEN_ZEROS, 0, size_bytes)
+        else:
+            encoder = self._device.create_command_encoder()
+            encoder.clear_buffer(buffer, 0, size_bytes)
+            self._device.queue.submit([encoder.finish()])
+
+    def _drop(self, buffer: Any, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes

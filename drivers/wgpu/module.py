@@ -10,9 +10,10 @@ import numpy as np
 
 from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.drivers.wgpu.library import errors
+from vyre_py.drivers.wgpu.refusal import refused
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.lowering.artifact.parts import Entry, Image, Step
-from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
+from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import WORD_BYTES
 from vyre_py.lowering.wgsl.memory import READ, READ_WRITE
 from vyre_py.lowering.wgsl.uniform_block import block_words
@@ -82,7 +83,7 @@ class WgpuModule:
         except errors() as error:
             if isinstance(failure(error, self._symbol), (DeviceLost, OutOfMemory)):
                 raise
-            raise ToolchainError("naga", str(error), text) from error
+            raise refused(str(error), text) from error
         return Variant(pipeline, layout)
 
     def _layout_entries(self, shared: bool) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
@@ -25,7 +25,7 @@ from vyre_py.ir.travel import ValueRecord
 
 __all__ = [
     "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported",
-    "UnwrittenRead", "ValidationError", "VyreError", "WireError", "printable", "remade", "shown",
+    "UnwrittenRead", "ValidationError", "VyreError", "WireError", "escaped", "printable", "remade", "shown",
 ]  # fmt: skip
 
 
@@ -49,6 +49,11 @@ def printable(text: str, kept: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in kept else "\ufffd" for c in text])
+
+
+def escaped(text: str, takes: Callable[[str], bool]) -> str:
+    """An untrusted text, safe to have in code: each byte of a character that is not taken is `%` and two digits, as in the path of a URI."""
+    return "".join([c if takes(c) else "".join([f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass")]) for c in text])
 
 
 # Read-only by custom: every statement has one, and a frozen dataclass takes a microsecond to make.

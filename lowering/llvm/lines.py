@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from vyre_py.ir.language.errors import Place
+from vyre_py.ir.language.errors import Place, escaped
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.llvm.text import ModuleText
 
@@ -41,9 +41,8 @@ _KINDS: Final[dict[str, tuple[str, Callable[[str], bool]]]] = {
 
 
 def _quoted(text: str, takes: Callable[[str], bool] = _is_printable) -> str:
-    """A string of LLVM's from untrusted text: a byte that LLVM does not take becomes `%` and two digits, as in the path of a URI."""
-    kept = "".join([c if takes(c) else "".join([f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass")]) for c in text])
-    data = kept.encode()[-_MAX_NAME:]
+    """A string of LLVM's from untrusted text, without what LLVM does not take."""
+    data = escaped(text, takes).encode()[-_MAX_NAME:]
     return '"' + "".join([chr(byte) if 32 <= byte < 127 else f"\\{byte:02X}" for byte in data]) + '"'
 
 

@@ -2,7 +2,8 @@
 
 `legal` rewrites what WGSL lacks and names what it cannot say, `ops` has a row per op over the types that are left (`types`), `helpers` the
 functions that they call, `memory` declares arrays and packs small elements, `rounding` and `folding` find what a driver's compiler must not see
-through, `subgroups` writes what lanes do together, `emit` walks the body, `uniform_block` is the block of scalars that emitter and driver share.
+through, `subgroups` writes what lanes do together, `places` has comments of source places, `emit` walks the body, `uniform_block` is the block of
+scalars that emitter and driver share.
 
 Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once, casts of
 floats of 8 bits by integers. f64 is for devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none; its functions are
@@ -30,13 +31,13 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
 
     Raises Unsupported for what WGSL cannot say, for options that mean nothing here, and for strict floating point.
     """
-    options.refuse("wgsl", frozenset({"workgroup", "opt"}), numerics=("strict", "fast", "native"))
+    options.refuse("wgsl", frozenset({"workgroup", "opt", "debug"}), numerics=("strict", "fast", "native"))
     exact = is_exact(optimised.program)
     if options.numerics == "strict" and not exact:
         raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding to the device: leave numerics out, or take another")])
     layout = lay_out(optimised.program)
     require_expressible(optimised, layout)
-    kernel = Kernel(optimised, layout)
+    kernel = Kernel(optimised, layout, places=options.debug)
     text = kernel.text()
     image = Image("wgsl", text.encode("ascii"), kernel.tables)
     return Lowered((image,), (Entry(ENTRY_POINT),), kernel.arrays.workgroup_bytes, text, "strict" if exact else "native")

@@ -65,6 +65,7 @@ from vyre_py.lowering.wgsl.memory import (
     zero_lines,
 )
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
+from vyre_py.lowering.wgsl.places import comment
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.subgroups import builtin
 from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
@@ -96,8 +97,11 @@ class Kernel:
 
     _emitters: ClassVar[Mapping[type[Statement], Callable[..., None]]]
 
-    def __init__(self, optimised: Optimised, layout: Layout, tables: bytes = b"") -> None:
+    def __init__(self, optimised: Optimised, layout: Layout, tables: bytes = b"", places: bool = False) -> None:
+        """With `places` a comment tells where what follows it stands in the Program's source (`lowering.wgsl.places`)."""
         self._optimised = optimised
+        self._places = places
+        self._place = ""
         self._program = optimised.program
         self._layout = layout
         self.arrays: Arrays = arrays_of(self._program, layout, tables)
@@ -373,6 +377,9 @@ class Kernel:
                 open_blocks[-1] = index
             elif statement.opens:
                 open_blocks.append(index)
+            if self._places and (told := comment(program.place(index))) != self._place:
+                self._place = told
+                self._line(told)
             self._emitters[type(statement)](self, index, statement)
             index += 1
             if type(statement) in _LEAVES:
@@ -381,7 +388,7 @@ class Kernel:
 
     def _function(self, signature: Signature, optimised: Optimised) -> str:
         """A function that an op is left to."""
-        made = CalledFunction(optimised, lay_out(optimised.program), self.tables)
+        made = CalledFunction(optimised, lay_out(optimised.program), self.tables, self._places)
         text = made.definition(signature)
         self._helpers |= made._helpers
         self.tables = made.tables

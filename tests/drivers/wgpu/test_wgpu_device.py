@@ -686,16 +686,20 @@ def test_limits_are_refused_by_name(device: Device) -> None:
     assert device.allocate(3, u8).read().tolist() == [0, 0, 0]
 
 
-def test_code_that_the_compiler_refuses_is_a_toolchain_error(device: Device) -> None:
+@pytest.mark.parametrize("debug", [False, True])
+def test_code_that_the_compiler_refuses_is_a_toolchain_error(device: Device, debug: bool) -> None:
+    """With its line, and that of the Program where the code has places."""
     from dataclasses import replace
 
-    artifact = device.compile_native(from_text(COPY.replace("KIND", "u32"))).artifact
+    artifact = device.compile_native(Program.from_text(COPY.replace("KIND", "u32"), "copy.vir"), CompileOptions(debug=debug)).artifact
     part = artifact.parts[0]
-    image = replace(part.steps[0].images[0], code=b"fn main() { nonsense }")
+    code = part.steps[0].images[0].code.replace(b"] = ", b"] = 1.5f + ")
+    image = replace(part.steps[0].images[0], code=code)
     broken = replace(artifact, parts=(replace(part, steps=(replace(part.steps[0], images=(image,)),)),))
-    with pytest.raises(ToolchainError, match="naga") as caught:
+    with pytest.raises(ToolchainError, match=r"naga: (?s:.)*wgsl:\d+:\d+(?s:.)*1\.5f") as caught:
         device.load(broken)
-    assert "nonsense" in caught.value.text
+    assert "1.5f" in caught.value.text
+    assert ("made from copy.vir:4:3" if debug else "CompileOptions(debug=True)") in str(caught.value)
 
 
 def test_what_errors_mean() -> None:

@@ -26,6 +26,7 @@ from vyre_py.lowering.wgsl import lower
 from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
 from vyre_py.lowering.wgsl.memory import _ATOMICS, _COMPUTED
 from vyre_py.lowering.wgsl.ops import QUERIES
+from vyre_py.lowering.wgsl.places import place_before
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.types import is_sayable, literal
 from vyre_py.lowering.wgsl.uniform_block import block_words, offset_word, scalar_word, word_text
@@ -155,14 +156,26 @@ def test_numerics_is_strict_where_floats_are_only_moved(numerics: str, line: str
     assert lower(prepare(made, WGSL, CompileOptions()), WGSL, CompileOptions()).numerics == numerics
 
 
-REFUSED = [CompileOptions(debug=True), CompileOptions(interruptible=True), CompileOptions(codegen="nvvm")]
+REFUSED = [CompileOptions(interruptible=True), CompileOptions(codegen="nvvm")]
 
 
 @pytest.mark.parametrize("options", REFUSED)
 def test_options_that_mean_nothing_are_refused_by_name(options: CompileOptions) -> None:
-    changed = next(name for name in ("debug", "interruptible", "codegen") if getattr(options, name) != getattr(CompileOptions(), name))
+    changed = next(name for name in ("interruptible", "codegen") if getattr(options, name) != getattr(CompileOptions(), name))
     with pytest.raises(Unsupported, match=f"option {changed}"):
         emit_text(program("program p(n) { buffer y: u32[n] write\n y[global_id.x] = 1u32 }"), "wgsl", options)
+
+
+def test_places_are_comments_and_nothing_else() -> None:
+    """Of a file with any name: what ends a line would end the comment."""
+    body = "let i = global_id.x\n  if x[i] > 1.0 {\n    x[i] = exp(x[i])\n  }"
+    made = parse(f"program p(n) {{\n  buffer x: f32[n] read_write\n  {body}\n}}", "a\n\u2028%ü b.vir")
+    plain, debug = (emit_text(made, "wgsl", CompileOptions(debug=debug)) for debug in (False, True))
+    lines = debug.splitlines()
+    assert [line for line in lines if not line.lstrip().startswith("// from ")] == plain.splitlines()
+    at = next(number for number, line in enumerate(lines, 1) if "] = " in line and "exp" not in line)
+    assert place_before(debug, at) == ("a%0A%E2%80%A8%25%C3%BC b.vir", 5, 5)
+    assert place_before(plain, at) is None and place_before(debug, 1) is None
 
 
 def nested(depth: int) -> Program:
