@@ -430,7 +430,7 @@ def test_the_digest_of_places():
     assert places_digest(renamed) == places_digest(program)
 
 
-@pytest.mark.parametrize("target", ["wgsl", "reference"])
+@pytest.mark.parametrize("target", ["reference"])
 def test_targets_without_lines_refuse_the_option(target):
     with pytest.raises(Unsupported, match="option debug=True"):
         emit_text(parse(ACCESSES), target, DEBUG)
