@@ -27,7 +27,7 @@ from vyre_py.drivers.event import Event
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.drivers.many import graph
-from vyre_py.drivers.many.commands import Command
+from vyre_py.drivers.many.commands import Command, CommandRunner
 from vyre_py.drivers.many.graph import Graph
 from vyre_py.drivers.many.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
 from vyre_py.drivers.many.sequence import Sequence as LaunchSequence
@@ -582,6 +582,10 @@ class Device(Closing, Stationary, ABC):
     def _watch_ranks(self, communicator: Any, timeout: float) -> RankWatch:
         """A watch over the ranks of one of its communicators (`watch_ranks`)."""
         self._lacks("collectives")
+
+    def _runner(self, commands: Sequence[Command], title: Callable[[int, Command], str]) -> CommandRunner:
+        """What runs commands in order, as often as it is called, on a device whose library has no lists of them."""
+        return CommandRunner(commands, title)
 
     def _make_sequence(self, steps: Sequence[Command]) -> LaunchSequence:
         """A sequence of steps of this device."""

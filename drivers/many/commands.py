@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = [
-    "CLEAR", "COLLECTIVE", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "freed_names",
-    "require_memory",
+    "CLEAR", "COLLECTIVE", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "CommandRunner",
+    "freed_names", "require_memory",
 ]  # fmt: skip
 
 
@@ -103,3 +103,23 @@ def require_memory(doing: str, buffers: Mapping[str, Buffer]) -> None:
     """Raises BindingError for buffers that were freed; `doing` is what uses them."""
     if freed := freed_names(buffers):
         raise BindingError(doing, freed)
+
+
+class CommandRunner:
+    """Commands in order, as one call: here a loop. `title` says what errors about freed memory call a command, by its number."""
+
+    def __init__(self, commands: Sequence[Command], title: Callable[[int, Command], str]) -> None:
+        self._commands, self._title = tuple(commands), title
+
+    def __call__(self) -> None:
+        """Runs all. Raises BindingError before anything ran when a buffer was freed, and what a command raises."""
+        self.require()
+        for command in self._commands:
+            command()
+
+    def require(self) -> None:
+        """Raises BindingError when a buffer was freed."""
+        for number, command in enumerate(self._commands):
+            bound = command._bound()
+            if any(buffer.allocation.freed for buffer in bound.values()):
+                require_memory(self._title(number, command), bound)

@@ -1,7 +1,8 @@
 """Graphs: the launches of a function, recorded once and replayed as one call.
 
 While a function is captured its launches do not run. A replay runs them with the arguments of the capture, or those that `update` has set since. Where the
-device's library has graphs, one is made there (`drivers.cuda.graph.graph`); elsewhere the launches are copied and replayed in a loop.
+device's library has graphs, one is made there (`drivers.cuda.graph.graph`); elsewhere the launches are copied and replayed one after the other, on WebGPU in
+one submission.
 """
 
 from __future__ import annotations
@@ -169,36 +170,32 @@ class _Recorder(Recording):
 
 
 class RecordedGraph(Graph):
-    """Copies of commands, run in a loop. `recorded` has each after the command that was captured, in order."""
+    """Copies of commands, run one after the other. `recorded` has each after the command that was captured, in order."""
 
-    __slots__ = ("_closed", "_launches", "recorded")
+    __slots__ = ("_closed", "_launches", "_runner", "recorded")
 
     def __init__(self, device: Device, value: Any, recorded: list[_Node]) -> None:
         super().__init__(device, value, len(recorded))
         self.recorded = recorded
         self._launches = sum([copy._kind is LAUNCH for _, copy in recorded])
         self._closed = False
+        self._runner = device._runner([copy for _, copy in recorded], lambda _, command: command._title)
 
     def __call__(self) -> None:
         """Replays the graph. Raises BindingError when a buffer was freed, LaunchError, DeviceLost."""
-        self._require()
-        recording = self.device._recording
-        if recording is not None:
-            assert isinstance(recording, _Recorder)  # the same device made both
-            recording.take_graph(self)
-            return
-        for _, copy in self.recorded:
-            copy._run()
-        telemetry = self.device.telemetry
-        telemetry.graph_replays += 1
-        telemetry.graph_launches += self._launches
-
-    def _require(self) -> None:
         self.device.require_usable()
         if self._closed:
             raise LaunchError("the graph cannot be replayed", cause="it was closed")
-        for _, copy in self.recorded:
-            require_memory(copy._title, copy._bound())
+        recording = self.device._recording
+        if recording is not None:
+            self._runner.require()
+            assert isinstance(recording, _Recorder)  # the same device made both
+            recording.take_graph(self)
+            return
+        self._runner()
+        telemetry = self.device.telemetry
+        telemetry.graph_replays += 1
+        telemetry.graph_launches += self._launches
 
     def update(self, *launches: Launch) -> int:
         """See `Graph.update`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch
-from vyre_py.drivers.many.commands import COPY, FILL, PRODUCT, Command, require_memory
+from vyre_py.drivers.many.commands import COPY, FILL, PRODUCT, Command, CommandRunner, require_memory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.errors import shown
@@ -197,11 +197,12 @@ class Sequence(Stationary):
 
     travels_as = "send pipelines, and make the sequence there"
 
-    __slots__ = ("__weakref__", "device", "steps")
+    __slots__ = ("__weakref__", "_runner", "device", "steps")
 
     def __init__(self, device: Device, steps: Many[Command]) -> None:
         self.device = device
         self.steps = tuple(steps)
+        self._runner: CommandRunner | None = None  # made by the first call
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -212,7 +213,6 @@ class Sequence(Stationary):
     def __call__(self) -> None:
         """Enqueues all steps. Raises what a step raises: BindingError before anything ran when a buffer was freed, LaunchError, DeviceLost."""
         self.device.require_usable()
-        for number, step in enumerate(self.steps):
-            require_memory(f"step {number} of a sequence", step._bound())
-        for step in self.steps:
-            step()
+        if self._runner is None:
+            self._runner = self.device._runner(self.steps, lambda number, _: f"step {number} of a sequence")
+        self._runner()

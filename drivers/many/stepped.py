@@ -50,6 +50,11 @@ class SteppedLaunch(Launch):
         super().__init__(launches[-1].plan)
         self._launches = tuple(launches)
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return self._launches
+
     def _run(self) -> None:
         self._launches[-1]._run_steps(self._launches)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakSet
@@ -13,9 +13,11 @@ from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError, OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.commands import Command, CommandRunner
 from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.pending import Pending
+from vyre_py.drivers.wgpu.batch import Batch, Pattern, is_whole
 from vyre_py.drivers.wgpu.completion import Completions, Mark, WgpuEvent
 from vyre_py.drivers.wgpu.lanes import FEATURE, lanes_of
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
@@ -24,7 +26,9 @@ from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
 from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
 from vyre_py.drivers.wgpu.pending import WgpuPending
 from vyre_py.drivers.wgpu.readback import Readback, Reading
+from vyre_py.drivers.wgpu.runner import BatchRunner
 from vyre_py.drivers.wgpu.status import failure
+from vyre_py.drivers.wgpu.uniforms import Uniforms
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import wgsl_target
 
@@ -40,6 +44,8 @@ _MAX_GROUPS: Final = 2**32 - 1
 _MAX_ELEMENTS: Final = 2**32 - 1
 
 _WAIT_LIMIT_SECONDS: Final = 60.0
+# Fills of so many bytes are written, which needs no submission.
+_WRITTEN_BYTES: Final = 64 << 10
 
 # What code for the target wgsl:f64 needs: the bits of an f64 are those of a 64-bit integer.
 _F64_FEATURES: Final = frozenset({"shader-f64", "shader-int64"})
@@ -91,6 +97,7 @@ class WgpuDevice(Device):
         except errors() as error:
             raise DeviceUnavailable(f"wgpu:{ordinal} cannot be opened", status=str(error), remedy="update the graphics driver") from error
         self._package = package
+        self.uniforms = Uniforms(package, self.gpu)
         self._gpu_limits: dict[str, int] = dict(self.gpu.limits)
         self.is_software = is_software(self._adapter)
         self.grid_limit = self._gpu_limits["max-compute-workgroups-per-dimension"]
@@ -122,7 +129,7 @@ class WgpuDevice(Device):
         for launch in self.launches.now():
             launch.disarm()
         storages = [storage.buffer for storage in self._storages.now() if not storage.released]
-        _abandoned.append((self.gpu, self._memory, self.readback, self.completions, storages))
+        _abandoned.append((self.gpu, self._memory, self.readback, self.completions, self.uniforms, storages))
 
     def failure(self, error: Exception, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
         """The error for what wgpu-py raised; a lost device is remembered."""
@@ -130,13 +137,6 @@ class WgpuDevice(Device):
         if isinstance(made, DeviceLost):
             self._mark_lost(made)
         return made
-
-    def make_block(self, words: bytearray) -> Any:
-        """A uniform buffer that holds these words."""
-        usage = self._package.BufferUsage
-        block = self.gpu.create_buffer(size=len(words), usage=usage.UNIFORM | usage.COPY_DST)
-        self.gpu.queue.write_buffer(block, 0, words)
-        return block
 
     # ---- hooks
 
@@ -234,6 +234,17 @@ class WgpuDevice(Device):
                 meaning="the call was given up, and nothing of its results is kept; WebGPU cannot end a kernel, which runs on",
                 remedy="allow more time, give it less work, or use an Executor, whose worker can be ended",
             )
+
+    def _runner(self, commands: Sequence[Command], title: Callable[[int, Command], str]) -> CommandRunner:
+        return BatchRunner(self, commands, title)
+
+    def _fill(self, handle: Storage, offset: int, size_bytes: int, pattern: bytes) -> None:
+        if size_bytes <= _WRITTEN_BYTES or not is_whole(offset, size_bytes):
+            super()._fill(handle, offset, size_bytes, pattern)
+        else:
+            batch, source, doing = Batch(self), Pattern(self, size_bytes, pattern), f"fill {size_bytes} bytes"
+            self.attempt(doing, batch.fill, handle.buffer, offset, size_bytes, source)
+            self.attempt(doing, batch.submit)
 
     def _synchronize(self) -> None:
         self.attempt("wait", lambda: self.await_mark(self.completions.submitted()))

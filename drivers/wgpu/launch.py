@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.many.commands import require_memory
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.wgpu.batch import Batch
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
 from vyre_py.drivers.wgpu.module import WgpuModule
@@ -35,11 +36,12 @@ def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
 
 
 class WgpuLaunch(Launch):
-    """A launch that submits one command buffer a call."""
+    """A launch: a batch of its own a call, or part of another. `dispatched` are the workgroups that WebGPU is asked for, `armed` the
+    pipeline and bind group of a call, None when it refuses."""
 
     _device: WgpuDevice
     __slots__ = (
-        "__weakref__", "_armed", "_block", "_buffers", "_device", "_dispatched", "_errors", "_label", "_module", "_record", "_telemetry",
+        "__weakref__", "_block", "_buffers", "_device", "_errors", "_label", "_module", "_record", "_telemetry", "armed", "dispatched",
     )
 
     def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: WgpuModule) -> None:
@@ -50,8 +52,8 @@ class WgpuLaunch(Launch):
         self._telemetry = device.telemetry
         self._record = plan.record()
         # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
-        self._armed: tuple[Callable[..., Any], Callable[..., Any], Any, Any] | None = None
-        self._dispatched = fold_grid(plan.grid, device.grid_limit)
+        self.armed: tuple[Any, Any] | None = None
+        self.dispatched = fold_grid(plan.grid, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
         buffers = plan.buffers
@@ -63,7 +65,7 @@ class WgpuLaunch(Launch):
             begin = scalar_word(layout, slot) * WORD_BYTES
             words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
         try:
-            self._block = device.make_block(words)
+            self._block = device.uniforms.block(words)
             self._bind()
             device.launches.add(self)
         except self._errors as error:
@@ -73,38 +75,38 @@ class WgpuLaunch(Launch):
         self._run_steps((self,))
 
     def _run_steps(self, steps: Sequence[WgpuLaunch]) -> None:
-        armed = [step._armed or step._rearm() for step in steps]
-        begin, submit, _, _ = armed[-1]
+        batch = Batch(self._device, self._label)
         try:
-            encoder = begin(label=self._label)
-            compute = encoder.begin_compute_pass()  # in which each dispatch sees what those before have written
-            for step, (_, _, pipeline, group) in zip(steps, armed, strict=True):
-                compute.set_pipeline(pipeline)
-                compute.set_bind_group(0, group)
-                compute.dispatch_workgroups(*step._dispatched)
-            compute.end()
-            submit([encoder.finish()])
+            for step in steps:
+                step.encode(batch)
+            batch.submit()
         except self._errors as error:
             self._device.require_usable()
             raise self._failure(error) from error
-        for step in steps:
-            self._telemetry.launches += step.counted
-            step._record.count()
+
+    def encode(self, batch: Batch) -> None:
+        """Puts it into a batch. Raises BindingError when a buffer was freed, DeviceLost, and what wgpu-py raises."""
+        batch.dispatch(self, *(self.armed or self._rearm()))
+
+    def count(self) -> None:
+        """Counts a call that was submitted."""
+        self._telemetry.launches += self.counted
+        self._record.count()
 
     def _of(self, plan: LaunchPlan) -> WgpuLaunch:
         return WgpuLaunch(self._device, plan, self._module)
 
     def disarm(self) -> None:
         """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
-        self._armed = None
+        self.armed = None
 
-    def _rearm(self) -> tuple[Callable[..., Any], Callable[..., Any], Any, Any]:
-        """The state of a call again, after a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
+    def _rearm(self) -> tuple[Any, Any]:
+        """The pipeline and bind group of a call again, after a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
         while True:  # until no other thread has freed one meanwhile
             self._device.require_usable()
             require_memory(self._title, self._buffers)
             self._bind()
-            if (armed := self._armed) is not None:
+            if (armed := self.armed) is not None:
                 return armed
 
     def _freed(self) -> bool:
@@ -120,7 +122,7 @@ class WgpuLaunch(Launch):
             self.disarm()
             return
         variant = self._module.variant(self._is_shared())
-        entries: list[dict[str, Any]] = [{"binding": 0, "resource": {"buffer": self._block, "offset": 0, "size": self._module.block_bytes}}]
+        entries: list[dict[str, Any]] = [{"binding": 0, "resource": self._block.resource}]
         offsets: list[int] = []
         for number, slot in enumerate(self.plan.step.layout.buffers):
             resource, offset = self._range(self._buffers[slot.name], slot.type.size_bytes)
@@ -134,7 +136,7 @@ class WgpuLaunch(Launch):
             self._write(offset_word(0), struct.pack(f"<{len(offsets)}I", *offsets))
         for buffer in self._buffers.values():
             buffer.handle.launches.add(self)
-        self._armed = (gpu.create_command_encoder, gpu.queue.submit, variant.pipeline, group)
+        self.armed = variant.pipeline, group
         if self._freed():  # by another thread, meanwhile
             self.disarm()
 
@@ -156,8 +158,7 @@ class WgpuLaunch(Launch):
         return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // element_bytes
 
     def _write(self, word: int, data: bytes) -> None:
-        # In order with submitted work: launches before keep the words that they were given.
-        self._device.gpu.queue.write_buffer(self._block, word * WORD_BYTES, data)
+        self._block.write(word * WORD_BYTES, data)
 
     def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         self._device.require_usable()
