@@ -694,6 +694,10 @@ class Device(Closing, Stationary, ABC):
         """The stream that everything goes through, where there are streams."""
         return None
 
+    def _current(self) -> AbstractContextManager[None]:
+        """A block in which other libraries find the device to be the current one of this thread, where they have such a notion."""
+        return nullcontext()
+
     def _order(self, first: int | None, then: int | None) -> None:
         """Has what is enqueued on stream `then` from now on wait for what stream `first` holds; None is the device's own."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.sharing.c_launch import CLaunch
 
-__all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "plan_launch"]
+__all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "is_met", "plan_launch"]
 
 
 _PLAIN: Final = DispatchConfig()
@@ -44,6 +44,7 @@ class LaunchPlan:
     holds the report of code that asserts or prints. `totals` are the device's own buffers by slot name that the steps of one launch share.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
+    `common` is of all plans for buffers of the same types and shapes, with the same config: what a kind of device worked out for an entry, by its number.
     """
 
     device: Device
@@ -55,6 +56,7 @@ class LaunchPlan:
     config: DispatchConfig = _PLAIN
     report: ReportHolder | None = None
     totals: Mapping[str, Buffer] = field(default_factory=dict)
+    common: dict[int, Any] = field(default_factory=dict)
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:
@@ -138,12 +140,13 @@ def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buf
     last = len(step.entries) - 1
     given = config.grid is not None or config.cluster is not None
     for number, entry in enumerate(step.entries[:last]):
-        if not (given and entry.elements > 1) and all(_is_met(need, sizes, buffers) for need in entry.needs):
+        if not (given and entry.elements > 1) and all(is_met(need, sizes, buffers) for need in entry.needs):
             return number
     return last
 
 
-def _is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) -> bool:
+def is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) -> bool:
+    """Whether what an entry needs holds of arguments."""
     if isinstance(need, Aligned):
         buffer = buffers.get(need.buffer)  # None where a plan is for any memory
         address = None if buffer is None else buffer.device._address(buffer.allocation.handle)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.binding import BindingPlan, bind_arguments
+from vyre_py.drivers.cache.known_plans import KnownPlans
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.dispatch import Run, Timed
 from vyre_py.drivers.launch import EmptyLaunch, Launch
@@ -44,7 +45,7 @@ class Pipeline(Portable):
     of what the passes did, `stages` that compiling and loading took, with their times.
     """
 
-    __slots__ = ("__weakref__", "_codes", "_prepared", "_source", "artifact", "device", "part", "stages")
+    __slots__ = ("__weakref__", "_codes", "_known", "_prepared", "_source", "artifact", "device", "part", "stages")
 
     def __init__(self, device: Device, artifact: Artifact, part: Part, codes: tuple[tuple[Any, ...], ...], stages: Stages) -> None:
         self.device = device
@@ -54,6 +55,7 @@ class Pipeline(Portable):
         self.stages = stages
         self._source: tuple[Program, CompileOptions] | None = None  # where the device compiled it
         self._prepared = device._dispatcher(self)
+        self._known = KnownPlans(device, artifact.interface, part.steps[0]) if len(part.steps) == 1 else None
 
     @property
     def name(self) -> str:
@@ -116,12 +118,18 @@ class Pipeline(Portable):
         Raises BindingError with every mismatch; Unsupported for a config that the device can't honour, and for options of a dispatch as a whole.
         """
         self.device.require_usable()
+        if config is None and self._known is not None and (plan := self._known.find(arguments, named)) is not None:
+            self.device.telemetry.binds += 1
+            return self._traced(self.device._make_launch(plan, self._codes[0]))
+        known = self._known if config is None else None
         config = self._config(config)
         config.refuse(f"a bound launch on {self.device.name}", self.device.honoured_options - _OF_DISPATCHES)
         binding = bind_arguments(self.device, self.artifact.interface, arguments, named, staged=False)
         launch = self._launch(binding, config)
         if launch.plan.report is not None:
             self.device.reports.watch(launch.plan.report)
+        if known is not None:
+            known.learn(launch.plan, arguments, named)
         return launch
 
     def callable(self) -> CallEntry:
@@ -144,6 +152,9 @@ class Pipeline(Portable):
         launch = launches[0] if len(launches) == 1 else SteppedLaunch(launches)
         if config.stream is not None:
             launch.on(config.stream)
+        return self._traced(launch)
+
+    def _traced(self, launch: Launch) -> Launch:
         return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch)
 
     @spanned("dispatch", lambda pipeline: {"program": pipeline.name})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
+from math import prod
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.arguments import Arguments
@@ -15,6 +17,7 @@ from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.many.commands import require_memory
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.observe.telemetry import LaunchRecord
 from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ __all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuLaunch", "ReportingCpuLaunch",
 SHARED_INVOCATIONS: Final = 1 << 15
 SHARED_NS: Final = 40_000
 _CALL_NS: Final = 1_500
+_ADDRESS: Final = struct.Struct("<Q")
 
 
 def run_grid(kernel: CpuKernel, arguments: Arguments, grid: tuple[int, int, int], invocations: int, alone: bool, threads: int) -> None:
@@ -65,35 +69,58 @@ def no_scratch(name: str, device: str, kernel: CpuKernel, error: BaseException) 
     )  # fmt: skip
 
 
+class _Common(NamedTuple):
+    """What launches of an entry have in common for buffers of the same types and shapes: how many workgroups there are, whether they are so many that threads
+    share them, or one thread runs `alone`; what a launch counts; where slots are in the block, by name, and the flag of an interruptible kernel; the
+    names of buffers."""
+
+    total: int
+    large: bool
+    alone: bool
+    record: LaunchRecord
+    offsets: Mapping[str, int]
+    flag_offset: int | None
+    buffers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: LaunchPlan) -> _Common:
+        total, layout = prod(plan.grid), plan.step.layout
+        # What workgroups hand on from one to the next lives as long as a call of the kernel.
+        ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
+        flag = layout.find(SlotKind.CANCEL)
+        return cls(
+            total, total * prod(plan.step.workgroup) >= SHARED_INVOCATIONS, ordered or total == 1, plan.record(),
+            {slot.name: slot.offset_bytes for slot in layout.slots if slot.name}, None if flag is None else flag.offset_bytes,
+            tuple([slot.name for slot in layout.buffers]),
+        )  # fmt: skip
+
+
 class CpuLaunch(Launch):
     """A launch; it has run to its end when the call returns."""
 
     _device: CpuDevice
     __slots__ = (
-        "__weakref__", "_alone", "_arguments", "_device", "_interruptible", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total",
+        "__weakref__", "_alone", "_arguments", "_device", "_flag_offset", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total",
     )  # fmt: skip
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
         super().__init__(plan)
-        x, y, z = plan.grid
-        slots = plan.step.layout.slots
+        common: _Common | None = plan.common.get(plan.entry)
+        if common is None:
+            common = plan.common[plan.entry] = _Common.of(plan)
         self._device = device
         self._kernel = kernel
-        self._total = x * y * z
-        wx, wy, wz = plan.step.workgroup
-        self._large = self._total * wx * wy * wz >= SHARED_INVOCATIONS
-        # What workgroups hand on from one to the next lives as long as a call of the kernel.
-        ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
-        self._alone = ordered or self._total == 1
+        self._total, self._large, self._alone, self._record, self._offsets, self._flag_offset, names = common
         self._threads = core_count()
-        self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
         self._stale = False
-        self._record = plan.record()
-        flag = plan.step.layout.find(SlotKind.CANCEL)
-        self._interruptible = flag is not None
-        self._arguments = Arguments(bytes(plan.block), {}, None if flag is None else flag.offset_bytes)
-        buffers = plan.buffers
-        self._put({slot.name: buffers[slot.name] for slot in plan.step.layout.buffers}, ())
+        held, block, buffers = {}, bytearray(plan.block), plan.buffers
+        for name in names:
+            buffer = buffers[name]
+            memory: HostMemory = buffer.handle
+            held[name] = memory.bytes
+            _ADDRESS.pack_into(block, self._offsets[name], memory.address + buffer.offset_bytes)
+            memory.watch(self)
+        self._arguments = Arguments(block, held, self._flag_offset)
         device.watch(self)
 
     def __call__(self) -> None:
@@ -105,7 +132,7 @@ class CpuLaunch(Launch):
             self._refuse()
         arguments = self._arguments  # the call's own to its end, whatever `set` and `free` do meanwhile
         try:
-            if self._interruptible:
+            if self._flag_offset is not None:
                 self._run_watched(arguments, None)
             elif self._alone:
                 run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)

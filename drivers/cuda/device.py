@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -288,6 +288,9 @@ class CudaDevice(Device):
 
     def _exchange_stream(self) -> int:
         return int(self.context.stream)
+
+    def _current(self) -> AbstractContextManager[None]:
+        return self.context.entered()
 
     def _order(self, first: int | None, then: int | None) -> None:
         with beside_captures(self, f"{self.name} cannot order two streams"), self.context.entered():

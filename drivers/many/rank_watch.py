@@ -45,8 +45,9 @@ def watch_ranks(device: Device, communicator: Any, *, timeout: float) -> RankWat
     """Watches over what a device does with the other ranks of a communicator: `with vp.watch_ranks(device, communicator, timeout=60.0):` around the work.
 
     A rank is taken for lost once NCCL says so, or once nothing that was enqueued on the device's own stream has come to its end for `timeout` seconds. What was
-    enqueued together, a graph that is replayed a thousand times say, has to end in less. Then the communicator is revoked; with an NCCL that cannot do that,
-    before 2.29, it is aborted, by the method `abort` of who made it where there is one. So kernels that wait for the rank end.
+    enqueued together, a graph that is replayed a thousand times say, has to end in less. Then the communicator is revoked. With an older
+    NCCL, which cannot do that, or where it was not enough, it is aborted, by the method `abort` of who made it where there is one. So kernels that wait for the
+    rank end.
 
     From then on until the watch is closed whoever waits for the device, or reads from it, gets DispatchTimeout, or LaunchError where NCCL said it; and so
     do steps and graphs that use the communicator, for good. What they had not written before is of no value. The device is as good as before.

@@ -100,7 +100,8 @@ def _taken(device: Device, array: Any, what: str) -> Foreign:
     if hasattr(array, "__dlpack__"):
         if not lives_on(device, array, what):
             raise BindingError(what, [f"its memory is not on {device.name}: copy it there, or use the device that it is on"])
-        return dlpack.import_from(array, what, stream)
+        with device._current():  # PyTorch hands over what is on its current device, and no other
+            return dlpack.import_from(array, what, stream)
     interface = array.__cuda_array_interface__
     if stream is None or not isinstance(interface, dict):
         raise BindingError(what, [f"{shown(array)} has no __dlpack__, and no __cuda_array_interface__ that means anything on {device.name}"])

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import time
+from ast import literal_eval
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -69,9 +70,8 @@ def _cupy_communicator(rank: Rank) -> Any:
     assert nccl.available, "CuPy finds no NCCL"
     cupy.cuda.Device(rank.number).use()
     if rank.number == 0:
-        rank.tell("cupy", bytes(number % 256 for number in nccl.get_unique_id()).hex())
-    unique = tuple(byte - 256 if byte > 127 else byte for byte in bytes.fromhex(rank.hear("cupy")))
-    return nccl.NcclCommunicator(rank.count, unique, rank.number)
+        rank.tell("cupy", repr(nccl.get_unique_id()))  # bytes, and before CuPy 14 a tuple of numbers
+    return nccl.NcclCommunicator(rank.count, literal_eval(rank.hear("cupy")), rank.number)
 
 
 def _communicator(rank: Rank) -> Any:

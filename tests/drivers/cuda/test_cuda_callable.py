@@ -360,3 +360,18 @@ def test_c_makes_the_context_current(fake: Launched, device: CudaDevice) -> None
     fake.fail["cuLaunchKernel"] = [CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]
     run()
     assert seen[1] == CUresult.CUDA_ERROR_ILLEGAL_ADDRESS and device.context.callers.value == 0
+
+
+def test_arrays_are_handed_over_with_their_device_current(fake: Launched, device: CudaDevice) -> None:
+    """PyTorch hands over what lies on its current device, and nothing else; whatever was current is so again."""
+    seen = []
+
+    class Watching(Tensor):
+        def __dlpack__(self, **options: Any) -> Any:
+            seen.append(fake.current.context)
+            return super().__dlpack__(**options)
+
+    array = Watching(device.allocate(8, vp.f32))
+    fake.current.context = 55  # of another device
+    assert device.wrap(array).shape == (8,)
+    assert seen == [device.context.number] and fake.current.context == 55
