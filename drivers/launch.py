@@ -146,7 +146,7 @@ def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buf
 
 
 def is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) -> bool:
-    """Whether what an entry needs holds of arguments."""
+    """Whether sizes and buffers meet a need of an entry. Memory that is not known does not."""
     if isinstance(need, Aligned):
         buffer = buffers.get(need.buffer)  # None where a plan is for any memory
         address = None if buffer is None else buffer.device._address(buffer.allocation.handle)

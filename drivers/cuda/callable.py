@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,19 +9,17 @@ from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.attributes import launch_attributes
 from vyre_py.drivers.cuda.launch.launch import record_of, stream_handle
+from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.cuda.native.entry_call import C_CALL, C_CALL_SYMBOL, ENTRY_CALL, ENTRY_CALL_SYMBOL
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.native.arrays import layout_problem
 from vyre_py.drivers.native.mode import ModeWord
 from vyre_py.drivers.native.native_entry import EntryParts, NativeEntry, native_type
-from vyre_py.drivers.native.structs import LAUNCHER
-from vyre_py.drivers.sharing.c_callable import CKernel
 from vyre_py.lowering.artifact.parts import Step
 from vyre_py.lowering.llvm.callable import PlanCode, plan_code
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
-    from vyre_py.drivers.cuda.launch.module import CudaModule
     from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["CudaCallEntry", "make"]
@@ -55,35 +51,17 @@ def make(device: CudaDevice, pipeline: Pipeline) -> CallEntry:
     return type_(device, pipeline, code, problem)
 
 
-class _Launcher:
-    """The words of `LAUNCHER` for a pipeline. Attribute: their `address`."""
-
-    __slots__ = ("_held", "address")
-
-    def __init__(self, device: CudaDevice, step: Step, modules: tuple[CudaModule, ...]) -> None:
-        context = device.context
-        occupancies = ctypes.create_string_buffer(struct.pack(f"<{len(modules)}d", *[module.occupancy for module in modules]))
-        words = LAUNCHER.pack(
-            context.mode_address, ctypes.addressof(context.callers), context.number, context.function("cuCtxPushCurrent"),
-            context.function("cuCtxPopCurrent"), context.function("cuLaunchKernel"), int(context.stream), *step.workgroup, ctypes.addressof(occupancies),
-        )  # fmt: skip
-        buffer = ctypes.create_string_buffer(words)
-        self.address = ctypes.addressof(buffer)
-        self._held = (buffer, occupancies)
-
-
 class CudaCallEntry(NativeEntry):
     """A call on CUDA. Python calls its subclass `_NativeCudaEntry`; this one is for C alone, where Python's objects lie in an unknown way."""
 
     __slots__ = ("_launcher", "_place")
 
     def __init__(self, device: CudaDevice, pipeline: Pipeline, code: PlanCode, lacks: str = "") -> None:
-        context, modules = device.context, pipeline._codes[0]
-        self._launcher = _Launcher(device, pipeline.part.steps[0], modules)
+        context = device.context
+        self._launcher = Launcher(device, pipeline.part.steps[0], pipeline._codes[0])
         self._place = device.dlpack_device
-        rows = [CKernel(int(module.function), 0, module.workgroup_bytes, 0) for module in modules]
         at = self._launcher.address
-        parts = EntryParts(rows, C_CALL, C_CALL_SYMBOL, _make_record, _COUNTED, at, at, context.number, int(context.stream))
+        parts = EntryParts(self._launcher.kernels, C_CALL, C_CALL_SYMBOL, _make_record, _COUNTED, at, at, context.number, int(context.stream))
         super().__init__(pipeline, code, ModeWord(context.mode), parts, lacks)
 
     def _order_misfit(self, given: Mapping[str, Any], stream: Any) -> str:

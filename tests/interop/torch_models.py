@@ -2,7 +2,8 @@
 
     python tests/interop/torch_models.py [FAMILY ...]
 
-Exits with 1 where one is wrong. Without the package transformers nothing is tried, unless VYRE_REQUIRE_DEVICES names it.
+Exits with 1 where one is wrong; with VYRE_TORCH_DEVICE=cuda all is on a GPU. Without the package transformers nothing is tried, unless
+VYRE_REQUIRE_DEVICES names it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from vyre_py.interop.torch.backend import compile_graph
 
 __all__ = ["FAMILIES", "compare"]
 
+DEVICE: Final = os.environ.get("VYRE_TORCH_DEVICE", "cpu")
 WORDS: Final = 500
 TEXT: Final = {"vocab_size": WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 LLAMA: Final = {**TEXT, "num_key_value_heads": 2}
@@ -66,7 +68,8 @@ def compare(name: str, transformers: Any) -> tuple[bool, str]:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     model.config.use_cache = False
-    arguments, launched = given(kind), []
+    model.to(DEVICE)
+    arguments, launched = {key: value.to(DEVICE) for key, value in given(kind).items()}, []
     loss, gradients = step(model, model, arguments)
     torch._dynamo.reset()
     begin = time.monotonic()

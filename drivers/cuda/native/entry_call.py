@@ -15,7 +15,7 @@ from vyre_py.drivers.native.structs import LAUNCHER, with_fields
 from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
 from vyre_py.lowering.llvm.callable import GRID_WORDS
 
-__all__ = ["C_CALL", "C_CALL_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
+__all__ = ["C_CALL", "C_CALL_SYMBOL", "ENQUEUE", "ENQUEUE_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
 
 _LAUNCHED_AT: Final = 3  # of the grid's words, the first of those that the entry takes
 
@@ -47,13 +47,32 @@ entry:
 }}
 """
 
+ENQUEUE_SYMBOL: Final = "vyre_enqueue_cuda"
+# The same with the context made current where it is not.
+_ENQUEUE_FUNCTION: Final = f"""
+{_LAUNCH_FUNCTION}
+{in_context("launch_kernel", "ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes")}
+define i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
+entry:
+  %context_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.context}}
+  %context = load ptr, ptr %context_at
+  %push_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.push}}
+  %push = load ptr, ptr %push_at
+  %pop_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.pop}}
+  %pop = load ptr, ptr %pop_at
+  %status = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes)
+  ret i32 %status
+}}
+"""
+# By itself, for callers that pack blocks.
+ENQUEUE: Final = with_fields(f"{KERNEL_TYPE}\n{_ENQUEUE_FUNCTION}")
+
 C_CALL_SYMBOL: Final = "vyre_call_cuda"
 # What follows the plan in its text. Its state is a launcher, whose word of callers counts threads in here: who closes the device or captures on it first says
 # so in the mode word, and then waits for them.
 C_CALL: Final = with_fields(f"""
 {CALLABLE_TYPE}
-{_LAUNCH_FUNCTION}
-{in_context("launch_kernel", "ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes")}
+{_ENQUEUE_FUNCTION}
 define i32 @{C_CALL_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %stream) {{
 entry:
   %block = alloca i8, i64 {{block_bytes}}, align 16
@@ -85,13 +104,7 @@ entry:
   %given = ptrtoint ptr %stream to i64
   %unset = icmp eq i64 %given, 0
   %chosen = select i1 %unset, i64 %own, i64 %given
-  %context_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.context}}
-  %context = load ptr, ptr %context_at
-  %push_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.push}}
-  %push = load ptr, ptr %push_at
-  %pop_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.pop}}
-  %pop = load ptr, ptr %pop_at
-  %status = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %launcher, ptr %kernel, ptr %grid, i64 %chosen, ptr %block, i64 %bytes)
+  %status = call i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %chosen, ptr %block, i64 %bytes)
   ret i32 %status
 }}
 """)

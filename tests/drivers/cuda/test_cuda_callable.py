@@ -20,6 +20,7 @@ from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.callable import CudaCallEntry
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.statuses import CStatus
@@ -341,6 +342,21 @@ def test_c_makes_the_same_launch(fake: Launched, device: CudaDevice) -> None:
     assert called(entry.c_address, [x.handle, y.handle], [1000, 1000, -1], params) == CStatus.BUSY
     device.context.go_on(vp.drivers.native.mode.Mode.CAPTURING)
     assert not fake.taken() and device.context.callers.value == 0
+
+
+def test_a_block_that_a_caller_packed_is_launched(fake: Launched, device: CudaDevice) -> None:
+    pipeline, x, y = device.compile_native(AXPY), device.allocate(1000, vp.f32), device.allocate(1000, vp.f32)
+    pipeline.bind(x=x, y=y, a=2.5)()
+    ((workgroups, *others, stream), block), = wanted = fake.taken()
+    launcher, packed = Launcher(device, pipeline.part.steps[0], pipeline._codes[0]), (ctypes.c_char * len(block)).from_buffer_copy(block)
+    for entry in range(len(launcher.kernels)):
+        launcher.enqueue(entry, launcher.grid(workgroups), stream, packed, "axpy")
+        assert fake.taken() == wanted
+    launcher.enqueue(0, launcher.grid(workgroups), 77, packed, "axpy")
+    assert fake.taken() == [((workgroups, *others, 77), block)]
+    fake.fail["cuLaunchKernel"] = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
+    with pytest.raises(vp.LaunchError, match="axpy cannot be launched"):
+        launcher.enqueue(0, launcher.grid(workgroups), stream, packed, "axpy")
 
 
 def test_c_makes_the_context_current(fake: Launched, device: CudaDevice) -> None:

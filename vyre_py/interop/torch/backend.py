@@ -13,7 +13,7 @@ from torch._inductor.virtualized import V
 from vyre_py.interop.torch.fallbacks import lowered_for_us
 from vyre_py.interop.torch.scheduling import backend_name, register
 from vyre_py.interop.torch.splitting import SplittingChoices
-from vyre_py.interop.torch.tensors import require_cpu
+from vyre_py.interop.torch.tensors import require_device
 
 __all__ = ["compile_graph"]
 
@@ -27,7 +27,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
     for value in inputs:
         if isinstance(value, torch.Tensor):
-            require_cpu(value.device, "the backend vyre")
+            require_device(value.device, "the backend vyre")
     with lowered_for_us(), V.set_choices_handler(SplittingChoices()):
         return compile_fx_inner(graph, inputs, **kwargs)
 
@@ -35,7 +35,7 @@ def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
 def compile_graph(graph: Any, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
     """The backend that PyTorch knows as "vyre". `options` are Inductor's.
 
-    Raises Unsupported for tensors that are not on the CPU.
+    Raises Unsupported for tensors that are neither on the CPU nor on CUDA.
     """
     register()
     with lowered_for_us():
@@ -43,5 +43,5 @@ def compile_graph(graph: Any, inputs: Sequence[Any], *, mode: str | None = None,
 
 
 def _compiled(graph: Any, inputs: Sequence[Any], mode: str | None, options: Mapping[str, Any] | None) -> Any:
-    chosen = {**(list_mode_options(mode) if mode else {}), **(options or {}), **_OPTIONS, "cpu_backend": backend_name()}
+    chosen = {**(list_mode_options(mode) if mode else {}), **(options or {}), **_OPTIONS, "cpu_backend": backend_name(), "cuda_backend": backend_name()}
     return compile_fx(graph, inputs, inner_compile=_compile_inner, config_patches=chosen)

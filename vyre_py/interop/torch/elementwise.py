@@ -239,12 +239,12 @@ class ElementwiseOps(OpOverrides):  # type: ignore[misc]  # PyTorch has no types
     @staticmethod
     def rand(seed: Any, offset: Any) -> Any:
         """An f32 from 0 up to 1."""
-        return V.kernel.let(uniform(f"{V.kernel.random_words(seed, offset)}.x"), torch.float32)
+        return V.kernel.let(uniform(f"{V.kernel.random_words(seed, offset)}.x", gpu=V.kernel.on_gpu), torch.float32)
 
     @staticmethod
     def randn(seed: Any, offset: Any) -> Any:
         """A normal f32."""
-        return V.kernel.let(normal(str(V.kernel.random_words(seed, offset))), torch.float32)
+        return V.kernel.let(normal(str(V.kernel.random_words(seed, offset)), gpu=V.kernel.on_gpu), torch.float32)
 
     @staticmethod
     def randint64(seed: Any, offset: Any, low: Any, high: Any) -> Any:

@@ -91,6 +91,11 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
                 across += 1 in results
         return along >= across
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it runs on CUDA rather than on the CPU."""
+        return bool(V.graph.get_current_device_or_throw().type == "cuda")
+
     # What Inductor asks of any kernel.
 
     def dtype_to_str(self, dtype: Any) -> str:
@@ -114,7 +119,8 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
     def random_words(self, seed: Any, place: Any) -> Any:
         """A variable of four random words."""
         self._draws = True
-        return self.let(f"random_words({typed(seed, torch.uint32)}, {typed(place, torch.uint32)})", None)
+        whole = f"cast({typed(seed, torch.int64)}, u64)" if self.on_gpu else f"cast({typed(seed, torch.uint32)}, u64)"
+        return self.let(f"random_words({whole}, {typed(place, torch.uint32)})", None)
 
     # Indices.
 
@@ -351,6 +357,8 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
             memories.append(f"buffer {_PROBLEM}: u32[1] read_write")
         self._arguments = [*tensors, *sizes, *numbers]
         text = self._program(dims, [*params, *memories], body)
+        if self.on_gpu:
+            return f"vyre_gpu_kernel('''\n{text}''', {len(tensors)}, {self.problems!r}, {V.graph.get_current_device_or_throw().index})"
         return f"vyre_kernel('''\n{text}''', {len(tensors)}{f', {self.problems!r}' if self.problems else ''})"
 
     def _tensor_arguments(self) -> list[Any]:
@@ -420,7 +428,9 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         wrapper = V.graph.wrapper_code
         for size in self.args.sizevars:
             wrapper.ensure_size_computed(size)
-        arguments = self._arguments
-        wrapper.generate_kernel_call(
-            name, arguments, device=V.graph.get_current_device_or_throw(), triton=False, arg_types=[None] * len(arguments)
-        )  # fmt: skip
+        device, arguments = V.graph.get_current_device_or_throw(), self._arguments
+        if self.on_gpu:
+            stream = wrapper.write_get_raw_stream(device.index, V.graph.name)
+            wrapper.writeline(wrapper.wrap_kernel_call(name, [*arguments, stream]))
+            return
+        wrapper.generate_kernel_call(name, arguments, device=device, triton=False, arg_types=[None] * len(arguments))

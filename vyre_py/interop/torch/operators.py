@@ -20,7 +20,7 @@ import torch
 
 import vyre_py as vp
 from vyre_py.drivers.callable import CallEntry
-from vyre_py.interop.torch.tensors import as_array, dtype_of, require_cpu
+from vyre_py.interop.torch.tensors import as_array, dtype_of, require_device
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.language.dims import Dim, DimExpr, evaluate_extent
 from vyre_py.ir.language.errors import shown
@@ -107,38 +107,44 @@ def _answer(results: list[Any]) -> Any:
 
 
 class _Call:
-    """The operator's work on the CPU; the Program is compiled when it is first called."""
+    """The operator's work; the Program is compiled for a device when it is first called there."""
 
     def __init__(self, signature: _Signature) -> None:
         self._signature = signature
+        self._entries: dict[str, CallEntry] = {}
 
-    @cached_property
-    def _entry(self) -> CallEntry:
-        return vp.device("cpu").compile_native(self._signature.program).callable()
+    def _entry(self, device: str) -> CallEntry:
+        found = self._entries.get(device)
+        if found is None:
+            found = self._entries.setdefault(device, vp.device(device).compile_native(self._signature.program).callable())
+        return found
 
     def __call__(self, *arguments: Any) -> Any:
         signature = self._signature
         count = len(signature.given)
         results = signature.results(arguments)
-        arrays = {}
+        (first, *_), arrays = [*arguments[:count], *results], dict[str, Any]()
         for memory, tensor in zip(signature.given, arguments[:count], strict=True):
-            require_cpu(tensor.device, signature.program.name)
-            arrays[memory.name] = as_array(tensor if memory.access.writes else tensor.contiguous())
-        arrays |= {memory.name: as_array(tensor) for memory, tensor in zip(signature.made, results, strict=True)}
+            require_device(tensor.device, signature.program.name)
+            if tensor.device != first.device:
+                raise vp.BindingError(signature.program.name, [f"{memory.name!r} is on {tensor.device}, where others are on {first.device}"])
+            arrays[memory.name] = tensor if memory.access.writes else tensor.contiguous()
+        arrays |= {memory.name: tensor for memory, tensor in zip(signature.made, results, strict=True)}
+        arrays = {name: tensor.detach() if first.is_cuda else as_array(tensor) for name, tensor in arrays.items()}
         names = [*(param.name for param in signature.program.params), *(dim.name for dim in signature.asked)]
-        self._entry(**arrays, **dict(zip(names, arguments[count:], strict=True)))
+        self._entry(str(first.device))(**arrays, **dict(zip(names, arguments[count:], strict=True)))
         return _answer(results)
 
 
 def op(program: vp.Program, name: str | None = None) -> Any:
-    """The Program as an operator of PyTorch, `torch.ops.vyre.NAME`, for tensors on the CPU: a `torch.library.CustomOpDef`.
+    """The Program as an operator of PyTorch, `torch.ops.vyre.NAME`, for tensors on the CPU and on CUDA: a `torch.library.CustomOpDef`.
 
     Buffers that are read are arguments, those of `read_write` are changed in place, and those of `write` are results, allocated as zeros. Params follow, and
     then the dims that no argument's shape tells. A vector's components are one axis more. `name` is the Program's own unless given; names of arguments
     have to be identifiers. The same Program gives the same operator again.
 
     Raises ValueError for a name that PyTorch cannot take, or that another Program has; the operator raises BindingError where arguments do not fit, and
-    Unsupported for tensors on other devices.
+    Unsupported for tensors on other devices. On CUDA it is enqueued on the stream that PyTorch works on.
     """
     name = program.name if name is None else name
     signature = _Signature(program)

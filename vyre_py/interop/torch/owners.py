@@ -1,6 +1,7 @@
 """Additions by index that need no atomics: where the elements along a loop's last axis lie in columns of their own, whatever an index says.
 
-An invocation then owns a column, and goes through the rows one after the other: in order, so that sums have the same bits in every run.
+An invocation then owns a column, and goes through the rows one after the other: in order, so that sums have the same bits in every run. On a GPU there are
+seldom columns enough to keep it busy, and atomics are quick: there additions by index come in any order, as PyTorch's own do.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def rows_and_columns(nodes: Iterable[Any]) -> Sequence[Any]:
     """How many rows and columns the loops have, if all of their additions by index own columns; nothing where they do not, or there are none."""
     found: set[tuple[Any, Any]] = set()
     for node in nodes:
+        if node.get_device().type != "cpu":
+            return ()
         body = node._body
         for entry in body.memory_usage[MemoryUsageType.STORE]:
             if entry.mode != "atomic_add":

@@ -1,6 +1,8 @@
-"""Random numbers of Inductor: Philox4x32-10 of a seed and the place of an element, those that its C++ kernels draw.
+"""Random numbers of Inductor: Philox4x32-10 of a seed and the place of an element, those that its C++ kernels draw on the CPU, and those that its Triton
+kernels draw on a GPU.
 
-Seed and place are taken modulo 2^32 there, and so they are here.
+In C++ seed and place are taken modulo 2^32, and a number of 31 bits is a word without its first. In Triton the seed has 64 bits, and a word whose first bit is
+set is turned over.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 
 def _words() -> str:
     lines = [
-        "function random_words(seed: u32, place: u32) -> u32x4 {",
+        "function random_words(seed: u64, place: u32) -> u32x4 {",
+        "  let low = cast(seed, u32); let high = cast(seed >> 32, u32)",
         "  let x0 = place; let y0 = 0u32; let z0 = 0u32; let w0 = 0u32",
     ]
     for k in range(_ROUNDS):
         first, second = (f"{k * step % (1 << 32)}u32" for step in _WEYL)
         lines += [
-            f"  let x{k + 1} = mul_hi(z{k}, {_MULTIPLIERS[1]}) ^ y{k} ^ (seed + {first}); let y{k + 1} = z{k} * {_MULTIPLIERS[1]}",
-            f"  let z{k + 1} = mul_hi(x{k}, {_MULTIPLIERS[0]}) ^ w{k} ^ {second}; let w{k + 1} = x{k} * {_MULTIPLIERS[0]}",
+            f"  let x{k + 1} = mul_hi(z{k}, {_MULTIPLIERS[1]}) ^ y{k} ^ (low + {first}); let y{k + 1} = z{k} * {_MULTIPLIERS[1]}",
+            f"  let z{k + 1} = mul_hi(x{k}, {_MULTIPLIERS[0]}) ^ w{k} ^ (high + {second}); let w{k + 1} = x{k} * {_MULTIPLIERS[0]}",
         ]
     return "\n".join([*lines, f"  return vec4(x{_ROUNDS}, y{_ROUNDS}, z{_ROUNDS}, w{_ROUNDS})", "}"])
 
@@ -32,15 +35,18 @@ def _words() -> str:
 WORDS: Final = _words()
 
 
-def uniform(word: str) -> str:
+def uniform(word: str, *, gpu: bool) -> str:
     """31 bits of a word as an f32 from 0 up to 1."""
-    return f"cast({word} & 0x7FFFFFFFu32, f32) * 4.6566127342e-10f32"
+    bits = f"({word} ^ (0u32 - ({word} >> 31)))" if gpu else f"({word} & 0x7FFFFFFFu32)"
+    return f"cast({bits}, f32) * 4.6566127342e-10f32"
 
 
-def normal(words: str) -> str:
+def normal(words: str, *, gpu: bool) -> str:
     """A normal number of f32 from two words: G. E. P. Box and M. E. Muller's transform (1958)."""
-    radius, turn = f"1.0 - {uniform(f'{words}.x')}", f"1.0 - {uniform(f'{words}.y')}"
-    return f"cast(sqrt(-2.0 * cast(log({radius}), f64)) * cos(6.283185307179586 * cast({turn}, f64)), f32)"
+    first, second = uniform(f"{words}.x", gpu=gpu), uniform(f"{words}.y", gpu=gpu)
+    if gpu:
+        return f"sqrt(-2.0f32 * log(max(1e-7f32, {first}))) * cos(6.283185307179586f32 * ({second}))"
+    return f"cast(sqrt(-2.0 * cast(log(1.0 - {first}), f64)) * cos(6.283185307179586 * cast(1.0 - {second}, f64)), f32)"
 
 
 def integer(words: str, low: str, high: str) -> str:

@@ -34,7 +34,7 @@ from vyre_py.interop.hidden_device import host_device
 from vyre_py.interop.torch.tensors import require_cpu
 from vyre_py.ir.language.dims import evaluate_extent
 
-__all__ = ["TensorKernel", "kernel", "programs", "watching"]
+__all__ = ["TensorKernel", "kernel", "programs", "span_bytes", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _ADDRESS: Final = struct.Struct("<Q")
@@ -50,7 +50,7 @@ def _threads() -> int:
     return min(core_count(), int(torch.get_num_threads()))
 
 
-def _span_bytes(tensor: Any) -> int:
+def span_bytes(tensor: Any) -> int:
     """How many bytes there are from the first element to the last."""
     if not tensor.numel():
         return 0
@@ -84,8 +84,17 @@ class TensorKernel:
         if self._pipeline is None:
             with _lock:
                 if self._pipeline is None:
-                    self._pipeline = host_device().compile_native(vp.Program.from_text(self.text))
+                    self._pipeline = self.open().compile_native(vp.Program.from_text(self.text))
         return self._pipeline
+
+    def open(self) -> Any:
+        """The hidden device that it runs on."""
+        return host_device()
+
+    def watched(self, arguments: Sequence[Any]) -> None:
+        """Tells who watches of a call."""
+        for watcher in tuple(_watchers):
+            watcher(self, arguments)
 
     def __call__(self, *arguments: Any) -> None:
         """Runs it. Raises IndexError and RuntimeError where the Program reports a problem, BindingError where a tensor is too small or a number is none of its
@@ -94,8 +103,7 @@ class TensorKernel:
 
     def _slow(self, *arguments: Any) -> None:
         """A call that native code did not take. Where it lacked the plan, or did not know the types of tensors, it is asked again."""
-        for watcher in tuple(_watchers):
-            watcher(self, arguments)
+        self.watched(arguments)
         tensors, numbers = arguments[: self.tensor_count], arguments[self.tensor_count :]
         call = self._plans.get(numbers) or self._planned(numbers)
         learned = sum(map(_exchanges.learn, tensors))
@@ -129,7 +137,7 @@ class TensorKernel:
         for memory, tensor in zip(self.pipeline.artifact.interface.buffers, tensors, strict=False):
             require_cpu(tensor.device, "the backend vyre")
             needed = evaluate_extent(memory.shape[0], call.plan.binding.sizes) * memory.type.size_bytes
-            if (found := _span_bytes(tensor)) < needed:
+            if (found := span_bytes(tensor)) < needed:
                 problems.append(f"{memory.name!r} spans {found} bytes; {needed} are needed")
         if problems:
             raise vp.BindingError(self.pipeline.name, problems)

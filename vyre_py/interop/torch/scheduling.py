@@ -24,6 +24,11 @@ from vyre_py.interop.torch.owners import rows_and_columns
 __all__ = ["VyreScheduling", "backend_name", "register"]
 
 _PREFIX: Final = "vyre "
+# Type of device -> what generated modules import.
+_IMPORTS: Final = {
+    "cpu": "from vyre_py.interop.torch.runtime import kernel as vyre_kernel",
+    "cuda": "from vyre_py.interop.torch.gpu_kernels import gpu_kernel as vyre_gpu_kernel",
+}
 
 
 class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no types for this checker
@@ -60,7 +65,7 @@ class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no ty
             return str(wrapper.src_to_kernel[src_code])
         name = f"vyre_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[src_code] = name
-        wrapper.add_import_once("from vyre_py.interop.torch.runtime import kernel as vyre_kernel")
+        wrapper.add_import_once(_IMPORTS[V.graph.get_current_device_or_throw().type])
         origins, detailed = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, src_code, f"{origins}\n{detailed}")
         return name
@@ -68,7 +73,8 @@ class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no ty
 
 @cache
 def backend_name() -> str:
-    """What `config.cpu_backend` is while we compile. It holds a digest of what makes our kernels' text, and so do the keys of PyTorch's caches then."""
+    """What `config.cpu_backend` and `config.cuda_backend` are while we compile. It holds a digest of what makes our kernels' text, and so do the keys of
+    PyTorch's caches then."""
     digest = hashlib.sha256(version("vyre-py").encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -77,8 +83,13 @@ def backend_name() -> str:
 
 @cache
 def register() -> None:
-    """Puts our scheduling beside those that are there: it is taken where `config.cpu_backend` is `backend_name()`."""
+    """Puts our scheduling beside those that are there: it is taken where the configuration of the device's type is `backend_name()`."""
     init_backend_registration()
-    entry = device_codegens["cpu"]
+    for kind in _IMPORTS:
+        if kind in device_codegens:
+            _stand_beside(device_codegens[kind], f"{kind}_backend")
+
+
+def _stand_beside(entry: Any, setting: str) -> None:
     others: Callable[[Any], Any] = entry.scheduling
-    entry.scheduling = lambda scheduler: VyreScheduling(scheduler) if config.cpu_backend.startswith(_PREFIX) else others(scheduler)
+    entry.scheduling = lambda scheduler: VyreScheduling(scheduler) if getattr(config, setting).startswith(_PREFIX) else others(scheduler)

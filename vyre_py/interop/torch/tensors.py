@@ -12,7 +12,7 @@ from vyre_py.ir.language import types
 from vyre_py.ir.language.errors import Unsupported
 from vyre_py.ir.language.types import Type
 
-__all__ = ["DTYPES", "TYPES", "as_array", "dtype_of", "require_cpu"]
+__all__ = ["DTYPES", "TYPES", "as_array", "dtype_of", "require_cpu", "require_device"]
 
 TYPES: Final[Mapping[Any, Type]] = {
     torch.bool: types.bool_,
@@ -34,6 +34,12 @@ def require_cpu(device: Any, what: str) -> None:
     """Raises Unsupported for memory that is not the host's."""
     if device.type != "cpu":
         raise Unsupported(what, [f"tensors on {device.type}: tensors on cpu are what it takes so far"])
+
+
+def require_device(device: Any, what: str) -> None:
+    """Raises Unsupported for devices whose graphs are not compiled."""
+    if device.type not in ("cpu", "cuda"):
+        raise Unsupported(what, [f"tensors on {device.type}: tensors on cpu and cuda are what it takes"])
 
 
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:

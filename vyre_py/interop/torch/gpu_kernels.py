@@ -1,0 +1,144 @@
+"""Kernels of compiled graphs on CUDA, called with tensors and a stream of PyTorch's.
+
+Like those on the CPU each is compiled when it is first called. A call writes addresses into a block of arguments that is there for each set of sizes, and
+is one call of the driver. Where memory and sizes allow, an invocation does several elements.
+
+A Program that reports a problem writes its number to host memory that the GPU reaches. It is raised by a later call of the same kernel, or by `raise_problems`,
+as PyTorch's own assertions on a GPU come later, too. Unlike after those the device goes on: what an index beyond an axis reads is zero, what it writes nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakSet
+
+import torch
+
+import vyre_py as vp
+from vyre_py.drivers.binding import BindingPlan
+from vyre_py.drivers.config import DispatchConfig
+from vyre_py.drivers.cuda.launch.launcher import Launcher
+from vyre_py.drivers.launch import LaunchPlan, is_met, plan_launch
+from vyre_py.drivers.memory.encoding import encode_param
+from vyre_py.interop.hidden_device import gpu_device
+from vyre_py.interop.torch.runtime import TensorKernel, span_bytes
+from vyre_py.ir.language.dims import evaluate_extent
+from vyre_py.lowering.artifact.parts import Aligned
+
+__all__ = ["GpuKernel", "gpu_kernel", "raise_problems"]
+
+_ALIGNED: Final = 16
+_PLANS: Final = 128  # sets of sizes that a kernel remembers, each for aligned memory and for any
+_ADDRESS: Final = struct.Struct("<Q")
+_reporting: Final[WeakSet[GpuKernel]] = WeakSet()
+_lock = threading.Lock()
+
+
+class _GpuPlan:
+    """A launch but for addresses. Attributes: the number of the `entry`, the `grid`, None where there is nothing to run, the `block`, and for each tensor its
+    memory, how many elements it needs, and where its address goes."""
+
+    __slots__ = ("block", "entry", "grid", "rows")
+
+    def __init__(self, plan: LaunchPlan, tensors: int) -> None:
+        self.entry, self.grid, self.block = plan.entry, None if plan.empty else Launcher.grid(plan.launched), bytes(plan.block)
+        interface, sizes, slots = plan.binding.interface, plan.binding.sizes, plan.step.layout.buffers
+        self.rows = [
+            (memory, evaluate_extent(memory.shape[0], sizes), slot.offset_bytes) for memory, slot in zip(interface.buffers, slots, strict=True)
+        ][:tensors]
+
+
+class GpuKernel(TensorKernel):
+    """A Program on one GPU, called with the tensors of its buffers, the values of its dims and params, and the handle of a stream. Attribute: `ordinal`."""
+
+    __slots__ = ("__weakref__", "_gpu_plans", "_launcher", "_word", "ordinal")
+
+    def __init__(self, text: str, buffers: int, problems: Sequence[tuple[str, str]], ordinal: int) -> None:
+        super().__init__(text, buffers, problems)
+        self.ordinal = ordinal
+        self._gpu_plans: dict[tuple[Any, ...], _GpuPlan] = {}
+        self._launcher: Launcher | None = None
+        self._word: Any = None  # pinned memory, where the Program reports problems
+
+    def open(self) -> Any:
+        """The hidden device of its GPU."""
+        return gpu_device(self.ordinal)
+
+    def __call__(self, *arguments: Any) -> None:
+        """Enqueues it. Raises IndexError and RuntimeError where an earlier call reported a problem, BindingError where a tensor is too small or on another
+        device, and LaunchError."""
+        *given, stream = arguments
+        tensors, numbers = given[: self.tensor_count], tuple(given[self.tensor_count :])
+        self.watched(given)
+        if not all(tensor.is_cuda or tensor.dim() for tensor in tensors):  # some are numbers of the host's
+            tensors = [tensor if tensor.is_cuda or tensor.dim() else tensor.to(f"cuda:{self.ordinal}") for tensor in tensors]
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        aligned = not any(address % _ALIGNED for address in addresses)
+        plan = self._gpu_plans.get((numbers, aligned)) or self._gpu_planned(numbers, aligned)
+        if self._word is not None:
+            self.raise_problem()
+        if plan.grid is None:
+            return
+        block = (ctypes.c_char * len(plan.block)).from_buffer_copy(plan.block)
+        for (memory, count, offset), tensor, address in zip(plan.rows, tensors, addresses, strict=True):
+            if not (tensor.is_cuda and (tensor.numel() >= count or span_bytes(tensor) >= count * memory.type.size_bytes)):
+                raise self._misfit(memory, tensor, count)
+            _ADDRESS.pack_into(block, offset, address)
+        assert self._launcher is not None  # a plan has one
+        self._launcher.enqueue(plan.entry, plan.grid, stream, block, self.pipeline.name)
+
+    def _misfit(self, memory: Any, tensor: Any, count: int) -> vp.BindingError:
+        if not tensor.is_cuda:
+            return vp.BindingError(self.pipeline.name, [f"{memory.name!r} is a tensor on {tensor.device}; cuda:{self.ordinal} runs the kernel"])
+        return vp.BindingError(self.pipeline.name, [f"{memory.name!r} spans {span_bytes(tensor)} bytes; {count * memory.type.size_bytes} are needed"])
+
+    def _gpu_planned(self, numbers: tuple[Any, ...], aligned: bool) -> _GpuPlan:
+        pipeline = self.pipeline
+        interface, (step,) = pipeline.artifact.interface, pipeline.part.steps
+        count = len(interface.dims)
+        sizes = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, numbers[:count], strict=True)}
+        params = {param.name: encode_param(param, value) for param, value in zip(interface.params, numbers[count:], strict=True)}
+        plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
+        met = [all(aligned if isinstance(need, Aligned) else is_met(need, sizes, {}) for need in entry.needs) for entry in step.entries]
+        # The last entry needs nothing.
+        made = _GpuPlan(replace(plan, entry=met.index(True)), self.tensor_count)
+        with _lock:
+            if self._launcher is None:
+                self._launcher = Launcher(pipeline.device, step, pipeline._codes[0])
+                if self.problems:
+                    self._word = torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=True)
+                    _reporting.add(self)
+            if self._word is not None:
+                block = bytearray(made.block)
+                _ADDRESS.pack_into(block, step.layout.buffers[self.tensor_count].offset_bytes, self._word.data_ptr())
+                made.block = bytes(block)
+            if len(self._gpu_plans) >= _PLANS:
+                del self._gpu_plans[next(iter(self._gpu_plans))]
+            self._gpu_plans[numbers, aligned] = made
+        return made
+
+    def raise_problem(self) -> None:
+        """Raises what a launch that has run has reported, once."""
+        word = ctypes.c_int32.from_address(self._word.data_ptr())
+        told, word.value = word.value, 0
+        self._raise(told)
+
+
+def gpu_kernel(text: str, buffers: int, problems: Sequence[tuple[str, str]], ordinal: int) -> GpuKernel:
+    """What generated code calls."""
+    return GpuKernel(text, buffers, problems, ordinal)
+
+
+def raise_problems(result: Any = None) -> Any:
+    """Waits for all GPUs, and raises what kernels of compiled graphs have reported there: IndexError for an index beyond its axis, RuntimeError for an
+    assertion. Without it a problem is raised by the next call of the kernel that reported it. Gives `result`."""
+    for ordinal in {kernel.ordinal for kernel in tuple(_reporting)}:
+        torch.cuda.synchronize(ordinal)
+    for kernel in tuple(_reporting):
+        kernel.raise_problem()
+    return result
