@@ -96,7 +96,7 @@ check: $(VENV)/dev.stamp
 	  | sed -E 's#^vyre_py/(ir|lowering|drivers)/#\1/#'
 
 docs: $(VENV)/dev.stamp site
-	$(BIN)/python -m pytest -q -n 0 tests/test_site.py tests/test_guide.py tests/test_readme.py -k 'not reference and not wgpu and not cuda'
+	VYRE_PAGES_DEVICE=cpu $(BIN)/python -m pytest -q -n 0 tests/test_site.py tests/test_guide.py tests/test_readme.py -k 'not reference and not wgpu and not cuda'
 
 # Once its tools are installed it needs no network.
 site: $(VENV)/docs.stamp

@@ -48,7 +48,7 @@ html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 
 # Tables as wide as these want the room of the contents on the right.
-WIDE = ("ir/OPS", "ir/math/ULP", "drivers/TELEMETRY", "lowering/", "docs/reference/")
+WIDE = ("ir/OPS", "ir/math/ULP", "drivers/TELEMETRY", "lowering/")
 
 
 def give_wide_pages_room(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:
@@ -59,4 +59,4 @@ def give_wide_pages_room(app: Sphinx, page: str, template: str, context: dict[st
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("html-page-context", give_wide_pages_room)
+    app.connect("html-page-context", give_wide_pages_room, priority=900)  # after the theme's own

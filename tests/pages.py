@@ -1,5 +1,4 @@
-"""The generated pages `ir/OPS.md`, `ir/ERRORS.md`, `ir/math/ULP.md`, `lowering/FAST.md`, `lowering/CODEGEN.md`, `lowering/ARTIFACT.md`,
-`drivers/TELEMETRY.md`, the stub `vyre_py/__init__.pyi`, the pictures of the site, and what `wire_pages` has, from the tables they are about.
+"""The generated pages and pictures, from the tables they are about: `PAGES` names them, and `wire_pages` those of the wire form.
 
     python tests/pages.py        rewrites them
 
@@ -23,7 +22,9 @@ from artifact_page import artifact_page  # noqa: E402 - the path above must stan
 from codegen_page import codegen_page  # noqa: E402 - as above
 from face_page import face_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
+from kernel_pages import FIGURE_PAGES, FIGURE_PICTURES  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
+from reference_pages import REFERENCE  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
 from tile_pictures import PICTURES  # noqa: E402 - as above
 from wire_pages import FILES  # noqa: E402 - as above
@@ -344,7 +345,7 @@ def errors_page() -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
     "lowering/FAST.md": fast_page, "lowering/CODEGEN.md": codegen_page, "lowering/ARTIFACT.md": artifact_page,
-    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page, **PICTURES,
+    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page, **REFERENCE, **PICTURES, **FIGURE_PAGES, **FIGURE_PICTURES,
 }
 
 

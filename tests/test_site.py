@@ -1,10 +1,12 @@
 """The pages of the site: their links lead somewhere, their Python runs or says why it does not, and each stands in the contents once.
 
-Those of the guide that show Programs run on every device (`test_guide.py`); all others on the CPU. `make docs` builds the site.
+Those of the guide that show Programs run on every device (`test_guide.py`), others on the CPU; those of kernels in the interpreter, since compiling
+their steps takes half a minute, and on the CPU by `make docs`, which builds the site.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -26,8 +28,8 @@ RUN = [page for page in pages() if runs(page) and page not in ON_EVERY_DEVICE an
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_the_python_of_a_page_runs_on_the_cpu(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.setenv("VYRE_DEVICE", "cpu")
+def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setenv("VYRE_DEVICE", os.environ.get("VYRE_PAGES_DEVICE", "reference" if page.parent.name == "kernels" else "cpu"))
     monkeypatch.chdir(tmp_path)  # some leave files
     run_page(page, lambda: capsys.readouterr().out)
 

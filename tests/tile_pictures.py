@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
+from svg_picture import DARK, INK, LIGHT, MIDDLE, PALE, WARM, Picture
 from tree import ROOT, on_path
 
 on_path()
@@ -25,35 +26,6 @@ _SIZES: Final = {"m": 70, "n": 90, "k": 50}  # those of the page
 _GROUP: Final = (1, 0)  # the workgroup that is shown, along x and y
 _TURN: Final = 1  # of its loop
 _ROOM_BYTES: Final = 1 << 17  # for rings
-_INK, _PALE, _LIGHT, _MIDDLE, _DARK, _WARM = "#222222", "#eef2f7", "#c6dbef", "#6baed6", "#2171b5", "#fdae6b"
-
-
-class _Picture:
-    """The parts of an SVG picture."""
-
-    def __init__(self, width: int, height: int, title: str) -> None:
-        self._size, self._title, self._parts = (width, height), title, list[str]()
-
-    def box(self, x: float, y: float, width: float, height: float, fill: str, *, dashed: bool = False, line: str = _INK) -> None:
-        """A rectangle."""
-        dash = ' stroke-dasharray="3 3"' if dashed else ""
-        self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" stroke="{line}"{dash}/>')
-
-    def text(self, x: float, y: float, words: str, *, anchor: str = "start", fill: str = _INK) -> None:
-        """A line of text."""
-        self._parts.append(f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{fill}">{words}</text>')
-
-    def legend(self, x: float, y: float, rows: Iterable[tuple[str, str]]) -> None:
-        """What colours stand for, one below the other."""
-        for number, (fill, words) in enumerate(rows):
-            self.box(x, y + 20 * number, 12, 12, fill)
-            self.text(x + 20, y + 20 * number + 11, words)
-
-    def svg(self) -> str:
-        """The whole of it."""
-        width, height = self._size
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" font-family="sans-serif" font-size="12">'
-        return "\n".join([head, f"<title>{self._title}</title>", f'<rect width="{width}" height="{height}" fill="white"/>', *self._parts, "</svg>", ""])
 
 
 def _product(tensor: bool = False, pipeline: int = 0) -> Program:
@@ -80,19 +52,19 @@ def walk() -> str:
     first = {"x": (down * rows, _TURN * depth), "y": (_TURN * depth, across * columns), "z": (down * rows, across * columns)}
     walked = {"x": (down * rows, 0, rows, shapes["x"][1]), "y": (0, across * columns, shapes["y"][0], columns), "z": (*first["z"], rows, columns)}
     corners = {"x": (40, 200), "y": (200, 40), "z": (200, 200)}
-    picture = _Picture(660, 430, "How the tiles of a product walk")
+    picture = Picture(660, 430, "How the tiles of a product walk")
     scale = 2
     for name, (left, top) in corners.items():
         height, width = shapes[name]
-        picture.box(left, top, scale * width, scale * height, _PALE)
+        picture.box(left, top, scale * width, scale * height, PALE)
         row, column, tall, wide = walked[name]
-        picture.box(left + scale * column, top + scale * row, scale * min(wide, width - column), scale * min(tall, height - row), _LIGHT)
+        picture.box(left + scale * column, top + scale * row, scale * min(wide, width - column), scale * min(tall, height - row), LIGHT)
         (row, column), (tall, wide) = first[name], tiles[name]
-        picture.box(left + scale * column, top + scale * row, scale * wide, scale * tall, "none", dashed=True, line=_DARK)
-        picture.box(left + scale * column, top + scale * row, scale * min(wide, width - column), scale * min(tall, height - row), _MIDDLE)
+        picture.box(left + scale * column, top + scale * row, scale * wide, scale * tall, "none", dashed=True, line=DARK)
+        picture.box(left + scale * column, top + scale * row, scale * min(wide, width - column), scale * min(tall, height - row), MIDDLE)
         picture.text(left + 4, top - 6 if name != "z" else top + scale * height + 16, f"{name}[{height}, {width}]")
     picture.legend(470, 330, [
-        (_PALE, "of other workgroups"), (_LIGHT, f"of workgroup ({across}, {down})"), (_MIDDLE, f"in turn {_TURN}, p = {_TURN * depth}"),
+        (PALE, "of other workgroups"), (LIGHT, f"of workgroup ({across}, {down})"), (MIDDLE, f"in turn {_TURN}, p = {_TURN * depth}"),
         ("white", "dashed: outside, zero or dropped"),
     ])  # fmt: skip
     return picture.svg()
@@ -118,18 +90,18 @@ def holders() -> str:
     grid = invocation_grid(tensor, count=invocations_for(tensor, warpgroups=False))
     (sums,) = set(accumulators(tensor, grid).values.values())
     own = invocation_grid(plain)
-    picture, scale = _Picture(700, 400, "Who holds which sums"), 5
+    picture, scale = Picture(700, 400, "Who holds which sums"), 5
     for left, layout, count, words in (
         (20, own, own.count, f"as all tiles lie: {own.rows} x {own.columns} invocations"),
         (370, sums, grid.count, f"as tensor cores want it: {grid.count // WARP} warps"),
     ):  # fmt: skip
         picture.text(left, 18, words)
-        picture.box(left, 28, scale * shape[1], scale * shape[0], _PALE)
-        for invocation, fill in ((1, _LIGHT), (0, _DARK), (count - 1, _WARM)):
+        picture.box(left, 28, scale * shape[1], scale * shape[0], PALE)
+        for invocation, fill in ((1, LIGHT), (0, DARK), (count - 1, WARM)):
             for row, column in _places(layout, shape, invocation):
                 picture.box(left + scale * column, 28 + scale * row, scale, scale, fill)
-    picture.legend(20, 360, [(_DARK, "invocation 0"), (_LIGHT, "invocation 1")])
-    picture.legend(160, 360, [(_WARM, "the last one"), (_PALE, f"all others: {shape[0]} x {shape[1]} sums")])
+    picture.legend(20, 360, [(DARK, "invocation 0"), (LIGHT, "invocation 1")])
+    picture.legend(160, 360, [(WARM, "the last one"), (PALE, f"all others: {shape[0]} x {shape[1]} sums")])
     return picture.svg()
 
 
@@ -143,22 +115,22 @@ def _ring(warpgroups: bool, pipeline: int) -> Ring:
 def ring() -> str:
     """What becomes of each strip of workgroup memory, turn by turn."""
     made, turns = _ring(False, 4), 8
-    picture, wide, tall = _Picture(700, 70 + 34 * made.count + 90, "How a ring of strips turns"), 72, 34
+    picture, wide, tall = Picture(700, 70 + 34 * made.count + 90, "How a ring of strips turns"), 72, 34
     for turn in range(turns):
         picture.text(94 + wide * turn, 30, f"turn {turn}")
         for strip in range(made.count):
             use = turn + (strip - turn) % made.count  # the turn that the strip is filled for
-            fill, words = _LIGHT, f"{use} on its way"
+            fill, words = LIGHT, f"{use} on its way"
             if use == turn:
-                fill, words = _DARK, f"{use} multiplied"
+                fill, words = DARK, f"{use} multiplied"
             elif use == turn + made.ahead:
-                fill, words = _MIDDLE, f"{use} begun"
+                fill, words = MIDDLE, f"{use} begun"
             picture.box(84 + wide * turn, 40 + tall * strip, wide, tall, fill)
-            picture.text(84 + wide * (turn + 0.5), 62 + tall * strip, words, anchor="middle", fill="white" if fill == _DARK else _INK)
+            picture.text(84 + wide * (turn + 0.5), 62 + tall * strip, words, anchor="middle", fill="white" if fill == DARK else INK)
     for strip in range(made.count):
         picture.text(20, 62 + tall * strip, f"strip {strip}")
     picture.legend(84, 60 + tall * made.count, [
-        (_DARK, "the tensor cores multiply what lies there"), (_MIDDLE, f"its copy begins, {made.ahead} turns ahead of its use"), (_LIGHT, "copied meanwhile"),
+        (DARK, "the tensor cores multiply what lies there"), (MIDDLE, f"its copy begins, {made.ahead} turns ahead of its use"), (LIGHT, "copied meanwhile"),
     ])  # fmt: skip
     return picture.svg()
 
@@ -176,10 +148,10 @@ def rates() -> str:
 
     (warps, _), (groups, peer), (tf32, tf32_peer) = row("8192^3, transposed, by code for sm_80"), row("8192^3"), row("8192^3, transposed, f32 (tf32)")
     bars = [
-        ("bf16, mma.sync: code for sm_80", warps, _LIGHT), ("bf16, wgmma: code for sm_90a", groups, _DARK), ("bf16, PyTorch with cuBLAS", peer, _WARM),
-        ("tf32, wgmma: code for sm_90a", tf32, _DARK), ("tf32, PyTorch with cuBLAS", tf32_peer, _WARM),
+        ("bf16, mma.sync: code for sm_80", warps, LIGHT), ("bf16, wgmma: code for sm_90a", groups, DARK), ("bf16, PyTorch with cuBLAS", peer, WARM),
+        ("tf32, wgmma: code for sm_90a", tf32, DARK), ("tf32, PyTorch with cuBLAS", tf32_peer, WARM),
     ]  # fmt: skip
-    picture = _Picture(700, 40 + 34 * len(bars), "Rates of the steps")
+    picture = Picture(700, 40 + 34 * len(bars), "Rates of the steps")
     picture.text(20, 22, "8192^3, second factor transposed, TFLOP/s on one H200")
     for number, (name, rate, fill) in enumerate(bars):
         picture.text(20, 54 + 34 * number, name)

@@ -13,7 +13,7 @@ from vyre_py.cli.values import destination, given
 from vyre_py.ir.language.errors import printable
 from vyre_py.lowering.options import CompileOptions
 
-__all__ = ["compile_options", "parse"]
+__all__ = ["compile_options", "make_parser", "parse"]
 
 _STATUS: Final = "Exit status: 0 done, 1 the work failed (the message says why), 2 the command line was wrong, 130 interrupted."
 _PROGRAM: Final = "a Program: .vir text, bytes or JSON, told apart by content; - is standard input"
@@ -168,7 +168,8 @@ def _tables(commands: _Commands) -> None:
     ops.add_argument("name", nargs="?", metavar="NAME", help="one op, by its name or operator")
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """All commands with their arguments, for whoever parses or describes them."""
     parser: argparse.ArgumentParser = _Parser(prog="vyre-py", description="A kernel compiler and driver for Python.", epilog=_STATUS)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -181,7 +182,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments of one command. They have `run`, the command as `module:function` of `vyre_py.cli`, `json`, and `refuse`, which ends the process for
     a wrong command line with status 2, as this does.
     """
-    arguments, rest = _make_parser().parse_known_args(argv)
+    arguments, rest = make_parser().parse_known_args(argv)
     # argparse gives up on a list of words once an option stands between them.
     if rest and (not hasattr(arguments, "arguments") or any(word.startswith("-") for word in rest)):
         arguments.refuse(f"unrecognized arguments: {printable(' '.join(rest))}")
